@@ -1,0 +1,167 @@
+"""Data for the bench: two sets of samples and one large entry, the same bytes every time and everywhere."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import struct
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+BLOCK = 512
+RECORD = 20 * BLOCK
+VERSION = 1  # of the bytes: raise it when they change, so that old data is not taken for new
+_HEADER = struct.Struct("100s8s8s8s12s12s8sc100s8s247x")
+_EXTENSIONS = b"xgLK"
+
+
+class Content(NamedTuple):
+    """What an archive holds: a copy must hold as much."""
+
+    entries: int
+    size: int  # of the payloads, in bytes
+
+
+class Dataset(NamedTuple):
+    """Where the files of a set are; tiny has nothing but the archive."""
+
+    folder: Path
+
+    @property
+    def tar(self) -> Path:
+        """All samples, in order."""
+        return self.folder / "all.tar"
+
+    @property
+    def files(self) -> Path:
+        """The folder of the files that the archive was made of."""
+        return self.folder / "files"
+
+    @property
+    def recipe(self) -> Path:
+        """The recipe that makes the archive of the files."""
+        return self.folder / "recipe"
+
+    @property
+    def list(self) -> Path:
+        """Names of the files, relative to their folder, as GNU tar's -T wants them."""
+        return self.folder / "list"
+
+
+def header(name: str, size: int) -> bytes:
+    """A USTAR header of a regular file."""
+    zero = b"%07o\0" % 0
+    fields = (b"%07o\0" % 0o644, zero, zero, b"%011o\0" % size, b"%011o\0" % 0, b" " * 8, b"0", b"", b"ustar\x0000")
+    block = _HEADER.pack(name.encode(), *fields)
+    return block[:148] + b"%06o\0 " % sum(block) + block[156:]
+
+
+def entry(name: str, content: bytes) -> bytes:
+    """A header, the content and its padding."""
+    return header(name, len(content)) + content + bytes(-len(content) % BLOCK)
+
+
+def marker(size: int) -> bytes:
+    """The end of an archive whose entries take `size` bytes: two zero blocks, and zeros up to a whole record."""
+    return bytes(2 * BLOCK + -(size + 2 * BLOCK) % RECORD)
+
+
+def npy(value: int) -> tuple[bytes, bytes]:
+    """What numpy.save writes for ones((64, 64)) * value and for array(value)."""
+    matrix = _npy_head("<f8", "(64, 64)") + struct.pack("<d", value) * (64 * 64)
+    return matrix, _npy_head("<i8", "()") + struct.pack("<q", value)
+
+
+def _npy_head(descr: str, shape: str) -> bytes:
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + text.ljust(117).encode() + b"\n"
+
+
+def _tiny(part: Dataset, final: Dataset, samples: int) -> None:
+    numbers = random.Random(VERSION)
+
+    def entries() -> Iterator[bytes]:
+        for index in range(samples):
+            yield entry(f"{index:08d}.bin", numbers.randbytes(200))
+            yield entry(f"{index:08d}.cls", b"%d" % (index % 1000))
+
+    with part.tar.open("wb") as tar:
+        _write(tar, entries())
+
+
+def _npy(part: Dataset, final: Dataset, samples: int) -> None:
+    part.files.mkdir()
+
+    def entries() -> Iterator[bytes]:
+        for index in range(samples):
+            for field, content in zip(("input", "output"), npy(index), strict=True):
+                name = f"arr_{index:06d}.{field}.npy"
+                (part.files / name).write_bytes(content)
+                recipe.write(f"{name}\tfile:{final.files / name}\n")
+                names.write(f"{name}\n")
+                yield entry(name, content)
+
+    with part.tar.open("wb") as tar, part.recipe.open("w") as recipe, part.list.open("w") as names:
+        _write(tar, entries())
+
+
+def _write(tar: BinaryIO, entries: Iterator[bytes]) -> None:
+    for piece in entries:
+        tar.write(piece)
+    tar.write(marker(tar.tell()))
+
+
+# name -> samples, bytes on disk of one sample, maker
+SETS: dict[str, tuple[int, int, Callable[[Dataset, Dataset, int], None]]] = {
+    "tiny": (100_000, 2048, _tiny),
+    "npy": (20_000, 80 << 10, _npy),
+}
+
+
+def dataset(place: Path, name: str, part: int) -> Dataset:
+    """Where the set `name` is, or will be once it is made: one `part`-th of it."""
+    return Dataset(place / f"{name}-{SETS[name][0] // part}-v{VERSION}")
+
+
+def make(place: Path, name: str, part: int) -> Content:
+    """Make one `part`-th of the set `name` under `place`, unless it is there; say what is in it."""
+    final = dataset(place, name, part)
+    if not final.folder.exists():
+        samples, size, maker = SETS[name]
+        need = 2 * size * samples // part
+        if shutil.disk_usage(place).free < need:
+            raise OSError(f"{name} and what is made of it want {need >> 20} MiB of disk; say --data, or --quick")
+        draft = Path(tempfile.mkdtemp(dir=place, prefix=f"{name}.part-"))
+        try:
+            maker(Dataset(draft), final, samples // part)
+            draft.rename(final.folder)
+        except OSError:
+            if not final.folder.exists():  # else another bench was faster
+                raise
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    return content(final.tar)
+
+
+def content(path: Path) -> Content:
+    """Count what an archive holds, by its headers; extension headers are no entries.
+
+    Raises:
+        ValueError: it is no archive, or has no end.
+    """
+    entries = total = pos = 0
+    with path.open("rb", buffering=0) as file:
+        while True:
+            block = os.pread(file.fileno(), BLOCK, pos)
+            if len(block) < BLOCK:
+                raise ValueError(f"an output ends at {pos} without an end-of-archive marker")
+            if not block.strip(b"\0"):
+                return Content(entries, total)
+            size = int(block[124:135], 8)
+            if block[156] not in _EXTENSIONS:
+                entries += 1
+                total += size
+            pos += BLOCK + size + -size % BLOCK

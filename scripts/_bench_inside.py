@@ -1,0 +1,73 @@
+"""What the bench runs in a Python of its own: `python _bench_inside.py MODE ARGUMENT`.
+
+Each mode but `zeros` prints the seconds its work took, without imports, and how many entries it met: the functions
+return when they began, and that number.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from _bench_data import header, marker
+
+
+def walk(path: str) -> tuple[float, int]:
+    """The entries of an archive, by tarkit's walk alone."""
+    from tarkit.streams.source import FileSource
+    from tarkit.tar.walk import Walk
+
+    fd = os.open(path, os.O_RDONLY)
+    began = time.perf_counter()
+    count = 0
+    for _ in Walk(FileSource(fd, path)):
+        count += 1
+    return began, count
+
+
+def tarfile(path: str) -> tuple[float, int]:
+    """The entries of an archive, by the standard library, as a stream."""
+    import tarfile
+
+    began = time.perf_counter()
+    count = 0
+    with tarfile.open(path, "r|") as archive:
+        for _ in archive:
+            count += 1
+    return began, count
+
+
+def webdataset(path: str) -> tuple[float, int]:
+    """The entries of all samples, by webdataset, as bytes."""
+    import webdataset
+
+    began = time.perf_counter()
+    count = 0
+    for sample in webdataset.WebDataset(path, shardshuffle=False):
+        count += sum(not field.startswith("__") for field in sample)
+    return began, count
+
+
+def zeros(size: str) -> None:
+    """Write an archive of one entry of `size` zeros to stdout."""
+    total = int(size)
+    sys.stdout.buffer.write(header("zeros.bin", total))
+    chunk = bytes(1 << 20)
+    for left in range(total, 0, -len(chunk)):
+        sys.stdout.buffer.write(chunk[:left])
+    padding = bytes(-total % 512)
+    sys.stdout.buffer.write(padding + marker(512 + total + len(padding)))
+
+
+def main(mode: str, argument: str) -> None:
+    """Run one mode."""
+    if mode == "zeros":
+        zeros(argument)
+        return
+    began, count = {"walk": walk, "tarfile": tarfile, "webdataset": webdataset}[mode](argument)
+    print(time.perf_counter() - began, count)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

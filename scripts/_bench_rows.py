@@ -1,0 +1,113 @@
+"""The rows of the bench: which work, done by whom, with which aim. The aims are those of the project's speed notes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from _bench_data import Content, Dataset, dataset
+from _bench_run import MIB, TARKIT, Aim, Row, Stage, Way, counts, holds, lists, measures
+
+INSIDE = Path(__file__).resolve().parent / "_bench_inside.py"
+BOTH = (TARKIT, "tarp")
+
+
+class Rows:
+    """All rows, over one `part`-th of the data of one place, with outputs in `out`."""
+
+    def __init__(self, place: Path, part: int, out: Path, tarkit: list[str], python: str) -> None:
+        self.place = place
+        self.part = part
+        self.out = out
+        self.python = python
+        self.tools = {TARKIT: tarkit, "tarp": ["tarp"]}
+
+    def __iter__(self) -> Iterator[Row]:
+        yield from self.start_up()
+        for work in self.walk, self.cat, self.split, self.split_pipe:
+            for name in "tiny", "npy":
+                yield work(name)
+        yield self.create()
+        yield self.create_split()
+        yield from self.memory()
+
+    def start_up(self) -> Iterator[Row]:
+        """Nothing but coming up, beside the library that takes most of it."""
+        for option in "--version", "--help":
+            click = Way("click", [[self.python, "-c", "import click"]])
+            ways = [Way(TARKIT, [[*self.tools[TARKIT], option]]), click]
+            yield Row(f"start {option}", "", ways, Aim("click", within=1.2), repeat=4)
+
+    def walk(self, name: str) -> Row:
+        """Find all entries: timed in process where it is Python, whole processes where it is C."""
+        tar = self.data(name).tar
+        modes = {TARKIT: "walk", "tarfile": "tarfile", "webdataset": "webdataset"}
+        ways = [Way(who, [[self.python, INSIDE, mode, tar]], counts, inside=True) for who, mode in modes.items()]
+        ways += [Way(who, [[tool, "-tf", tar]], lists) for who, tool in (("GNU tar", "tar"), ("bsdtar", "bsdtar"))]
+        return Row(f"walk {name}", name, ways, Aim("tarfile", faster=10) if name == "tiny" else None)
+
+    def cat(self, name: str) -> Row:
+        """Copy an archive."""
+        tar = self.data(name).tar
+        ways = self.each(lambda tool: [[*tool, "cat", tar, "-o", self.out / "b.tar"]])
+        ways.append(self.cp(tar))
+        return Row(f"cat {name}", name, ways, either(name, Aim("tarp", faster=6), Aim("cp", within=1.5)))
+
+    def split(self, name: str) -> Row:
+        """Cut a file into shards."""
+        tar = self.data(name).tar
+        ways = self.each(lambda tool: [[*tool, "split", "-c", "1000", tar, "-o", self.out / "s-%06d.tar"]])
+        ways.append(self.cp(tar))
+        return Row(f"split {name}", name, ways, either(name, Aim("tarp", faster=6), Aim("cp", within=1.5)))
+
+    def split_pipe(self, name: str) -> Row:
+        """Cut a stream into shards."""
+        cat: Stage = ["cat", self.data(name).tar]
+        ways = self.each(lambda tool: [cat, [*tool, "split", "-", "-c", "1000", "-o", self.out / "s-%06d.tar"]])
+        ways.append(Way("cat to cat", [cat, ["cat"]], holds))
+        aim = either(name, Aim("tarp", faster=3), Aim("cat to cat", within=2.5))
+        return Row(f"split {name} from a pipe", name, ways, aim)
+
+    def create(self) -> Row:
+        """Make an archive of files."""
+        data, out = self.data("npy"), self.out / "b.tar"
+        ways = self.each(lambda tool: [[*tool, "create", data.recipe, "-o", out]])
+        ways.append(Way("GNU tar", [["tar", "-cf", out, "-C", data.files, "--no-recursion", "-T", data.list]], holds))
+        return Row("create npy", "npy", ways, Aim("GNU tar", within=1))
+
+    def create_split(self) -> Row:
+        """Make shards of files."""
+        recipe, out = self.data("npy").recipe, self.out / "s-%06d.tar"
+        ways = self.each(
+            lambda tool: [[*tool, "create", recipe, "-o", "-"], [*tool, "split", "-", "-c", "10000", "-o", out]]
+        )
+        return Row("create to split npy", "npy", ways, Aim("tarp", faster=3))
+
+    def memory(self) -> Iterator[Row]:
+        """The same work once more, for its memory, and an entry that is larger than any memory it may have."""
+        works = [self.cat("tiny"), self.cat("npy"), self.split("npy"), self.split_pipe("tiny"), self.split_pipe("npy")]
+        for row in [*works, self.create()]:
+            ways = [way for way in row.ways if way.who in BOTH]
+            yield Row(f"memory: {row.name}", row.data, ways, Aim(within=64), repeat=0, unit="MiB")
+        size = (4 << 30) if self.part == 1 else (256 << 20)
+        cat = [*self.tools[TARKIT], "cat", "-", "-o", "-"]
+        way = Way(TARKIT, [[self.python, INSIDE, "zeros", str(size)], cat, ["wc", "-c"]], measures, watch=1)
+        name = f"memory: cat one entry of {size // MIB} MiB from a pipe"
+        yield Row(name, "", [way], Aim(within=64), Content(1, size), repeat=0, unit="MiB")
+
+    def each(self, stages: Callable[[list[str]], list[Stage]]) -> list[Way]:
+        """The same command lines for both tools that have them."""
+        return [Way(who, stages(self.tools[who]), holds) for who in BOTH]
+
+    def cp(self, tar: Path) -> Way:
+        """What it costs to have the bytes a second time."""
+        return Way("cp", [["cp", "--reflink=never", tar, self.out / "b.tar"]], holds)
+
+    def data(self, name: str) -> Dataset:
+        """Where a set is, or will be."""
+        return dataset(self.place, name, self.part)
+
+
+def either(name: str, tiny: Aim, npy: Aim) -> Aim:
+    """Small entries are held against who handles entries, large ones against who moves bytes."""
+    return tiny if name == "tiny" else npy

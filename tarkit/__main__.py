@@ -1,0 +1,5 @@
+"""`python -m tarkit` is the command `tarkit`."""
+
+from tarkit.cli import main
+
+main()

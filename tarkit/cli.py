@@ -1,0 +1,188 @@
+"""The command `tarkit`: a table of commands, each loaded when it is called, and the one place where errors end.
+
+Exit status: 0 done, 1 failed, 2 usage. A signal is answered by cleaning up and dying of it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from tarkit import __version__
+from tarkit.errors import Interrupted, TarkitError
+
+COMMANDS = {
+    "create": "Pack files, literals and outputs of commands into an archive, by a recipe.",
+    "split": "Cut archives into shards by number of samples or size.",
+    "cat": "Concatenate archives; choose samples and fields on the way.",
+    "completion": "Print the script that completes tarkit's words in a shell.",
+}
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+def remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    """Keep the value of an option that may stand before and after the command word; the later one counts."""
+    source = ctx.get_parameter_source(param.name or "")
+    if source is not click.core.ParameterSource.DEFAULT:
+        ctx.meta[f"tarkit.{param.name}"] = value
+
+
+def common_options() -> list[click.Option]:
+    """The options of every command, which may stand before the command word too."""
+
+    def option(*names: str, **settings: Any) -> click.Option:
+        return click.Option(names, expose_value=False, callback=remember, **settings)
+
+    return [
+        option("-v", "--verbose", is_flag=True, help="Name shards as they open and close; print a summary."),
+        option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+        option("--progress/--no-progress", default=None, help="Show progress (default: on a terminal)."),
+        option("--report", metavar="FILE", help="Write the summary to FILE as JSON."),
+        option("--tmpdir", metavar="DIR", help="Where temporary files go (default: $TMPDIR, the output's folder)."),
+    ]
+
+
+class Command(click.Command):
+    """A command with the common options, and with examples and a line on its cost in its help."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), cost: str = "", **kwargs: Any) -> None:
+        kwargs.setdefault("context_settings", {})["help_option_names"] = ["-h", "--help"]
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+        self.cost = cost
+        self.params += common_options()
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples and the cost."""
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+        if self.cost:
+            with formatter.section("Cost"):
+                formatter.write_text(self.cost)
+
+
+class Commands(click.Group):
+    """The table of commands, each imported when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        """Import a command."""
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"tarkit.commands.{name}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; turn errors into a line and an exit status."""
+        try:
+            return super().invoke(ctx)
+        except TarkitError as error:
+            fail(str(error), error.hint, error.exit_code)
+        except BrokenPipeError as error:
+            if error.filename not in (None, "stdout"):
+                fail(f"{error.filename}: {error.strerror}")
+            die(signal.SIGPIPE)
+        except (KeyboardInterrupt, Interrupted) as error:
+            die(error.signum if isinstance(error, Interrupted) else signal.SIGINT)
+        except OSError as error:
+            fail(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
+        except (EOFError, click.Abort) as error:  # click would make `Aborted!` of it
+            raise RuntimeError("an error that should have been converted") from error
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Parse and run; what is wrong with the words of the command line is one line too."""
+        kwargs["standalone_mode"] = False
+        try:
+            status = super().main(*args, **kwargs)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(2)
+        except click.ClickException as error:
+            path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "tarkit"
+            words = path.partition(" ")[2]
+            say(f"{words}: {error.format_message()}" if words else error.format_message(), f"see {path} --help")
+            sys.exit(2)
+        sys.exit(status or 0)
+
+
+def say(message: str, hint: str | None = None) -> None:
+    """A line on stderr, and one for the hint."""
+    text = f"tarkit: {message}\n" + (f"hint: {hint}\n" if hint else "")
+    try:
+        os.write(2, text.encode("utf-8", "surrogateescape"))
+    except OSError:
+        pass
+
+
+def fail(message: str, hint: str | None = None, status: int = 1) -> NoReturn:
+    """Say what is wrong and end."""
+    say(message, hint)
+    raise click.exceptions.Exit(status)
+
+
+def die(signum: int) -> NoReturn:
+    """Die of a signal, so that whoever started us sees it."""
+    from tarkit.streams.sink import discard_unfinished
+
+    discard_unfinished()
+    signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
+    raise click.exceptions.Exit(128 + signum)
+
+
+def catch_signals() -> None:
+    """Let INT, TERM and HUP end us through all that cleans up, unless they are ignored."""
+
+    def interrupt(signum: int, frame: object) -> None:
+        for each in caught:
+            signal.signal(each, signal.SIG_IGN)
+        raise Interrupted(signum)
+
+    caught = [getattr(signal, name) for name in SIGNALS if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN]
+    for signum in caught:
+        signal.signal(signum, interrupt)
+
+
+def reserve_standard_descriptors() -> None:
+    """Where stdin, stdout or stderr are closed, put something there: no file of ours may get their numbers.
+
+    What is put there fails when it is used: stdin cannot be read, stdout and stderr cannot be written.
+    """
+    for fd, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, flags)
+
+
+@click.group(cls=Commands, params=common_options(), context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", prog_name="tarkit", message="%(prog)s %(version)s")
+def group() -> None:
+    """Work on tar streams of machine-learning samples.
+
+    Files with one path up to the first dot (a/17.jpg, a/17.json) are one sample. Each command reads and writes
+    archives, by default on stdin and stdout, so that they stand in pipelines.
+    """
+
+
+def main() -> None:
+    """The entry point."""
+    reserve_standard_descriptors()
+    catch_signals()
+    group(prog_name="tarkit")

@@ -1,0 +1,1 @@
+"""The policy: one file per command."""

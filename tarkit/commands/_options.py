@@ -1,0 +1,174 @@
+"""Options that several commands share. Each group is declared once and arrives as one object of its name.
+
+`@inputs` hands over `inputs`, a list of locations; `@output` an Output; `@select` a Select; `@fields` a Fields;
+`@problems` the Policy, as `policy`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from tarkit.commands._run import Output, Run, current, open_output
+from tarkit.dataset.fields import Fields, OnMissing, parse_fields
+from tarkit.dataset.keys import read_keys
+from tarkit.dataset.select import Select, Slice, parse_slice
+from tarkit.errors import TarkitError, show
+from tarkit.problems import Policy
+from tarkit.streams.location import Location, expand_inputs
+
+Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
+
+_OLD_WORDS: dict[str, OnMissing] = {"abort": "error", "exclude": "skip", "ignore": "keep"}
+
+
+def group(name: str, build: Function, *options: Decorator) -> Decorator:
+    """A decorator that declares `options` and hands over what `build` makes of them as the one argument `name`."""
+    taken = build.__code__.co_varnames[: build.__code__.co_argcount]
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def called(**given: Any) -> Any:
+            own = {each: given.pop(each) for each in taken}
+            return function(**{name: build(**own)}, **given)
+
+        decorated: Function = called
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated
+
+    return decorate
+
+
+def _inputs(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, load: bool) -> list[Location]:
+    return expand_inputs(words, files_from, null, load)
+
+
+def _output(output: str | None, compress: str | None, fsync: bool) -> Output:
+    return open_output(output, compress, fsync)
+
+
+def _select(
+    match: str | None,
+    keys_from: str | None,
+    require_all: bool,
+    sample: float | None,
+    seed: int | None,
+    slice_: str | None,
+) -> Select:
+    return Select(
+        match=match,
+        keys=read_keys(keys_from, require_all) if keys_from is not None else None,
+        sample=sample,
+        seed=draw_seed(seed) if sample is not None else seed,
+        slice=parse_slice(slice_) if slice_ is not None else None,
+    )
+
+
+def _fields(
+    fields: str | None, drop: tuple[str, ...], require: tuple[str, ...], on_missing_field: str, rekey: str | None
+) -> Fields:
+    needed = [word.split("|") for words in require for word in words.replace(",", " ").split()]
+    return Fields(
+        parse_fields(fields) if fields is not None else [],
+        drop,
+        [tuple(os.fsencode(name) for name in names) for names in needed],
+        _OLD_WORDS.get(on_missing_field, on_missing_field),  # type: ignore[arg-type]
+        rekey,
+    )
+
+
+def _policy(allow: tuple[str, ...], skip: tuple[str, ...], maxerr: int) -> Policy:
+    run = current()
+    run.policy = Policy(allow, skip, maxerr, run.warn)
+    return run.policy
+
+
+def _slice(shard_slice: str | None) -> Slice | None:
+    return parse_slice(shard_slice) if shard_slice is not None else None
+
+
+inputs = group(
+    "inputs",
+    _inputs,
+    click.argument("words", nargs=-1, metavar="[INPUT]..."),
+    click.option("-T", "--files-from", multiple=True, metavar="LIST", help="Take more inputs from LIST, one a line."),
+    click.option("-0", "--null", is_flag=True, help="The names in LIST end with NUL."),
+    click.option("-l", "--load", is_flag=True, help="The one INPUT is such a list."),
+)
+output = group(
+    "output",
+    _output,
+    click.option("-o", "--output", "--outputs", metavar="OUT", help="Write to file OUT, to - or to pipe:COMMAND."),
+    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, none; default: by the suffix."),
+    click.option("--fsync", is_flag=True, help="Have the output on the disk before it gets its name."),
+)
+shard_slice = group(
+    "shard_slice",
+    _slice,
+    click.option("--shard-slice", "--shardslice", metavar="LO:HI:STEP", help="Only these samples of each input."),
+)
+select = group(
+    "select",
+    _select,
+    click.option("--match", metavar="REGEX", help="Only samples whose key has REGEX in it."),
+    click.option("--keys-from", metavar="FILE[:COLUMN]", help="Only samples whose key is in FILE."),
+    click.option("--require-all", is_flag=True, help="A key of --keys-from that is not found is an error."),
+    click.option("--sample", type=float, metavar="P", help="Each sample with probability P."),
+    click.option("--seed", type=int, metavar="S", help="Seed for what is random; without it one is drawn and printed."),
+    click.option("--slice", "slice_", metavar="LO:HI:STEP", help="Only these of the samples that are left."),
+)
+count = click.option("-c", "--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
+fields = group(
+    "fields",
+    _fields,
+    click.option("-f", "--fields", "--field", metavar="FIELDS", help="Only these, in this order: 'png new:old1,old2'."),
+    click.option("--drop", multiple=True, metavar="GLOB", help="All but the fields that match GLOB."),
+    click.option("--require", multiple=True, metavar="F1,F2", help="Fields that must be there; a|b asks for either."),
+    click.option(
+        "--on-missing-field",
+        type=click.Choice(["error", "warn", "skip", "keep", *_OLD_WORDS]),
+        default="error",
+        metavar="error|warn|skip|keep",
+        help="What to do with a sample that lacks one.  [default: error]",
+    ),
+    click.option("-R", "--rekey", metavar="SPEC", help="New keys: '{stem}/{key}', '{index:06d}', # for nine digits."),
+)
+problems = group(
+    "policy",
+    _policy,
+    click.option("--allow", multiple=True, metavar="PROBLEM", help="Go on and keep what has this problem (or all)."),
+    click.option("--skip", multiple=True, metavar="PROBLEM", help="Go on without the sample that has this problem."),
+    click.option("--maxerr", type=click.IntRange(0), default=0, metavar="N", help="Go on over N problems so."),
+)
+
+
+def draw_seed(given: int | None) -> int:
+    """The seed that was given, or one that is drawn and printed; the report has it."""
+    run = current()
+    value = random.SystemRandom().randrange(1 << 32) if given is None else given
+    run.facts["seed"] = value
+    if given is None:
+        run.tell(f"seed: {value}")
+    return value
+
+
+def report_keys(run: Run, select: Select) -> None:
+    """Say how many of the keys that were wanted came by; raises TarkitError if one did not and all had to."""
+    keys = select.keys
+    if keys is None:
+        return
+    missing = keys.missing()
+    run.facts["keys"] = {"wanted": len(keys.wanted), "found": len(keys.found), "missing": len(missing)}
+    text = f"{keys.name}: {len(keys.wanted)} keys wanted, {len(keys.found)} found, {len(missing)} missing"
+    if missing:
+        text += f", the first of them {show(missing[0])}"
+        if keys.require_all:
+            raise TarkitError(text)
+    run.tell(text)

@@ -1,0 +1,210 @@
+"""What all commands do around their work: open the output, talk to the user, show progress, sum up."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from tarkit.cli import say
+from tarkit.dataset.sample import Sample
+from tarkit.errors import Usage
+from tarkit.problems import Policy
+from tarkit.streams.codecs import codec_by_suffix, parse_spec
+from tarkit.streams.location import Location, parse_output
+from tarkit.streams.sink import Sink, open_sink
+
+STEP = 64  # samples between two looks at the clock
+
+
+@dataclass
+class Run:
+    """One run of a command: what the common options say, and what there is to tell at the end."""
+
+    command: str
+    verbose: bool = False
+    quiet: bool = False
+    progress: bool | None = None
+    report: str | None = None
+    tmpdir: str | None = None
+    policy: Policy = field(default_factory=Policy)
+    samples: int = 0
+    shards: int = 0
+    bytes: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.policy.warn = self.warn
+
+    def note(self, text: str) -> None:
+        """A line for those who asked for more."""
+        if self.verbose and not self.quiet:
+            say(text)
+
+    def warn(self, text: str) -> None:
+        """A line for all but those who asked for less."""
+        if not self.quiet:
+            say(f"warning: {text}")
+
+    def tell(self, text: str) -> None:
+        """A line that is no warning, for all but those who asked for less."""
+        if not self.quiet:
+            say(text)
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether a bar is drawn: asked for, or stderr is a terminal and stdout no pipe, so that a pipeline has one."""
+        if self.quiet or self.progress is False:
+            return False
+        if self.progress:
+            return True
+        if not sys.stderr or not os.isatty(2):
+            return False
+        return not _is_pipe(1)
+
+    def watch(self, samples: Iterator[Sample], position: Callable[[], int], total: int | None) -> Iterator[Sample]:
+        """Count the samples that pass; draw a bar of the bytes written if one is wanted."""
+        if not self.shows_progress:
+            for sample in samples:
+                self.samples += 1
+                yield sample
+            return
+        from tqdm import tqdm
+
+        with tqdm(total=total, unit="B", unit_scale=True, desc=self.command, file=sys.stderr, leave=True) as bar:
+            for sample in samples:
+                self.samples += 1
+                yield sample
+                if self.samples % STEP == 0:
+                    bar.update(position() - bar.n)
+                    bar.set_postfix_str(f"{self.samples} samples", refresh=False)
+            bar.update(position() - bar.n)
+            bar.set_postfix_str(f"{self.samples} samples")
+
+    def finish(self) -> None:
+        """Print the summary, write the report."""
+        seconds = time.monotonic() - self.started
+        dropped = dict(self.policy.dropped)
+        summary = {
+            "command": self.command,
+            "samples": self.samples,
+            "bytes": self.bytes,
+            "shards": self.shards,
+            "seconds": round(seconds, 3),
+            "problems": dict(self.policy.counts),
+            "skipped": dropped,
+            **self.facts,
+        }
+        if self.verbose or self.shows_progress or (dropped and not self.quiet):
+            text = f"{self.command}: {_many(self.samples, 'sample')}, {_many(self.bytes, 'byte')}"
+            if self.shards:
+                text += f", {_many(self.shards, 'shard')}"
+            text += f", {seconds:.2f} s"
+            if dropped:
+                text += ", skipped for " + ", ".join(f"{name}: {count}" for name, count in dropped.items())
+            say(text)
+        if self.report:
+            with open_sink("path", self.report) as sink:
+                sink.write(json.dumps(summary, indent=2).encode() + b"\n")
+
+
+def current() -> Run:
+    """The run of the command that is being called, as the common options describe it."""
+    context = click.get_current_context()
+    run: Run | None = context.meta.get("tarkit.run")
+    if run is None:
+        names = ("verbose", "quiet", "progress", "report", "tmpdir")
+        said = {name: context.meta[f"tarkit.{name}"] for name in names if f"tarkit.{name}" in context.meta}
+        run = context.meta["tarkit.run"] = Run(context.info_name or "tarkit", **said)
+    return run
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the output goes and how it is compressed: -o, --compress, --fsync, and threads for the codec."""
+
+    location: Location
+    codec: tuple[str, int | None] | None
+    sync: bool = False
+    threads: int = 1
+
+    def open(self, inputs: Sequence[Location] = ()) -> Sink:
+        """Open it; raises Usage when it is one of the inputs or a terminal."""
+        refuse_overwrite(self, inputs)
+        return self.open_named(self.location.text)
+
+    def open_named(self, text: str) -> Sink:
+        """Open the output of this name in place of its own."""
+        codec = self.codec
+        if codec is None and self.location.kind in ("path", "url"):
+            suffix = codec_by_suffix(text)
+            codec = (suffix, None) if suffix else None
+        if codec is not None and codec[0] == "none":
+            codec = None
+        return open_sink(self.location.kind, text, codec=codec, threads=self.threads, sync=self.sync)
+
+    def status(self) -> os.stat_result | None:
+        """What is there now under its name, if that is a regular file."""
+        try:
+            status = os.fstat(1) if self.location.kind == "stdout" else os.stat(self.location.text)
+        except OSError:
+            return None
+        return status if self.location.kind in ("stdout", "path") and stat.S_ISREG(status.st_mode) else None
+
+    @property
+    def folder(self) -> str | None:
+        """The directory of a file."""
+        return os.path.dirname(os.path.abspath(self.location.text)) if self.location.kind == "path" else None
+
+
+def open_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
+    """The output that the options describe; stdout unless it is a terminal. Raises Usage."""
+    location = parse_output("-" if word is None else word)
+    if location.kind == "stdout" and os.isatty(1):
+        raise Usage("stdout is a terminal, and an archive is not for eyes", "name the output with -o, or use a pipe")
+    return Output(location, parse_spec(compress) if compress else None, fsync)
+
+
+def refuse_overwrite(target: Output, inputs: Sequence[Location]) -> None:
+    """Raises Usage when an output is also an input, by name or by redirection."""
+    taken = target.status()
+    if taken is None:
+        return
+    for location in inputs:
+        if location.kind not in ("stdin", "path"):
+            continue
+        try:
+            status = os.fstat(0) if location.kind == "stdin" else os.stat(location.text)
+        except OSError:
+            continue
+        if os.path.samestat(status, taken):
+            raise Usage(f"{location.name} is the output too", "write to another file, then rename it")
+
+
+def total_size(inputs: Sequence[Location]) -> int | None:
+    """Bytes of all inputs if they are plain files, for a bar that knows its end."""
+    total = 0
+    for location in inputs:
+        if location.kind != "path" or codec_by_suffix(location.text):
+            return None
+        try:
+            total += os.stat(location.text).st_size
+        except OSError:
+            return None
+    return total or None
+
+
+def _is_pipe(fd: int) -> bool:
+    return stat.S_ISFIFO(os.fstat(fd).st_mode)
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -1,0 +1,24 @@
+"""tarkit completion: the script that completes words in a shell."""
+
+from __future__ import annotations
+
+import click
+
+from tarkit.cli import Command, group
+
+EXAMPLES = (
+    'eval "$(tarkit completion bash)"    # in ~/.bashrc',
+    'eval "$(tarkit completion zsh)"     # in ~/.zshrc',
+    "tarkit completion fish > ~/.config/fish/completions/tarkit.fish",
+)
+
+
+@click.command(cls=Command, examples=EXAMPLES)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes tarkit's words in a shell."""
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(group, {}, "tarkit", "_TARKIT_COMPLETE").source())

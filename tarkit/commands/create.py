@@ -1,0 +1,235 @@
+"""tarkit create: pack an archive by a recipe."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import BinaryIO
+
+import click
+
+from tarkit.cli import Command
+from tarkit.commands import _options as options
+from tarkit.commands._run import Output, Run, current
+from tarkit.dataset.content import Content, Loader, loaded
+from tarkit.dataset.depfile import make_rule
+from tarkit.dataset.recipe import Row, read_recipe
+from tarkit.dataset.sample import Recent, is_safe, split_name
+from tarkit.dataset.table import Format, read_table
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.streams.copy import Short
+from tarkit.streams.location import Location
+from tarkit.streams.sink import open_sink
+from tarkit.tar.header import encode
+from tarkit.tar.writer import Writer
+
+EXAMPLES = (
+    "tarkit create recipe -o data.tar",
+    "printf 'a.txt\\ttext:hello\\na.jpg\\tphotos/a.jpg\\n' | tarkit create - -o - | tar tf -",
+    "tarkit create table.csv --format csv -o data.tar --depfile data.d",
+)
+COST = "One pass over the recipe and its sources; memory does not grow with them. --group holds the recipe."
+
+
+@dataclass
+class CreateOptions:
+    """How the recipe is read and what the entries get."""
+
+    format: Format | None = None
+    columns: list[str] | None = None
+    key: str | None = None
+    folder: str | None = None
+    ahead: int = 1
+    count: int | None = None
+    skip_missing: bool = False
+    group: bool = False
+    pipes: bool = True
+    mtime: str | None = None
+    depfile: str | None = None
+    depfile_target: str | None = None
+
+
+@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@click.argument("recipe", default="-")
+@options.output
+@click.option("--format", type=click.Choice(["tsv", "csv", "jsonl"]), help="RECIPE is a table: columns are fields.")
+@click.option("--columns", metavar="A,B", help="The names of the columns of a table without a header.")
+@click.option("--key", metavar="TEMPLATE", help="Keys for a table: '{index:09d}', '{id}'.  [default: column __key__]")
+@click.option("-C", "--directory", metavar="DIR", help="Relative paths in the recipe start at DIR.")
+@click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Read N sources at a time.")
+@click.option("--count", type=click.IntRange(0), metavar="N", help="Only the first N entries.")
+@click.option(
+    "--on-missing",
+    type=click.Choice(["error", "skip"]),
+    default="error",
+    metavar="error|skip",
+    help="What to do when a file is not there: end, or leave its entry out.  [default: error]",
+)
+@click.option("--group", is_flag=True, help="Gather the entries of each sample, wherever they stand.")
+@click.option("--no-pipe", is_flag=True, help="Refuse sources that run a command.")
+@click.option("--mtime", metavar="WHEN", help="Time of the entries: source, now or @SECONDS.  [default: @0]")
+@click.option("--depfile", metavar="FILE", help="Write what the output depends on to FILE, for make.")
+@click.option("--depfile-target", metavar="NAME", help="What the depfile calls the output.")
+def create(
+    recipe: str,
+    output: Output,
+    format: Format | None,
+    columns: str | None,
+    key: str | None,
+    directory: str | None,
+    parallel: int,
+    count: int | None,
+    on_missing: str,
+    group: bool,
+    no_pipe: bool,
+    mtime: str | None,
+    depfile: str | None,
+    depfile_target: str | None,
+) -> None:
+    """Pack files, literals and outputs of commands into an archive, by a recipe.
+
+    A line of RECIPE is NAME SOURCE, split at the first tab, else at the first white space. Blank lines and those that
+    begin with '# ' are skipped. A SOURCE is a path, file:PATH, text:LITERAL, hex:.., base64:.. or pipe:COMMAND. The
+    entries of one sample must stand together. With --format, RECIPE is a table with a row for each sample: a column
+    txt has the contents of fields, a column @jpg has sources.
+    """
+    if format is None and (columns is not None or key is not None):
+        raise Usage("--columns and --key are about tables: say --format tsv, csv or jsonl")
+    if depfile is not None and depfile_target is None and output.location.kind != "path":
+        raise Usage("--depfile needs the name of the output: --depfile-target NAME")
+    names = None if columns is None else columns.replace(",", " ").split()
+    skip = on_missing == "skip"
+    chosen = CreateOptions(
+        format, names, key, directory, parallel, count, skip, group, not no_pipe, mtime, depfile, depfile_target
+    )
+    run_create(current(), recipe, output, chosen)
+
+
+def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> None:
+    """Write the entries of a recipe to an archive."""
+    location = Location("stdin", "-", "stdin") if recipe == "-" else Location("path", recipe, recipe)
+    missing = _Missing(run) if chosen.skip_missing else None
+    load = Loader(chosen.folder, output.status(), run.tmpdir or output.folder, missing)
+    names = Names()
+    mtime = _mtime(chosen.mtime)
+    sources: list[bytes] = [] if recipe == "-" else [os.fsencode(recipe)]
+    with (
+        open(0 if recipe == "-" else recipe, "rb", closefd=recipe != "-") as lines,
+        Writer(output.open([location])) as writer,
+    ):
+        for row, content in loaded(_rows(lines, location.name, chosen), load, chosen.ahead):
+            if content is None:
+                continue
+            names.check(row)
+            _add(writer, row, content, content.mtime if mtime is None else mtime)
+            if chosen.depfile is not None and row.kind == "path":
+                sources.append(os.path.join(os.fsencode(chosen.folder or ""), row.value))
+        writer.finish()
+        if chosen.depfile is not None:
+            with open_sink("path", chosen.depfile) as sink:
+                sink.write(make_rule(chosen.depfile_target or output.location.text, sources))
+    run.samples, run.bytes = names.samples, writer.position
+    run.finish()
+
+
+def _rows(lines: BinaryIO, name: str, chosen: CreateOptions) -> Iterator[Row]:
+    rows: Iterator[Row]
+    if chosen.format is None:
+        rows = read_recipe(lines, name, pipes_allowed=chosen.pipes)
+    else:
+        rows = read_table(
+            lines, chosen.format, name, key=chosen.key, columns=chosen.columns, pipes_allowed=chosen.pipes
+        )
+    if chosen.group:
+        rows = _grouped(rows)
+    return rows if chosen.count is None else islice(rows, chosen.count)
+
+
+def _grouped(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows of each key together, at the place of the first."""
+    groups: dict[tuple[bool, bytes], list[Row]] = {}
+    for row in rows:
+        parts = split_name(row.name)
+        groups.setdefault((True, parts[0]) if parts else (False, row.name), []).append(row)
+    return (row for group in groups.values() for row in group)
+
+
+def _add(writer: Writer, row: Row, content: Content, mtime: int) -> None:
+    try:
+        header = encode(row[0], content[2], mtime=mtime)
+    except ValueError as error:
+        raise TarkitError(f"{row.where}: {error}") from None
+    if content[1] < 0:
+        writer.add(header, content[0])
+        return
+    try:
+        writer.add_file(header, content.fd, content.size)
+    except Short:
+        raise TarkitError(f"{row.where}: {show(row.value)} became shorter while it was read") from None
+    finally:
+        os.close(content.fd)
+
+
+class Names:
+    """Sees that the names of entries make whole samples: safe, none twice, those of one key together."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self._key: bytes | None = None
+        self._prefix = b""
+        self._fields: set[bytes] = set()
+        self._keys = Recent()
+        self._others = Recent()
+
+    def check(self, row: Row) -> None:
+        """Raises TarkitError if the name of `row` cannot follow those before it."""
+        name = row[0]
+        if not is_safe(name) or name.endswith(b"/"):
+            what = "is the name of a folder" if name.endswith(b"/") else "is absolute, or has .. or a NUL in it"
+            raise TarkitError(f"{row.where}: the name {show(name)} {what} [unsafe-name]")
+        parts = split_name(name)
+        if parts is None:
+            if self._others.add(name):
+                raise TarkitError(f"{row.where}: {show(name)} is there twice [duplicate-entry]")
+            return
+        key, field = parts
+        if key != self._key:
+            if self._keys.add(key):
+                raise TarkitError(
+                    f"{row.where}: {show(name)} belongs to a sample that ended before [scattered-sample]",
+                    "--group gathers the entries of each sample",
+                )
+            self._key = key
+            self._fields = set()
+            self.samples += 1
+        if field in self._fields:
+            raise TarkitError(f"{row.where}: {show(name)} is there twice [duplicate-entry]")
+        self._fields.add(field)
+
+
+class _Missing:
+    """Says what was left out since it is not there."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def __call__(self, what: str) -> None:
+        self.run.facts["missing"] = self.run.facts.get("missing", 0) + 1
+        self.run.warn(f"{what}; its entry is left out")
+
+
+def _mtime(when: str | None) -> int | None:
+    """Seconds since 1970 for all entries, None for each source's own. Raises Usage."""
+    if when is None:
+        epoch = os.environ.get("SOURCE_DATE_EPOCH")
+        when = f"@{epoch}" if epoch else "@0"
+    if when == "source":
+        return None
+    if when == "now":
+        return int(time.time())
+    if when.startswith("@") and when[1:].isdigit():
+        return int(when[1:])
+    raise Usage(f"--mtime {when}: it is source, now or @SECONDS")

@@ -1,0 +1,1 @@
+"""The convention: keys, fields, samples and shards."""

@@ -1,0 +1,159 @@
+"""The content of a recipe's row: a file, a literal, what a command or a URL gives."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from tarkit.dataset.recipe import Row
+from tarkit.errors import TarkitError, show
+from tarkit.streams import remote
+from tarkit.streams.command import CommandReader
+from tarkit.streams.copy import write_all
+from tarkit.streams.readers import ByRead, DescriptorReader
+from tarkit.streams.source import Reader
+
+SMALL = 1 << 18  # bytes of a file that is read at once
+HELD = 16 << 20  # bytes of what has no size beforehand that are kept in memory
+_CHUNK = 1 << 20
+
+
+class Content(NamedTuple):
+    """What an entry will hold: `data`, or the first `size` bytes of the file `fd`; `mtime` in whole seconds."""
+
+    data: bytes
+    fd: int
+    size: int
+    mtime: int
+
+
+class Loader:
+    """Opens the content of rows. Paths are relative to `folder`; the file `output` may not be among them.
+
+    A file that is missing is an error, or with `missing` is handed to that, and has no content.
+
+    Raises:
+        TarkitError: `RECIPE:LINE: what is wrong`.
+    """
+
+    def __init__(
+        self,
+        folder: str | None = None,
+        output: os.stat_result | None = None,
+        tmpdir: str | None = None,
+        missing: Callable[[str], None] | None = None,
+    ) -> None:
+        self.missing = missing
+        self.folder = os.fsencode(folder) if folder else b""
+        self.output = None if output is None else (output.st_ino, output.st_dev)
+        self.tmpdir = tmpdir
+
+    def __call__(self, row: Row) -> Content | None:
+        """The content of one row."""
+        kind = row[1]
+        if kind == "data":
+            return Content(row[2], -1, len(row[2]), 0)
+        if kind == "path":
+            return self._file(row)
+        reader: Reader
+        try:
+            if kind == "pipe":
+                reader = CommandReader(os.fsdecode(row.value))
+            else:
+                reader = ByRead(remote.open_read(os.fsdecode(row.value)))
+            return self._absorb(reader)
+        except TarkitError as error:
+            raise TarkitError(f"{row.where}: {error}", error.hint) from error
+        except OSError as error:
+            raise TarkitError(f"{row.where}: {error.strerror}") from error
+
+    def _file(self, row: Row) -> Content | None:
+        path = os.path.join(self.folder, row[2]) if self.folder else row[2]
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            what = f"{row.where}: {show(path)}: {error.strerror}"
+            if self.missing is not None and isinstance(error, FileNotFoundError):
+                self.missing(what)
+                return None
+            raise TarkitError(what) from None
+        try:
+            status = os.fstat(fd)
+            size = status.st_size
+            if not stat.S_ISREG(status.st_mode):
+                return self._special(row, fd, status)
+            if self.output is not None and (status.st_ino, status.st_dev) == self.output:
+                raise TarkitError(f"{row.where}: {show(path)} is the output too")
+            if size > SMALL:
+                kept, fd = fd, -1
+                return Content(b"", kept, size, int(status.st_mtime))
+            if size == 0:  # files of /proc and the like have no size, and yet something to read
+                return self._absorb(DescriptorReader(os.dup(fd)))._replace(mtime=int(status.st_mtime))
+            data = os.read(fd, size)
+            if len(data) < size:
+                raise TarkitError(f"{row.where}: {show(path)} became shorter while it was read")
+            return Content(data, -1, size, int(status.st_mtime))
+        except OSError as error:
+            raise TarkitError(f"{row.where}: {show(path)}: {error.strerror}") from None
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def _special(self, row: Row, fd: int, status: os.stat_result) -> Content:
+        if stat.S_ISDIR(status.st_mode):
+            raise TarkitError(f"{row.where}: {show(row.value)} is a directory")
+        return self._absorb(DescriptorReader(os.dup(fd)))
+
+    def _absorb(self, reader: Reader) -> Content:
+        """All that a reader gives, in memory or in a temporary file."""
+        pieces: list[bytes] = []
+        held = size = 0
+        file = None
+        view = memoryview(bytearray(_CHUNK))
+        try:
+            while got := reader.readinto(view):
+                size += got
+                pieces.append(bytes(view[:got]))
+                held += got
+                if held > HELD:
+                    file = file or tempfile.TemporaryFile(prefix="tarkit-", dir=self.tmpdir, buffering=0)
+                    write_all(file.fileno(), b"".join(pieces))
+                    pieces, held = [], 0
+            if file is None:
+                return Content(b"".join(pieces), -1, size, 0)
+            write_all(file.fileno(), b"".join(pieces))
+            return Content(b"", os.dup(file.fileno()), size, 0)
+        finally:
+            if file is not None:
+                file.close()
+            reader.close()
+
+
+def loaded(
+    rows: Iterable[Row], load: Callable[[Row], Content | None], ahead: int = 1
+) -> Iterator[tuple[Row, Content | None]]:
+    """Each row with its content; `ahead` > 1 loads so many at a time in threads, in order all the same."""
+    if ahead <= 1:
+        for row in rows:
+            yield row, load(row)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    waiting: deque[tuple[Row, Future[Content | None]]] = deque()
+    pool = ThreadPoolExecutor(ahead)
+    try:
+        for row in rows:
+            waiting.append((row, pool.submit(load, row)))
+            if len(waiting) > 2 * ahead:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        while waiting:
+            first, future = waiting.popleft()
+            yield first, future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

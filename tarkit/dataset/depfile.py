@@ -1,0 +1,26 @@
+"""Dependencies for make: the output, what it was made from, and an empty rule for each of those (as gcc's -MP)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from tarkit.errors import TarkitError, show
+
+_ESCAPES = ((b"$", b"$$"), (b"#", b"\\#"), (b" ", b"\\ "), (b"\t", b"\\\t"), (b":", b"\\:"))
+
+
+def make_rule(target: str, sources: Iterable[bytes]) -> bytes:
+    """The text of a depfile; raises TarkitError for a name with a newline, which make cannot have."""
+    names = list(dict.fromkeys(sources))
+    escaped = [_escape(name) for name in names]
+    rule = b" \\\n  ".join([_escape(os.fsencode(target)) + b":", *escaped])
+    return rule + b"\n" + b"".join(b"\n%b:\n" % name for name in escaped)
+
+
+def _escape(name: bytes) -> bytes:
+    if b"\n" in name:
+        raise TarkitError(f"{show(name)}: a name with a newline cannot stand in a depfile")
+    for char, with_ in _ESCAPES:
+        name = name.replace(char, with_)
+    return name

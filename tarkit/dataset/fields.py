@@ -1,0 +1,194 @@
+"""Which entries of a sample, in what order and under what name: -f, --drop, --require, --rekey."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import translate
+from typing import Literal, NamedTuple
+
+from tarkit.dataset.sample import Part, Sample, split_name
+from tarkit.errors import Problem, TarkitError, Usage, show
+from tarkit.problems import Policy
+from tarkit.tar import block
+from tarkit.tar.header import rename
+from tarkit.tar.walk import Entry
+
+OnMissing = Literal["error", "warn", "skip", "keep"]
+
+_SUFFIX = re.compile(r"(\.tar)?(\.(gz|zst|lz4|xz|bz2)|\.(tgz|tzst|txz|tbz2))?$")
+
+
+class Wanted(NamedTuple):
+    """One field that is asked for: its new name if it gets one, and the names it may have, the first present counts."""
+
+    new: bytes | None
+    old: tuple[bytes, ...]
+
+
+def parse_fields(text: str) -> list[Wanted]:
+    """The fields of `'png new:old1,old2'`: separated by blanks, `:` or `=` renames, commas are alternatives.
+
+    Raises Usage.
+    """
+    wanted = []
+    for word in text.split():
+        new, colon, old = word.replace("=", ":", 1).partition(":")
+        names = [os.fsencode(name) for name in (old if colon else new).split(",")]
+        if not all(names) or (colon and not new):
+            raise Usage(f"{show(word)}: a field is NAME, NEW:OLD or NEW:OLD1,OLD2")
+        if "/" in word:
+            raise Usage(f"{show(word)}: the name of a field has no slash")
+        wanted.append(Wanted(os.fsencode(new) if colon else None, tuple(names)))
+    if not wanted:
+        raise Usage("no field is named")
+    return wanted
+
+
+@dataclass
+class Fields:
+    """What -f, --drop, --require, --on-missing-field and --rekey say, applied in this order.
+
+    Field names match whatever their case; what is not renamed keeps the name that it has.
+    """
+
+    keep: list[Wanted] = field(default_factory=list)
+    drop: tuple[str, ...] = ()
+    require: list[tuple[bytes, ...]] = field(default_factory=list)
+    on_missing: OnMissing = "error"
+    rekey: str | None = None
+
+    def __post_init__(self) -> None:
+        self._drops = [re.compile(os.fsencode(translate(glob)), re.IGNORECASE) for glob in self.drop]
+        self._rekey = None if self.rekey is None else _rekeyer(self.rekey)
+
+    @property
+    def all(self) -> bool:
+        """Whether nothing changes."""
+        return not (self.keep or self.drop or self.require or self.rekey is not None)
+
+    def __call__(self, samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+        """The samples with the fields that were chosen."""
+        if self.all:
+            return samples
+        return self._apply(samples, policy)
+
+    def _apply(self, samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+        for index, sample in enumerate(samples):
+            if sample.key is None:
+                yield sample
+                continue
+            sample.complete()
+            chosen = self._choose(sample, policy)
+            if chosen is not None:
+                if self._rekey is not None:
+                    key = self._rekey(sample.key, index, sample.source.name)
+                    cut = len(sample.key)
+                    chosen = [(entry, key + name[cut:] if _keyed(entry) else name) for entry, name in chosen]
+                    sample.key = key
+                yield _changed(sample, chosen, policy)
+
+    def _choose(self, sample: Sample, policy: Policy) -> list[tuple[Entry, bytes]] | None:
+        """The entries that stay, in order, each with its name; None when the sample is left out."""
+        entries = sample.entries
+        assert sample.key is not None
+        by_field: dict[bytes, Entry] = {}
+        for entry in entries:
+            if _keyed(entry):
+                by_field.setdefault(entry.name[len(sample.key) + 1 :].lower(), entry)
+        chosen = [(entry, entry.name) for entry in entries]
+        if self.keep:
+            chosen = []
+            for want in self.keep:
+                found = next((by_field[name.lower()] for name in want.old if name.lower() in by_field), None)
+                if found is not None:
+                    chosen.append((found, found.name if want.new is None else sample.key + b"." + want.new))
+                elif not self._missing(sample, want.old, policy):
+                    return None
+        for names in self.require:
+            if not any(name.lower() in by_field for name in names) and not self._missing(sample, names, policy):
+                return None
+        if self._drops:
+            skip = len(sample.key) + 1
+            chosen = [
+                (entry, name)
+                for entry, name in chosen
+                if not (_keyed(entry) and any(glob.match(entry.name[skip:]) for glob in self._drops))
+            ]
+        return chosen
+
+    def _missing(self, sample: Sample, names: tuple[bytes, ...], policy: Policy) -> bool:
+        """Whether a sample that lacks a field goes on."""
+        assert sample.key is not None
+        if self.on_missing in ("skip", "keep"):
+            policy.counts["missing-field"] += 1
+            if self.on_missing == "skip":
+                policy.dropped["missing-field"] += 1
+            return self.on_missing == "keep"
+        have = ", ".join(show(entry.name[len(sample.key) + 1 :]) for entry in sample.entries if _keyed(entry))
+        what = f"{show(sample.key)} has no field {' or '.join(map(show, names))}, it has {have}"
+        problem = Problem("missing-field", sample.source.name, sample.start, what)
+        if self.on_missing == "warn":
+            policy.say(problem)
+            return True
+        return policy.judge(problem) == "keep"
+
+
+def _keyed(entry: Entry) -> bool:
+    return entry.type != block.DIRECTORY and split_name(entry.name) is not None
+
+
+def _changed(sample: Sample, chosen: list[tuple[Entry, bytes]], policy: Policy) -> Sample:
+    """The sample with just these entries, each under its name."""
+    source = sample.source
+    parts: list[Part] = []
+    entries = []
+    names = {entry.name: name for entry, name in chosen}
+    for entry, name in chosen:
+        if entry.type == block.HARD_LINK and names.get(entry.link) != entry.link:
+            what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which goes or changes its name"
+            policy.judge(Problem("unmovable-entry", source.name, entry.start, what))
+        if name == entry.name:
+            parts.append((source, entry.start, entry.stop))
+        else:
+            parts.append(rename(source.read(entry.start, entry.data), name))
+            if entry.stop > entry.data:
+                parts.append((source, entry.data, entry.stop))
+        entries.append(entry._replace(name=name))
+    if len({entry.name for entry in entries}) < len(entries):
+        what = f"two fields of {show(sample.key or b'')} get one name"
+        policy.judge(Problem("duplicate-entry", source.name, sample.start, what))
+    sample.entries = entries
+    sample.parts = parts
+    return sample
+
+
+def stem(name: str) -> str:
+    """A shard's name without folders and archive suffixes."""
+    base = os.path.basename(name)
+    return _SUFFIX.sub("", base) or base
+
+
+def _rekeyer(spec: str) -> Callable[[bytes, int, str], bytes]:
+    """A function of key, index and shard name that makes the new key; `#` is nine digits."""
+    template = spec.replace("#", "{index:09d}")
+    try:
+        template.format(key="k", index=0, shard="s.tar", stem="s")
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise Usage(
+            f"--rekey {show(spec)}: {error!s}", "it may hold {key}, {index:06d}, {shard}, {stem}, or # for nine digits"
+        ) from None
+
+    def rekey(key: bytes, index: int, shard: str) -> bytes:
+        text = template.format(key=os.fsdecode(key), index=index, shard=os.path.basename(shard), stem=stem(shard))
+        new = os.fsencode(text)
+        if b"\0" in new or split_name(new + b".x") != (new, b"x"):
+            raise TarkitError(
+                f"--rekey {show(spec)} makes {show(new)} of {show(key)}, which is no key",
+                "a key is not empty and has no dot behind its last slash",
+            )
+        return new
+
+    return rekey

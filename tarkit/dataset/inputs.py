@@ -1,0 +1,149 @@
+"""From locations to samples: open each input, look through its compression, iterate over its samples."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from tarkit.dataset.sample import Recent, Sample, Samples, Source
+from tarkit.errors import Usage
+from tarkit.problems import Policy
+from tarkit.streams import remote
+from tarkit.streams.codecs import ReadAhead, codec_by_magic, decoder
+from tarkit.streams.command import CommandReader
+from tarkit.streams.location import Location
+from tarkit.streams.readers import ByRead, DescriptorReader, Prepended, reading
+from tarkit.streams.source import FileSource, Reader, StreamSource, spooled
+from tarkit.tar import block
+
+SNIFFED = 512  # bytes that tell an archive from a compressed one
+
+
+def open_source(location: Location, *, ahead: bool = False, tmpdir: str | None = None) -> Source:
+    """Open one input. Compressed ones are decoded, by what they begin with; `ahead` reads a stream in a thread.
+
+    Raises:
+        OSError, CommandFailed: it cannot be opened.
+        Usage: stdin is a terminal, or the URL's scheme is not known.
+    """
+    fd = 0
+    if location.kind == "pipe":
+        return _stream(CommandReader(location.text), location.name, ahead, tmpdir)
+    if location.kind == "url":
+        return _stream(ByRead(remote.open_read(location.text)), location.name, ahead, tmpdir)
+    if location.kind == "path":
+        fd = os.open(location.text, os.O_RDONLY | os.O_CLOEXEC)
+    elif os.isatty(0):
+        raise Usage("stdin is a terminal", "name the inputs, or send an archive in")
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        return _stream(DescriptorReader(fd), location.name, ahead, tmpdir)
+    offset = os.lseek(fd, 0, os.SEEK_CUR)
+    if _codec(os.pread(fd, SNIFFED, offset)) is None:
+        return FileSource(fd, location.name, offset)
+    return _stream(DescriptorReader(fd), location.name, ahead, tmpdir)
+
+
+def _stream(reader: Reader, name: str, ahead: bool, tmpdir: str | None) -> StreamSource:
+    head = bytearray(SNIFFED)
+    have = 0
+    while have < SNIFFED and (got := reader.readinto(memoryview(head)[have:])):
+        have += got
+    reader = Prepended(bytes(head[:have]), reader)
+    codec = _codec(bytes(head[:have]))
+    if codec is not None:
+        reader = ByRead(decoder(codec, reading(reader), name), reader)
+    if ahead:
+        reader = ByRead(ReadAhead(reading(reader)), reader)
+    return StreamSource(reader, name, tmpdir)
+
+
+def _codec(head: bytes) -> str | None:
+    """The codec of what begins with `head`; a valid tar header beats any magic."""
+    if len(head) == SNIFFED and block.checksum_ok(head):
+        return None
+    return codec_by_magic(head)
+
+
+@dataclass
+class Inputs:
+    """Iterate over the samples of all inputs, one after another, or `mix` of them in turn.
+
+    `ahead` inputs are opened before their turn, and read in threads if they are streams. `shard_slice` applies to each.
+    `spool` keeps streams in temporary files, so that all can be iterated over again. `announce` hears of each input.
+    Afterwards `zeros` is how many end the archive, if there was one only and all of it was given out.
+    """
+
+    locations: Sequence[Location]
+    policy: Policy
+    moves: bool = True
+    joins: bool = False
+    shard_slice: tuple[int, int | None, int] | None = None
+    mix: int = 1
+    ahead: int = 0
+    spool: bool = False
+    tmpdir: str | None = None
+    announce: Callable[[str], None] = lambda name: None
+    zeros: int | None = None
+    opened: int = 0
+    dropped: int = 0
+
+    def __post_init__(self) -> None:
+        self._earlier = Recent() if len(self.locations) > 1 else None
+        self._spools: list[Source] = []
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Yield the samples."""
+        self._earlier = None if self._earlier is None else Recent()
+        sources = self._sources()
+        if self.mix > 1:
+            return self._round_robin(sources)
+        return (sample for source in sources for sample in self._samples(source))
+
+    def _samples(self, source: Source) -> Iterator[Sample]:
+        self.announce(source.name)
+        self.opened += 1
+        samples = Samples(source, self.policy, earlier=self._earlier, moves=self.moves, lag=self.joins)
+        chosen = iter(samples) if self.shard_slice is None else islice(samples, *self.shard_slice)
+        try:
+            yield from chosen
+        finally:
+            self.dropped += samples.dropped
+            source.close()
+        if len(self.locations) == 1 and self.shard_slice is None:
+            self.zeros = samples.zeros
+
+    def _sources(self) -> Iterator[Source]:
+        if self.spool and self._spools:
+            yield from self._spools
+            return
+        waiting: deque[Source] = deque()
+        rest = iter(self.locations)
+        while True:
+            for location in islice(rest, self.ahead + 1 - len(waiting)):
+                source = open_source(location, ahead=self.ahead > 0, tmpdir=self.tmpdir)
+                if self.ahead and isinstance(source, FileSource):
+                    source.will_need()
+                waiting.append(source)
+            if not waiting:
+                return
+            source = waiting.popleft()
+            if self.spool:
+                if isinstance(source, StreamSource):
+                    source = spooled(source)
+                self._spools.append(source)
+            yield source
+
+    def _round_robin(self, sources: Iterator[Source]) -> Iterator[Sample]:
+        turns = deque(self._samples(source) for source in islice(sources, self.mix))
+        while turns:
+            samples = turns.popleft()
+            sample = next(samples, None)
+            if sample is not None:
+                yield sample
+                turns.append(samples)
+            else:
+                turns.extendleft(self._samples(source) for source in islice(sources, 1))

@@ -1,0 +1,53 @@
+"""Keys from a file: one a line, or a column of a table."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+
+from tarkit.dataset.recipe import Malformed
+from tarkit.dataset.select import KeyList
+from tarkit.dataset.table import unescape_tsv
+from tarkit.errors import TarkitError, show
+
+
+def read_keys(spec: str, require_all: bool = False) -> KeyList:
+    """The keys in FILE[:COLUMN]: one a line, or a column of a TSV, CSV (by its suffix) or JSON-lines table.
+
+    Raises TarkitError for a file that cannot be read, has no such column or no key.
+    """
+    name, colon, column = spec, "", ""
+    if not os.path.exists(spec):
+        name, colon, column = spec.rpartition(":")
+        if not colon:
+            name = spec
+    try:
+        with open(name, "rb") as file:
+            lines = file.read().splitlines()
+    except OSError as error:
+        raise TarkitError(f"{name}: {error.strerror}") from error
+    keys = _column(name, lines, column) if colon else [line for line in lines if line]
+    if not keys:
+        raise TarkitError(f"{name}: no key in it")
+    return KeyList(spec, frozenset(keys), require_all)
+
+
+def _column(name: str, lines: list[bytes], column: str) -> list[bytes]:
+    suffix = os.path.splitext(name)[1].lower()
+    if suffix in (".jsonl", ".ndjson"):
+        records = (json.loads(line) for line in lines if line.strip())
+        return [str(record[column]).encode("utf-8", "surrogateescape") for record in records if column in record]
+    if suffix == ".csv":
+        text = (line.decode("utf-8", "surrogateescape") + "\n" for line in lines)
+        rows = [[cell.encode("utf-8", "surrogateescape") for cell in row] for row in csv.reader(text)]
+    else:
+        try:
+            rows = [[unescape_tsv(cell) for cell in line.split(b"\t")] for line in lines]
+        except Malformed as error:
+            raise TarkitError(f"{name}: {error}", error.hint) from None
+    wanted = column.encode("utf-8", "surrogateescape")
+    if not rows or wanted not in rows[0]:
+        raise TarkitError(f"{name}: no column {show(column)}")
+    place = rows[0].index(wanted)
+    return [row[place] for row in rows[1:] if len(row) > place and row[place]]

@@ -1,0 +1,105 @@
+"""Which samples: by key, by list, at random, by position. Iterators in, iterators out."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from tarkit.dataset.sample import Sample
+from tarkit.errors import Usage, show
+
+Slice = tuple[int, int | None, int]
+
+
+def parse_slice(text: str) -> Slice:
+    """`LO:HI:STEP` as (lo, hi, step), each optional; `LO` alone is that one. Not from the end: its place is not known.
+
+    Raises Usage.
+    """
+    parts = text.split(":")
+    try:
+        numbers = [int(part) if part.strip() else None for part in parts]
+        if len(parts) > 3:
+            raise ValueError
+    except ValueError:
+        raise Usage(f"{show(text)} is no slice: LO:HI:STEP wants up to three whole numbers") from None
+    if any(number is not None and number < 0 for number in numbers):
+        raise Usage(f"{show(text)}: a slice counts from the start; negative numbers have no meaning here")
+    if len(numbers) == 1:
+        if numbers[0] is None:
+            raise Usage("an empty slice")
+        return numbers[0], numbers[0] + 1, 1
+    lo, hi, step = (numbers + [None])[:3]
+    if step == 0:
+        raise Usage(f"{show(text)}: the step of a slice is at least 1")
+    return lo or 0, hi, step or 1
+
+
+@dataclass
+class KeyList:
+    """Keys that are wanted, from the file `name`, perhaps all of them; `found` are those that came by."""
+
+    name: str
+    wanted: frozenset[bytes]
+    require_all: bool = False
+    found: set[bytes] = field(default_factory=set)
+
+    def missing(self) -> list[bytes]:
+        """Those that did not come by, in order."""
+        return sorted(self.wanted - self.found)
+
+
+@dataclass
+class Select:
+    """What --match, --keys-from, --sample, --slice and --count chose, in this order. `seed` is for `sample`."""
+
+    match: str | None = None
+    keys: KeyList | None = None
+    sample: float | None = None
+    seed: int | None = None
+    slice: Slice | None = None
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.match is not None:
+            try:
+                self._pattern = re.compile(os.fsencode(self.match))
+            except re.error as error:
+                raise Usage(f"--match {show(self.match)}: {error}") from None
+        if self.sample is not None and not 0 <= self.sample <= 1:
+            raise Usage("--sample takes a share from 0 to 1")
+
+    @property
+    def all(self) -> bool:
+        """Whether every sample passes."""
+        return self == Select(seed=self.seed)
+
+    def __call__(self, samples: Iterator[Sample]) -> Iterator[Sample]:
+        """The samples that were chosen."""
+        if self.all:
+            return samples
+        samples = (sample for sample in samples if sample.key is not None)
+        if self.match is not None:
+            search = self._pattern.search
+            samples = (sample for sample in samples if search(sample.key or b""))
+        if self.keys is not None:
+            samples = self._listed(samples, self.keys)
+        if self.sample is not None:
+            share, draw = self.sample, random.Random(self.seed).random
+            samples = (sample for sample in samples if draw() < share)
+        if self.slice is not None:
+            samples = islice(samples, *self.slice)
+        if self.count is not None:
+            samples = islice(samples, self.count)
+        return samples
+
+    @staticmethod
+    def _listed(samples: Iterator[Sample], keys: KeyList) -> Iterator[Sample]:
+        for sample in samples:
+            if sample.key in keys.wanted:
+                keys.found.add(sample.key)
+                yield sample

@@ -1,0 +1,235 @@
+"""Numbered shards: when one closes, what it is called, what stands where it will stand."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from tarkit.dataset.names import Template
+from tarkit.dataset.sample import Sample
+from tarkit.dataset.table import escape_tsv
+from tarkit.errors import CommandFailed
+from tarkit.streams.command import shell
+from tarkit.streams.sink import FileSink, Sink
+from tarkit.tar.block import BLOCK, RECORD
+from tarkit.tar.header import end_of_archive
+from tarkit.tar.writer import Writer
+
+SizeRule = Literal["tar", "content"]
+MANIFEST_COLUMNS = ("shard", "samples", "bytes", "sha256", "first", "last")
+
+
+class Shard(NamedTuple):
+    """A shard that is complete. `size` is the length of its tar in bytes, `stored` of the file if it was asked for."""
+
+    name: str
+    samples: int
+    size: int
+    stored: int
+    first: bytes
+    last: bytes
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a shard closes: at so many samples, or before its tar would be longer than `size`, or once the contents in
+    it have reached that (`rule` content). `shards` ends the whole."""
+
+    count: int | None = None
+    size: int | None = None
+    rule: SizeRule = "tar"
+    shards: int | None = None
+
+
+@dataclass
+class _Open:
+    """The shard that is being written. `content` counts bytes of payload."""
+
+    name: str
+    writer: Writer
+    count: int | None
+    samples: int = 0
+    content: int = 0
+    first: bytes = b""
+    last: bytes = b""
+
+
+class Shards:
+    """Write samples to numbered shards; there is never an empty one.
+
+    `sizes`, if given, says how many samples each shard gets, in place of the limits. `start` is the index of the first.
+    `post` runs after each is complete, and may move it away. `digest` asks for checksums. `announce` hears of each
+    shard and why it closed. `full` says that a sample was refused, since there may be no more shards.
+    """
+
+    def __init__(
+        self,
+        template: Template,
+        open_sink: Callable[[str], Sink],
+        limits: Limits,
+        *,
+        start: int = 0,
+        sizes: Iterator[int] | None = None,
+        post: str | None = None,
+        digest: bool = False,
+        announce: Callable[[Shard, str], None] = lambda shard, why: None,
+    ) -> None:
+        self.done: list[Shard] = []
+        self.full = False
+        self._template = template
+        self._open_sink = open_sink
+        self._limits = limits
+        self._next = start
+        self._end = None if limits.shards is None else start + limits.shards
+        self._sizes = sizes
+        self._post = post
+        self._digest = digest
+        self._announce = announce
+        self._open: _Open | None = None
+
+    @property
+    def position(self) -> int:
+        """Bytes written so far, before compression."""
+        return sum(shard.size for shard in self.done) + (self._open.writer.position if self._open else 0)
+
+    def add(self, sample: Sample) -> bool:
+        """Write a sample to the shard where it belongs; False when all shards that there may be are full."""
+        why = self._closes_before(sample)
+        if why:
+            self._finish(why)
+        if self._open is None:
+            self._open = self._begin()
+        shard = self._open
+        if shard is None:
+            self.full = True
+            return False
+        before = shard.writer.position
+        if sample.more is not None and not self._bears_more(shard):
+            sample.complete()
+            return self.add(sample)
+        unseen = sample.more is not None
+        sample.write(shard.writer)
+        if unseen and shard.samples and self._too_long(shard.writer.position):
+            shard = self._move_tail(shard, before)
+            if shard is None:
+                return False
+        _count_in(shard, sample)
+        return True
+
+    def close(self) -> None:
+        """Complete the last shard."""
+        if self._open is not None:
+            self._finish("end")
+
+    def abort(self) -> None:
+        """Give the shard up that is not complete; the others stay."""
+        if self._open is not None:
+            self._open.writer.abort()
+            self._open = None
+
+    def _closes_before(self, sample: Sample) -> str | None:
+        shard = self._open
+        if shard is None or not shard.samples:
+            return None
+        if shard.count is not None and shard.samples >= shard.count:
+            return "count"
+        if self._limits.size is None:
+            return None
+        if self._limits.rule == "content":
+            return "size" if shard.content >= self._limits.size else None
+        return "size" if self._too_long(shard.writer.position + sample.size) else None
+
+    def _too_long(self, position: int) -> bool:
+        """Whether a tar whose entries take `position` bytes would be longer than the limit, its end included."""
+        size = self._limits.size
+        return size is not None and self._limits.rule == "tar" and -(-(position + 2 * BLOCK) // RECORD) * RECORD > size
+
+    def _bears_more(self, shard: _Open) -> bool:
+        """Whether a sample may be written before its end is known; if it turns out too long it must be moved."""
+        bounded = self._limits.size is not None and self._limits.rule == "tar" and shard.samples > 0
+        return not bounded or isinstance(shard.writer.sink, FileSink)
+
+    def _begin(self) -> _Open | None:
+        """Open the next shard, unless there may be no more."""
+        if self._next == self._end:
+            return None
+        count = self._limits.count if self._sizes is None else next(self._sizes, None)
+        if count is None and self._sizes is not None:
+            return None
+        name = self._template.name(self._next)
+        self._next += 1
+        return _Open(name, Writer(self._open_sink(name)), count)
+
+    def _move_tail(self, shard: _Open, before: int) -> _Open | None:
+        """Move the sample that was written from `before` on to the next shard: it made this one too long."""
+        shard.writer.flush()
+        sink, stop = shard.writer.sink, shard.writer.position
+        assert isinstance(sink, FileSink)
+        following = self._begin()
+        if following is not None:
+            try:
+                following.writer.sink.copy(sink.fileno(), before, stop)
+                following.writer.position = stop - before
+            except BaseException:
+                following.writer.abort()
+                raise
+        sink.cut(before)
+        shard.writer.position = before
+        self._finish("size")
+        self._open = following
+        self.full = following is None
+        return following
+
+    def _finish(self, why: str) -> None:
+        shard, self._open = self._open, None
+        assert shard is not None
+        size = shard.writer.position
+        size += len(end_of_archive(size))
+        shard.writer.close()
+        digest, stored = "", size
+        if self._digest:
+            with open(shard.name, "rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                stored = os.fstat(file.fileno()).st_size
+        done = Shard(shard.name, shard.samples, size, stored, shard.first, shard.last, digest)
+        self._announce(done, why)
+        self.done.append(done)
+        if self._post is not None:
+            run_post(self._post, shard.name)
+
+
+def _count_in(shard: _Open, sample: Sample) -> None:
+    shard.last = sample.key or b""
+    if not shard.samples:
+        shard.first = shard.last
+    shard.samples += 1
+    shard.content += sum(entry[3] for entry in sample.entries)
+
+
+def run_post(command: str, name: str) -> None:
+    """Run a command for a shard: `{}` is its name, quoted; without one, `%s` is; `$TARKIT_SHARD` is always.
+
+    Raises CommandFailed unless its status is 0.
+    """
+    quoted = shlex.quote(name)
+    text = command.replace("{}", quoted) if "{}" in command else command.replace("%s", quoted)
+    environment = {**os.environ, "TARKIT_SHARD": name}
+    status = subprocess.run(shell(text), stdin=subprocess.DEVNULL, env=environment, check=False).returncode
+    if status:
+        raise CommandFailed(text, status, hint=f"the shard {name} is complete; those after it were not made")
+
+
+def write_manifest(sink: Sink, shards: list[Shard]) -> None:
+    """Write a TSV table of shards: name, samples, bytes of the file, sha256, first and last key."""
+    lines = ["\t".join(MANIFEST_COLUMNS).encode()]
+    for shard in shards:
+        numbers = (str(shard.samples), str(shard.stored), shard.sha256)
+        cells = [escape_tsv(os.fsencode(shard.name)), *(n.encode() for n in numbers)]
+        lines.append(b"\t".join([*cells, escape_tsv(shard.first), escape_tsv(shard.last)]))
+    sink.write(b"\n".join(lines) + b"\n")

@@ -1,0 +1,111 @@
+"""Stages between input and output: neighbours of one key, and a buffer that shuffles. Iterators in, iterators out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+from tarkit.dataset.sample import Part, Sample
+from tarkit.errors import Problem, show
+from tarkit.problems import Policy
+from tarkit.streams.spool import HeldRange, Spool
+
+SPOOLED = 1 << 20  # bytes of a sample of a stream from which on a buffer has it in a temporary file
+
+
+def neighbours(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+    """Refuse samples that the one before them would take in, since both have one key; or make one of them on purpose.
+
+    Where `policy` allows `joined-sample`, the inputs must keep a sample good until the next but one is asked for.
+    """
+    if "joined-sample" in policy.allowed:
+        return _joined(samples, policy)
+    return _apart(samples, policy)
+
+
+def _apart(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+    last = None
+    for sample in samples:
+        if sample.key == last and last is not None and policy.judge(_problem(sample)) == "drop":
+            continue
+        last = sample.key
+        yield sample
+
+
+def _joined(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+    held: Sample | None = None
+    for sample in samples:
+        sample.complete()
+        if held is None:
+            held = sample
+        elif sample.key == held.key and sample.key is not None:
+            policy.judge(_problem(sample))
+            names = {entry.name for entry in held.entries}
+            for entry in sample.entries:
+                if entry.name in names:
+                    what = f"{show(entry.name)} is in both samples that are joined"
+                    policy.judge(Problem("duplicate-entry", sample.source.name, entry.start, what))
+            held.parts = [*_parts(held), *_parts(sample)]
+            held.entries = held.entries + sample.entries
+        else:
+            yield held
+            held = sample
+    if held is not None:
+        yield held
+
+
+def _parts(sample: Sample) -> list[Part]:
+    return [(sample.source, sample.start, sample.stop)] if sample.parts is None else sample.parts
+
+
+def _problem(sample: Sample) -> Problem:
+    what = f"the sample before it in the output has the same key {show(sample.key or b'')}"
+    return Problem("joined-sample", sample.source.name, sample.start, what)
+
+
+def buffer_shuffle(
+    samples: Iterator[Sample], size: int, initial: int, seed: int, tmpdir: str | None = None
+) -> Iterator[Sample]:
+    """Shuffle through a buffer of `size` samples, from which the first is taken once there are `initial`.
+
+    The order is that of webdataset's `shuffle(size, initial=initial)` with `random.Random(seed)`. Local only: a sample
+    does not get far ahead of where it was. Of streams, samples are held in memory, large ones in a temporary file.
+    """
+    draw = random.Random(seed).randint
+    keep = _keeper(tmpdir)
+    buffer: list[Sample] = []
+    for sample in samples:
+        buffer.append(keep(sample))
+        if len(buffer) < size:
+            another = next(samples, None)
+            if another is not None:
+                buffer.append(keep(another))
+        if len(buffer) >= min(initial, size):
+            yield _take(buffer, draw)
+    while buffer:
+        yield _take(buffer, draw)
+
+
+def _take(buffer: list[Sample], draw: Callable[[int, int], int]) -> Sample:
+    place = draw(0, len(buffer) - 1)
+    sample, buffer[place] = buffer[place], buffer[-1]
+    buffer.pop()
+    return sample
+
+
+def _keeper(tmpdir: str | None) -> Callable[[Sample], Sample]:
+    """A function that makes a sample good for as long as it is wanted."""
+    spool = Spool(tmpdir)
+
+    def keep(sample: Sample) -> Sample:
+        if sample.source.seekable:
+            return sample
+        sample.complete()
+        source, start, stop = sample.source, sample.start, sample.stop
+        if stop - start < SPOOLED:
+            sample.source = HeldRange(source.name, start, source.read(start, stop))
+        else:
+            sample.source = spool.hold(source.name, start, stop, source.send)
+        return sample
+
+    return keep

@@ -1,0 +1,81 @@
+"""What can go wrong, as one family; `cli.py` turns it into an exit status in one place.
+
+TarkitError            1   anything the user can understand; str(error) is the whole message
+├── Problem            1   something is wrong with an archive: archive, offset, detail, [name]
+├── Unsupported        1   valid input that this command cannot work on
+├── CommandFailed      1   a command that we ran ended with a status other than 0
+└── Usage              2   the words of the command line do not make sense together
+Interrupted                a signal asked us to stop (BaseException: nothing may swallow it)
+"""
+
+from __future__ import annotations
+
+import signal
+
+
+class TarkitError(Exception):
+    """An error that is the user's to understand. `hint`, when there is one, says how to repair it."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Problem(TarkitError):
+    """Something is wrong with an archive.
+
+    `name` is one of `tarkit.problems.PROBLEMS`, `offset` counts bytes of the (decompressed) archive.
+    """
+
+    def __init__(self, name: str, archive: str, offset: int | None, detail: str, hint: str | None = None) -> None:
+        where = f"{archive}: " if offset is None else f"{archive}: at {offset}: "
+        super().__init__(f"{where}{detail} [{name}]", hint)
+        self.name = name
+        self.archive = archive
+        self.offset = offset
+        self.detail = detail
+
+
+class Unsupported(TarkitError):
+    """Valid input, but not for this command."""
+
+
+class CommandFailed(TarkitError):
+    """A command we started ended with a status other than 0 (negative: a signal), `tail` is the end of its stderr."""
+
+    def __init__(self, command: str, status: int, tail: str = "", hint: str | None = None) -> None:
+        ended = f"ended with status {status}" if status >= 0 else f"was ended by {signal.Signals(-status).name}"
+        words = f": {tail}" if tail else ""
+        super().__init__(f"command {ended}: {command}{words}", hint)
+        self.command = command
+        self.status = status
+
+
+class Usage(TarkitError):
+    """The words of the command line do not make sense (together)."""
+
+    exit_code = 2
+
+
+class Interrupted(BaseException):
+    """A signal asked us to stop: clean up, then die by that signal."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+def show(name: bytes | str) -> str:
+    """A name for a message: in quotes, on one line, what is not printable text as a `\\xNN` escape of its bytes."""
+    raw = name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
+    text = (
+        raw.decode("utf-8", "backslashreplace")
+        if b"\\" not in raw
+        else raw.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+    )
+    plain = "".join(
+        char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8")) for char in text
+    )
+    return f"'{plain}'"

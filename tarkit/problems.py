@@ -1,0 +1,181 @@
+"""What can be wrong with an archive: one vocabulary, the defaults, what --allow and --skip do, how to repair it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
+
+from tarkit.errors import Problem, Usage
+
+Verdict = Literal["keep", "drop"]
+
+
+class Kind(NamedTuple):
+    """One row of the table: what a problem means and what can be done about it."""
+
+    default: Literal["error", "warning", "note"]
+    meaning: str
+    allow: str
+    skip: str
+    repair: str | None = None
+
+
+PROBLEMS: dict[str, Kind] = {
+    "truncated": Kind(
+        "error",
+        "the input ends inside an entry, or inside a frame of its compression",
+        "keeps the entries before it, also of the last sample",
+        "keeps the whole samples before it, without the last one",
+        "fetch the shard again; --skip truncated keeps the whole samples before the cut",
+    ),
+    "no-end-marker": Kind(
+        "error",
+        "the input ends between two entries, without the two zero blocks that end an archive",
+        "accepts the end",
+        "drops the last sample",
+        "if the archive is known to be whole, --allow no-end-marker accepts it",
+    ),
+    "bad-header": Kind(
+        "error",
+        "a header's checksum or numbers are wrong",
+        "goes on at the next valid header",
+        "drops the sample it touches and goes on at the next valid header",
+        "fetch the shard again; --skip bad-header goes on at the next valid header",
+    ),
+    "bad-data": Kind(
+        "error",
+        "compressed data do not decode or fail their checksum",
+        "keeps the entries before it, also of the last sample",
+        "keeps the whole samples before it, without the last one",
+        "fetch the shard again",
+    ),
+    "trailing-data": Kind(
+        "error",
+        "there are data other than zeros after the end marker",
+        "reads on as more archive",
+        "stops at the end marker",
+        "for archives that were glued together with cat, --allow trailing-data reads all of them",
+    ),
+    "scattered-sample": Kind(
+        "error",
+        "a key comes back later in the same input",
+        "keeps both parts, as two samples of one key",
+        "drops the later part",
+        "gather each sample's entries first: tar with --sort=name",
+    ),
+    "joined-sample": Kind(
+        "error",
+        "two samples with equal keys would become neighbours in the output, and so one sample",
+        "joins them on purpose",
+        "drops the later one",
+        "make the keys differ: --rekey '{stem}/{key}'",
+    ),
+    "repeated-key": Kind("warning", "one key in two inputs", "says nothing", "drops the later sample"),
+    "duplicate-entry": Kind(
+        "error",
+        "the same name twice in one sample",
+        "keeps both",
+        "drops the sample",
+    ),
+    "unmovable-entry": Kind(
+        "error",
+        "a hard link, or a global PAX header that says more than a comment, would change its meaning when it moves",
+        "moves it all the same",
+        "drops the sample",
+        "pack the files again without hard links: tar --hard-dereference",
+    ),
+    "missing-field": Kind(
+        "error",
+        "a sample lacks a field that was asked for",
+        "keeps the sample",
+        "drops the sample",
+        "--on-missing-field skip leaves such samples out, keep lets them pass",
+    ),
+    "unsafe-name": Kind(
+        "warning",
+        "a name is absolute, has a '..' component or a NUL",
+        "says nothing",
+        "drops the sample",
+    ),
+}
+
+_DAMAGE = ("truncated", "bad-header", "bad-data")
+SHOWN = 3  # of each kind of problem, so many get a line of their own
+
+
+class Policy:
+    """What to do about each problem: the table's defaults, changed by --allow, --skip and --maxerr.
+
+    `warn` gets one line for each of the first three problems of a kind that do not end the run.
+    """
+
+    def __init__(
+        self,
+        allow: Iterable[str] = (),
+        skip: Iterable[str] = (),
+        maxerr: int = 0,
+        warn: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        allowed, skipped = _named(allow, "--allow"), _named(skip, "--skip")
+        both = allowed & skipped
+        if len(allowed) == len(PROBLEMS) and both:  # the one that is named beats `all`
+            allowed -= skipped
+        elif len(skipped) == len(PROBLEMS) and both:
+            skipped -= allowed
+        elif both:
+            raise Usage(f"--allow and --skip both name {', '.join(sorted(both))}")
+        self.allowed = allowed
+        self.skipped = skipped
+        self.maxerr = maxerr
+        self.warn = warn
+        self.counts: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+
+    @property
+    def lenient(self) -> bool:
+        """Whether damage can change a sample after it has begun: then none may be written before it is complete."""
+        return bool(self.skipped) or self.maxerr > 0 or not self.allowed.isdisjoint(_DAMAGE)
+
+    def judge(self, problem: Problem) -> Verdict:
+        """Keep or drop what the problem touches; raises the problem when it is an error."""
+        name = problem.name
+        kind = PROBLEMS[name]
+        self.counts[name] += 1
+        if name in self.allowed:
+            return "keep"
+        if name in self.skipped:
+            return self._drop(problem)
+        if kind.default != "error":
+            if kind.default == "warning":
+                self.say(problem)
+            return "keep"
+        if self.maxerr > 0:
+            self.maxerr -= 1
+            return self._drop(problem)
+        if problem.hint is None:
+            problem.hint = kind.repair
+        raise problem
+
+    def _drop(self, problem: Problem) -> Verdict:
+        self.dropped[problem.name] += 1
+        self.say(problem)
+        return "drop"
+
+    def say(self, problem: Problem) -> None:
+        """Warn of a problem that does not end the run, unless there were many of its kind."""
+        count = self.counts[problem.name]
+        if count <= SHOWN:
+            self.warn(str(problem))
+        elif count == SHOWN + 1:
+            self.warn(f"more of [{problem.name}] follow; they are only counted")
+
+
+def _named(names: Iterable[str], option: str) -> frozenset[str]:
+    chosen = {part.strip() for name in names for part in name.split(",") if part.strip()}
+    if "all" in chosen:
+        return frozenset(PROBLEMS)
+    unknown = sorted(chosen - PROBLEMS.keys())
+    if unknown:
+        raise Usage(f"{option} {unknown[0]}: no such problem; there are: all, {', '.join(PROBLEMS)}")
+    return frozenset(chosen)

@@ -1,0 +1,108 @@
+"""The codecs by name: their suffixes, magic bytes and levels, and how a user asks for one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tarkit.errors import Usage
+
+
+class Codec(NamedTuple):
+    """What is known of a codec without loading its library.
+
+    `unit` is what one complete piece of such a stream is called, `lowest` to `highest` are the levels that `parse_spec`
+    takes, `default` is the level when none is asked for. A stream of a codec that `skips` may hold skippable frames.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    magics: tuple[bytes, ...]
+    unit: str
+    lowest: int
+    highest: int
+    default: int
+    skips: bool = False
+
+
+# A bzip2 stream opens with its block size, then a block (the digits of pi) or, if it is empty, its end (of pi's root).
+_BZ2_MAGICS = tuple(
+    b"BZh%d" % size + after
+    for size in range(1, 10)
+    for after in (b"\x31\x41\x59\x26\x53\x59", b"\x17\x72\x45\x38\x50\x90")
+)
+
+CODECS: dict[str, Codec] = {
+    codec.name: codec
+    for codec in (
+        Codec("gz", (".tar.gz", ".tgz", ".gz"), (b"\x1f\x8b\x08",), "member", 1, 9, 2),
+        Codec("zst", (".tar.zst", ".tzst", ".zst"), (b"\x28\xb5\x2f\xfd",), "frame", 1, 22, 3, skips=True),
+        Codec("lz4", (".tar.lz4", ".tlz4", ".lz4"), (b"\x04\x22\x4d\x18",), "frame", 1, 12, 1, skips=True),
+        Codec("xz", (".tar.xz", ".txz", ".xz"), (b"\xfd7zXZ\x00",), "frame", 0, 9, 6),
+        Codec("bz2", (".tar.bz2", ".tbz2", ".tbz", ".bz2"), _BZ2_MAGICS, "frame", 1, 9, 9),
+    )
+}
+
+# The same sixteen in zstd and in lz4; a 32-bit length follows, then that many bytes of anything.
+SKIPPABLE = tuple(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60))
+
+_ALIASES = {"gzip": "gz", "zstd": "zst", "bzip2": "bz2"}
+
+
+def codec_by_magic(head: bytes) -> str | None:
+    """The codec of a stream that begins with the bytes `head` (at least 10 of them, if there are), None if no codec's.
+
+    Ask for a tar header first: the name of an entry may look like any magic. Skippable frames belong to zstd and lz4
+    alike; the first frame behind them decides, and zstd is assumed where `head` does not reach that far.
+    """
+    at = 0
+    while head.startswith(SKIPPABLE, at):
+        at += 8 + int.from_bytes(head[at + 4 : at + 8], "little")
+        if at + 4 > len(head):
+            return "zst"
+    for codec in CODECS.values():
+        if head.startswith(codec.magics, at) and (at == 0 or codec.skips):
+            return codec.name
+    return None
+
+
+def codec_by_suffix(path: str) -> str | None:
+    """The codec that the name `path` asks for by its suffix (`.tar.zst`, `.tgz`, `.xz` ..., in any case), or None."""
+    lower = path.lower()
+    for codec in CODECS.values():
+        if lower.endswith(codec.suffixes):
+            return codec.name
+    return None
+
+
+def parse_spec(spec: str) -> tuple[str, int | None]:
+    """The codec's name and the level, None if not given, of a user's `CODEC[:LEVEL]`.
+
+    gzip, zstd and bzip2 are taken for gz, zst and bz2; `none` is a name without levels. Raises `Usage`, which says what
+    would be right, for another word or level.
+    """
+    word, colon, digits = spec.partition(":")
+    name = _ALIASES.get(word, word)
+    if name != "none" and name not in CODECS:
+        raise Usage(f"unknown codec '{word}': one of {', '.join(CODECS)}, none")
+    if not colon:
+        return name, None
+    if name == "none":
+        raise Usage(f"'{spec}': none has no levels")
+    if not (digits.isascii() and digits.isdigit()):
+        raise _bad_level(name, digits)
+    return name, legal_level(name, int(digits))
+
+
+def legal_level(name: str, level: int | None) -> int:
+    """The level to use for the codec `name`: its default for None. Raises `Usage` for a level out of its range."""
+    codec = CODECS[name]
+    if level is None:
+        return codec.default
+    if not codec.lowest <= level <= codec.highest:
+        raise _bad_level(name, str(level))
+    return level
+
+
+def _bad_level(name: str, level: str) -> Usage:
+    codec = CODECS[name]
+    return Usage(f"'{name}:{level}': the level of {name} is a number from {codec.lowest} to {codec.highest}")

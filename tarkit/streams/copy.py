@@ -1,0 +1,116 @@
+"""Move bytes between descriptors: copy_file_range, sendfile, splice, and read/write where the others cannot.
+
+copy_file_range shares blocks where the file system can, sendfile saves a copy from a file to a pipe, splice one from a
+pipe. Each is given up for good the first time that it refuses a target.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Sequence
+
+CHUNK = 1 << 20  # bytes of one read or write
+PIECES = 1024  # buffers of one writev: IOV_MAX on Linux and macOS
+_STEP = 1 << 28  # bytes of one system call: between two of them signals are seen
+_REFUSALS = {errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBADF, errno.EOPNOTSUPP, errno.EPERM, errno.ENOTSUP}
+
+
+class Short(EOFError):
+    """A file ended inside a range that was to be copied; `pos` is where."""
+
+    def __init__(self, pos: int) -> None:
+        super().__init__(pos)
+        self.pos = pos
+
+
+def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
+    """Write all of `data`; one write may take less of it."""
+    done = os.write(fd, data)
+    if done < len(data):
+        view = memoryview(data)
+        while done < len(view):
+            done += os.write(fd, view[done:])
+
+
+def writev_all(fd: int, pieces: Sequence[bytes]) -> int:
+    """Write all of `pieces`, however many, and return how many bytes that was."""
+    total = 0
+    for first in range(0, len(pieces), PIECES):
+        some = pieces[first : first + PIECES]
+        size = sum(map(len, some))
+        done = os.writev(fd, some)
+        if done < size:
+            write_all(fd, memoryview(b"".join(some))[done:])
+        total += size
+    return total
+
+
+def widen(fd: int) -> None:
+    """Let a pipe hold 1 MiB instead of 64 KiB, where that is possible and allowed."""
+    size = getattr(fcntl, "F_SETPIPE_SZ", None)
+    if size is not None:
+        try:
+            fcntl.fcntl(fd, size, CHUNK)
+        except OSError:
+            pass
+
+
+def is_pipe(fd: int) -> bool:
+    """Whether a descriptor is a pipe or a FIFO."""
+    return stat.S_ISFIFO(os.fstat(fd).st_mode)
+
+
+class Copier:
+    """Moves ranges of files to one target descriptor, at its own offset."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        mode = os.fstat(target).st_mode
+        ways: list[Callable[[int, int, int], int]] = []
+        if stat.S_ISREG(mode) and hasattr(os, "copy_file_range"):
+            ways.append(self._copy_file_range)
+        if hasattr(os, "splice") and (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # Linux: sendfile takes any target
+            ways.append(self._sendfile)
+        ways.append(self._read_write)
+        self.ways = ways
+        self.buffer: bytearray | None = None
+
+    def copy(self, source: int, start: int, stop: int) -> None:
+        """Copy bytes [start, stop) of the file `source`.
+
+        Raises:
+            Short: the file ends before `stop`.
+            OSError: of the target, or of the source.
+        """
+        while start < stop:
+            way = self.ways[0]
+            try:
+                done = way(source, start, min(stop - start, _STEP))
+            except OSError as error:
+                if error.errno not in _REFUSALS or len(self.ways) == 1:
+                    raise
+                del self.ways[0]
+                continue
+            if done == 0:
+                if len(self.ways) > 1 and os.fstat(source).st_size >= stop:
+                    del self.ways[0]  # some file systems answer 0 for what they cannot do
+                    continue
+                raise Short(start)
+            start += done
+
+    def _copy_file_range(self, source: int, start: int, count: int) -> int:
+        return os.copy_file_range(source, self.target, count, start)
+
+    def _sendfile(self, source: int, start: int, count: int) -> int:
+        return os.sendfile(self.target, source, start, count)
+
+    def _read_write(self, source: int, start: int, count: int) -> int:
+        if self.buffer is None:
+            self.buffer = bytearray(CHUNK)
+        view = memoryview(self.buffer)[: min(count, CHUNK)]
+        done = os.preadv(source, [view], start)
+        write_all(self.target, view[:done])
+        return done

@@ -1,0 +1,299 @@
+"""What the user typed as an input or an output: path, `-`, pipe:COMMAND, URL, braces, globs, directories, lists.
+
+The rules, in this order, for one word of the inputs:
+
+1. `-` is stdin.
+2. What exists is that path, whatever it looks like; a directory stands for its archives. So a shell's `*` that meets
+   a file named `pipe:...` runs nothing.
+3. `file:PATH` is PATH and nothing else: no braces, no glob, no percent decoding.
+4. `pipe:COMMAND`: `braces.expand_command` says which braces of a command are ours.
+5. `SCHEME://...` is a URL, its braces expanded.
+6. Else braces are expanded, then, of each name that does not exist, `*`, `?`, `[` and `**` (directories below).
+
+Every path is known to exist when `expand_inputs` returns, so that a missing shard ends a run before it starts.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.streams import braces, remote
+from tarkit.streams.codecs_names import CODECS
+
+ARCHIVE_SUFFIXES = (
+    ".tar",
+    *(suffix for codec in CODECS.values() for suffix in codec.suffixes if suffix.startswith(".t")),
+)
+"""What names of archives end in: `.tar`, `.tar.gz`, `.tgz` .. (lower case); a bare `.gz` may be anything."""
+
+Kind = Literal["stdin", "stdout", "path", "pipe", "url"]
+_Found = Literal["missing", "file", "dir"]
+
+_MANY = 500  # names in one directory from which on its listing is cheaper than a stat for each
+_DIGITS = re.compile(r"([0-9]+)")
+_MAGIC = re.compile(r"[*?[]")
+
+
+class Location(NamedTuple):
+    """Where bytes come from or go to.
+
+    `text` is the path, the command or the URL without the prefix that said so (undecodable bytes as surrogates), `name`
+    is for messages: printable, on one line, without secrets.
+    """
+
+    kind: Kind
+    text: str
+    name: str
+
+
+STDIN = Location("stdin", "-", "stdin")
+STDOUT = Location("stdout", "-", "stdout")
+
+
+def expand_inputs(
+    words: Sequence[str], files_from: Sequence[str] = (), nul: bool = False, load: bool = False
+) -> list[Location]:
+    """The inputs that `words` and then the lists `files_from` name, in order; stdin when there is neither.
+
+    A list (a path, or `-` for stdin) holds a word a line, ended by LF or CRLF; blank lines are skipped. With `nul` its
+    names end with NUL and are paths as they stand, as `find -type f -print0` writes them. `load`: the one word is a
+    list (tarp's -l).
+
+    Raises `TarkitError` when a word names nothing or a list cannot be read, `Usage` for an unknown scheme, over
+    ten million names, and stdin named twice.
+    """
+    if load:
+        if len(words) != 1:
+            raise Usage(f"--load takes one argument, a list of inputs, not {len(words)}")
+        words, files_from = (), [*words, *files_from]
+    if not words and not files_from:
+        return [STDIN]
+    _stdin_once(words.count("-") + files_from.count("-"))
+    found = [location for each in _expand(words) for location in each]
+    for name in files_from:
+        found += _listed(name, nul)
+    _stdin_once(sum(location.kind == "stdin" for location in found) + files_from.count("-"))
+    return found
+
+
+def parse_output(word: str) -> Location:
+    """The output that `word` names: `-`, pipe:COMMAND, a URL, file:PATH or a path; nothing is expanded or looked up."""
+    if not word:
+        raise Usage("the name of the output is empty", "is a shell variable unset?")
+    if word == "-":
+        return STDOUT
+    if word.startswith("file:"):
+        return _path(word.removeprefix("file:"))
+    if word.startswith("pipe:"):
+        return _pipe(word.removeprefix("pipe:"))
+    if remote.scheme_of(word):
+        return _url(word, writing=True)
+    return _path(word)
+
+
+def natural_key(text: str) -> tuple[list[str | int], str]:
+    """A key that sorts runs of digits by their value: `2` before `10`, and `01` before `1`."""
+    parts: list[str | int] = list(_DIGITS.split(text))
+    parts[1::2] = map(int, parts[1::2])
+    return parts, text
+
+
+def _stdin_once(times: int) -> None:
+    if times > 1:
+        raise Usage("stdin is named more than once")
+
+
+def _listed(name: str, nul: bool) -> Iterator[Location]:
+    shown = "stdin" if name == "-" else _path(name).name
+    numbered = _read_list(name, shown, nul)
+    if not numbered:
+        raise TarkitError(f"{shown}: an empty list of inputs")
+    words = [word for _, word in numbered]
+    expanded = _exact_paths(words) if nul else _expand(words)
+    for number, _ in numbered:
+        try:
+            yield from next(expanded)
+        except TarkitError as error:
+            raise type(error)(f"{shown}:{number}: {error}", error.hint) from error
+
+
+def _read_list(name: str, shown: str, nul: bool) -> list[tuple[int, str]]:
+    """The words of a list, each with the number of its line."""
+    try:
+        with open(0 if name == "-" else name, "rb", closefd=name != "-") as stream:
+            data = stream.read()
+    except OSError as error:
+        raise TarkitError(f"{shown}: {error.strerror}") from error
+    if nul:
+        return [(number, os.fsdecode(word)) for number, word in enumerate(data.split(b"\0"), 1) if word]
+    if b"\0" in data:
+        raise TarkitError(f"{shown}: a list of inputs with NUL bytes", "is it an archive? names ended by NUL need -0")
+    lines = enumerate(data.split(b"\n"), 1)
+    return [(number, os.fsdecode(line.removesuffix(b"\r"))) for number, line in lines if line.strip()]
+
+
+def _expand(words: Sequence[str]) -> Iterator[list[Location]]:
+    """What each word stands for; one look at the file system serves all."""
+    for word, found in zip(words, _look(words), strict=True):
+        if word == "-":
+            yield [STDIN]
+        elif found == "file":
+            yield [_path(word)]
+        elif found == "dir":
+            yield _archives_or_error(word)
+        else:
+            yield _special(word)
+
+
+def _exact_paths(words: Sequence[str]) -> Iterator[list[Location]]:
+    for word, found in zip(words, _look(words), strict=True):
+        if found == "missing":
+            raise _missing(word)
+        if found == "dir":
+            raise TarkitError(f"{_path(word).name}: Is a directory", "find DIRECTORY -type f -print0 names files only")
+        yield [_path(word)]
+
+
+def _special(word: str) -> list[Location]:
+    """What a word stands for that is not the name of anything."""
+    if not word:
+        raise Usage("the name of an input is empty", "is a shell variable unset?")
+    if word.startswith("file:"):
+        path = word.removeprefix("file:")
+        [found] = _look([path])
+        if found == "missing":
+            raise _missing(path, "after file: braces and wildcards are plain text" if _MAGIC.search(path) else None)
+        return [_path(path)] if found == "file" else _archives_or_error(path)
+    if word.startswith("pipe:"):
+        return [_pipe(command) for command in braces.expand_command(word.removeprefix("pipe:"))]
+    if remote.scheme_of(word):
+        return [_url(url) for url in braces.expand(word)]
+    return _paths(word)
+
+
+def _paths(word: str) -> list[Location]:
+    texts = braces.expand(word)
+    locations: list[Location] = []
+    missing = []
+    for text, found in zip(texts, _look(texts), strict=True):
+        if found == "file":
+            locations.append(_path(text))
+        elif found == "dir":
+            locations += _archives_or_error(text)
+        elif _MAGIC.search(text):
+            locations += _glob(text)
+        else:
+            missing.append(text)
+    if missing and len(texts) == 1:
+        raise _missing(missing[0])
+    if missing:
+        counts = f"{len(missing)} of the {len(texts)} names of {_path(word).name} are missing"
+        raise TarkitError(f"{_path(missing[0]).name}: No such file or directory ({counts})")
+    return locations
+
+
+def _missing(path: str, hint: str | None = None) -> TarkitError:
+    if "::" in path:
+        hint = "`::` does not join names: give each as a word of its own"
+    elif path.startswith("@"):
+        hint = "a list of inputs is read with -T LIST"
+    elif path.count("{") != path.count("}"):
+        hint = "braces that do not match are plain text"
+    return TarkitError(f"{_path(path).name}: No such file or directory", hint)
+
+
+def _path(text: str) -> Location:
+    return Location("path", text, text if text.isprintable() else show(text))
+
+
+def _pipe(command: str) -> Location:
+    if not command.strip():
+        raise Usage("pipe: without a command")
+    name = f"pipe:{command}"
+    return Location("pipe", command, name if name.isprintable() else show(name))
+
+
+def _url(url: str, writing: bool = False) -> Location:
+    if remote.scheme_of(url) not in remote.SCHEMES:
+        raise remote.unknown(url, writing)
+    return Location("url", url, remote.public_name(url))
+
+
+def _look(paths: Sequence[str]) -> list[_Found]:
+    """What each path leads to: by a stat each, or by one listing of a directory for many of its names."""
+    groups: dict[str, set[str]] = {}
+    for path in paths:
+        head, slash, tail = path.rpartition("/")
+        groups.setdefault(head + slash, set()).add(tail)
+    known: dict[str, _Found] = {}
+    for folder, names in groups.items():
+        if len(names) >= _MANY:
+            known.update(_look_in(folder, names))
+    return [known.get(path) or _stat(path) for path in paths]
+
+
+def _look_in(folder: str, names: set[str]) -> Iterator[tuple[str, _Found]]:
+    """Those of `names` that a listing of `folder` shows; all, as missing, when there is no such folder."""
+    try:
+        with os.scandir(folder or ".") as entries:
+            for entry in entries:
+                if entry.name in names and not entry.is_symlink():
+                    yield folder + entry.name, "dir" if entry.is_dir() else "file"
+    except (FileNotFoundError, NotADirectoryError):
+        for name in names:
+            yield folder + name, "missing"
+    except OSError:
+        return  # a folder may let its files be opened and itself not be listed
+
+
+def _stat(path: str) -> _Found:
+    try:
+        return "dir" if stat.S_ISDIR(os.stat(path).st_mode) else "file"
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing"
+    except OSError as error:
+        # a long command or URL is no name; for the rest, opening it will say what the matter is
+        return "missing" if error.errno == errno.ENAMETOOLONG else "file"
+
+
+def _archives(folder: str) -> list[Location]:
+    """The archives in a directory, by their suffix, in natural order; not hidden ones, such as unfinished outputs."""
+    with os.scandir(folder) as entries:
+        names = [
+            entry.name
+            for entry in entries
+            if entry.name.lower().endswith(ARCHIVE_SUFFIXES) and entry.name[0] != "." and not entry.is_dir()
+        ]
+    return [_path(os.path.join(folder, name)) for name in sorted(names, key=natural_key)]
+
+
+def _archives_or_error(folder: str) -> list[Location]:
+    found = _archives(folder)
+    if not found:
+        name = _path(folder).name
+        raise TarkitError(
+            f"{name}: no archives in this directory",
+            f"looked for {' '.join(ARCHIVE_SUFFIXES)}; '{os.path.join(name, '**', '*.tar')}' also looks below",
+        )
+    return found
+
+
+def _glob(pattern: str) -> list[Location]:
+    """What a pattern matches, in natural order; directories count for their archives, with `**` not at all."""
+    names = sorted(glob.glob(pattern, recursive=True), key=natural_key)
+    locations: list[Location] = []
+    for name, found in zip(names, _look(names), strict=True):
+        if found != "dir":
+            locations.append(_path(name))
+        elif "**" not in pattern:
+            locations += _archives(name)
+    if not locations:
+        raise TarkitError(f"{_path(pattern).name}: matches no archive", "'**/*.tar' also looks into directories below")
+    return locations

@@ -1,0 +1,300 @@
+"""Where bytes are read: files in any order, streams forward only. Both have the same few methods.
+
+A file's bytes can be asked for at any time. A stream's are good until `release` has passed them: a window of memory
+holds them, and what of one sample is more than HELD goes to an unlinked temporary file.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Protocol
+
+from tarkit.errors import Problem
+from tarkit.streams.copy import CHUNK, Short, write_all
+
+HELD = 16 << 20  # bytes of a stream that may be in memory
+AHEAD = (2048, 8192, 32768, 1 << 18)  # how far a file is read ahead: far when entries are small
+SPLICED = 1 << 20  # a range at least so long is spliced, where it can be
+_STEP = 1 << 28
+
+
+class Sink(Protocol):
+    """What a source sends ranges to; `tarkit.streams.sink` has them."""
+
+    @property
+    def fd(self) -> int | None:
+        """The descriptor, when bytes may be moved to it directly."""
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+
+    def copy(self, source: int, start: int, stop: int) -> None:
+        """Write bytes [start, stop) of the file `source`."""
+
+
+class Reader(Protocol):
+    """Where a stream comes from: a descriptor, a decoder, a command."""
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view` and return how much, 0 at the end."""
+
+    def fileno(self) -> int | None:
+        """The descriptor, when nothing stands between it and the bytes."""
+
+    def close(self) -> None:
+        """Let go; raises if what was read was not whole."""
+
+
+class FileSource:
+    """A regular file from `offset` on."""
+
+    seekable = True
+
+    def __init__(self, fd: int, name: str, offset: int = 0) -> None:
+        self.fd = fd
+        self.name = name
+        self.offset = offset
+        self.size: int | None = max(0, os.fstat(fd).st_size - offset)
+        self.failure: Problem | None = None
+        self._view = memoryview(bytearray(AHEAD[-1]))
+        self._level = 0
+        self._end = 0
+
+    def peek(self, pos: int, n: int) -> memoryview:
+        """At least `n` bytes from `pos` on, fewer only at the end; good until the next call."""
+        near = pos - self._end <= AHEAD[self._level]
+        self._level = min(self._level + 1, len(AHEAD) - 1) if near else max(self._level - 1, 0)
+        want = AHEAD[self._level]
+        view = self._view[:want] if n <= want else memoryview(bytearray(n))
+        got = os.preadv(self.fd, [view], self.offset + pos)
+        while 0 < got < n:
+            more = os.preadv(self.fd, [view[got:]], self.offset + pos + got)
+            if more == 0:
+                break
+            got += more
+        self._end = pos + got
+        return view[:got]
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop)."""
+        data = os.pread(self.fd, stop - start, self.offset + start)
+        while len(data) < stop - start:
+            more = os.pread(self.fd, stop - start - len(data), self.offset + start + len(data))
+            if not more:
+                raise self._short(start + len(data))
+            data += more
+        return data
+
+    def send(self, start: int, stop: int, sink: Sink) -> None:
+        """Write bytes [start, stop) to `sink`."""
+        try:
+            sink.copy(self.fd, self.offset + start, self.offset + stop)
+        except Short as error:
+            raise self._short(error.pos - self.offset) from None
+
+    def will_need(self) -> None:
+        """Let the system read the file before it is asked for."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_WILLNEED)
+
+    def release(self, pos: int) -> None:
+        """A file keeps its bytes."""
+
+    def lend(self, flush: Callable[[], None]) -> None:
+        """A file keeps its bytes where they are."""
+
+    def close(self) -> None:
+        """Nothing: samples may still refer to the file, which is closed with the last of them."""
+
+    def __del__(self) -> None:
+        if self.fd > 2:
+            os.close(self.fd)
+
+    def _short(self, pos: int) -> Problem:
+        return Problem("truncated", self.name, pos, "the file became shorter while it was read")
+
+
+class StreamSource:
+    """A stream: a window of its bytes, from what was released on."""
+
+    seekable = False
+
+    def __init__(self, reader: Reader, name: str, tmpdir: str | None = None) -> None:
+        self.reader = reader
+        self.tmpdir = tmpdir
+        self.name = name
+        self.size: int | None = None  # known at the end
+        self.failure: Problem | None = None  # why it ended, when it should not have
+        self._view = memoryview(bytearray(CHUNK))
+        self._base = 0  # position of the window's first byte
+        self._fill = 0  # bytes in the window
+        self._keep = 0  # what lies before was released
+        self._overflow: Overflow | None = None
+        self._borrowers: set[Callable[[], None]] = set()
+
+    def peek(self, pos: int, n: int) -> memoryview:
+        """At least `n` bytes from `pos` on, fewer only at the end; good until the next call."""
+        if pos + n > self._base + self._fill and self.size is None:
+            self._fetch(pos, n)
+        return self._view[max(pos - self._base, 0) : self._fill]
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop), which must not have been released."""
+        self._reach(stop)
+        data = b""
+        if start < self._base and self._overflow:
+            data = self._overflow.read(start, min(stop, self._base))
+        if stop > self._base:
+            data += self._view[max(start - self._base, 0) : stop - self._base]
+        return data
+
+    def send(self, start: int, stop: int, sink: Sink) -> None:
+        """Write bytes [start, stop) to `sink`; those that lie behind the window are passed on and not kept."""
+        if start < self._base:
+            if self._overflow is None or start < self._overflow.start:
+                raise AssertionError("bytes of a stream were asked for after their release")
+            self._overflow.send(start, min(stop, self._base), sink)
+            start = min(stop, self._base)
+        end = self._base + self._fill
+        if start < end:
+            sink.write(self._view[start - self._base : min(stop, end) - self._base])
+        if stop > end:
+            self._pass(max(start, end), stop, sink)
+
+    def release(self, pos: int) -> None:
+        """What lies before `pos` will not be asked for again."""
+        self._keep = pos
+
+    def lend(self, flush: Callable[[], None]) -> None:
+        """Call `flush` before the window moves."""
+        self._borrowers.add(flush)
+
+    def close(self) -> None:
+        """Close the reader. Bytes that were not released can still be had."""
+        self.reader.close()
+
+    def _settle(self) -> None:
+        borrowers, self._borrowers = self._borrowers, set()
+        for flush in borrowers:
+            flush()
+
+    def _reach(self, stop: int) -> None:
+        if stop > self._base + self._fill:
+            self._fetch(stop, 0)
+        if stop > self._base + self._fill:
+            raise Problem("truncated", self.name, self._base + self._fill, "the input ends inside an entry")
+
+    def _fetch(self, pos: int, n: int) -> None:
+        """Read until [pos, pos + n) is in the window or the stream has ended."""
+        while self._base + self._fill < pos + n or (n == 0 and self._base + self._fill < pos):
+            if self._fill == len(self._view) or pos - self._base + n > len(self._view):
+                self._make_room(pos, n)
+            got = self._read(self._view[self._fill :])
+            if got == 0:
+                self.size = self._base + self._fill
+                return
+            self._fill += got
+
+    def _make_room(self, pos: int, n: int) -> None:
+        """Move what is still wanted to the front of the window; else grow the window; else write it to the spool."""
+        self._settle()
+        low = min(self._keep, pos)
+        dead = min(low - self._base, self._fill)
+        if dead > 0:
+            live = self._fill - dead
+            self._view[:live] = self._view[dead : self._fill]
+            self._base += dead
+            self._fill = live
+            if self._overflow and self._base >= self._overflow.start and low >= self._base:
+                self._overflow.close()
+                self._overflow = None
+        if self._fill < len(self._view) // 2 and n <= len(self._view) // 2:
+            return
+        if len(self._view) < HELD or n > HELD // 2:
+            larger = memoryview(bytearray(max(2 * len(self._view), 2 * n)))
+            larger[: self._fill] = self._view[: self._fill]
+            self._view = larger
+            return
+        if self._overflow is None:
+            self._overflow = Overflow(self._base, self.tmpdir)
+        self._overflow.write(self._view[: self._fill])
+        self._base += self._fill
+        self._fill = 0
+
+    def _pass(self, start: int, stop: int, sink: Sink) -> None:
+        """Move [start, stop), of which nothing has been read yet, from the reader to `sink`."""
+        self._settle()
+        if start > self._base + self._fill:
+            self._keep = start
+            self._fetch(start, 0)
+        self._base, self._fill = start, 0
+        fd = self.reader.fileno()
+        spliced = fd is not None and sink.fd is not None and stop - start >= SPLICED and hasattr(os, "splice")
+        while self._base < stop:
+            if spliced:
+                got = self._splice(fd, sink.fd, stop - self._base)  # type: ignore[arg-type]
+                if got is None:
+                    spliced = False
+                    continue
+            else:
+                got = self._read(self._view[: min(len(self._view), stop - self._base)])
+                sink.write(self._view[:got])
+            if got == 0:
+                self.size = self._base
+                raise self.failure or Problem("truncated", self.name, self._base, "the input ends inside an entry")
+            self._base += got
+
+    def _read(self, view: memoryview) -> int:
+        """Some bytes, 0 at the end: also at an untimely one, so that what came before it can still be used."""
+        try:
+            return self.reader.readinto(view)
+        except Problem as problem:
+            self.failure = problem
+            return 0
+
+    @staticmethod
+    def _splice(source: int, target: int, count: int) -> int | None:
+        try:
+            return os.splice(source, target, min(count, _STEP))
+        except BrokenPipeError:
+            raise
+        except OSError:  # neither is a pipe, or the target appends
+            return None
+
+
+class Overflow:
+    """An unlinked temporary file that holds bytes of a stream from `start` on."""
+
+    def __init__(self, start: int, tmpdir: str | None) -> None:
+        self.start = start
+        self.stop = start
+        self.file = tempfile.TemporaryFile(prefix="tarkit-", buffering=0, dir=tmpdir)
+
+    def write(self, data: memoryview) -> None:
+        write_all(self.file.fileno(), data)
+        self.stop += len(data)
+
+    def read(self, start: int, stop: int) -> bytes:
+        return os.pread(self.file.fileno(), stop - start, start - self.start)
+
+    def send(self, start: int, stop: int, sink: Sink) -> None:
+        sink.copy(self.file.fileno(), start - self.start, stop - self.start)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def spooled(source: StreamSource) -> FileSource:
+    """All of a stream in an unlinked temporary file, to read it in any order or more than once."""
+    with tempfile.TemporaryFile(prefix="tarkit-", buffering=0, dir=source.tmpdir) as file:
+        pos = 0
+        while view := source.peek(pos, 1):
+            write_all(file.fileno(), view)
+            pos += len(view)
+            source.release(pos)
+        copy = FileSource(os.dup(file.fileno()), source.name)
+    copy.failure = source.failure
+    source.close()
+    return copy

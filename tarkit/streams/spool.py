@@ -1,0 +1,122 @@
+"""Ranges of streams that are wanted longer than their window: in memory, or in one temporary file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+
+from tarkit.errors import Problem
+from tarkit.streams import source as sources
+from tarkit.streams.sink import Sink
+
+
+class _Held:
+    """A source of one range, whose positions are those of the stream it was taken from."""
+
+    seekable = True
+    failure: Problem | None = None
+
+    def __init__(self, name: str, start: int, stop: int) -> None:
+        self.name = name
+        self.start = start
+        self.size: int | None = stop
+
+    def peek(self, pos: int, n: int) -> bytes:
+        """At least `n` bytes from `pos` on, fewer only at the end."""
+        return self.read(pos, min(pos + n, self.size or 0))
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop)."""
+        raise NotImplementedError
+
+    def release(self, pos: int) -> None:
+        """It is kept whole."""
+
+    def lend(self, flush: Callable[[], None]) -> None:
+        """It does not move."""
+
+    def close(self) -> None:
+        """It goes when nobody refers to it."""
+
+
+class HeldRange(_Held):
+    """A range in memory."""
+
+    def __init__(self, name: str, start: int, data: bytes) -> None:
+        super().__init__(name, start, start + len(data))
+        self.data = data
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop)."""
+        return self.data[start - self.start : stop - self.start]
+
+    def send(self, start: int, stop: int, sink: sources.Sink) -> None:
+        """Write bytes [start, stop) to `sink`."""
+        sink.write(memoryview(self.data)[start - self.start : stop - self.start])
+
+
+class SpooledRange(_Held):
+    """A range in the file of a spool, which takes the room back when nobody refers to the range."""
+
+    def __init__(self, spool: Spool, name: str, start: int, stop: int, offset: int) -> None:
+        super().__init__(name, start, stop)
+        self.spool = spool
+        self.offset = offset
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop)."""
+        return os.pread(self.spool.fd, stop - start, self.offset + start - self.start)
+
+    def send(self, start: int, stop: int, sink: sources.Sink) -> None:
+        """Write bytes [start, stop) to `sink`."""
+        sink.copy(self.spool.fd, self.offset + start - self.start, self.offset + stop - self.start)
+
+    def __del__(self) -> None:
+        self.spool.free(self.offset, (self.size or 0) - self.start)
+
+
+class Spool:
+    """An unlinked temporary file with room for ranges that come and go; first fit."""
+
+    def __init__(self, tmpdir: str | None = None) -> None:
+        self.tmpdir = tmpdir
+        self.fd = -1
+        self._gaps: list[tuple[int, int]] = []  # offset and length, in order, never adjacent
+        self._length = 0
+
+    def hold(self, name: str, start: int, stop: int, send: Callable[[int, int, Sink], None]) -> SpooledRange:
+        """Keep bytes [start, stop) of the stream `name`, which `send` writes to a sink."""
+        if self.fd < 0:
+            with tempfile.TemporaryFile(prefix="tarkit-", dir=self.tmpdir, buffering=0) as file:
+                self.fd = os.dup(file.fileno())
+        offset = self._room(stop - start)
+        os.lseek(self.fd, offset, os.SEEK_SET)
+        held = SpooledRange(self, name, start, stop, offset)
+        send(start, stop, Sink(self.fd, "temporary space"))
+        return held
+
+    def free(self, offset: int, length: int) -> None:
+        """Take back the room of a range."""
+        gaps: list[tuple[int, int]] = []
+        for gap in sorted([*self._gaps, (offset, length)]):
+            if gaps and sum(gaps[-1]) == gap[0]:
+                gaps[-1] = (gaps[-1][0], gaps[-1][1] + gap[1])
+            else:
+                gaps.append(gap)
+        if gaps and sum(gaps[-1]) == self._length:
+            self._length = gaps.pop()[0]
+        self._gaps = gaps
+
+    def _room(self, length: int) -> int:
+        for place, (offset, room) in enumerate(self._gaps):
+            if room >= length:
+                self._gaps[place : place + 1] = [(offset + length, room - length)] if room > length else []
+                return offset
+        offset = self._length
+        self._length += length
+        return offset
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)

@@ -1,0 +1,293 @@
+"""New headers and renamed ones: the only place that makes headers.
+
+The plainest format that can say it: USTAR, else a PAX `x` header before it with just the records that need it. Sources:
+POSIX.1-2017, pax, "pax Interchange Format"; for renaming GNU headers, GNU tar manual, "Basic Tar Format" and "Sparse
+Formats". Names are raw bytes throughout.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import NamedTuple
+from zlib import adler32
+
+from tarkit.tar import block as b
+from tarkit.tar import pax
+
+_FIELD12 = 8**11 - 1  # the largest size and time that eleven octal digits hold: 8 GiB - 1
+_FIELD8 = 8**7 - 1
+_NAME, _PREFIX, _LINKNAME = 100, 155, 100
+
+# The constant parts of a plain file's header: mode, uid, gid; typeflag, no link name, magic, version, no owner names,
+# device 0, no prefix. The checksum counts itself as eight spaces, and adler32 begins with 1.
+_PLAIN_OWNER = b"0000644\0" + b"0000000\0" * 2
+_PLAIN_TAIL = b"0" + bytes(100) + b"ustar\x0000" + bytes(64) + b"0000000\0" * 2 + bytes(155 + 12)
+_PLAIN_SUM = sum(_PLAIN_OWNER) + sum(_PLAIN_TAIL) + 8 * 32 - 1
+
+_CHARSET = b"hdrcharset"
+_SPARSE_NAME = b"GNU.sparse.name"
+_OTHER_TEXT = frozenset((b"linkpath", b"uname", b"gname"))  # what `hdrcharset` is about besides the name
+_EXTENSIONS = frozenset((b.PAX, b.SOLARIS_X, b.PAX_GLOBAL, b.GNU_LONG_NAME, b.GNU_LONG_LINK))
+
+
+def encode(
+    name: bytes,
+    size: int,
+    *,
+    mode: int = 0o644,
+    mtime: int | float = 0,
+    uid: int = 0,
+    gid: int = 0,
+    typeflag: bytes = b.REGULAR,
+    linkname: bytes = b"",
+) -> bytes:
+    """Return the header of a new entry: a USTAR block, after a PAX `x` entry where USTAR cannot say it all.
+
+    `size` is the payload in bytes, `mtime` seconds since 1970. The same arguments give the same bytes. Raises
+    ValueError for an empty name, a NUL in a name, a negative size or id, a mode of more than 7 octal digits, an mtime
+    of 2**63 or more or that is no number, and a size for a type that has no payload.
+    """
+    # The hot loop of `create`: all but name, size and time is constant, and so is most of the checksum.
+    if (
+        0 < len(name) <= _NAME
+        and 0 <= size <= _FIELD12
+        and 0 <= mtime <= _FIELD12
+        and type(mtime) is int
+        and mode == 0o644
+        and typeflag == b.REGULAR
+        and not (uid or gid or linkname)
+        and 0 not in name
+    ):
+        numbers = b"%011o\0%011o\0" % (size, mtime)
+        total = (adler32(numbers, adler32(name)) & 0xFFFF) + _PLAIN_SUM
+        return b"".join((name.ljust(_NAME, b"\0"), _PLAIN_OWNER, numbers, b"%06o\0 " % total, _PLAIN_TAIL))
+    return _encode_any(name, size, mode, mtime, uid, gid, typeflag, linkname)
+
+
+def _encode_any(
+    name: bytes, size: int, mode: int, mtime: int | float, uid: int, gid: int, typeflag: bytes, linkname: bytes
+) -> bytes:
+    """What `encode` does, for any arguments."""
+    _check_name(name)
+    if 0 in linkname:
+        raise ValueError(f"a NUL in the link name {linkname!r}")
+    if min(size, uid, gid) < 0 or not 0 <= mode <= _FIELD8 or not abs(mtime) < 2**63 or len(typeflag) != 1:
+        raise ValueError(f"no tar header can say {size=} {mode=} {mtime=} {uid=} {gid=} {typeflag=}")
+    if size != b.payload_size(typeflag, size):
+        raise ValueError(f"an entry of type {typeflag!r} has no payload, but size {size}")
+    records: dict[bytes, bytes] = {}
+    where = _split(name, _PREFIX)
+    if where is None:
+        records[b"path"] = name
+        where = b"", _cut(name)
+    if len(linkname) > _LINKNAME:
+        records[b"linkpath"] = linkname
+    if not all(map(_is_utf8, records.values())):
+        records = {_CHARSET: b"BINARY", **records}
+    for keyword, value, limit in ((b"size", size, _FIELD12), (b"uid", uid, _FIELD8), (b"gid", gid, _FIELD8)):
+        if value > limit:
+            records[keyword] = b"%d" % value
+    seconds = math.floor(mtime)
+    if seconds != mtime or not 0 <= seconds <= _FIELD12:
+        records[b"mtime"] = format(Decimal(repr(mtime)), "f").encode()
+    numbers = (mode, _fit(uid, _FIELD8), _fit(gid, _FIELD8), _fit(size, _FIELD12), _fit(seconds, _FIELD12))
+    return (_pax_entry(name, records) if records else b"") + _ustar(*where, numbers, typeflag, linkname[:_LINKNAME])
+
+
+def _ustar(prefix: bytes, name: bytes, numbers: tuple[int, int, int, int, int], typeflag: bytes, link: bytes) -> bytes:
+    """A USTAR block of fields that fit; numbers: mode, uid, gid, size, mtime."""
+    fields = b"%b%07o\0%07o\0%07o\0%011o\0%011o\0" % (name.ljust(_NAME, b"\0"), *numbers)
+    middle = link.ljust(_LINKNAME, b"\0") + b"ustar\x0000" + bytes(64) + b"0000000\0" * 2
+    return b.seal(fields + bytes(8) + typeflag + middle + prefix.ljust(_PREFIX, b"\0") + bytes(12))
+
+
+_LONG_NAME_BLOCK = _ustar(b"", b"././@LongLink", (0o644, 0, 0, 0, 0), b.GNU_LONG_NAME, b"").replace(
+    b"ustar\x0000", b.GNU_MAGIC
+)  # the header GNU tar gives to `L`; its name is a constant
+
+
+def _fit(value: int, limit: int) -> int:
+    """`value` for its USTAR field; 0, as Python and Go have it, where a PAX record says it instead."""
+    return value if 0 <= value <= limit else 0
+
+
+def _check_name(name: bytes) -> None:
+    if not name:
+        raise ValueError("an empty name")
+    if 0 in name:
+        raise ValueError(f"a NUL in the name {name!r}")
+
+
+def _is_utf8(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _split(name: bytes, prefix: int) -> tuple[bytes, bytes] | None:
+    """`name` as the fields (prefix, name) of a USTAR header whose prefix may have `prefix` bytes; None: impossible."""
+    if len(name) <= _NAME:
+        return b"", name
+    cut = name.rfind(b"/", 1, min(prefix + 1, len(name) - 1))
+    # A prefix that ends in "/" would come back from libarchive with one slash less.
+    while cut > 1 and name[cut - 1] == 47:
+        cut -= 1
+    if cut < 1 or name[cut - 1] == 47 or len(name) - cut - 1 > _NAME:
+        return None
+    return name[:cut], name[cut + 1 :]
+
+
+def _cut(name: bytes) -> bytes:
+    """What the name field says of a name that does not fit. In V7 a slash at its end, and only that, is a directory."""
+    slash = b"/" if name.endswith(b"/") else b""
+    return (name[: _NAME - len(slash)].rstrip(b"/") or b"_") + slash
+
+
+def _pax_name(name: bytes) -> bytes:
+    """A name for the PAX header of the entry `name`, seen only by tars that do not know PAX."""
+    tail = name.rstrip(b"/").rpartition(b"/")[2] or b"_"
+    if len(tail) > 80:
+        tail = tail[-80:].lstrip(bytes(range(0x80, 0xC0))) or tail[-80:]  # not from the middle of a character
+    return b"PaxHeaders/" + tail
+
+
+def _pax_entry(name: bytes, records: pax.Records | list[tuple[bytes, bytes]]) -> bytes:
+    """The `x` header and payload with these records of the entry `name`."""
+    block = _ustar(b"", _pax_name(name), (0o644, 0, 0, 0, 0), b.PAX, b"")
+    return _extension(block, pax.format_records(records))
+
+
+class _Part(NamedTuple):
+    """One header of an entry and what follows it: an extension and its payload, or the header proper."""
+
+    kind: bytes  # the typeflag, with Sun's X as x
+    block: bytes
+    payload: bytes  # without padding; behind the header proper: blocks of sparse map
+
+
+def rename(header: bytes, name: bytes) -> bytes:
+    """Return the header of an entry with its name changed and nothing else; the same bytes if it has that name.
+
+    `header` is all of the entry before its payload: PAX and GNU extensions, the header, blocks of sparse map. The name
+    goes where the header's own dialect has it: USTAR in name and prefix, else in a PAX record; GNU in the name, else in
+    an `L` entry; V7 in the name, else in a PAX record; a PAX sparse file also in `GNU.sparse.name`. The names that PAX
+    headers themselves have follow. Raises ValueError for an empty name, a NUL in it, and a malformed `header`.
+    """
+    _check_name(name)
+    if len(header) == b.BLOCK and header[156:157] not in _EXTENSIONS:  # most are: three times as fast as what follows
+        if b.name_of(header) == name:
+            return header
+        where = _split(name, _prefix_limit(header))
+        if where is not None:
+            return _place(header, *where)
+    *extensions, last = _parts(header)
+    # Of several `x`, or `L`, the last alone counts: so GNU tar and libarchive.
+    by_kind = {part.kind: part for part in extensions}
+    old_pax, old_long = by_kind.get(b.PAX), by_kind.get(b.GNU_LONG_NAME)
+    pairs = pax.parse_pairs(old_pax.payload) if old_pax else []
+    records = pax.last_of_each(pairs)
+    if _name(records, old_long, last.block) == name:
+        return header
+    sparse = _SPARSE_NAME in records
+    plain = _sparse_stand_in(name) if sparse else name
+    where = _split(plain, _prefix_limit(last.block))
+    said = {_SPARSE_NAME: name} if sparse else {}
+    pax_entry = long_entry = b""
+    if where is None:
+        where = b"", _cut(plain)
+        if last.block[257:265] == b.GNU_MAGIC:
+            long_entry = _extension(old_long.block if old_long else _LONG_NAME_BLOCK, plain + b"\0")
+        else:
+            said[b"path"] = plain
+    pairs = _renamed_pairs(pairs, said)
+    if pairs and old_pax:
+        pax_entry = _extension(_place(old_pax.block, b"", _pax_name(name)), pax.format_records(pairs))
+    elif pairs:
+        pax_entry = _pax_entry(name, pairs)
+    others = [_raw(part) for part in extensions if part.kind not in (b.PAX, b.GNU_LONG_NAME)]
+    return b"".join((*others, pax_entry, long_entry, _place(last.block, *where), last.payload))
+
+
+def _parts(header: bytes) -> list[_Part]:
+    """The extensions of an entry, in order, and last its header proper."""
+    parts: list[_Part] = []
+    pos = 0
+    while len(block := header[pos : pos + b.BLOCK]) == b.BLOCK:
+        kind, data = block[156:157], pos + b.BLOCK
+        if kind not in _EXTENSIONS:
+            return [*parts, _Part(kind, block, header[data:])]
+        size = b.payload_size(kind, b.parse_number(block[124:136]))
+        parts.append(_Part(b.PAX if kind == b.SOLARIS_X else kind, block, header[data : data + size]))
+        pos = data + size + b.padding(size)
+    raise ValueError("not the whole header of an entry")
+
+
+def _raw(part: _Part) -> bytes:
+    return part.block + part.payload + bytes(b.padding(len(part.payload)))
+
+
+def _name(records: pax.Records, long_name: _Part | None, block: bytes) -> bytes:
+    """The name an entry has: PAX goes before `L`, as in GNU tar, and both before the header."""
+    path = pax.Overrides.of(records).path
+    if path is not None:
+        return path
+    return pax.parse_long_name(long_name.payload) if long_name else b.name_of(block)
+
+
+def _extension(block: bytes, payload: bytes) -> bytes:
+    """An extension of this payload, its header as in `block`."""
+    size = b.format_number(len(payload), 12)
+    return b.seal(block[:124] + size + block[136:]) + payload + bytes(b.padding(len(payload)))
+
+
+def _renamed_pairs(pairs: list[tuple[bytes, bytes]], said: pax.Records) -> list[tuple[bytes, bytes]]:
+    """PAX records with the names in `said` in place of those they had, and with the `hdrcharset` these need."""
+    left = dict(said)
+    kept = []
+    charset: dict[bytes, bytes] = {}
+    for keyword, value in pairs:
+        if keyword == _CHARSET:
+            charset[keyword] = value
+        elif keyword not in (b"path", _SPARSE_NAME):
+            kept.append((keyword, value))
+        elif keyword in left:
+            kept.append((keyword, left.pop(keyword)))
+    if not any(keyword in _OTHER_TEXT for keyword, _ in kept):
+        charset = {}
+    if not all(map(_is_utf8, said.values())):
+        charset = {_CHARSET: b"BINARY"}
+    return [*charset.items(), *left.items(), *kept]
+
+
+def _sparse_stand_in(name: bytes) -> bytes:
+    """The name of a PAX sparse file for tars that cannot unpack it, as GNU tar makes it, but without its process id."""
+    folder, _, base = name.rpartition(b"/")
+    return (folder or b".") + b"/GNUSparseFile.0/" + base
+
+
+def _prefix_limit(block: bytes) -> int:
+    """Bytes that the prefix of a name can have in a header like this."""
+    if block[257:263] != b.USTAR_MAGIC:
+        return 0
+    # star keeps two times behind a prefix that ends in NUL. Its mark came late: GNU tar looks at the times themselves.
+    times = block[475] == 0 and block[476:477].isdigit() and block[487] == 32 and block[499] == 32
+    return b.STAR_PREFIX - 1 if times or block[508:512] == b.STAR_TRAILER else _PREFIX
+
+
+def _place(block: bytes, prefix: bytes, name: bytes) -> bytes:
+    """The header `block` with another name in its fields, its checksum set."""
+    limit = _prefix_limit(block)
+    return b.seal(name.ljust(_NAME, b"\0") + block[100:345] + prefix.ljust(limit, b"\0") + block[345 + limit :])
+
+
+def end_of_archive(length: int, record: int = b.RECORD) -> bytes:
+    """Return what ends an archive of `length` bytes: two zero blocks, and zeros up to a multiple of `record` bytes.
+
+    Raises ValueError when `length` is no border of blocks or `record` is not made of whole blocks.
+    """
+    if length < 0 or length % b.BLOCK or record < b.BLOCK or record % b.BLOCK:
+        raise ValueError(f"not whole blocks: archive of {length} bytes, records of {record}")
+    return bytes(2 * b.BLOCK + -(length + 2 * b.BLOCK) % record)

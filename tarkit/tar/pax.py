@@ -1,0 +1,129 @@
+"""PAX records and GNU long names, both ways.
+
+Sources: POSIX.1-2017, pax, "pax Extended Header"; GNU tar manual, "Sparse Formats" (`GNU.sparse.*`) and "Basic Tar
+Format" (typeflags `L` and `K`). Keywords and values are raw bytes: UTF-8 by the standard, but `hdrcharset=BINARY` and
+careless writers exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+Records = Mapping[bytes, bytes]
+"""PAX records by keyword, the last of equal keywords."""
+
+
+class Overrides(NamedTuple):
+    """What the PAX records of an entry say in place of its header; None: nothing."""
+
+    path: bytes | None
+    linkpath: bytes | None
+    size: int | None
+    """Bytes of payload as stored in the archive."""
+    real_size: int | None
+    """Bytes of a sparse file with its holes: the size that people mean."""
+    sparse: bool
+    """True if the payload is a sparse file (`GNU.sparse` 0.0, 0.1 or 1.0), not the content itself."""
+
+    @classmethod
+    def of(cls, records: Records) -> Overrides:
+        """Return what these records of an entry say, sparse files included.
+
+        `GNU.sparse.name` goes before `path`, in whatever order they stand, as in GNU tar: there `path` is a stand-in
+        for tars that do not know sparse files. Raises ValueError if a size is no decimal number from 0 to 2**63 - 1.
+        """
+        real_size = _size(records, b"GNU.sparse.realsize")
+        return cls(
+            records.get(b"GNU.sparse.name", records.get(b"path")),
+            records.get(b"linkpath"),
+            _size(records, b"size"),
+            _size(records, b"GNU.sparse.size") if real_size is None else real_size,
+            any(keyword.startswith(b"GNU.sparse.") for keyword in records),
+        )
+
+    @property
+    def any(self) -> bool:
+        """True if the records say anything of this."""
+        return self.sparse or any(value is not None for value in self[:4])
+
+
+def parse_pairs(payload: bytes) -> list[tuple[bytes, bytes]]:
+    """Return all records (keyword, value) of an `x` or `g` payload, repeated keywords and empty values included.
+
+    Raises ValueError, with the reason and the offset in the payload, where a record is not `length keyword=value\\n`.
+    """
+    pairs = []
+    pos = 0
+    while pos < len(payload):
+        space = payload.find(b" ", pos, pos + 20)
+        digits = payload[pos : max(space, pos)]
+        if not digits.isdigit():
+            # GNU tar, libarchive and Python end at a NUL, so writers that pad their records with NULs exist.
+            if not payload[pos:].strip(b"\0"):
+                break
+            raise ValueError(f"PAX record at {pos}: no length")
+        end = pos + int(digits)
+        if end > len(payload):
+            raise ValueError(f"PAX record at {pos}: its length {int(digits)} goes beyond the header")
+        if end <= space + 1 or payload[end - 1] != 10:
+            raise ValueError(f"PAX record at {pos}: no newline at its length {int(digits)}")
+        keyword, equals, value = payload[space + 1 : end - 1].partition(b"=")
+        if not keyword or not equals:
+            raise ValueError(f"PAX record at {pos}: no keyword")
+        pairs.append((keyword, value))
+        pos = end
+    return pairs
+
+
+def parse_records(payload: bytes) -> dict[bytes, bytes]:
+    """Return the records of an `x` or `g` payload by keyword: the last of equal ones counts, an empty one deletes.
+
+    `GNU.sparse.offset` and `.numbytes` of sparse format 0.0 repeat: `parse_pairs` keeps them. Raises ValueError as
+    `parse_pairs`.
+    """
+    return last_of_each(parse_pairs(payload))
+
+
+def last_of_each(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Return records by keyword: the last of equal ones counts, an empty one deletes those before it (POSIX)."""
+    records: dict[bytes, bytes] = {}
+    for keyword, value in pairs:
+        if value:
+            records[keyword] = value
+        else:
+            records.pop(keyword, None)
+    return records
+
+
+def format_records(records: Records | Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the payload of an `x` header with these records, in their order.
+
+    Raises ValueError for a keyword that is empty or contains "=".
+    """
+    pairs = records.items() if isinstance(records, Mapping) else records
+    return b"".join(_format_record(keyword, value) for keyword, value in pairs)
+
+
+def _format_record(keyword: bytes, value: bytes) -> bytes:
+    if not keyword or b"=" in keyword:
+        raise ValueError(f"not a PAX keyword: {keyword!r}")
+    rest = len(keyword) + len(value) + 3  # space, "=", newline
+    length = rest + len(str(rest))
+    # The length counts its own digits: with them it may need one digit more.
+    length = rest + len(str(length))
+    return b"%d %b=%b\n" % (length, keyword, value)
+
+
+def _size(records: Records, keyword: bytes) -> int | None:
+    value = records.get(keyword)
+    if value is None:
+        return None
+    if not value.isdigit() or len(value) > 19 or int(value) >= 2**63:
+        raise ValueError(f"PAX record {keyword.decode()}: not a size: {value[:40]!r}")
+    return int(value)
+
+
+def parse_long_name(payload: bytes) -> bytes:
+    """Return the name in the payload of a GNU `L` or `K` entry: what precedes the first NUL, or all."""
+    return payload.partition(b"\0")[0]

@@ -1,0 +1,299 @@
+"""Walk the headers of an archive: the only place that reads them.
+
+What is understood: V7, POSIX ustar and pax (`x`, `g`), GNU (`L`, `K`, base-256 numbers, old sparse `S`), PAX sparse
+0.0, 0.1 and 1.0. All else is opaque: an entry is a byte range and is carried over as it is.
+Formats: POSIX.1-2017 pax; GNU tar manual, "Basic Tar Format" and "Storing Sparse Files".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import NamedTuple, Protocol
+from zlib import adler32
+
+from tarkit.errors import Problem, Unsupported, show
+from tarkit.tar import block as blocks
+from tarkit.tar import pax
+from tarkit.tar.block import BLOCK
+
+EXTENSION_LIMIT = 16 << 20  # bytes of one extension header; none that a program writes comes near it
+NO_END = 1 << 62  # no archive is so long
+NUMBERS_KEPT = 4096  # distinct header fields whose number is remembered
+
+_HEADER = Struct("148s8s356s")  # before the checksum, the checksum, from the typeflag on
+_PLAIN = (blocks.REGULAR, blocks.REGULAR_V7, blocks.CONTIGUOUS)
+_EXTENSIONS = (blocks.PAX, blocks.PAX_GLOBAL, blocks.GNU_LONG_NAME, blocks.GNU_LONG_LINK, blocks.SOLARIS_X)
+_new_entry = tuple.__new__
+
+
+class Entry(NamedTuple):
+    """One member as it lies in the archive; offsets and sizes in bytes."""
+
+    name: bytes
+    start: int  # of its extension headers, if it has any, else of its header
+    data: int  # of its payload
+    size: int  # of its payload as stored
+    stop: int  # behind its payload and padding
+    type: bytes
+    link: bytes  # target of a hard or symbolic link
+    real: int  # size of a sparse file once unpacked, else -1
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the payload is not the content: a map of holes goes with it."""
+        return self.real >= 0
+
+
+class Source(Protocol):
+    """Bytes to walk over: `tarkit.streams.source` has them for files and for streams."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def size(self) -> int | None:
+        """The archive's length, None until a stream has ended."""
+
+    def peek(self, pos: int, n: int) -> bytes | memoryview:
+        """At least `n` bytes from `pos` on, fewer only at the end of the archive; good until the next call."""
+
+
+class _Numbers(dict[bytes, int]):
+    """Header fields to their numbers, -1 for what is none; the same few fields come again and again."""
+
+    def __init__(self, parse: Callable[[bytes], int]) -> None:
+        super().__init__()
+        self.parse = parse
+
+    def __missing__(self, field: bytes) -> int:
+        if len(self) >= NUMBERS_KEPT:
+            self.clear()
+        try:
+            number = self.parse(field)
+        except ValueError:
+            number = -1
+        self[field] = number
+        return number
+
+
+class Walk:
+    """Iterate over the entries of an archive from `pos` on.
+
+    After the last entry `marker` is the offset of the end-of-archive marker and `end` the length of the archive. After
+    a Problem `broken` is where the damaged part starts (entries from there on are not whole) and `resume` where reading
+    could go on: at that offset itself, or behind it for a header that cannot be trusted.
+
+    Raises:
+        Problem: `truncated`, `no-end-marker`, `bad-header`, `trailing-data`.
+        Unsupported: a multi-volume archive.
+    """
+
+    def __init__(self, source: Source, pos: int = 0) -> None:
+        self.source = source
+        self.first = pos
+        self.last: Entry | None = None
+        self.broken = pos
+        self.resume = pos
+        self.marker: int | None = None
+        self.end: int | None = None
+        self._globals: dict[bytes, bytes] = {}
+
+    def __iter__(self) -> Iterator[Entry]:
+        peek, unpack, low_sum = self.source.peek, _HEADER.unpack_from, adler32
+        sizes, checksums = _Numbers(blocks.parse_number), _Numbers(blocks.parse_checksum)
+        whole = self.source.size or NO_END
+        pos = limit = base = self.first
+        chunk: bytes | memoryview = b""
+        known, known_sum, known_type, prefix = b"", -1, b"", b""
+        while True:
+            if pos + BLOCK > limit:
+                chunk = peek(pos, BLOCK)
+                base, limit = pos, pos + len(chunk)
+                if limit - base < BLOCK:
+                    raise self._ends(pos, limit)
+            head, stored, tail = unpack(chunk, pos - base)
+            if tail != known:
+                known, known_sum, known_type, prefix = self._learn(head + stored + tail)
+            # adler32's low half is 1 + the sum of the bytes, exact for so few of them
+            if (low_sum(head) & 0xFFFF) + known_sum == checksums[stored] and known_type:
+                name = head.partition(b"\0")[0]
+                if len(name) > 100:
+                    name = name[:100]
+                size = sizes[head[124:136]]
+                if prefix:
+                    name = prefix + name
+                data = pos + BLOCK
+                stop = data + (size + 511 & -512)
+                entry: Entry | None = _new_entry(Entry, (name, pos, data, size, stop, known_type, b"", -1))
+                if not 0 <= size < NO_END or not name:
+                    raise self._bad(pos, "no name in" if 0 <= size < NO_END else "an impossible size in")
+            else:
+                entry = self._slow(pos, head + stored + tail)
+                if entry is None:
+                    return
+                stop = entry.stop
+                limit = pos  # the source was asked for other bytes meanwhile
+            if stop > whole:
+                raise self._overruns(entry)  # type: ignore[arg-type]
+            pos = stop
+            self.last = entry
+            yield entry  # type: ignore[misc]
+
+    def _learn(self, block: bytes) -> tuple[bytes, int, bytes, bytes]:
+        """What headers with the same bytes from the typeflag on have in common: sum, type and prefix of the name.
+
+        The type is empty when each such header wants a closer look.
+        """
+        tail = block[156:]
+        if tail[:1] not in _PLAIN or blocks.is_zero(block) or pax.Overrides.of(self._globals).any:
+            return tail, -1, b"", b""
+        prefix = blocks.prefix_of(block)
+        return tail, sum(tail) + 255, tail[:1], prefix and prefix + b"/"
+
+    def _slow(self, pos: int, block: bytes) -> Entry | None:
+        """The entry at `pos` whatever it is, with its extension headers; None at the end marker."""
+        start = pos
+        if blocks.is_zero(block):
+            self._finish(pos)
+            return None
+        records: dict[bytes, bytes] = {}
+        long_name = long_link = b""
+        while True:
+            if not blocks.checksum_ok(block):
+                raise self._bad(pos, "bad checksum in", start)
+            type_ = block[156:157]
+            if type_ not in _EXTENSIONS:
+                break
+            try:
+                payload = self._payload(start, pos, blocks.parse_number(block[124:136]))
+                if type_ == blocks.GNU_LONG_NAME:
+                    long_name = pax.parse_long_name(payload)
+                elif type_ == blocks.GNU_LONG_LINK:
+                    long_link = pax.parse_long_name(payload)
+                elif type_ == blocks.PAX_GLOBAL:
+                    self._globals.update(pax.parse_pairs(payload))
+                    size = len(payload)
+                    stop = pos + BLOCK + size + blocks.padding(size)
+                    return Entry(b"", start, pos + BLOCK, size, stop, type_, b"", -1)
+                else:
+                    records = dict(pax.parse_pairs(payload))  # of several the last counts, as in GNU tar
+            except ValueError as error:
+                raise self._bad(pos, f"{error} in", start) from None
+            pos += BLOCK + len(payload) + blocks.padding(len(payload))
+            block = self._block(start, pos)
+        try:
+            return self._entry(start, pos, block, {**self._globals, **records}, long_name, long_link)
+        except ValueError as error:
+            raise self._bad(pos, f"{error} in", start) from None
+
+    def _entry(
+        self, start: int, pos: int, block: bytes, records: dict[bytes, bytes], long_name: bytes, long_link: bytes
+    ) -> Entry:
+        type_ = block[156:157]
+        if type_ == blocks.GNU_MULTIVOLUME:
+            raise Unsupported(
+                f"{self.source.name}: at {start}: the archive has several volumes", "put the volumes together with tar"
+            )
+        says = pax.Overrides.of({keyword: value for keyword, value in records.items() if value})
+        name = says.path or long_name or blocks.name_of(block)
+        link = says.linkpath or long_link or blocks.linkname_of(block)
+        size = blocks.payload_size(type_, blocks.parse_number(block[124:136]) if says.size is None else says.size)
+        data = pos + BLOCK
+        real = -1
+        if says.sparse:
+            real = says.real_size if says.real_size is not None else size
+        elif type_ == blocks.GNU_SPARSE:
+            real = blocks.sparse_real_size(block)
+            more = blocks.sparse_is_extended(block)
+            while more:
+                more = blocks.sparse_extension_continues(self._block(start, data))
+                data += BLOCK
+        if not name:
+            raise ValueError("no name")
+        return Entry(name, start, data, size, data + size + blocks.padding(size), type_, link, real)
+
+    def _block(self, start: int, pos: int) -> bytes:
+        block = bytes(self.source.peek(pos, BLOCK)[:BLOCK])
+        if len(block) < BLOCK:
+            raise self._cut(start, pos + len(block))
+        return block
+
+    def _payload(self, start: int, pos: int, size: int) -> bytes:
+        """The payload of the extension header at `pos`."""
+        if not 0 <= size <= EXTENSION_LIMIT:
+            raise ValueError(f"an extension of {size} bytes")
+        payload = bytes(self.source.peek(pos + BLOCK, size)[:size])
+        if len(payload) < size:
+            raise self._cut(start, pos + BLOCK + len(payload))
+        return payload
+
+    def _finish(self, pos: int) -> None:
+        """Note the end marker at `pos`; all behind it must be zeros, of any length."""
+        follows = bytes(self.source.peek(pos + BLOCK, BLOCK)[:BLOCK])
+        if len(follows) < BLOCK and not any(follows):
+            self.broken = self.resume = pos
+            raise Problem("no-end-marker", self.source.name, pos, "the input ends with a lone block of zeros")
+        lone = not blocks.is_zero(follows)
+        behind = pos + BLOCK
+        while True:
+            chunk = bytes(self.source.peek(behind, BLOCK))
+            if not chunk:
+                break
+            if chunk.count(0) != len(chunk):
+                behind += (len(chunk) - len(chunk.lstrip(b"\0"))) & -BLOCK
+                self.broken = self.resume = behind
+                what = "data follow a lone block of zeros" if lone else "data follow the end of the archive"
+                raise Problem("trailing-data", self.source.name, behind, what)
+            behind += len(chunk)
+        self.marker, self.end = pos, behind
+
+    def _after(self) -> str:
+        return f"after {show(self.last.name)}" if self.last and self.last.name else "at the start"
+
+    def _bad(self, pos: int, what: str, start: int | None = None) -> Problem:
+        self.broken = pos if start is None else start
+        self.resume = pos + BLOCK
+        if self.last is None and pos == self.first == 0:
+            return Problem("bad-header", self.source.name, pos, "this is no tar archive: " + f"{what} the first header")
+        return Problem("bad-header", self.source.name, pos, f"{what} the header {self._after()}")
+
+    def _cut(self, start: int, end: int) -> Problem:
+        self.broken = self.resume = start
+        return Problem("truncated", self.source.name, end, f"the input ends inside a header {self._after()}")
+
+    def _ends(self, pos: int, limit: int) -> Problem:
+        """The input ends at `limit`, and the next header should be at `pos`."""
+        size = self.source.size
+        if size is not None and size < pos and self.last is not None:
+            return self._overruns(self.last)
+        if limit > pos:
+            return self._cut(pos, limit)
+        self.broken = self.resume = pos
+        what = "the input is empty" if pos == 0 else f"no end-of-archive marker {self._after()}"
+        return Problem("no-end-marker", self.source.name, pos, what)
+
+    def _overruns(self, entry: Entry) -> Problem:
+        self.broken = self.resume = entry.start
+        return Problem(
+            "truncated",
+            self.source.name,
+            self.source.size,
+            f"the input ends inside {show(entry.name)}, which needs {entry.stop - (self.source.size or 0)} bytes more",
+        )
+
+
+def find_header(source: Source, pos: int) -> int | None:
+    """The offset of the next block from `pos` on that is a header by its checksum and magic, None if there is none."""
+    while True:
+        chunk = bytes(source.peek(pos, BLOCK))
+        if len(chunk) < BLOCK:
+            return None
+        for at in range(0, len(chunk) - BLOCK + 1, BLOCK):
+            block = chunk[at : at + BLOCK]
+            if (block[257:262] == b"ustar" or block[:1] != b"\0") and blocks.checksum_ok(block):
+                return pos + at
+            if blocks.is_zero(block):
+                continue
+        pos += len(chunk) & -BLOCK

@@ -1,0 +1,155 @@
+"""Write an archive: ranges of others as they are, and new entries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from tarkit.tar.block import BLOCK, padding
+from tarkit.tar.header import end_of_archive
+
+GATHERED = 1 << 20  # bytes of small pieces that go out together
+PIECES = 900  # and how many; below IOV_MAX
+SMALL = 1 << 16  # a range so short is not worth a system call of its own
+
+_ZEROS = bytes(BLOCK)
+
+
+class Sink(Protocol):
+    """Where the archive goes; `tarkit.streams.sink` has them."""
+
+    @property
+    def fd(self) -> int | None:
+        """The descriptor, when bytes may be moved to it directly."""
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+
+    def writev(self, pieces: Sequence[bytes]) -> None:
+        """Write all of `pieces`, one behind the other."""
+
+    def copy(self, source: int, start: int, stop: int) -> None:
+        """Write bytes [start, stop) of the file `source`."""
+
+    def close(self) -> None:
+        """Complete the output."""
+
+    def abort(self) -> None:
+        """Give the output up."""
+
+
+class Source(Protocol):
+    """Where ranges come from; `tarkit.streams.source` has them."""
+
+    def send(self, start: int, stop: int, sink: Sink) -> None:
+        """Write bytes [start, stop) to `sink`."""
+
+    def lend(self, flush: Callable[[], None]) -> None:
+        """Call `flush` before the bytes of a stream move."""
+
+
+class Writer:
+    """Ranges and entries, in order, then the end of the archive. `position` is the length so far in bytes.
+
+    A range that begins where the one before ended makes it longer: neighbours are one copy. Leaving the `with` block
+    normally closes the archive and its sink; leaving it by an exception gives both up.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.position = 0
+        self._source: Source | None = None
+        self._start = self._stop = 0
+        self._pieces: list[bytes] = []
+        self._gathered = 0
+        self._finished = False
+
+    def append(self, source: Source, start: int, stop: int) -> None:
+        """Append bytes [start, stop) of `source`: whole entries, or the payload of one with its padding."""
+        self.position += stop - start
+        if source is self._source and start == self._stop:
+            self._stop = stop
+            return
+        self.flush()
+        self._source, self._start, self._stop = source, start, stop
+        source.lend(self.flush)
+
+    def add(self, header: bytes, payload: bytes) -> None:
+        """Append an entry that is in memory: its headers, its payload and what pads that to a block."""
+        size = len(payload)
+        pieces = (header, payload, _ZEROS[: padding(size)]) if size else (header,)
+        self.raw(pieces, len(header) + size + padding(size))
+
+    def raw(self, pieces: Sequence[bytes], size: int) -> None:
+        """Append `pieces`, together `size` bytes, as they are."""
+        if self._source is not None:
+            self.flush()
+        self._pieces += pieces
+        self._gathered += size
+        self.position += size
+        if self._gathered > GATHERED or len(self._pieces) > PIECES:
+            self.flush()
+
+    def add_file(self, header: bytes, fd: int, size: int) -> None:
+        """Append an entry whose payload is the first `size` bytes of the file `fd`; raises Short if it has fewer."""
+        self.raw((header,), len(header))
+        self.flush()
+        self.sink.copy(fd, 0, size)
+        self.position += size
+        if size % BLOCK:
+            pad = padding(size)
+            self.raw((_ZEROS[:pad],), pad)
+
+    def flush(self) -> None:
+        """Hand what is pending to the sink."""
+        if self._source is not None:
+            source, self._source = self._source, None
+            source.send(self._start, self._stop, self.sink)
+        if self._pieces:
+            pieces, self._pieces, self._gathered = self._pieces, [], 0
+            self.sink.writev(pieces)
+
+    def finish(self, zeros: int | None = None) -> None:
+        """Write the end of the archive, unless that was done.
+
+        It is two zero blocks, padded to a record, or `zeros` zero bytes, as an archive that is copied whole had.
+        """
+        if self._finished:
+            return
+        self.flush()
+        self._finished = True
+        if zeros is None:
+            ending = end_of_archive(self.position)
+            self.sink.write(ending)
+            self.position += len(ending)
+        else:
+            for left in range(zeros, 0, -GATHERED):
+                self.sink.write(bytes(min(left, GATHERED)))
+            self.position += zeros
+
+    def close(self) -> None:
+        """End the archive and complete the sink."""
+        try:
+            self.finish()
+        except BaseException:
+            self.abort()
+            raise
+        self.sink.close()
+
+    def abort(self) -> None:
+        """Give the archive up."""
+        self._source = None
+        self._pieces = []
+        self.sink.abort()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        else:
+            self.close()

@@ -1,0 +1,623 @@
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.errors import Problem, TarkitError, Unsupported, Usage
+from tarkit.streams import codecs_write
+from tarkit.streams.codecs import (
+    CODECS,
+    ReadAhead,
+    codec_by_magic,
+    codec_by_suffix,
+    decoder,
+    encoder,
+    parse_spec,
+)
+
+ROOT = Path(__file__).parent.parent
+TEXT = b"".join(b"%d bottles of beer on the wall, " % i for i in range(30_000))
+NOISE = random.Random(7).randbytes(5 << 20)
+MIXED = TEXT[:200_000] + NOISE[:200_000] + bytes(200_000) + TEXT[-100_001:]
+SKIPPABLE = b"\x5a\x2a\x4d\x18" + (9).to_bytes(4, "little") + b"skip this"
+
+
+@pytest.fixture(params=["gz", "gz by zlib", "zst", "lz4", "xz", "bz2"])
+def codec(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each codec, gzip with isal and without."""
+    name, _, backend = request.param.partition(" by ")
+    with mock.patch.dict(sys.modules, {"isal": None} if backend else {}):
+        yield name
+
+
+def encode(codec: str, data: bytes, level: int | None = 1, threads: int = 1, cuts: tuple[int, ...] = ()) -> bytes:
+    out: list[bytes] = []
+    target = encoder(codec, level, out.append, threads)
+    for start, stop in itertools.pairwise((0, *cuts, len(data))):
+        target.write(memoryview(data)[start:stop])
+    target.close()
+    return b"".join(out)
+
+
+def feeder(raw: bytes, piece: int = 1 << 30) -> Callable[[int], bytes]:
+    """A file's read that returns no more than `piece` bytes, and must not be called again after its end."""
+    calls = iter([raw[i : i + piece] for i in range(0, len(raw), piece)] + [b""])
+    rest = b""
+
+    def read(n: int) -> bytes:
+        nonlocal rest
+        rest = rest or next(calls)
+        data, rest = rest[:n], rest[n:]
+        return data
+
+    return read
+
+
+def drain(read: Callable[[int], bytes], out: list[bytes], n: int = 1 << 20) -> None:
+    """Read to the end, pieces into `out`, which has what came before an error too."""
+    while data := read(n):
+        assert len(data) <= n
+        out.append(data)
+    assert read(n) == b""
+
+
+def decode(codec: str, raw: bytes, piece: int = 1 << 30, n: int = 1 << 20) -> bytes:
+    out: list[bytes] = []
+    drain(decoder(codec, feeder(raw, piece), "a.tar").read, out, n)
+    return b"".join(out)
+
+
+def failure(codec: str, raw: bytes, piece: int = 1 << 30) -> tuple[Problem, bytes]:
+    """The problem that decoding ends with, and what came before it."""
+    out: list[bytes] = []
+    source = decoder(codec, feeder(raw, piece), "a.tar")
+    with pytest.raises(Problem) as caught:
+        drain(source.read, out)
+    with pytest.raises(Problem) as again:
+        source.read(1)
+    assert again.value is caught.value
+    return caught.value, b"".join(out)
+
+
+def several(codec: str) -> tuple[list[bytes], list[bytes], set[int]]:
+    """A small stream of several frames: the frames, what they decode to, the offsets where it may rightly end."""
+    plain = [b"alpha " * 20, b"", TEXT[:150], NOISE[:40]]
+    frames = [encode(codec, data) for data in plain]
+    good = {0} | set(itertools.accumulate(map(len, frames)))
+    if CODECS[codec].skips:
+        frames[2:2] = [SKIPPABLE]
+        plain[2:2] = [b""]
+        good = {0} | set(itertools.accumulate(map(len, frames)))
+    if codec in ("gz", "xz"):
+        padding = 8
+        start = len(frames[0])
+        frames[1:1] = [bytes(padding)]
+        plain[1:1] = [b""]
+        good = {0} | set(itertools.accumulate(map(len, frames)))
+        good |= set(range(start, start + padding, 1 if codec == "gz" else 4))
+    return frames, plain, good
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("a.tar.gz", "gz"), ("a.tgz", "gz"), ("A.TGZ", "gz"), ("a.gz", "gz"), ("d.gz/a.tar", None), ("gz", None),
+        ("a.tar.zst", "zst"), ("a.tzst", "zst"), ("a-{000..009}.tar.zst", "zst"), ("a.tar.lz4", "lz4"),
+        ("a.tar.xz", "xz"), ("a.txz", "xz"), ("a.tar.bz2", "bz2"), ("a.tbz2", "bz2"), ("a.tar", None),
+        ("a.gz.tar", None),
+    ],
+)  # fmt: skip
+def test_suffix(path: str, name: str | None) -> None:
+    assert codec_by_suffix(path) == name
+
+
+def test_magic(codec: str) -> None:
+    for data in (b"", TEXT):
+        raw = encode(codec, data)
+        assert codec_by_magic(raw[:512]) == codec_by_magic(raw[:10]) == codec
+        assert codec_by_magic(b"\0" + raw) is None
+        assert codec_by_magic(SKIPPABLE * 2 + raw) == (codec if CODECS[codec].skips else None)
+        assert codec_by_magic(SKIPPABLE) == "zst"
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"\x1f", b"\x1f\x8b", b"\x1f\x8b\x07" + bytes(509), b"BZh9 is a name", bytes(512)]
+)
+def test_no_magic(head: bytes) -> None:
+    assert codec_by_magic(head) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "parsed"),
+    [
+        ("gz", ("gz", None)), ("gzip:9", ("gz", 9)), ("zst:9", ("zst", 9)), ("zstd:22", ("zst", 22)),
+        ("xz:0", ("xz", 0)), ("lz4:12", ("lz4", 12)), ("bzip2", ("bz2", None)), ("none", ("none", None)),
+    ],
+)  # fmt: skip
+def test_spec(spec: str, parsed: tuple[str, int | None]) -> None:
+    assert parse_spec(spec) == parsed
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("zip", "unknown codec 'zip': one of gz, zst, lz4, xz, bz2, none"),
+        ("", "unknown codec '': one of gz, zst, lz4, xz, bz2, none"),
+        ("gz:0", "'gz:0': the level of gz is a number from 1 to 9"),
+        ("zstd:23", "'zst:23': the level of zst is a number from 1 to 22"),
+        ("xz:", "'xz:': the level of xz is a number from 0 to 9"),
+        ("bz2:-1", "'bz2:-1': the level of bz2 is a number from 1 to 9"),
+        ("lz4:٣", "'lz4:٣': the level of lz4 is a number from 1 to 12"),
+        ("none:1", "'none:1': none has no levels"),
+    ],
+)
+def test_bad_spec(spec: str, message: str) -> None:
+    with pytest.raises(Usage) as caught:
+        parse_spec(spec)
+    assert str(caught.value) == message
+
+
+def test_encoder_checks_the_level() -> None:
+    with pytest.raises(Usage, match="from 1 to 22"):
+        encoder("zst", 23, print)
+
+
+# Round trips
+
+
+def test_round_trip(codec: str) -> None:
+    for data in (b"", b"x", TEXT[:512], MIXED):
+        raw = encode(codec, data)
+        assert raw
+        assert decode(codec, raw) == data
+    assert decode(codec, raw, piece=3001) == MIXED
+    assert decode(codec, raw, n=999) == MIXED
+    assert decode(codec, raw, n=1 << 24) == MIXED
+
+
+def test_levels(codec: str) -> None:
+    known = CODECS[codec]
+    for level in (known.lowest, known.default, min(known.highest, 19)):
+        assert decode(codec, encode(codec, MIXED[150_000:250_000], level)) == MIXED[150_000:250_000]
+    assert encode(codec, TEXT[:9999], None) == encode(codec, TEXT[:9999], known.default)
+
+
+def test_byte_by_byte(codec: str) -> None:
+    data = MIXED[199_000:201_000]
+    assert decode(codec, encode(codec, data), piece=1, n=1) == data
+
+
+def test_nothing_is_nothing(codec: str) -> None:
+    assert decode(codec, b"") == b""
+
+
+def test_frames_in_a_row(codec: str) -> None:
+    frames, plain, _ = several(codec)
+    many = 3 * frames
+    for piece in (1, 7, 1 << 20):
+        assert decode(codec, b"".join(many), piece) == 3 * b"".join(plain)
+
+
+PROGRAMS = {
+    "gz": [["gzip", "-9"], ["gzip", "-1"]],
+    "zst": [["zstd"], ["zstd", "-13"], ["zstd", "--long=31"], ["zstd", "--no-check"], ["zstd", "-T2"]],
+    "lz4": [["lz4"], ["lz4", "-9"], ["lz4", "-B4", "-BD", "-BX"], ["lz4", "--no-frame-crc"]],
+    "xz": [["xz"], ["xz", "-0", "--check=sha256"], ["xz", "--check=none"], ["xz", "-T2", "--block-size=100KiB"]],
+    "bz2": [["bzip2"], ["bzip2", "-1"]],
+}
+
+
+@pytest.mark.parametrize("command", [pytest.param(c, id=" ".join(c)) for cs in PROGRAMS.values() for c in cs])
+def test_reads_programs(command: list[str], tmp_path: Path) -> None:
+    (codec,) = (name for name, commands in PROGRAMS.items() if command in commands)
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"no {command[0]} here")
+    (tmp_path / "data").write_bytes(MIXED)
+    stored = subprocess.run([*command, "-c", tmp_path / "data"], stdout=subprocess.PIPE, check=True).stdout
+    piped = subprocess.run([*command, "-c"], input=TEXT[:5000], stdout=subprocess.PIPE, check=True).stdout
+    assert codec_by_magic(stored[:512]) == codec
+    assert decode(codec, stored + piped, piece=100_000) == MIXED + TEXT[:5000]
+
+
+def test_programs_read(codec: str) -> None:
+    program = PROGRAMS[codec][0][0]
+    if shutil.which(program) is None:
+        pytest.skip(f"no {program} here")
+    raw = encode(codec, MIXED, threads=2)
+    assert subprocess.run([program, "-dc"], input=raw, stdout=subprocess.PIPE, check=True).stdout == MIXED
+
+
+# Damage
+
+
+def test_cut_at_every_byte(codec: str) -> None:
+    frames, plain, good = several(codec)
+    raw, whole = b"".join(frames), b"".join(plain)
+    ends = list(zip(itertools.accumulate(map(len, frames)), itertools.accumulate(map(len, plain)), strict=True))
+    for cut in range(len(raw) + 1):
+        complete = max([size for end, size in ends if end <= cut], default=0)
+        for piece in (13, 1 << 20):
+            if cut in good:
+                assert decode(codec, raw[:cut], piece) == whole[:complete]
+                continue
+            problem, before = failure(codec, raw[:cut], piece)
+            assert (problem.name, cut) == ("truncated", cut)
+            assert f"(after {cut} compressed bytes)" in problem.detail
+            assert whole.startswith(before)
+            assert len(before) >= complete
+
+
+def test_cut_of_a_longer_stream(codec: str) -> None:
+    raw = encode(codec, MIXED)
+    for cut in [*random.Random(codec).sample(range(1, len(raw)), 6), len(raw) - 1]:
+        problem, before = failure(codec, raw[:cut], piece=50_000)
+        assert problem.name == "truncated"
+        assert MIXED.startswith(before)
+
+
+def test_what_can_be_decoded_comes_before_the_cut() -> None:
+    for codec in ("gz", "zst", "lz4"):
+        raw = encode(codec, NOISE)
+        _, before = failure(codec, raw[: len(raw) * 4 // 5])
+        assert len(before) >= 3 << 20
+        assert NOISE.startswith(before)
+
+
+def same_or_error(codec: str, raw: bytes, data: bytes) -> bool:
+    try:
+        assert decode(codec, raw) == data
+    except TarkitError:
+        return True
+    return False
+
+
+def test_flip_every_bit(codec: str) -> None:
+    plain = [b"alpha " * 9, NOISE[:9]]
+    raw = bytearray(b"".join(encode(codec, data) for data in plain))
+    seen = 0
+    for at in range(len(raw)):
+        for bit in range(8):
+            raw[at] ^= 1 << bit
+            seen += same_or_error(codec, bytes(raw), b"".join(plain))
+            raw[at] ^= 1 << bit
+    assert seen > 6 * len(raw)  # the time in a gzip header, bits between blocks: nothing depends on them
+
+
+def test_flips_in_a_longer_stream(codec: str) -> None:
+    raw = bytearray(encode(codec, MIXED, 1))
+    for at in random.Random(codec).sample(range(20, len(raw)), 4):
+        raw[at] ^= 16
+        assert same_or_error(codec, bytes(raw), MIXED)
+        raw[at] ^= 16
+
+
+def test_damage_comes_after_what_is_before_it() -> None:
+    data = NOISE[: 600 << 10]
+    raw = bytearray(encode("zst", data))
+    good = 3 * (128 << 10)
+    raw[raw.index(data[good : good + 20]) - 3] |= 6  # the header of the fourth block
+    problem, before = failure("zst", bytes(raw))
+    assert problem.name == "bad-data"
+    assert before == data[:good]
+
+
+def test_garbage_behind(codec: str) -> None:
+    raw = encode(codec, TEXT[:2000])
+    for garbage in (b"garbage", b"\xff", TEXT, b"\0\0\0\0x" if codec in ("gz", "xz") else bytes(4)):
+        for piece in (1, len(raw), 1 << 20):
+            problem, before = failure(codec, raw + garbage, piece)
+            assert problem.name == "trailing-data"
+            assert before == TEXT[:2000]
+
+
+def test_garbage_in_front(codec: str) -> None:
+    problem, before = failure(codec, b"garbage" + encode(codec, TEXT[:100]))
+    assert str(problem).startswith(f"a.tar: the {codec} stream is damaged: it does not begin with a ")
+    assert (problem.name, before) == ("bad-data", b"")
+
+
+def test_message_of_a_cut() -> None:
+    problem, _ = failure("zst", encode("zst", TEXT[:2000])[:-2])
+    size = len(encode("zst", TEXT[:2000])) - 2
+    assert str(problem) == f"a.tar: the zst stream ends inside a frame (after {size} compressed bytes) [truncated]"
+    assert problem.hint is not None
+    assert problem.offset is None
+
+
+@pytest.mark.parametrize("backend", ["isal", "zlib"])
+def test_gzip_headers_with_all_fields(backend: str) -> None:
+    head = b"\x1f\x8b\x08\x1e" + b"time" + b"\x02\x03" + b"\x05\x00extra" + b"name\0" + b"comment\0"
+    head += (zlib.crc32(head) & 0xFFFF).to_bytes(2, "little")
+    raw = (head + encode("gz", TEXT[:99])[10:]) * 2
+    with mock.patch.dict(sys.modules, {"isal": None} if backend == "zlib" else {}):
+        assert decode("gz", raw, piece=1) == decode("gz", raw) == 2 * TEXT[:99]
+        for cut in range(1, len(raw)):
+            if cut != len(raw) // 2:
+                assert failure("gz", raw[:cut])[0].name == "truncated"
+
+
+def test_gzip_header_from_the_future() -> None:
+    raw = bytearray(encode("gz", TEXT[:99]))
+    raw[3] = 0x20
+    assert failure("gz", bytes(raw))[0].name == "bad-data"
+
+
+@pytest.mark.parametrize("zeros", [1, 512, 600_000])
+def test_zeros_behind_gzip(zeros: int) -> None:
+    raw = encode("gz", TEXT[:2000]) + bytes(zeros)
+    assert decode("gz", raw) == TEXT[:2000]
+    assert decode("gz", raw + raw) == 2 * TEXT[:2000]
+    with mock.patch.dict(sys.modules, {"isal": None}):
+        assert decode("gz", raw + raw) == 2 * TEXT[:2000]
+
+
+def test_padding_behind_xz() -> None:
+    raw = encode("xz", TEXT[:2000])
+    assert decode("xz", raw + bytes(300_000) + raw + bytes(4)) == 2 * TEXT[:2000]
+    assert failure("xz", raw + bytes(5))[0].name == "truncated"
+    assert failure("xz", raw + bytes(5) + raw)[0].name == "bad-data"
+
+
+@pytest.mark.parametrize("codec", ["zst", "lz4"])
+def test_skippable_frames(codec: str) -> None:
+    raw = encode(codec, TEXT[:2000])
+    long = b"\x50\x2a\x4d\x18" + (700_000).to_bytes(4, "little") + raw + bytes(700_000 - len(raw))
+    assert decode(codec, SKIPPABLE + long + raw + SKIPPABLE + SKIPPABLE) == TEXT[:2000]
+    assert decode(codec, SKIPPABLE) == b""
+    assert failure(codec, raw + long[:-1])[0].name == "truncated"
+
+
+def test_empty_blocks_of_zstd() -> None:
+    # one segment of 5 bytes; an empty raw block, "hel", two empty ones, "lo", an empty last one
+    raw = b"\x28\xb5\x2f\xfd\x20\x05" + b"\0\0\0" + b"\x18\0\0hel" + b"\0\0\0" * 2 + b"\x10\0\0lo" + b"\x01\0\0"
+    for piece, n in itertools.product((1, 99), (1, 99)):
+        assert decode("zst", raw, piece, n) == b"hello"
+    assert failure("zst", raw[:-3])[0].name == "truncated"
+
+
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        (b"\x28\xb5\x2f\xfd\x01\x38\x05\x01\0\0", "needs a dictionary"),
+        (b"\x28\xb5\x2f\xfd\x00\xb0\x01\0\0", "needs a window of more than 2048 MiB"),
+    ],
+)
+def test_zstd_beyond_us(head: bytes, why: str) -> None:
+    with pytest.raises(Unsupported, match=f"^a.tar: this zst stream {why}$"):
+        decode("zst", head)
+
+
+def test_errors_of_the_input_pass() -> None:
+    def read(n: int) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    for codec in CODECS:
+        with pytest.raises(OSError, match="Input/output"):
+            decoder(codec, read, "a.tar").read(10)
+
+
+BOMB = """
+import re, sys
+sys.path.insert(0, sys.argv[1])
+from tarkit.streams.codecs import decoder
+def peak():
+    return int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1]) >> 10
+for path in sys.argv[2:]:
+    codec = path.rpartition(".")[2]
+    with open(path, "rb", buffering=0) as file:
+        source = decoder(codec, file.read, path)
+        source.read(1)
+        before, size = peak(), 1
+        while data := source.read(1 << 20):
+            size += len(data)
+        print(codec, size, peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc to see peak memory")
+def test_bombs(tmp_path: Path) -> None:
+    sizes = {"gz": 200, "zst": 200, "lz4": 200, "xz": 40, "bz2": 40}
+    for codec, size in sizes.items():
+        out: list[bytes] = []
+        target = encoder(codec, 1, out.append)
+        for _ in range(size):
+            target.write(bytes(1_000_000) if codec in ("xz", "bz2") else NOISE[:250] * 4000)
+        target.close()
+        (tmp_path / f"bomb.{codec}").write_bytes(b"".join(out))
+    # a block that is one byte 131 072 times, 1600 of them: 4 bytes each
+    raw = b"\x28\xb5\x2f\xfd\x00\x38" + b"\x02\x00\x10x" * 1599 + b"\x03\x00\x10x"
+    (tmp_path / "run.zst").write_bytes(raw)
+    paths = [*(tmp_path / f"bomb.{codec}" for codec in sizes), tmp_path / "run.zst"]
+    command = [sys.executable, "-c", BOMB, *map(str, [ROOT, *paths])]
+    lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    found = [(codec, int(size), int(growth)) for codec, size, growth in map(str.split, lines)]
+    assert [size for _, size, _ in found] == [size * 1_000_000 for size in sizes.values()] + [1600 << 17]
+    assert all(growth <= 8 for _, _, growth in found), found
+
+
+# Determinism
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 20_000), max_size=12), st.integers(1, 3), st.sampled_from(sorted(CODECS)))
+def test_cuts_and_threads_do_not_show(cuts: list[int], threads: int, codec: str) -> None:
+    data = MIXED[190_000:210_000]
+    with mock.patch.object(codecs_write, "BLOCK", 4096):
+        assert encode(codec, data, 1, threads, tuple(sorted(cuts))) == encode(codec, data, 1)
+
+
+def test_threads_do_not_show_in_large_streams() -> None:
+    data = (MIXED + TEXT) * 5
+    for codec, level in (("gz", 1), ("gz", 3), ("gz", 4), ("zst", 1)):
+        raw = encode(codec, data, level)
+        cuts = tuple(sorted(random.Random(level).sample(range(len(data)), 9)))
+        assert encode(codec, data, level, 3, cuts) == raw
+        assert decode(codec, raw) == data
+
+
+def test_gzip_blocks_share_their_window() -> None:
+    with mock.patch.object(codecs_write, "BLOCK", 4096):
+        assert len(encode("gz", NOISE[:4096] * 10)) < 2 * 4096
+
+
+def test_same_blocks_for_all_cuts() -> None:
+    class Blocks:
+        def compress(self, data: bytes, /) -> bytes:
+            return b"<%d>" % len(data)
+
+        def flush(self) -> bytes:
+            return b"!"
+
+    for size in (1, 4095, 4096, 4097, 10_000, 50_000):
+        out: list[bytes] = []
+        with mock.patch.object(codecs_write, "BLOCK", 4096):
+            target = codecs_write.Encoder(Blocks(), out.append)
+            for start in range(0, 50_000, size):
+                target.write(bytes(min(size, 50_000 - start)))
+            target.close()
+        assert b"".join(out) == b"<4096>" * 12 + b"<848>!"
+
+
+def test_headers_say_no_time_and_have_checksums() -> None:
+    from lz4.frame import get_frame_info
+    from zstandard import get_frame_parameters
+
+    for level in (1, 3, 9):
+        assert encode("gz", TEXT, level)[:10] == b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+    assert get_frame_parameters(encode("zst", TEXT)).has_checksum
+    assert get_frame_info(encode("lz4", TEXT))["content_checksum"]
+
+
+def test_buffers_of_any_kind(codec: str) -> None:
+    out: list[bytes] = []
+    target = encoder(codec, None, out.append)
+    buffer = bytearray(TEXT[:3000])
+    target.write(buffer)
+    buffer[:] = bytes(3000)
+    target.write(memoryview(TEXT[3000:6000]).cast("H"))
+    target.write(b"")
+    target.close()
+    assert decode(codec, b"".join(out)) == TEXT[:6000]
+
+
+# The life of an encoder
+
+
+def test_close_and_abort(codec: str) -> None:
+    threads = threading.active_count()
+    for ended in ("close", "abort"):
+        out: list[bytes] = []
+        target = encoder(codec, 1, out.append, threads=2)
+        target.write(TEXT * 2)
+        getattr(target, ended)()
+        count = len(out)
+        target.close()
+        target.abort()
+        assert len(out) == count
+        with pytest.raises(ValueError, match="closed"):
+            target.write(b"more")
+        assert threading.active_count() == threads
+
+
+def test_errors_of_the_target_pass(codec: str) -> None:
+    def write(data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    target = encoder(codec, 1, write)
+    target.write(MIXED)
+    with pytest.raises(OSError, match="No space"):
+        target.close()
+    target.abort()
+
+
+# Reading ahead
+
+
+def test_read_ahead(codec: str) -> None:
+    raw = encode(codec, MIXED, 1)
+    for n in (1000, 1 << 20):
+        out: list[bytes] = []
+        source = ReadAhead(decoder(codec, feeder(raw), "a.tar").read, size=5000, limit=20_000)
+        drain(source.read, out, n)
+        assert b"".join(out) == MIXED
+        assert source.close(wait=30)
+
+
+def test_read_ahead_keeps_errors_in_order() -> None:
+    source = ReadAhead(decoder("gz", feeder(encode("gz", TEXT)[:-1]), "a.tar").read, size=1000)
+    out: list[bytes] = []
+    with pytest.raises(Problem, match="truncated"):
+        drain(source.read, out)
+    assert b"".join(out) == TEXT
+    with pytest.raises(Problem, match="truncated"):
+        source.read(1)
+    assert source.close(wait=30)
+
+
+def test_read_ahead_holds_little_and_closes_when_full() -> None:
+    calls = 0
+    fourth = threading.Event()
+
+    def read(n: int) -> bytes:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            fourth.set()
+        return bytes(n)
+
+    source = ReadAhead(read, size=100, limit=400)
+    assert fourth.wait(30)
+    assert source.close(wait=30)
+    assert calls == 4
+    with pytest.raises(ValueError, match="closed"):
+        source.read(1)
+
+
+def test_read_ahead_of_a_silent_pipe() -> None:
+    silence = threading.Event()
+
+    def read(n: int) -> bytes:
+        silence.wait()
+        return b""
+
+    source = ReadAhead(read)
+    assert not source.close(wait=0.01)
+    silence.set()
+    assert source.close(wait=30)
+
+
+def run(program: str, *options: str) -> str:
+    command = [sys.executable, *options, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{program}"]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout
+
+
+def test_exit_while_reading_ahead() -> None:
+    program = """
+import os, threading
+from tarkit.streams.codecs import ReadAhead
+full = ReadAhead(bytes, 10, 100)
+silent = ReadAhead(lambda n: os.read(os.pipe()[0], n))
+print(len(full.read(10)))
+"""
+    assert run(program) == "10\n"
+
+
+def test_import_loads_no_library() -> None:
+    libraries = ["isal", "zlib", "gzip", "zstandard", "lz4", "lzma", "bz2", "_lzma", "_bz2", "concurrent.futures"]
+    program = f"import tarkit.streams.codecs\nprint([name for name in {libraries} if name in sys.modules])"
+    assert run(program, "-I", "-S") == "[]\n"
