@@ -5,23 +5,26 @@ Exit status: 0 done, 1 failed, 2 usage. A signal is answered by cleaning up and 
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 
 from tarkit import __version__
-from tarkit.errors import Interrupted, TarkitError
+from tarkit.errors import Interrupted, TarkitError, printable
+
+Result = TypeVar("Result")
 
 COMMANDS = {
-    "create": "Pack files, literals and outputs of commands into an archive, by a recipe.",
+    "create": "Pack what a recipe lists into an archive.",
     "split": "Cut archives into shards by number of samples or size.",
     "cat": "Concatenate archives; choose samples and fields on the way.",
-    "completion": "Print the script that completes tarkit's words in a shell.",
+    "completion": "Print the script for completion in bash, zsh or fish.",
 }
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
@@ -88,44 +91,57 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse; --help and --version are printed here."""
+        return guarded(super().make_context, *args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; turn errors into a line and an exit status."""
-        try:
-            return super().invoke(ctx)
-        except TarkitError as error:
-            fail(str(error), error.hint, error.exit_code)
-        except BrokenPipeError as error:
-            if error.filename not in (None, "stdout"):
-                fail(f"{error.filename}: {error.strerror}")
-            die(signal.SIGPIPE)
-        except (KeyboardInterrupt, Interrupted) as error:
-            die(error.signum if isinstance(error, Interrupted) else signal.SIGINT)
-        except OSError as error:
-            fail(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
-        except (EOFError, click.Abort) as error:  # click would make `Aborted!` of it
-            raise RuntimeError("an error that should have been converted") from error
+        """Run a command."""
+        return guarded(super().invoke, ctx)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Parse and run; what is wrong with the words of the command line is one line too."""
         kwargs["standalone_mode"] = False
+        status: Any
         try:
-            status = super().main(*args, **kwargs)
+            status = guarded(super().main, *args, **kwargs)
+        except click.exceptions.Exit as done:
+            status = done.exit_code
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
-            sys.exit(2)
+            status = 2
         except click.ClickException as error:
             path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "tarkit"
             words = path.partition(" ")[2]
             say(f"{words}: {error.format_message()}" if words else error.format_message(), f"see {path} --help")
-            sys.exit(2)
+            status = 2
         sys.exit(status or 0)
+
+
+def guarded(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
+    """Call a function; turn errors into a line and an exit status, before click can make something else of them."""
+    try:
+        return function(*args, **kwargs)
+    except TarkitError as error:
+        fail(str(error), error.hint, error.exit_code)
+    except BrokenPipeError as error:
+        if error.filename not in (None, "stdout"):
+            fail(f"{error.filename}: {error.strerror}")
+        die(signal.SIGPIPE)
+    except (KeyboardInterrupt, Interrupted) as error:
+        die(error.signum if isinstance(error, Interrupted) else signal.SIGINT)
+    except OSError as error:
+        name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else None
+        fail(f"{name}: {error.strerror}" if name else str(error.strerror or error))
+    except (EOFError, click.Abort) as error:  # click would make `Aborted!` of it
+        raise RuntimeError("an error that should have been converted") from error
 
 
 def say(message: str, hint: str | None = None) -> None:
     """A line on stderr, and one for the hint."""
-    text = f"tarkit: {message}\n" + (f"hint: {hint}\n" if hint else "")
+    text = f"tarkit: {printable(message)}\n" + (f"hint: {printable(hint)}\n" if hint else "")
     try:
-        os.write(2, text.encode("utf-8", "surrogateescape"))
+        os.write(2, text.encode())
     except OSError:
         pass
 
@@ -138,12 +154,18 @@ def fail(message: str, hint: str | None = None, status: int = 1) -> NoReturn:
 
 def die(signum: int) -> NoReturn:
     """Die of a signal, so that whoever started us sees it."""
-    from tarkit.streams.sink import discard_unfinished
-
-    discard_unfinished()
+    last_act("tarkit.streams.sink_plain", "discard_unfinished")
+    last_act("tarkit.streams.command", "end_commands")
     signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)
     raise click.exceptions.Exit(128 + signum)
+
+
+def last_act(module: str, name: str) -> None:
+    """Call a function that cleans up, unless its module was never needed, or the signal came before it was loaded."""
+    function = getattr(sys.modules.get(module), name, None)
+    if function is not None:
+        function()
 
 
 def catch_signals() -> None:
@@ -169,6 +191,8 @@ def reserve_standard_descriptors() -> None:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, flags)
+            if fd == 1:  # for the help; without a buffer, which would be written once more at the end
+                sys.stdout = io.TextIOWrapper(open(1, "wb", buffering=0, closefd=False), write_through=True)
 
 
 @click.group(cls=Commands, params=common_options(), context_settings={"help_option_names": ["-h", "--help"]})
@@ -176,8 +200,18 @@ def reserve_standard_descriptors() -> None:
 def group() -> None:
     """Work on tar streams of machine-learning samples.
 
-    Files with one path up to the first dot (a/17.jpg, a/17.json) are one sample. Each command reads and writes
-    archives, by default on stdin and stdout, so that they stand in pipelines.
+    Entries whose paths are equal up to the first dot after the last slash are one sample: a/17.jpg and a/17.json are
+    the fields jpg and json of the sample with the key a/17. They stand together in the archive.
+
+    An INPUT is a file, a directory (its archives), - for stdin, pipe:COMMAND, a quoted 'glob*.tar' or names in braces:
+    'train-{000..099}.tar'. Several are read one after the other; without any it is stdin. What is compressed with gz,
+    zst, lz4, xz or bz2 is recognised by its first bytes.
+
+    An OUTPUT is a file, - for stdout, or pipe:COMMAND. A suffix such as .tar.gz or .tar.zst compresses. A file gets its
+    name when it is complete, so that after an error there is none. No input is ever changed.
+
+    A fault in an archive ends the run with a message that ends in its name, such as [truncated]; --allow and --skip
+    with that name go on.
     """
 
 
@@ -185,4 +219,7 @@ def main() -> None:
     """The entry point."""
     reserve_standard_descriptors()
     catch_signals()
-    group(prog_name="tarkit")
+    try:
+        group(prog_name="tarkit")
+    finally:
+        last_act("tarkit.streams.command", "end_commands")

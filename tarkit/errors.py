@@ -46,11 +46,18 @@ class CommandFailed(TarkitError):
     """A command we started ended with a status other than 0 (negative: a signal), `tail` is the end of its stderr."""
 
     def __init__(self, command: str, status: int, tail: str = "", hint: str | None = None) -> None:
-        ended = f"ended with status {status}" if status >= 0 else f"was ended by {signal.Signals(-status).name}"
+        ended = f"ended with status {status}" if status >= 0 else f"was ended by {_signal_name(-status)}"
         words = f": {tail}" if tail else ""
         super().__init__(f"command {ended}: {command}{words}", hint)
         self.command = command
         self.status = status
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time one
+        return f"signal {number}"
 
 
 class Usage(TarkitError):
@@ -69,13 +76,15 @@ class Interrupted(BaseException):
 
 def show(name: bytes | str) -> str:
     """A name for a message: in quotes, on one line, what is not printable text as a `\\xNN` escape of its bytes."""
-    raw = name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
-    text = (
-        raw.decode("utf-8", "backslashreplace")
-        if b"\\" not in raw
-        else raw.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
-    )
-    plain = "".join(
-        char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8")) for char in text
-    )
-    return f"'{plain}'"
+    text = name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
+    return "'" + printable(text.replace("\\", "\\\\")) + "'"
+
+
+def printable(text: str) -> str:
+    """`text` on one line: what is not printable as `\\xNN` escapes of its bytes, those that are no UTF-8 too."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    raw = char.encode("utf-8", "surrogateescape" if "\udc80" <= char <= "\udcff" else "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in raw)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tarkit.dataset import table
 from tarkit.dataset.recipe import Row, read_recipe
-from tarkit.dataset.table import Format, escape_tsv, read_table, unescape_tsv
+from tarkit.dataset.table import Format, read_table
+from tarkit.dataset.tsv import escape_tsv, unescape_tsv
 from tarkit.errors import TarkitError, Usage
 from tarkit.streams import remote
 

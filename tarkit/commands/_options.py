@@ -16,9 +16,8 @@ import click
 
 from tarkit.commands._run import Output, Run, current, open_output
 from tarkit.dataset.fields import Fields, OnMissing, parse_fields
-from tarkit.dataset.keys import read_keys
 from tarkit.dataset.select import Select, Slice, parse_slice
-from tarkit.errors import TarkitError, show
+from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.streams.location import Location, expand_inputs
 
@@ -47,7 +46,9 @@ def group(name: str, build: Function, *options: Decorator) -> Decorator:
 
 
 def _inputs(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, load: bool) -> list[Location]:
-    return expand_inputs(words, files_from, null, load)
+    locations = expand_inputs(words, files_from, null, load)
+    current().refuse(locations)
+    return locations
 
 
 def _output(output: str | None, compress: str | None, fsync: bool) -> Output:
@@ -62,13 +63,20 @@ def _select(
     seed: int | None,
     slice_: str | None,
 ) -> Select:
-    return Select(
+    from tarkit.dataset.keys import read_keys
+
+    if require_all and keys_from is None:
+        raise Usage("--require-all is about the keys of --keys-from")
+    select = Select(
         match=match,
         keys=read_keys(keys_from, require_all) if keys_from is not None else None,
         sample=sample,
-        seed=draw_seed(seed) if sample is not None else seed,
+        seed=seed,
         slice=parse_slice(slice_) if slice_ is not None else None,
     )
+    if sample is not None:
+        select.seed = draw_seed(seed)
+    return select
 
 
 def _fields(
@@ -105,8 +113,10 @@ inputs = group(
 output = group(
     "output",
     _output,
-    click.option("-o", "--output", "--outputs", metavar="OUT", help="Write to file OUT, to - or to pipe:COMMAND."),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, none; default: by the suffix."),
+    click.option(
+        "-o", "--output", "--outputs", metavar="OUT", help="Write to file OUT, - or pipe:COMMAND.  [default: -]"
+    ),
+    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, none.  [default: by the suffix]"),
     click.option("--fsync", is_flag=True, help="Have the output on the disk before it gets its name."),
 )
 shard_slice = group(
@@ -118,7 +128,7 @@ select = group(
     "select",
     _select,
     click.option("--match", metavar="REGEX", help="Only samples whose key has REGEX in it."),
-    click.option("--keys-from", metavar="FILE[:COLUMN]", help="Only samples whose key is in FILE."),
+    click.option("--keys-from", metavar="FILE[:COLUMN]", help="Only keys that FILE has, one a line, or in a column."),
     click.option("--require-all", is_flag=True, help="A key of --keys-from that is not found is an error."),
     click.option("--sample", type=float, metavar="P", help="Each sample with probability P."),
     click.option("--seed", type=int, metavar="S", help="Seed for what is random; without it one is drawn and printed."),
@@ -144,8 +154,10 @@ problems = group(
     "policy",
     _policy,
     click.option("--allow", multiple=True, metavar="PROBLEM", help="Go on and keep what has this problem (or all)."),
-    click.option("--skip", multiple=True, metavar="PROBLEM", help="Go on without the sample that has this problem."),
-    click.option("--maxerr", type=click.IntRange(0), default=0, metavar="N", help="Go on over N problems so."),
+    click.option("--skip", multiple=True, metavar="PROBLEM", help="Go on without what has this problem (or all)."),
+    click.option(
+        "--maxerr", type=click.IntRange(0), default=0, metavar="N", help="Go on over N problems as --skip all."
+    ),
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import sys
@@ -44,6 +43,15 @@ class Run:
     def __post_init__(self) -> None:
         self.policy.warn = self.warn
 
+    def scratch(self, output: Output) -> str | None:
+        """The folder for temporary files: --tmpdir, $TMPDIR, that of the output; None for the last resort."""
+        return self.tmpdir or os.environ.get("TMPDIR") or output.folder
+
+    def refuse(self, inputs: Sequence[Location], *written: str | None) -> None:
+        """Raises Usage when the report, or another file that is written besides the output, is an input."""
+        for path in (self.report, *written):
+            refuse_overwrite(status_of(path), inputs)
+
     def note(self, text: str) -> None:
         """A line for those who asked for more."""
         if self.verbose and not self.quiet:
@@ -74,14 +82,14 @@ class Run:
         """Count the samples that pass; draw a bar of the bytes written if one is wanted."""
         if not self.shows_progress:
             for sample in samples:
-                self.samples += 1
+                self.samples += sample.key is not None
                 yield sample
             return
         from tqdm import tqdm
 
         with tqdm(total=total, unit="B", unit_scale=True, desc=self.command, file=sys.stderr, leave=True) as bar:
             for sample in samples:
-                self.samples += 1
+                self.samples += sample.key is not None
                 yield sample
                 if self.samples % STEP == 0:
                     bar.update(position() - bar.n)
@@ -103,7 +111,7 @@ class Run:
             "skipped": dropped,
             **self.facts,
         }
-        if self.verbose or self.shows_progress or (dropped and not self.quiet):
+        if not self.quiet and (self.verbose or self.shows_progress or dropped):
             text = f"{self.command}: {_many(self.samples, 'sample')}, {_many(self.bytes, 'byte')}"
             if self.shards:
                 text += f", {_many(self.shards, 'shard')}"
@@ -112,6 +120,8 @@ class Run:
                 text += ", skipped for " + ", ".join(f"{name}: {count}" for name, count in dropped.items())
             say(text)
         if self.report:
+            import json
+
             with open_sink("path", self.report) as sink:
                 sink.write(json.dumps(summary, indent=2).encode() + b"\n")
 
@@ -138,7 +148,7 @@ class Output:
 
     def open(self, inputs: Sequence[Location] = ()) -> Sink:
         """Open it; raises Usage when it is one of the inputs or a terminal."""
-        refuse_overwrite(self, inputs)
+        refuse_overwrite(self.status(), inputs)
         return self.open_named(self.location.text)
 
     def open_named(self, text: str) -> Sink:
@@ -173,9 +183,13 @@ def open_output(word: str | None, compress: str | None, fsync: bool = False) -> 
     return Output(location, parse_spec(compress) if compress else None, fsync)
 
 
-def refuse_overwrite(target: Output, inputs: Sequence[Location]) -> None:
-    """Raises Usage when an output is also an input, by name or by redirection."""
-    taken = target.status()
+def status_of(path: str | None) -> os.stat_result | None:
+    """What is there under a name, if that is a regular file."""
+    return None if path is None else Output(Location("path", path, path), None).status()
+
+
+def refuse_overwrite(taken: os.stat_result | None, inputs: Sequence[Location]) -> None:
+    """Raises Usage when the file that will be written is also an input, by name or by redirection."""
     if taken is None:
         return
     for location in inputs:

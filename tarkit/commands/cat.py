@@ -20,8 +20,8 @@ from tarkit.tar.writer import Writer
 
 EXAMPLES = (
     "tarkit cat a.tar b.tar -o both.tar",
-    "tarkit cat 'train-{000..099}.tar' --match '^cat/' -f 'jpg cls' -o cats.tar.zst",
-    "tarkit cat shards/ --shuffle 1000 --seed 7 | tarkit split -c 500 -o 'mixed-%06d.tar'",
+    "tarkit cat 'a-{000..099}.tar' --match '^cat/' -f 'jpg cls' -o b.tar.zst",
+    "tarkit cat shards/ -s 1000 --seed 7 | tarkit split -c 500 -o 'm-%06d.tar'",
 )
 COST = (
     "One pass: each byte is read and written once, contents are not decoded. Memory does not grow with the data; "
@@ -71,6 +71,8 @@ def cat(
 ) -> None:
     """Concatenate archives; choose samples and fields on the way.
 
+    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+
     Entries are copied as they are, with their headers, and one whole archive comes out as it is to the last byte.
     Samples are chosen first, in the order of the options below; then their fields.
     """
@@ -88,11 +90,11 @@ def run_cat(run: Run, locations: list[Location], output: Output, chosen: CatOpti
         locations,
         policy,
         moves=not (plain and len(locations) == 1),
-        joins="joined-sample" in policy.allowed,
+        distinct=chosen.fields.rekey is None,
         shard_slice=chosen.shard_slice,
         mix=chosen.mix,
         ahead=chosen.ahead,
-        tmpdir=run.tmpdir or output.folder,
+        tmpdir=run.scratch(output),
         announce=lambda name: run.note(f"reading {name}"),
     )
     samples = chosen.select(iter(inputs))
@@ -100,7 +102,7 @@ def run_cat(run: Run, locations: list[Location], output: Output, chosen: CatOpti
         run.note(f"shuffling through a buffer of {chosen.shuffle} samples: local only")
         seed = chosen.select.seed or 0
         samples = buffer_shuffle(samples, chosen.shuffle, chosen.shuffle, seed, inputs.tmpdir)
-    samples = neighbours(chosen.fields(samples, policy), policy)
+    samples = neighbours(chosen.fields(samples, policy), policy, inputs.tmpdir)
     with Writer(output.open(locations)) as writer:
         for sample in run.watch(samples, lambda: writer.position, total_size(locations) if plain else None):
             sample.write(writer)
@@ -115,6 +117,6 @@ def run_cat(run: Run, locations: list[Location], output: Output, chosen: CatOpti
 def _buffer(shuffle: str | None) -> int:
     if shuffle is None:
         return 0
-    if not shuffle.isdigit():
+    if not (shuffle.isascii() and shuffle.isdigit()):
         raise Usage(f"--shuffle {show(shuffle)} is no number of samples", "it counts samples, not bytes: -s 1000")
     return int(shuffle)

@@ -16,7 +16,7 @@ EXAMPLES = (
 @click.command(cls=Command, examples=EXAMPLES)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that completes tarkit's words in a shell."""
+    """Print the script for completion in bash, zsh or fish."""
     from click.shell_completion import get_completion_class
 
     made = get_completion_class(shell)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._run import Output, Run, current
+from tarkit.commands._run import Output, Run, current, status_of
 from tarkit.dataset.content import Content, Loader, loaded
 from tarkit.dataset.depfile import make_rule
 from tarkit.dataset.recipe import Row, read_recipe
 from tarkit.dataset.sample import Recent, is_safe, split_name
-from tarkit.dataset.table import Format, read_table
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.streams.copy import Short
 from tarkit.streams.location import Location
@@ -26,9 +26,12 @@ from tarkit.streams.sink import open_sink
 from tarkit.tar.header import encode
 from tarkit.tar.writer import Writer
 
+if TYPE_CHECKING:
+    from tarkit.dataset.table import Format
+
 EXAMPLES = (
     "tarkit create recipe -o data.tar",
-    "printf 'a.txt\\ttext:hello\\na.jpg\\tphotos/a.jpg\\n' | tarkit create - -o - | tar tf -",
+    "printf 'a.txt text:hello\\na.cls text:1\\n' | tarkit create | tar tf -",
     "tarkit create table.csv --format csv -o data.tar --depfile data.d",
 )
 COST = "One pass over the recipe and its sources; memory does not grow with them. --group holds the recipe."
@@ -89,12 +92,14 @@ def create(
     depfile: str | None,
     depfile_target: str | None,
 ) -> None:
-    """Pack files, literals and outputs of commands into an archive, by a recipe.
+    """Pack what a recipe lists into an archive.
 
     A line of RECIPE is NAME SOURCE, split at the first tab, else at the first white space. Blank lines and those that
     begin with '# ' are skipped. A SOURCE is a path, file:PATH, text:LITERAL, hex:.., base64:.. or pipe:COMMAND. The
-    entries of one sample must stand together. With --format, RECIPE is a table with a row for each sample: a column
-    txt has the contents of fields, a column @jpg has sources.
+    entries of one sample stand together, or --group gathers them.
+
+    With --format, RECIPE is a table with a row for each sample: cells of a column txt are what the field txt holds,
+    cells of a column @jpg are sources of the field jpg.
     """
     if format is None and (columns is not None or key is not None):
         raise Usage("--columns and --key are about tables: say --format tsv, csv or jsonl")
@@ -111,8 +116,12 @@ def create(
 def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> None:
     """Write the entries of a recipe to an archive."""
     location = Location("stdin", "-", "stdin") if recipe == "-" else Location("path", recipe, recipe)
+    if recipe == "-" and os.isatty(0):
+        raise Usage("stdin is a terminal", "name the recipe, or send one in")
+    run.refuse([location], chosen.depfile)
     missing = _Missing(run) if chosen.skip_missing else None
-    load = Loader(chosen.folder, output.status(), run.tmpdir or output.folder, missing)
+    outputs = [output.status(), *map(status_of, (run.report, chosen.depfile))]
+    load = Loader(chosen.folder, filter(None, outputs), run.scratch(output), missing)
     names = Names()
     mtime = _mtime(chosen.mtime)
     sources: list[bytes] = [] if recipe == "-" else [os.fsencode(recipe)]
@@ -140,12 +149,14 @@ def _rows(lines: BinaryIO, name: str, chosen: CreateOptions) -> Iterator[Row]:
     if chosen.format is None:
         rows = read_recipe(lines, name, pipes_allowed=chosen.pipes)
     else:
+        from tarkit.dataset.table import read_table
+
         rows = read_table(
             lines, chosen.format, name, key=chosen.key, columns=chosen.columns, pipes_allowed=chosen.pipes
         )
     if chosen.group:
         rows = _grouped(rows)
-    return rows if chosen.count is None else islice(rows, chosen.count)
+    return rows if chosen.count is None else islice(rows, min(chosen.count, sys.maxsize))
 
 
 def _grouped(rows: Iterable[Row]) -> Iterator[Row]:
@@ -230,6 +241,6 @@ def _mtime(when: str | None) -> int | None:
         return None
     if when == "now":
         return int(time.time())
-    if when.startswith("@") and when[1:].isdigit():
+    if when.startswith("@") and when.isascii() and when[1:].isdigit():
         return int(when[1:])
     raise Usage(f"--mtime {when}: it is source, now or @SECONDS")

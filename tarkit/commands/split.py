@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, count, islice
+from itertools import chain, count, islice, repeat
 from typing import Any
 
 import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._run import Output, Run, current, open_output, total_size
+from tarkit.commands._run import Output, Run, current, open_output, status_of, total_size
 from tarkit.dataset.inputs import Inputs
 from tarkit.dataset.names import DEFAULT_NAME, Template, parse_size, parse_template
 from tarkit.dataset.sample import Sample
@@ -27,8 +27,9 @@ from tarkit.streams.sink import open_sink
 DEFAULT_SIZE = "1G"
 EXAMPLES = (
     "tarkit split big.tar -c 1000 -o 'shards/train-%06d.tar'",
-    "tarkit create recipe -o - | tarkit split - -s 500M -o 'train-%06d.tar.zst' --manifest train.tsv",
-    "tarkit split 'raw-*.tar' -n 64 -o 'even-{00..63}.tar' --post 'aws s3 cp {} s3://bucket/'",
+    "tarkit create recipe -o - | tarkit split - -s 500M -o 'b-%06d.tar.zst'",
+    "tarkit split 'raw-*.tar' -n 64 -o 'even-{00..63}.tar' --manifest even.tsv",
+    "tarkit split big.tar -s 1G --post 'aws s3 cp {} s3://bucket/ && rm {}'",
 )
 COST = (
     "One pass: each byte is read and written once, contents are not decoded. Memory does not grow with the data. -n "
@@ -72,9 +73,9 @@ shards_output = options.group(
         type=click.Choice(["auto", "printf", "bash", "at"]),
         default="auto",
         metavar="auto|printf|bash|at",
-        help="How TEMPLATE counts: %06d, {0000..4096..8}, @00001 (this only if it is said).  [default: auto]",
+        help="How TEMPLATE counts: %06d, {0000..4096..8}, or @00001, which auto does not take.  [default: auto]",
     ),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, none; default: by the suffix."),
+    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, none.  [default: by the suffix]"),
     click.option("--fsync", is_flag=True, help="Have each shard on the disk before it gets its name."),
 )
 
@@ -93,19 +94,21 @@ shards_output = options.group(
     metavar="tar|content",
     help="SIZE is what no tar exceeds, or what the contents reach as in tarp.  [default: tar]",
 )
-@click.option("-n", "--shards", type=click.IntRange(1), metavar="N", help="N shards of equal number of samples.")
+@click.option("-n", "--shards", type=click.IntRange(1), metavar="N", help="N shards with equally many samples.")
 @click.option(
     "--remainder",
     type=click.Choice(["spread", "drop", "repeat"]),
     default="spread",
     metavar="spread|drop|repeat",
-    help="With -n: some shards get one more, or the last samples go, or the first come again.  [default: spread]",
+    help="With -n, samples left over: spread or drop them, or repeat some to fill up.  [default: spread]",
 )
 @click.option("--max-shards", "--maxshards", type=click.IntRange(1), metavar="N", help="Stop after N shards.")
 @click.option("--start", type=click.IntRange(0), metavar="N", help="Number the shards from N on.  [default: 0]")
 @click.option("--append", is_flag=True, help="Go on behind the shards that are there.")
 @click.option("--force", is_flag=True, help="Replace the shards that are there.")
-@click.option("-p", "--post", metavar="COMMAND", help="Run COMMAND after each shard; {} is its name.")
+@click.option(
+    "-p", "--post", metavar="COMMAND", help="Run COMMAND after each shard, which it may move; {} is its name."
+)
 @click.option("--manifest", metavar="FILE", help="List the shards in FILE: samples, bytes, sha256, keys.")
 @options.shard_slice
 @options.select
@@ -123,6 +126,8 @@ def split(
 ) -> None:
     """Cut archives into shards by number of samples or size.
 
+    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+
     Only limits that are given act; a shard closes at whichever comes first. A sample stays whole, and one that is
     larger than SIZE has a shard to itself. There is never an empty shard. A shard appears under its name when it is
     complete.
@@ -133,6 +138,8 @@ def split(
         run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
     if given["shards"] is not None and (count is not None or size is not None):
         raise Usage("-n makes equal shards: it does not go with -c or -s")
+    if given["shards"] is None and given["remainder"] != "spread":
+        raise Usage("--remainder is about -n")
     if given["append"] and given["force"]:
         raise Usage("--append keeps what is there, --force replaces it: choose one")
     limits = Limits(count, None if size is None else parse_size(size, "-c"), size_rule, max_shards)
@@ -143,18 +150,21 @@ def run_split(
     run: Run, locations: list[Location], output: Output, template: Template, chosen: SplitOptions, policy: Policy
 ) -> None:
     """Write the samples of all inputs that were chosen to numbered shards."""
-    if chosen.manifest is not None and output.location.kind != "path":
-        raise Usage("--manifest needs shards that are files")
+    if chosen.manifest is not None:
+        if output.location.kind != "path":
+            raise Usage("--manifest needs shards that are files")
+        if template.matches(chosen.manifest) is not None:
+            raise Usage(f"--manifest {chosen.manifest}: the shards may get this name")
+    run.refuse(locations, chosen.manifest)
     existing = template.existing()
     start = _first_index(template, chosen, existing)
     _refuse_inputs(existing, locations)
     inputs = Inputs(
         locations,
         policy,
-        joins="joined-sample" in policy.allowed,
         shard_slice=chosen.shard_slice,
         spool=chosen.shards is not None,
-        tmpdir=run.tmpdir or output.folder,
+        tmpdir=run.scratch(output),
         announce=lambda name: run.note(f"reading {name}"),
     )
     stream, sizes = _samples(inputs, chosen, policy), None
@@ -189,7 +199,7 @@ def run_split(
 
 
 def _samples(inputs: Inputs, chosen: SplitOptions, policy: Policy) -> Iterator[Sample]:
-    for sample in neighbours(chosen.select(iter(inputs)), policy):
+    for sample in neighbours(chosen.select(iter(inputs)), policy, inputs.tmpdir):
         if sample.key is not None:
             yield sample
         else:
@@ -215,7 +225,7 @@ def _first_index(template: Template, chosen: SplitOptions, existing: list[tuple[
 def _refuse_inputs(existing: list[tuple[int, str]], locations: list[Location]) -> None:
     """Raises Usage when an input has one of the names that the shards may get."""
     if existing:
-        there = {(status.st_dev, status.st_ino) for status in (os.stat(path) for _, path in existing)}
+        there = {(status.st_dev, status.st_ino) for status in map(status_of, (path for _, path in existing)) if status}
         for location in locations:
             if location.kind in ("path", "stdin"):
                 status = os.fstat(0) if location.kind == "stdin" else os.stat(location.text)
@@ -225,32 +235,35 @@ def _refuse_inputs(existing: list[tuple[int, str]], locations: list[Location]) -
 
 def _equal(run: Run, inputs: Inputs, chosen: SplitOptions, policy: Policy) -> tuple[Iterator[Sample], Iterator[int]]:
     """The samples for shards of equal number, and those numbers; all samples are counted first."""
-    shards, remainder = chosen.shards or 1, chosen.remainder
-    quiet = Policy(policy.allowed, policy.skipped, policy.maxerr)
-    inputs.policy = quiet
-    total = sum(1 for _ in _samples(inputs, chosen, quiet))
-    inputs.policy = policy
+    shards, remainder, maxerr = chosen.shards or 1, chosen.remainder, policy.maxerr
+
+    def samples(policy: Policy | None = None) -> Iterator[Sample]:
+        """One pass over the inputs; without a policy that tells, as silent as the one in which they were counted."""
+        inputs.policy = policy or Policy(allowed, skipped, maxerr)
+        return _samples(inputs, chosen, inputs.policy)
+
+    allowed, skipped = policy.allowed, policy.skipped
+    total = sum(1 for _ in samples())
     each, rest = divmod(total, shards)
     run.note(f"{total} samples for {shards} shards")
     if total == 0 or (each == 0 and remainder != "repeat"):
         if total:
             raise TarkitError(f"{total} samples cannot fill {shards} shards", "--remainder repeat uses some again")
         return iter(()), iter(())
-    stream = _samples(inputs, chosen, policy)
     if remainder == "spread":
-        return stream, (each + (index < rest) for index in range(shards))
+        return samples(policy), (each + (index < rest) for index in range(shards))
     if remainder == "drop":
         if rest:
             run.tell(f"the last {rest} of {total} samples are left out: --remainder drop")
             run.facts["left_out"] = rest
-        return islice(stream, each * shards), iter([each] * shards)
+        return islice(samples(policy), each * shards), repeat(each, shards)
     each += rest > 0
     again = each * shards - total
     if again:
         run.tell(f"{again} samples come twice: --remainder repeat")
         run.facts["repeated"] = again
-    rounds = chain.from_iterable(_samples(inputs, chosen, quiet) for _ in count(1))
-    return chain(stream, islice(rounds, again)), iter([each] * shards)
+    rounds = chain.from_iterable(samples() for _ in count(1))
+    return chain(samples(policy), islice(rounds, again)), repeat(each, shards)
 
 
 def _wind_up(run: Run, shards: list[Shard], chosen: SplitOptions, existing: list[tuple[int, str]]) -> None:

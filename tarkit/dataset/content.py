@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -14,13 +13,13 @@ from tarkit.dataset.recipe import Row
 from tarkit.errors import TarkitError, show
 from tarkit.streams import remote
 from tarkit.streams.command import CommandReader
-from tarkit.streams.copy import write_all
+from tarkit.streams.copy import CHUNK
 from tarkit.streams.readers import ByRead, DescriptorReader
+from tarkit.streams.scratch import Scratch
 from tarkit.streams.source import Reader
 
 SMALL = 1 << 18  # bytes of a file that is read at once
 HELD = 16 << 20  # bytes of what has no size beforehand that are kept in memory
-_CHUNK = 1 << 20
 
 
 class Content(NamedTuple):
@@ -33,7 +32,7 @@ class Content(NamedTuple):
 
 
 class Loader:
-    """Opens the content of rows. Paths are relative to `folder`; the file `output` may not be among them.
+    """Opens the content of rows. Paths are relative to `folder`; no file of `outputs` may be among them.
 
     A file that is missing is an error, or with `missing` is handed to that, and has no content.
 
@@ -44,13 +43,13 @@ class Loader:
     def __init__(
         self,
         folder: str | None = None,
-        output: os.stat_result | None = None,
+        outputs: Iterable[os.stat_result] = (),
         tmpdir: str | None = None,
         missing: Callable[[str], None] | None = None,
     ) -> None:
         self.missing = missing
         self.folder = os.fsencode(folder) if folder else b""
-        self.output = None if output is None else (output.st_ino, output.st_dev)
+        self.outputs = {(status.st_ino, status.st_dev) for status in outputs}
         self.tmpdir = tmpdir
 
     def __call__(self, row: Row) -> Content | None:
@@ -87,7 +86,7 @@ class Loader:
             size = status.st_size
             if not stat.S_ISREG(status.st_mode):
                 return self._special(row, fd, status)
-            if self.output is not None and (status.st_ino, status.st_dev) == self.output:
+            if self.outputs and (status.st_ino, status.st_dev) in self.outputs:
                 raise TarkitError(f"{row.where}: {show(path)} is the output too")
             if size > SMALL:
                 kept, fd = fd, -1
@@ -113,24 +112,22 @@ class Loader:
         """All that a reader gives, in memory or in a temporary file."""
         pieces: list[bytes] = []
         held = size = 0
-        file = None
-        view = memoryview(bytearray(_CHUNK))
+        file: Scratch | None = None
+        view = memoryview(bytearray(CHUNK))
         try:
             while got := reader.readinto(view):
-                size += got
                 pieces.append(bytes(view[:got]))
+                size += got
                 held += got
                 if held > HELD:
-                    file = file or tempfile.TemporaryFile(prefix="tarkit-", dir=self.tmpdir, buffering=0)
-                    write_all(file.fileno(), b"".join(pieces))
+                    file = file or Scratch(self.tmpdir)
+                    file.write(b"".join(pieces))
                     pieces, held = [], 0
             if file is None:
                 return Content(b"".join(pieces), -1, size, 0)
-            write_all(file.fileno(), b"".join(pieces))
-            return Content(b"", os.dup(file.fileno()), size, 0)
+            file.write(b"".join(pieces))
+            return Content(b"", os.dup(file.fd), size, 0)
         finally:
-            if file is not None:
-                file.close()
             reader.close()
 
 

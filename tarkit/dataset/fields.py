@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import Literal, NamedTuple
 
-from tarkit.dataset.sample import Part, Sample, split_name
+from tarkit.dataset.sample import Part, Recent, Sample, split_name
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.tar import block
@@ -76,22 +76,27 @@ class Fields:
         return self._apply(samples, policy)
 
     def _apply(self, samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
-        for index, sample in enumerate(samples):
+        index = 0
+        names = _NewKeys(policy)
+        for sample in samples:
             if sample.key is None:
                 yield sample
                 continue
             sample.complete()
             chosen = self._choose(sample, policy)
-            if chosen is not None:
-                if self._rekey is not None:
-                    key = self._rekey(sample.key, index, sample.source.name)
-                    cut = len(sample.key)
-                    chosen = [(entry, key + name[cut:] if _keyed(entry) else name) for entry, name in chosen]
-                    sample.key = key
-                yield _changed(sample, chosen, policy)
+            if chosen and self._rekey is not None:
+                key = self._rekey(sample.key, index, sample.source.name)
+                if not names.good(key, sample):
+                    continue
+                cut = len(sample.key)
+                chosen = [(entry, key + name[cut:] if _keyed(entry) else name) for entry, name in chosen]
+                sample.key = key
+            if chosen and _change(sample, chosen, policy):
+                index += 1
+                yield sample
 
-    def _choose(self, sample: Sample, policy: Policy) -> list[tuple[Entry, bytes]] | None:
-        """The entries that stay, in order, each with its name; None when the sample is left out."""
+    def _choose(self, sample: Sample, policy: Policy) -> list[tuple[Entry, bytes]]:
+        """The entries that stay, in order, each with its name; none when the sample is left out."""
         entries = sample.entries
         assert sample.key is not None
         by_field: dict[bytes, Entry] = {}
@@ -106,10 +111,10 @@ class Fields:
                 if found is not None:
                     chosen.append((found, found.name if want.new is None else sample.key + b"." + want.new))
                 elif not self._missing(sample, want.old, policy):
-                    return None
+                    return []
         for names in self.require:
             if not any(name.lower() in by_field for name in names) and not self._missing(sample, names, policy):
-                return None
+                return []
         if self._drops:
             skip = len(sample.key) + 1
             chosen = [
@@ -122,11 +127,13 @@ class Fields:
     def _missing(self, sample: Sample, names: tuple[bytes, ...], policy: Policy) -> bool:
         """Whether a sample that lacks a field goes on."""
         assert sample.key is not None
-        if self.on_missing in ("skip", "keep"):
+        if self.on_missing != "error":
             policy.counts["missing-field"] += 1
-            if self.on_missing == "skip":
-                policy.dropped["missing-field"] += 1
-            return self.on_missing == "keep"
+        if self.on_missing == "skip":
+            policy.dropped["missing-field"] += 1
+            return False
+        if self.on_missing == "keep":
+            return True
         have = ", ".join(show(entry.name[len(sample.key) + 1 :]) for entry in sample.entries if _keyed(entry))
         what = f"{show(sample.key)} has no field {' or '.join(map(show, names))}, it has {have}"
         problem = Problem("missing-field", sample.source.name, sample.start, what)
@@ -140,16 +147,35 @@ def _keyed(entry: Entry) -> bool:
     return entry.type != block.DIRECTORY and split_name(entry.name) is not None
 
 
-def _changed(sample: Sample, chosen: list[tuple[Entry, bytes]], policy: Policy) -> Sample:
-    """The sample with just these entries, each under its name."""
+class _NewKeys:
+    """Sees that --rekey does not give one key twice. Neighbours of one key are for another stage to find."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._given = Recent()
+        self._last: bytes | None = None
+
+    def good(self, key: bytes, sample: Sample) -> bool:
+        """Whether `sample` may have `key`."""
+        again = self._given.add(key) and key != self._last
+        self._last = key
+        what = f"the new key {show(key)} was given before"
+        return (
+            not again or self._policy.judge(Problem("repeated-key", sample.source.name, sample.start, what)) == "keep"
+        )
+
+
+def _change(sample: Sample, chosen: list[tuple[Entry, bytes]], policy: Policy) -> bool:
+    """Leave the sample just these entries, each under its name; False when it is to be left out."""
     source = sample.source
+    good = True
     parts: list[Part] = []
     entries = []
     names = {entry.name: name for entry, name in chosen}
     for entry, name in chosen:
         if entry.type == block.HARD_LINK and names.get(entry.link) != entry.link:
             what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which goes or changes its name"
-            policy.judge(Problem("unmovable-entry", source.name, entry.start, what))
+            good = policy.judge(Problem("unmovable-entry", source.name, entry.start, what)) == "keep" and good
         if name == entry.name:
             parts.append((source, entry.start, entry.stop))
         else:
@@ -159,10 +185,10 @@ def _changed(sample: Sample, chosen: list[tuple[Entry, bytes]], policy: Policy) 
         entries.append(entry._replace(name=name))
     if len({entry.name for entry in entries}) < len(entries):
         what = f"two fields of {show(sample.key or b'')} get one name"
-        policy.judge(Problem("duplicate-entry", source.name, sample.start, what))
+        good = policy.judge(Problem("duplicate-entry", source.name, sample.start, what)) == "keep" and good
     sample.entries = entries
     sample.parts = parts
-    return sample
+    return good
 
 
 def stem(name: str) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from tarkit.dataset.sample import Recent, Sample, Samples, Source
+from tarkit.dataset.grouping import Samples
+from tarkit.dataset.sample import Recent, Sample, Source
 from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.streams import remote
@@ -73,14 +74,14 @@ class Inputs:
     """Iterate over the samples of all inputs, one after another, or `mix` of them in turn.
 
     `ahead` inputs are opened before their turn, and read in threads if they are streams. `shard_slice` applies to each.
-    `spool` keeps streams in temporary files, so that all can be iterated over again. `announce` hears of each input.
-    Afterwards `zeros` is how many end the archive, if there was one only and all of it was given out.
+    `distinct` looks for keys that two inputs have. `spool` keeps streams in temporary files, so that all can be
+    iterated over again. `announce` hears of each input. Afterwards `zeros` is how many end the archive, if there was one only and all of it was given out.
     """
 
     locations: Sequence[Location]
     policy: Policy
     moves: bool = True
-    joins: bool = False
+    distinct: bool = True
     shard_slice: tuple[int, int | None, int] | None = None
     mix: int = 1
     ahead: int = 0
@@ -92,7 +93,7 @@ class Inputs:
     dropped: int = 0
 
     def __post_init__(self) -> None:
-        self._earlier = Recent() if len(self.locations) > 1 else None
+        self._earlier = Recent() if len(self.locations) > 1 and self.distinct else None
         self._spools: list[Source] = []
 
     def __iter__(self) -> Iterator[Sample]:
@@ -106,7 +107,7 @@ class Inputs:
     def _samples(self, source: Source) -> Iterator[Sample]:
         self.announce(source.name)
         self.opened += 1
-        samples = Samples(source, self.policy, earlier=self._earlier, moves=self.moves, lag=self.joins)
+        samples = Samples(source, self.policy, earlier=self._earlier, moves=self.moves)
         chosen = iter(samples) if self.shard_slice is None else islice(samples, *self.shard_slice)
         try:
             yield from chosen

@@ -6,9 +6,9 @@ import csv
 import json
 import os
 
-from tarkit.dataset.recipe import Malformed
+from tarkit.dataset.recipe import Malformed, without_bom, without_end
 from tarkit.dataset.select import KeyList
-from tarkit.dataset.table import unescape_tsv
+from tarkit.dataset.tsv import unescape_tsv
 from tarkit.errors import TarkitError, show
 
 
@@ -24,10 +24,10 @@ def read_keys(spec: str, require_all: bool = False) -> KeyList:
             name = spec
     try:
         with open(name, "rb") as file:
-            lines = file.read().splitlines()
+            lines = list(without_bom(file))
     except OSError as error:
         raise TarkitError(f"{name}: {error.strerror}") from error
-    keys = _column(name, lines, column) if colon else [line for line in lines if line]
+    keys = _column(name, lines, column) if colon else [key for line in lines if (key := without_end(line))]
     if not keys:
         raise TarkitError(f"{name}: no key in it")
     return KeyList(spec, frozenset(keys), require_all)
@@ -36,18 +36,33 @@ def read_keys(spec: str, require_all: bool = False) -> KeyList:
 def _column(name: str, lines: list[bytes], column: str) -> list[bytes]:
     suffix = os.path.splitext(name)[1].lower()
     if suffix in (".jsonl", ".ndjson"):
-        records = (json.loads(line) for line in lines if line.strip())
-        return [str(record[column]).encode("utf-8", "surrogateescape") for record in records if column in record]
-    if suffix == ".csv":
-        text = (line.decode("utf-8", "surrogateescape") + "\n" for line in lines)
-        rows = [[cell.encode("utf-8", "surrogateescape") for cell in row] for row in csv.reader(text)]
-    else:
-        try:
-            rows = [[unescape_tsv(cell) for cell in line.split(b"\t")] for line in lines]
-        except Malformed as error:
-            raise TarkitError(f"{name}: {error}", error.hint) from None
+        return _values(name, lines, column)
+    try:
+        if suffix == ".csv":
+            text = (line.decode("utf-8", "surrogateescape") for line in lines)
+            rows = [[cell.encode("utf-8", "surrogateescape") for cell in row] for row in csv.reader(text, strict=True)]
+        else:
+            rows = [[unescape_tsv(cell) for cell in without_end(line).split(b"\t")] for line in lines]
+    except (Malformed, csv.Error) as error:
+        raise TarkitError(f"{name}: {error}") from None
     wanted = column.encode("utf-8", "surrogateescape")
     if not rows or wanted not in rows[0]:
         raise TarkitError(f"{name}: no column {show(column)}")
     place = rows[0].index(wanted)
     return [row[place] for row in rows[1:] if len(row) > place and row[place]]
+
+
+def _values(name: str, lines: list[bytes], column: str) -> list[bytes]:
+    """What the objects of a JSON-lines file have under `column`, those that have it; text as such, else as JSON."""
+    keys = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                value = json.loads(line)[column]
+                if value is not None:
+                    keys.append((value if isinstance(value, str) else json.dumps(value)).encode("utf-8"))
+            except KeyError:
+                continue
+            except (ValueError, TypeError, RecursionError):
+                raise TarkitError(f"{name}:{number}: no JSON object") from None
+    return keys

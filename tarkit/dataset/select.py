@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -14,6 +15,8 @@ from tarkit.errors import Usage, show
 
 Slice = tuple[int, int | None, int]
 
+_MOST = sys.maxsize - 1  # what islice can count to
+
 
 def parse_slice(text: str) -> Slice:
     """`LO:HI:STEP` as (lo, hi, step), each optional; `LO` alone is that one. Not from the end: its place is not known.
@@ -22,7 +25,7 @@ def parse_slice(text: str) -> Slice:
     """
     parts = text.split(":")
     try:
-        numbers = [int(part) if part.strip() else None for part in parts]
+        numbers = [min(int(part), _MOST) if part.strip() else None for part in parts]
         if len(parts) > 3:
             raise ValueError
     except ValueError:
@@ -94,7 +97,7 @@ class Select:
         if self.slice is not None:
             samples = islice(samples, *self.slice)
         if self.count is not None:
-            samples = islice(samples, self.count)
+            samples = islice(samples, min(self.count, _MOST))
         return samples
 
     @staticmethod

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from tarkit.dataset.names import Template
 from tarkit.dataset.sample import Sample
-from tarkit.dataset.table import escape_tsv
+from tarkit.dataset.tsv import escape_tsv
 from tarkit.errors import CommandFailed
-from tarkit.streams.command import shell
+from tarkit.streams.command import call
 from tarkit.streams.sink import FileSink, Sink
 from tarkit.tar.block import BLOCK, RECORD
 from tarkit.tar.header import end_of_archive
@@ -56,8 +54,8 @@ class _Open:
     count: int | None
     samples: int = 0
     content: int = 0
-    first: bytes = b""
-    last: bytes = b""
+    first: bytes | None = None
+    last: bytes | None = None
 
 
 class Shards:
@@ -85,6 +83,7 @@ class Shards:
         self._template = template
         self._open_sink = open_sink
         self._limits = limits
+        self._content = limits.rule == "content" and limits.size is not None
         self._next = start
         self._end = None if limits.shards is None else start + limits.shards
         self._sizes = sizes
@@ -100,26 +99,35 @@ class Shards:
 
     def add(self, sample: Sample) -> bool:
         """Write a sample to the shard where it belongs; False when all shards that there may be are full."""
-        why = self._closes_before(sample)
-        if why:
-            self._finish(why)
-        if self._open is None:
-            self._open = self._begin()
         shard = self._open
+        if shard is not None and shard.samples:
+            why = self._closes_before(shard, sample)
+            if why:
+                self._finish(why)
+                shard = None
         if shard is None:
-            self.full = True
-            return False
-        before = shard.writer.position
-        if sample.more is not None and not self._bears_more(shard):
+            shard = self._open = self._begin()
+            if shard is None:
+                self.full = True
+                return False
+        if sample.more is None:
+            sample.write(shard.writer)
+        elif not self._bears_more(shard):
             sample.complete()
             return self.add(sample)
-        unseen = sample.more is not None
-        sample.write(shard.writer)
-        if unseen and shard.samples and self._too_long(shard.writer.position):
-            shard = self._move_tail(shard, before)
-            if shard is None:
-                return False
-        _count_in(shard, sample)
+        else:
+            before = shard.writer.position
+            sample.write(shard.writer)
+            if shard.samples and self._too_long(shard.writer.position):
+                shard = self._move_tail(shard, before)
+                if shard is None:
+                    return False
+        shard.samples += 1
+        shard.last = sample.key
+        if shard.samples == 1:
+            shard.first = sample.key
+        if self._content:
+            shard.content += sample.content
         return True
 
     def close(self) -> None:
@@ -133,15 +141,12 @@ class Shards:
             self._open.writer.abort()
             self._open = None
 
-    def _closes_before(self, sample: Sample) -> str | None:
-        shard = self._open
-        if shard is None or not shard.samples:
-            return None
+    def _closes_before(self, shard: _Open, sample: Sample) -> str | None:
         if shard.count is not None and shard.samples >= shard.count:
             return "count"
         if self._limits.size is None:
             return None
-        if self._limits.rule == "content":
+        if self._content:
             return "size" if shard.content >= self._limits.size else None
         return "size" if self._too_long(shard.writer.position + sample.size) else None
 
@@ -194,22 +199,16 @@ class Shards:
         shard.writer.close()
         digest, stored = "", size
         if self._digest:
+            import hashlib
+
             with open(shard.name, "rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 stored = os.fstat(file.fileno()).st_size
-        done = Shard(shard.name, shard.samples, size, stored, shard.first, shard.last, digest)
+        done = Shard(shard.name, shard.samples, size, stored, shard.first or b"", shard.last or b"", digest)
         self._announce(done, why)
         self.done.append(done)
         if self._post is not None:
             run_post(self._post, shard.name)
-
-
-def _count_in(shard: _Open, sample: Sample) -> None:
-    shard.last = sample.key or b""
-    if not shard.samples:
-        shard.first = shard.last
-    shard.samples += 1
-    shard.content += sum(entry[3] for entry in sample.entries)
 
 
 def run_post(command: str, name: str) -> None:
@@ -219,8 +218,7 @@ def run_post(command: str, name: str) -> None:
     """
     quoted = shlex.quote(name)
     text = command.replace("{}", quoted) if "{}" in command else command.replace("%s", quoted)
-    environment = {**os.environ, "TARKIT_SHARD": name}
-    status = subprocess.run(shell(text), stdin=subprocess.DEVNULL, env=environment, check=False).returncode
+    status = call(text, TARKIT_SHARD=name)
     if status:
         raise CommandFailed(text, status, hint=f"the shard {name} is complete; those after it were not made")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
-from tarkit.dataset.sample import Part, Sample
+from tarkit.dataset.sample import Part, Sample, Source
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.streams.spool import HeldRange, Spool
@@ -13,13 +13,13 @@ from tarkit.streams.spool import HeldRange, Spool
 SPOOLED = 1 << 20  # bytes of a sample of a stream from which on a buffer has it in a temporary file
 
 
-def neighbours(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
-    """Refuse samples that the one before them would take in, since both have one key; or make one of them on purpose.
+def neighbours(samples: Iterator[Sample], policy: Policy, tmpdir: str | None = None) -> Iterator[Sample]:
+    """Refuse samples that the one before them would take in, since both have one key.
 
-    Where `policy` allows `joined-sample`, the inputs must keep a sample good until the next but one is asked for.
+    Where `policy` allows `joined-sample`, make one of them on purpose: then each sample waits for the one that follows.
     """
     if "joined-sample" in policy.allowed:
-        return _joined(samples, policy)
+        return _joined(samples, policy, _keeper(tmpdir))
     return _apart(samples, policy)
 
 
@@ -32,26 +32,34 @@ def _apart(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
         yield sample
 
 
-def _joined(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+def _joined(samples: Iterator[Sample], policy: Policy, keep: Callable[[Sample], Sample]) -> Iterator[Sample]:
     held: Sample | None = None
+    good = True
     for sample in samples:
-        sample.complete()
-        if held is None:
-            held = sample
-        elif sample.key == held.key and sample.key is not None:
+        sample = keep(sample)
+        if held is not None and sample.key == held.key and sample.key is not None:
             policy.judge(_problem(sample))
-            names = {entry.name for entry in held.entries}
-            for entry in sample.entries:
-                if entry.name in names:
-                    what = f"{show(entry.name)} is in both samples that are joined"
-                    policy.judge(Problem("duplicate-entry", sample.source.name, entry.start, what))
+            good = _distinct(held, sample, policy) and good
             held.parts = [*_parts(held), *_parts(sample)]
             held.entries = held.entries + sample.entries
         else:
-            yield held
-            held = sample
-    if held is not None:
+            if held is not None and good:
+                yield held
+            held, good = sample, True
+    if held is not None and good:
         yield held
+
+
+def _distinct(held: Sample, sample: Sample, policy: Policy) -> bool:
+    """Whether two samples that are joined are good together: no name is in both, or that is allowed."""
+    good = True
+    names = {entry.name for entry in held.entries}
+    for entry in sample.entries:
+        if entry.name in names:
+            what = f"{show(entry.name)} is in both samples that are joined"
+            problem = Problem("duplicate-entry", sample.source.name, entry.start, what)
+            good = policy.judge(problem) == "keep" and good
+    return good
 
 
 def _parts(sample: Sample) -> list[Part]:
@@ -101,11 +109,18 @@ def _keeper(tmpdir: str | None) -> Callable[[Sample], Sample]:
         if sample.source.seekable:
             return sample
         sample.complete()
-        source, start, stop = sample.source, sample.start, sample.stop
-        if stop - start < SPOOLED:
-            sample.source = HeldRange(source.name, start, source.read(start, stop))
+        if sample.parts is None:
+            sample.source = held(sample.source, sample.start, sample.stop)
         else:
-            sample.source = spool.hold(source.name, start, stop, source.send)
+            parts: list[Part] = [part if isinstance(part, bytes) else (held(*part), *part[1:]) for part in sample.parts]
+            sample.parts = parts
         return sample
+
+    def held(source: Source, start: int, stop: int) -> Source:
+        if source.seekable:
+            return source
+        if stop - start < SPOOLED:
+            return HeldRange(source.name, start, source.read(start, stop))
+        return spool.hold(source.name, start, stop, source.send)
 
     return keep

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from string import Formatter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tarkit.dataset.recipe import Kind, Malformed, Row, parse_source, without_bom, without_end
+from tarkit.dataset.tsv import unescape_tsv
 from tarkit.errors import TarkitError, Usage, show
 
 Format = Literal["tsv", "csv", "jsonl"]
@@ -25,10 +25,6 @@ Format = Literal["tsv", "csv", "jsonl"]
 RUNNING_KEY = "{index:09d}"
 
 _CELL_LIMIT = 1 << 26  # bytes of a CSV cell: a quote left open would else take in the rest of the file
-_ESCAPES = {b"\\": b"\\\\", b"\t": b"\\t", b"\n": b"\\n", b"\r": b"\\r"}
-_UNESCAPES = {escaped: plain for plain, escaped in _ESCAPES.items()}
-_TO_ESCAPE = re.compile(rb"[\\\t\n\r]")
-_ESCAPED = re.compile(rb"\\.?", re.DOTALL)
 
 _Cells: TypeAlias = tuple[int, list[bytes]]  # the line that a row begins on, what is in it
 
@@ -78,23 +74,6 @@ def read_table(
         rows = _tsv_rows(without_bom(lines)) if format == "tsv" else _csv_rows(without_bom(lines))
         records = _with_header(rows, columns)
     return _entries(records, recipe_name, template, pipes_allowed)
-
-
-def escape_tsv(cell: bytes) -> bytes:
-    r"""`cell` for a TSV file: tab, LF, CR and backslash as `\t`, `\n`, `\r` and `\\`."""
-    return _TO_ESCAPE.sub(lambda found: _ESCAPES[found[0]], cell)
-
-
-def unescape_tsv(cell: bytes) -> bytes:
-    """The inverse of `escape_tsv`; `Malformed` (a ValueError) for a backslash that it would not have written."""
-    return _ESCAPED.sub(_unescape, cell) if b"\\" in cell else cell
-
-
-def _unescape(found: re.Match[bytes]) -> bytes:
-    plain = _UNESCAPES.get(found[0])
-    if plain is None:
-        raise Malformed(f"unknown escape {found[0].decode('utf-8', 'backslashreplace')}: a backslash is written twice")
-    return plain
 
 
 class KeyTemplate:

@@ -1,26 +1,44 @@
-"""Commands at the other end of a pipe: `pipe:COMMAND` as input and as output.
+"""Commands that we run: `pipe:COMMAND` as input and as output, and those that are only waited for.
 
-Each runs under `bash -o pipefail -c` in a process group of its own, so that all of it can be ended. Its stderr goes to
-ours; the end of it is kept for the message when the command fails.
+Each runs under `bash -o pipefail -c`, in a process group of its own so that all of it can be ended; but not at a
+terminal, where a group in the background would be stopped as soon as it asked for a password. The stderr of a `pipe:`
+goes to ours; the end of it is kept for the message when the command fails.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
+import time
 
 from tarkit.errors import CommandFailed, TarkitError
 from tarkit.streams.copy import widen
 
 TAIL = 2000  # bytes of stderr that are kept
 PATIENCE = 2.0  # seconds that a command gets to end by itself
+_PIPE, _DEVNULL = -1, -3  # as subprocess has them
+
+_running: set[_Process] = set()
+_over = False
 
 
-def shell(text: str) -> list[str]:
-    """The words that run `text`: a failure anywhere in a pipeline is the pipeline's."""
-    return ["bash", "-o", "pipefail", "-c", text]
+def end_commands() -> None:
+    """End all commands that run, and those that a thread may still start: the last act before we end ourselves."""
+    global _over
+    _over = True
+    for process in list(_running):
+        process.end()
+
+
+def call(text: str, **environment: str) -> int:
+    """Run a command and wait for it; its status. Its stdin is empty, its output ours."""
+    process = _Process(text, _DEVNULL, environment=environment)
+    try:
+        return process.status()
+    except BaseException:
+        process.end()
+        raise
 
 
 def last_line(stderr: bytes) -> str:
@@ -29,15 +47,60 @@ def last_line(stderr: bytes) -> str:
     return lines[-1].strip() if lines else ""
 
 
-class _Command:
-    def __init__(self, text: str, stdin: int | None, stdout: int | None) -> None:
+class _Process:
+    """A command under bash: a failure anywhere in a pipeline is the pipeline's."""
+
+    def __init__(
+        self,
+        text: str,
+        stdin: int | None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        import subprocess  # 4 ms, which whoever runs no command need not wait for
+
         self.text = text
+        self._alone = not _at_terminal()
+        words = [f"{name}={value}" for name, value in (environment or {}).items()]
         try:
             self.process = subprocess.Popen(
-                shell(text), stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, process_group=0
+                [*(["env", *words] if words else []), "bash", "-o", "pipefail", "-c", text],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                process_group=0 if self._alone else None,
             )
         except FileNotFoundError:
             raise TarkitError("bash is needed to run commands and was not found") from None
+        _running.add(self)
+        if _over:
+            self.end()
+
+    def status(self) -> int:
+        """Wait for its end."""
+        status = self.process.wait()
+        _running.discard(self)
+        return status
+
+    def end(self) -> None:
+        """End it and all that it started, whatever its status."""
+        _running.discard(self)
+        family = _family(self.process.pid) if self.process.poll() is None else []
+        targets = [-self.process.pid] if self._alone else family
+        _send(targets, signal.SIGTERM)
+        limit = time.monotonic() + PATIENCE
+        while (self.process.poll() is None or any(map(_lives, family[1:]))) and time.monotonic() < limit:
+            time.sleep(0.002)
+        _send(targets, signal.SIGKILL)
+        self.process.wait()
+
+
+class _Command(_Process):
+    """A command at the other end of a pipe, whose stderr is listened to."""
+
+    def __init__(self, text: str, stdin: int, stdout: int | None) -> None:
+        super().__init__(text, stdin, stdout, _PIPE)
         self.tail = b""
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -54,31 +117,17 @@ class _Command:
 
     def wait(self) -> None:
         """Wait for the command; raises CommandFailed unless its status is 0."""
-        status = self.process.wait()
+        status = self.status()
         self._listener.join(PATIENCE)  # a grandchild may still hold stderr
         if status != 0:
             raise CommandFailed(self.text, status, last_line(self.tail))
-
-    def end(self) -> None:
-        """End the command and all that it started, whatever its status."""
-        for signum in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self.process.pid, signum)
-            except (ProcessLookupError, PermissionError):
-                break
-            try:
-                self.process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                continue
-            break
-        self.process.wait()
 
 
 class CommandReader(_Command):
     """A command whose stdout is read; its own stdin is empty. A status other than 0 at its end is an error."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text, subprocess.DEVNULL, subprocess.PIPE)
+        super().__init__(text, _DEVNULL, _PIPE)
         assert self.process.stdout is not None
         self.fd = self.process.stdout.fileno()
         self.ended = False
@@ -110,7 +159,7 @@ class CommandWriter(_Command):
     """A command whose stdin is written; its stdout is ours."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text, subprocess.PIPE, None)
+        super().__init__(text, _PIPE, None)
         assert self.process.stdin is not None
         self.fd = self.process.stdin.fileno()
 
@@ -119,3 +168,46 @@ class CommandWriter(_Command):
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.wait()
+
+
+def _at_terminal() -> bool:
+    """Whether we are in the foreground of a terminal."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _family(pid: int) -> list[int]:
+    """A process and what it started, as far as the system tells (Linux)."""
+    found = [pid]
+    for each in found:
+        try:
+            with open(f"/proc/{each}/task/{each}/children", "rb") as file:
+                found += map(int, file.read().split())
+        except OSError:
+            pass
+    return found
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+def _send(targets: list[int], signum: int) -> None:
+    for target in targets:
+        try:
+            os.kill(target, signum)
+        except (ProcessLookupError, PermissionError):
+            pass

@@ -10,16 +10,21 @@ from tarkit.streams.source import Reader
 
 
 class DescriptorReader:
-    """A descriptor, read from where it stands."""
+    """A descriptor, read from where it stands; `name` is for messages."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, name: str | None = None) -> None:
         self.fd = fd
+        self.name = name
         if is_pipe(fd):
             widen(fd)
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view`."""
-        return os.readv(self.fd, [view])
+        try:
+            return os.readv(self.fd, [view])
+        except OSError as error:
+            error.filename = self.name
+            raise
 
     def fileno(self) -> int | None:
         """The descriptor."""

@@ -7,12 +7,12 @@ holds them, and what of one sample is more than HELD goes to an unlinked tempora
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from typing import Protocol
 
 from tarkit.errors import Problem
-from tarkit.streams.copy import CHUNK, Short, write_all
+from tarkit.streams.copy import CHUNK, Short
+from tarkit.streams.scratch import Scratch
 
 HELD = 16 << 20  # bytes of a stream that may be in memory
 AHEAD = (2048, 8192, 32768, 1 << 18)  # how far a file is read ahead: far when entries are small
@@ -201,15 +201,9 @@ class StreamSource:
         """Move what is still wanted to the front of the window; else grow the window; else write it to the spool."""
         self._settle()
         low = min(self._keep, pos)
-        dead = min(low - self._base, self._fill)
-        if dead > 0:
-            live = self._fill - dead
-            self._view[:live] = self._view[dead : self._fill]
-            self._base += dead
-            self._fill = live
-            if self._overflow and self._base >= self._overflow.start and low >= self._base:
-                self._overflow.close()
-                self._overflow = None
+        if low >= self._base:
+            self._drop_overflow()
+            self._shift(min(low - self._base, self._fill))
         if self._fill < len(self._view) // 2 and n <= len(self._view) // 2:
             return
         if len(self._view) < HELD or n > HELD // 2:
@@ -219,9 +213,21 @@ class StreamSource:
             return
         if self._overflow is None:
             self._overflow = Overflow(self._base, self.tmpdir)
-        self._overflow.write(self._view[: self._fill])
-        self._base += self._fill
-        self._fill = 0
+        passed = min(pos - self._base, self._fill)  # what is asked for now stays in the window
+        self._overflow.write(self._view[:passed])
+        self._shift(passed)
+
+    def _shift(self, count: int) -> None:
+        """Forget the first `count` bytes of the window."""
+        if count:
+            self._view[: self._fill - count] = self._view[count : self._fill]
+            self._base += count
+            self._fill -= count
+
+    def _drop_overflow(self) -> None:
+        if self._overflow is not None:
+            self._overflow.close()
+            self._overflow = None
 
     def _pass(self, start: int, stop: int, sink: Sink) -> None:
         """Move [start, stop), of which nothing has been read yet, from the reader to `sink`."""
@@ -229,6 +235,7 @@ class StreamSource:
         if start > self._base + self._fill:
             self._keep = start
             self._fetch(start, 0)
+        self._drop_overflow()
         self._base, self._fill = start, 0
         fd = self.reader.fileno()
         spliced = fd is not None and sink.fd is not None and stop - start >= SPLICED and hasattr(os, "splice")
@@ -258,43 +265,43 @@ class StreamSource:
     def _splice(source: int, target: int, count: int) -> int | None:
         try:
             return os.splice(source, target, min(count, _STEP))
-        except BrokenPipeError:
-            raise
-        except OSError:  # neither is a pipe, or the target appends
+        except OSError:  # neither is a pipe, or the target appends, or is gone: then writing says how
             return None
 
 
 class Overflow:
-    """An unlinked temporary file that holds bytes of a stream from `start` on."""
+    """What memory does not hold of a stream, from `start` on."""
 
     def __init__(self, start: int, tmpdir: str | None) -> None:
         self.start = start
-        self.stop = start
-        self.file = tempfile.TemporaryFile(prefix="tarkit-", buffering=0, dir=tmpdir)
+        self.file = Scratch(tmpdir)
 
     def write(self, data: memoryview) -> None:
-        write_all(self.file.fileno(), data)
-        self.stop += len(data)
+        """Append `data`."""
+        self.file.write(data)
 
     def read(self, start: int, stop: int) -> bytes:
-        return os.pread(self.file.fileno(), stop - start, start - self.start)
+        """Bytes [start, stop) of the stream."""
+        return self.file.read(start - self.start, stop - self.start)
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
-        sink.copy(self.file.fileno(), start - self.start, stop - self.start)
+        """Write bytes [start, stop) of the stream to `sink`."""
+        sink.copy(self.file.fd, start - self.start, stop - self.start)
 
     def close(self) -> None:
+        """Give its room back."""
         self.file.close()
 
 
 def spooled(source: StreamSource) -> FileSource:
-    """All of a stream in an unlinked temporary file, to read it in any order or more than once."""
-    with tempfile.TemporaryFile(prefix="tarkit-", buffering=0, dir=source.tmpdir) as file:
-        pos = 0
-        while view := source.peek(pos, 1):
-            write_all(file.fileno(), view)
-            pos += len(view)
-            source.release(pos)
-        copy = FileSource(os.dup(file.fileno()), source.name)
+    """All of a stream in a temporary file, to read it in any order or more than once."""
+    file = Scratch(source.tmpdir)
+    pos = 0
+    while view := source.peek(pos, 1):
+        file.write(view)
+        pos += len(view)
+        source.release(pos)
+    copy = FileSource(os.dup(file.fd), source.name)
     copy.failure = source.failure
     source.close()
     return copy

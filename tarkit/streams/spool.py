@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 
 from tarkit.errors import Problem
 from tarkit.streams import source as sources
+from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink import Sink
 
 
@@ -59,18 +59,19 @@ class HeldRange(_Held):
 class SpooledRange(_Held):
     """A range in the file of a spool, which takes the room back when nobody refers to the range."""
 
-    def __init__(self, spool: Spool, name: str, start: int, stop: int, offset: int) -> None:
+    def __init__(self, spool: Spool, file: Scratch, name: str, start: int, stop: int, offset: int) -> None:
         super().__init__(name, start, stop)
         self.spool = spool
+        self.file = file
         self.offset = offset
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop)."""
-        return os.pread(self.spool.fd, stop - start, self.offset + start - self.start)
+        return self.file.read(self.offset + start - self.start, self.offset + stop - self.start)
 
     def send(self, start: int, stop: int, sink: sources.Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
-        sink.copy(self.spool.fd, self.offset + start - self.start, self.offset + stop - self.start)
+        sink.copy(self.file.fd, self.offset + start - self.start, self.offset + stop - self.start)
 
     def __del__(self) -> None:
         self.spool.free(self.offset, (self.size or 0) - self.start)
@@ -81,19 +82,18 @@ class Spool:
 
     def __init__(self, tmpdir: str | None = None) -> None:
         self.tmpdir = tmpdir
-        self.fd = -1
+        self._file: Scratch | None = None
         self._gaps: list[tuple[int, int]] = []  # offset and length, in order, never adjacent
         self._length = 0
 
     def hold(self, name: str, start: int, stop: int, send: Callable[[int, int, Sink], None]) -> SpooledRange:
         """Keep bytes [start, stop) of the stream `name`, which `send` writes to a sink."""
-        if self.fd < 0:
-            with tempfile.TemporaryFile(prefix="tarkit-", dir=self.tmpdir, buffering=0) as file:
-                self.fd = os.dup(file.fileno())
+        if self._file is None:
+            self._file = Scratch(self.tmpdir)
         offset = self._room(stop - start)
-        os.lseek(self.fd, offset, os.SEEK_SET)
-        held = SpooledRange(self, name, start, stop, offset)
-        send(start, stop, Sink(self.fd, "temporary space"))
+        os.lseek(self._file.fd, offset, os.SEEK_SET)
+        held = SpooledRange(self, self._file, name, start, stop, offset)
+        send(start, stop, Sink(self._file.fd, self._file.name))
         return held
 
     def free(self, offset: int, length: int) -> None:
@@ -116,7 +116,3 @@ class Spool:
         offset = self._length
         self._length += length
         return offset
-
-    def __del__(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 from tarkit.tar.block import BLOCK, padding
 from tarkit.tar.header import end_of_archive
 
-GATHERED = 1 << 20  # bytes of small pieces that go out together
+GATHERED = 1 << 19  # bytes of small pieces that go out together
 PIECES = 900  # and how many; below IOV_MAX
 SMALL = 1 << 16  # a range so short is not worth a system call of its own
 

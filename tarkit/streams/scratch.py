@@ -1,0 +1,53 @@
+"""Temporary files, which have no name and so go with the process whatever ends it."""
+
+from __future__ import annotations
+
+import os
+
+from tarkit.streams.copy import write_all
+
+FALLBACK = "/var/tmp"  # /tmp may be memory
+
+
+class Scratch:
+    """A new file without a name in `folder`, to write and to read again; gone when nobody refers to it."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.name = f"temporary space in {folder or FALLBACK}"
+        self.fd = -1
+        self.fd = _unnamed(folder or FALLBACK)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data` where the file stands."""
+        try:
+            write_all(self.fd, data)
+        except OSError as error:
+            error.filename = self.name
+            raise
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop)."""
+        return os.pread(self.fd, stop - start, start)
+
+    def close(self) -> None:
+        """Give its room back."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _unnamed(folder: str) -> int:
+    unnamed = getattr(os, "O_TMPFILE", 0)
+    if unnamed:
+        try:
+            return os.open(folder, os.O_RDWR | os.O_CLOEXEC | unnamed, 0o600)
+        except OSError:
+            pass  # some file systems have none of these; others deny the folder, and say so below
+    from tempfile import mkstemp
+
+    fd, path = mkstemp(prefix="tarkit-", dir=folder)
+    os.unlink(path)
+    return fd

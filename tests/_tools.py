@@ -1,0 +1,122 @@
+"""What the tests of the lower layers share: sources over bytes in memory, archives, and `tarkit` as a process."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from tarkit.streams.source import FileSource, StreamSource
+from tarkit.tar.block import BLOCK, padding, seal
+from tarkit.tar.header import encode
+
+TARKIT = (sys.executable, "-m", "tarkit")
+MARKER = bytes(2 * BLOCK)
+
+
+class Chunks:
+    """A reader that has `data` and gives at most `step` bytes at a time; then it raises `error`, if there is one."""
+
+    def __init__(self, data: bytes, step: int = 1 << 20, error: Exception | None = None) -> None:
+        self.data = data
+        self.step = step
+        self.error = error
+        self.pos = 0
+        self.closed = 0
+
+    def readinto(self, view: memoryview) -> int:
+        piece = self.data[self.pos : self.pos + min(self.step, len(view))]
+        view[: len(piece)] = piece
+        self.pos += len(piece)
+        if not piece and self.error is not None:
+            raise self.error
+        return len(piece)
+
+    def fileno(self) -> int | None:
+        return None
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Peeked:
+    """A source for `walk` alone: bytes in memory, of which each peek shows `ahead` at least; a stream hides its size."""
+
+    name = "x.tar"
+
+    def __init__(self, data: bytes, ahead: int = 0, stream: bool = False) -> None:
+        self.data = data
+        self.ahead = ahead
+        self.size = None if stream else len(data)
+
+    def peek(self, pos: int, n: int) -> memoryview:
+        stop = pos + max(n, self.ahead)
+        if stop > len(self.data):
+            self.size = len(self.data)
+        return memoryview(self.data)[pos:stop]
+
+
+def on_disk(data: bytes, name: str = "x.tar", offset: int = 0) -> FileSource:
+    """A source for a file with these bytes."""
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        return FileSource(os.dup(file.fileno()), name, offset)
+
+
+def stream(data: bytes, step: int = 1 << 20, name: str = "x.tar", error: Exception | None = None) -> StreamSource:
+    """A source for a stream that comes in pieces of at most `step` bytes."""
+    return StreamSource(Chunks(data, step, error), name)
+
+
+SOURCES: dict[str, Callable[[bytes], FileSource | StreamSource]] = {
+    "file": on_disk,
+    "stream": stream,
+    "trickle": lambda data: stream(data, 100),
+}
+
+
+def member(name: str | bytes, payload: bytes = b"", **fields: object) -> bytes:
+    """An entry as `create` makes it."""
+    raw = name if isinstance(name, bytes) else name.encode()
+    return encode(raw, len(payload), **fields) + payload + bytes(padding(len(payload)))  # type: ignore[arg-type]
+
+
+def archive(members: Mapping[str, bytes] | Iterable[tuple[str, bytes]], end: bytes = MARKER) -> bytes:
+    """An archive of entries as `create` makes them, with the shortest end."""
+    pairs = members.items() if isinstance(members, Mapping) else members
+    return b"".join(member(name, payload) for name, payload in pairs) + end
+
+
+def with_field(block: bytes, offset: int, value: bytes) -> bytes:
+    """A header with other bytes at `offset`, its checksum set."""
+    return seal(block[:offset] + value + block[offset + len(value) : BLOCK]) + block[BLOCK:]
+
+
+def contents(data: bytes) -> list[tuple[str, bytes]]:
+    """Names and contents of an archive as Python's `tarfile` reads it."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as file:
+        return [(info.name, opened.read() if (opened := file.extractfile(info)) else b"") for info in file]
+
+
+def tarkit(
+    *words: str | Path, stdin: bytes | None = None, exit: int = 0, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run `tarkit WORDS` as a process of its own; its status must be `exit` (negative: a signal)."""
+    done = subprocess.run(
+        [*TARKIT, *map(str, words)],
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        env={**os.environ, **(env or {})},
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == exit, f"status {done.returncode}: {done.stderr.decode()}"
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done

@@ -1,0 +1,211 @@
+"""What tests share: run a command in this process, build an archive in one line, hand it over in every way there is.
+
+`tar`, `entries`, `keys` and `tarkit` are plain functions, for laws that run many times in one test; the fixtures `run`,
+`archive` and `feed` put them into the test's own folder. Archives are built and read back by Python's `tarfile`, so that
+what tarkit writes is judged by somebody else.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shlex
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import pytest
+from click.testing import CliRunner
+
+from tarkit.cli import group
+from tarkit.streams import sink_plain
+
+Content: TypeAlias = "bytes | None | Link"
+Members: TypeAlias = "Mapping[str, Content] | Iterable[tuple[str, Content]]"
+
+USTAR, GNU, PAX = tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT
+
+
+class Link(NamedTuple):
+    """A hard link, or a symbolic one, to `target`."""
+
+    target: str
+    type: bytes = tarfile.LNKTYPE
+
+
+def pairs(members: Members) -> list[tuple[str, Content]]:
+    """The members of an archive as a list."""
+    return list(members.items() if isinstance(members, Mapping) else members)
+
+
+def tar(members: Members, format: int = USTAR, **settings: Any) -> bytes:
+    """An archive of `members`: names with contents, None for a directory. Each header says more than a name and a size,
+    so that a header which was made anew shows."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=format, encoding="utf-8", **settings) as file:
+        for name, content in pairs(members):
+            info = tarfile.TarInfo(name)
+            info.mtime, info.mode, info.uid, info.gid, info.uname, info.gname = 1234567890, 0o604, 7, 8, "me", "us"
+            if content is None:
+                info.type = tarfile.DIRTYPE
+            elif isinstance(content, Link):
+                info.type, info.linkname = content.type, content.target
+            else:
+                info.size = len(content)
+            file.addfile(info, io.BytesIO(content) if isinstance(content, bytes) else None)
+    return buffer.getvalue()
+
+
+def entries(archive: bytes | Path | str) -> list[tuple[str, Content]]:
+    """Names and contents, read by `tarfile`: the inverse of `tar`."""
+    data = archive if isinstance(archive, bytes) else Path(archive).read_bytes()
+    with tarfile.open(fileobj=io.BytesIO(data), encoding="utf-8") as file:
+        return [(info.name, _content(file, info)) for info in file]
+
+
+def _content(file: tarfile.TarFile, info: tarfile.TarInfo) -> Content:
+    if info.isdir():
+        return None
+    if info.islnk() or info.issym():
+        return Link(info.linkname, info.type)
+    opened = file.extractfile(info)
+    return opened.read() if opened else b""
+
+
+def keys(archive: bytes | Path | str) -> str:
+    """The keys of the samples in an archive, with blanks between; what has no key does not show."""
+    named = (name.rpartition("/") for name, _ in entries(archive))
+    found = [folder + slash + base.partition(".")[0] for folder, slash, base in named if "." in base.lstrip(".")]
+    return " ".join(key for key, _ in groupby(found))
+
+
+def pick(members: Members, keys: str) -> list[tuple[str, Content]]:
+    """The members that have these keys (with blanks between), sample after sample in this order."""
+    named = pairs(members)
+    return [(name, content) for key in keys.split() for name, content in named if name.startswith(f"{key}.")]
+
+
+class Ran(NamedTuple):
+    """What a command wrote."""
+
+    stdout: bytes
+    stderr: str
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of stderr."""
+        return self.stderr.splitlines()
+
+
+def tarkit(
+    *words: str | Path, stdin: bytes | Path | int | None = None, stdout: int | None = None, exit: int = 0
+) -> Ran:
+    """Run `tarkit WORDS` here and now; the exit status must be `exit`. `stdin`: content of a file, a file, a descriptor.
+
+    Commands write to the descriptors 1 and 2 themselves, so files take the place of these (`stdout`: something else).
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with _stdin(stdin) as fd, _in_place_of((fd, stdout or out.fileno(), err.fileno())):
+            result = CliRunner().invoke(group, [os.fspath(word) for word in words], prog_name="tarkit", catch_exceptions=False)
+        out.seek(0)
+        err.seek(0)
+        ran = Ran(out.read() + result.stdout_bytes, (err.read() + result.stderr_bytes).decode("utf-8", "replace"))
+    assert result.exit_code == exit, f"exit status {result.exit_code}\n{ran.stderr}"
+    assert not sink_plain.unfinished
+    return ran
+
+
+@contextmanager
+def _stdin(given: bytes | Path | int | None) -> Iterator[int]:
+    if isinstance(given, int):
+        yield given
+    elif isinstance(given, bytes):
+        with tempfile.TemporaryFile() as file:
+            file.write(given)
+            file.seek(0)
+            yield file.fileno()
+    else:
+        with open(given or os.devnull, "rb") as file:
+            yield file.fileno()
+
+
+@contextmanager
+def _in_place_of(descriptors: tuple[int, int, int]) -> Iterator[None]:
+    saved = [os.dup(fd) for fd in range(3)]
+    try:
+        for fd, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, fd)
+        yield
+    finally:
+        for fd, descriptor in enumerate(saved):
+            os.dup2(descriptor, fd)
+            os.close(descriptor)
+
+
+Run: TypeAlias = Callable[..., Ran]
+Archive: TypeAlias = Callable[..., str]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the test's own, where it is."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def run(here: Path) -> Run:
+    """Run a command in the test's folder; whatever happens, it leaves no unfinished output there."""
+
+    def run(*words: str | Path, **settings: Any) -> Ran:
+        ran = tarkit(*words, **settings)
+        assert not [*here.rglob("*.part")]
+        return ran
+
+    return run
+
+
+@pytest.fixture
+def archive(here: Path) -> Archive:
+    """Write an archive to the test's folder: `archive({"a.jpg": b"x"}, "a.tar")`; hands back its name.
+
+    In place of members: the bytes of an archive, of a damaged one perhaps.
+    """
+
+    def archive(members: Members | bytes, name: str = "in.tar", format: int = USTAR, **settings: Any) -> str:
+        data = members if isinstance(members, bytes) else tar(members, format, **settings)
+        path = here / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return name
+
+    return archive
+
+
+class Feed:
+    """A way for an archive to come in. Called with its path, hands over the word for it, which messages repeat."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __call__(self, name: str) -> str:
+        """The word."""
+        if self.kind == "pipe":
+            return f"pipe:cat {shlex.quote(name)}"
+        if self.kind == "gzip":
+            data = Path(name).read_bytes()
+            Path(f"{name}.gz").write_bytes(gzip.compress(data, 1 if len(data) < 1 << 20 else 0, mtime=0))
+            return f"{name}.gz"
+        return name
+
+
+@pytest.fixture(params=["file", "pipe", "gzip"])
+def feed(request: pytest.FixtureRequest, here: Path) -> Feed:
+    """Every way for an archive to come in; the output must be the same."""
+    return Feed(request.param)

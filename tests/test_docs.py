@@ -1,0 +1,146 @@
+"""Laws of what is generated: it is up to date, a man page says all that the help says, and lint has nothing to say."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from tarkit.cli import COMMANDS, group
+from tarkit.problems import PROBLEMS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted((ROOT / "man").glob("*.1"))
+
+
+@pytest.fixture(scope="module")
+def docs() -> Any:
+    """The script, as a module."""
+    loader = SourceFileLoader("docs", str(ROOT / "scripts/docs"))
+    spec = spec_from_loader("docs", loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = written
+    return module
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A checkout with nothing in it but what is generated."""
+    shutil.copytree(ROOT / "man", tmp_path / "man")
+    shutil.copy(ROOT / "README.md", tmp_path)
+    return tmp_path
+
+
+def _command(name: str) -> click.Command:
+    command = group.get_command(click.Context(group), name)
+    assert command is not None
+    return command
+
+
+def test_all_is_up_to_date() -> None:
+    """What is checked in is what the script would write now."""
+    ran = subprocess.run(
+        [sys.executable, ROOT / "scripts/docs", "--check"], capture_output=True, text=True, check=False
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("what", ["help", "cost", "option"])
+def test_a_change_makes_the_check_fail(
+    what: str, docs: Any, copy: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page that is stale is named, and so is the cure, which works."""
+    command = _command("split")
+    target, name = (command.params[-1], "help") if what == "option" else (command, what)
+    monkeypatch.setattr(target, name, "Other words.")
+
+    assert docs.main(["--check"], copy) == 1
+    assert capsys.readouterr().err == "man/tarkit-split.1 is stale: scripts/docs renews it\n"
+
+    assert docs.main([], copy) == 0
+    assert docs.main(["--check"], copy) == 0
+
+
+def test_the_tables_of_the_readme_are_checked(
+    docs: Any, copy: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come from the table of commands and from that of problems."""
+    monkeypatch.setitem(COMMANDS, "cat", "Other words.")
+    monkeypatch.setitem(PROBLEMS, "truncated", PROBLEMS["truncated"]._replace(meaning="other words"))
+
+    assert docs.main(["--check"], copy) == 1
+    assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == ["man/tarkit.1", "README.md"]
+
+    docs.main([], copy)
+    text = (copy / "README.md").read_text()
+    assert "| `tarkit cat` | Other words. |" in text
+    assert "| `truncated` | error | other words |" in text
+
+
+def test_pages_of_commands_that_are_gone_go(docs: Any, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A page without a command is stale too."""
+    (copy / "man/tarkit-gone.1").write_text("old")
+
+    assert docs.main(["--check"], copy) == 1
+    assert "man/tarkit-gone.1" in capsys.readouterr().err
+
+    docs.main([], copy)
+    assert not (copy / "man/tarkit-gone.1").exists()
+
+
+def test_unknown_words_are_refused(docs: Any) -> None:
+    """There is one option."""
+    assert docs.main(["--chekc"]) == 2
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_page_says_all(name: str) -> None:
+    """Every option of a command, every example and the cost are in its page."""
+    command = _command(name)
+    page = (ROOT / "man" / f"tarkit-{name}.1").read_text().replace("\\(aq", "'").replace("\\(ha", "^")
+    page = page.replace("\\(ti", "~").replace("\\(ga", "`").replace("\\-", "-").replace("\\e", "\\")
+    words = " ".join(page.split())
+
+    for parameter in command.params:
+        for option in (*parameter.opts, *parameter.secondary_opts) if isinstance(parameter, click.Option) else ():
+            assert f"\\fB{option}\\fR" in words
+    for example in getattr(command, "examples", ()):
+        assert f"\n{example}\n" in page
+    assert getattr(command, "cost", "") in words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_lint_is_silent(page: Path) -> None:
+    """mandoc has no warning and groff none."""
+    programs = [["mandoc", "-T", "lint", "-W", "warning"], ["groff", "-man", "-ww", "-z", "-Tascii"]]
+    present = [words for words in programs if shutil.which(words[0])]
+    if not present:
+        pytest.skip("neither mandoc nor groff is here")
+    for words in present:
+        ran = subprocess.run([*words, page], capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stdout + ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_fits_80_columns(page: Path) -> None:
+    """No line of what `man` shows is longer."""
+    if shutil.which("mandoc") is None:
+        pytest.skip("mandoc is not here")
+    ran = subprocess.run(["mandoc", "-T", "ascii", "-O", "width=80", page], capture_output=True, text=True, check=True)
+    shown = re.sub(".\b", "", ran.stdout)  # bold is a letter over itself
+
+    assert max(map(len, shown.splitlines())) <= 80

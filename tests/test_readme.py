@@ -1,0 +1,232 @@
+"""What README.md shows can be copied: its blocks of `sh`, `python` and `make` are run, section by section.
+
+Blocks marked `console` need a network or a machine of one's own; of those only the options are looked up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+
+from tarkit.cli import group
+
+ROOT = Path(__file__).resolve().parent.parent
+RUN = ("sh", "python", "make")
+
+
+class Block(NamedTuple):
+    """A fenced block: its section, its language, its text."""
+
+    section: str
+    language: str
+    text: str
+
+
+def _blocks() -> list[Block]:
+    pattern = re.compile(
+        r"^#+ (?P<section>[^\n]+)$|^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    )
+    found, section = [], ""
+    for each in pattern.finditer((ROOT / "README.md").read_text(encoding="utf-8")):
+        if each["section"]:
+            section = each["section"]
+        else:
+            found.append(Block(section, each["language"], each["text"]))
+    return found
+
+
+BLOCKS = _blocks()
+SECTIONS = list(dict.fromkeys(block.section for block in BLOCKS if block.language in RUN))
+
+
+def _npy(numbers: list[float], *shape: int) -> bytes:
+    header = repr({"descr": "<f8", "fortran_order": False, "shape": shape}).ljust(117).encode() + b"\n"
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + struct.pack(f"<{len(numbers)}d", *numbers)
+
+
+def _tar(path: Path, members: list[tuple[str, bytes]]) -> None:
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in members:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, BytesIO(content))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with everything that the recipes speak of, and `bin` with a `tarkit` in it."""
+    for name in ("npy", "npy_large"):
+        (tmp_path / name).mkdir()
+        for i in range(40):
+            (tmp_path / name / f"arr_{i:06d}.input.npy").write_bytes(_npy([i] * 16, 4, 4))
+            (tmp_path / name / f"arr_{i:06d}.output.npy").write_bytes(_npy([i]))
+    samples = []
+    for kind in ("cat", "dog"):
+        (tmp_path / "photos" / kind).mkdir(parents=True)
+        for i in range(10):
+            (tmp_path / "photos" / kind / f"{i}.jpg").write_bytes(b"\xff\xd8" + bytes([i]) * 50)
+            fields = {"jpg" if i % 2 else "png": b"picture", "cls": b"1", "json": b"{}", "txt": b"a text"}
+            samples.append([(f"{kind}/{i}.{field}", content) for field, content in fields.items()])
+    (tmp_path / "shards").mkdir()
+    for i in range(4):
+        _tar(
+            tmp_path / f"shards/train-{i:06d}.tar", [entry for sample in samples[5 * i : 5 * i + 5] for entry in sample]
+        )
+    for name in ("a", "b"):
+        _tar(tmp_path / f"{name}.tar", samples[0] + samples[1])
+    whole = BytesIO((tmp_path / "shards/train-000000.tar").read_bytes())
+    (tmp_path / "cut.tar").write_bytes(whole.read(4 * 4 * 1024 + 1024 + 600))
+    (tmp_path / "keep.txt").write_text("cat/3\ndog/7\n")
+    (tmp_path / "scores.csv").write_text("key,score\ncat/3,0.5\ndog/7,0.9\n")
+    (tmp_path / "urls.txt").write_text("https://example.org/1\nhttps://example.org/2\n")
+    (tmp_path / "bin").mkdir()
+    shim = tmp_path / "bin/tarkit"
+    shim.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m tarkit "$@"\n')
+    shim.chmod(0o755)
+    return tmp_path
+
+
+def _run(folder: Path, *words: str) -> str:
+    environment = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    ran = subprocess.run(
+        words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, f"{words[-1]}\nended with {ran.returncode}\n{ran.stdout}{ran.stderr}"
+    return ran.stdout
+
+
+def _only_here(language: str) -> None:
+    if language == "python":
+        pytest.importorskip("webdataset")
+        pytest.importorskip("numpy")
+    elif shutil.which({"sh": "bash"}.get(language, language)) is None:
+        pytest.skip(f"{language} is not here")
+
+
+def _names(path: Path) -> list[str]:
+    with tarfile.open(path) as archive:
+        return archive.getnames()
+
+
+def _npy_shards(folder: Path) -> None:
+    assert [len(_names(path)) for path in sorted((folder / "shard").iterdir())] == [20, 20, 20, 20]
+
+
+def _npy_large(folder: Path) -> None:
+    assert len(_names(folder / "shard_large/npy_webdataset-0000.tar")) == 80
+    assert (folder / "shard_large.tsv").read_text().count("\n") == 2
+
+
+def _photos(folder: Path) -> None:
+    with tarfile.open(folder / "photos.tar") as archive:
+        assert len(archive.getnames()) == 40
+        assert archive.extractfile("dog/3.cls").read() == b"1"  # type: ignore[union-attr]
+
+
+def _table(folder: Path) -> None:
+    assert _names(folder / "table.tar") == [f"000{i}.{field}" for i in (1, 2) for field in ("jpg", "cls", "txt")]
+
+
+def _reshard(folder: Path) -> None:
+    assert len(_names(folder / "all.tar")) == 80
+    assert [len(_names(path)) for path in sorted((folder / "even").iterdir())] == [8] * 8
+
+
+def _some_samples(folder: Path) -> None:
+    counts = {name: len(_names(folder / f"{name}.tar")) for name in ("cats", "kept", "scored", "hundred")}
+    assert counts == {"cats": 40, "kept": 8, "scored": 8, "hundred": 0}
+
+
+def _some_fields(folder: Path) -> None:
+    assert _names(folder / "renamed.tar")[:2] == ["cat/0.image", "cat/0.label"]
+    assert {name.rpartition(".")[2] for name in _names(folder / "dropped.tar")} == {"jpg", "png", "cls"}
+    assert len(_names(folder / "whole.tar")) == 80
+
+
+def _unique(folder: Path) -> None:
+    assert _names(folder / "both.tar")[8] == "b/cat/0.png"
+    assert _names(folder / "numbered.tar")[-1] == "000000003.txt"
+
+
+def _mixed(folder: Path) -> None:
+    assert sorted(_names(folder / "mixed-000000.tar"))[:1] == ["cat/0.cls"]
+
+
+def _compressed(folder: Path) -> None:
+    assert (folder / "train.tar.xz").read_bytes()[:4] == b"\xfd7zX"
+    assert len(_names(folder / "train.tar.xz")) == 80
+
+
+def _salvaged(folder: Path) -> None:
+    assert {name.partition(".")[0] for name in _names(folder / "saved.tar")} == {"cat/0", "cat/1", "cat/2", "cat/3"}
+
+
+CHECKS: dict[str, Callable[[Path], None]] = {
+    "Pairs of arrays, in shards": _npy_shards,
+    "A hundred thousand files": _npy_large,
+    "Pictures in folders, one for each class": _photos,
+    "A table with labels": _table,
+    "Other shards from the same samples": _reshard,
+    "Some of the samples": _some_samples,
+    "Some of the fields, under other names": _some_fields,
+    "Keys that are unique": _unique,
+    "Mixed a little": _mixed,
+    "Compressed": _compressed,
+    "What a broken download left": _salvaged,
+}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_blocks_of_a_section_run(section: str, folder: Path) -> None:
+    """A reader who copies them gets what the text says."""
+    blocks = [block for block in BLOCKS if block.section == section and block.language in RUN]
+    for block in blocks:
+        _only_here(block.language)
+        if block.language == "sh":
+            _run(folder, "bash", "-euo", "pipefail", "-c", block.text)
+        elif block.language == "python":
+            assert len(_run(folder, sys.executable, "-c", block.text).splitlines()) == 40
+        else:
+            (folder / "recipe").write_text("a.jpg\tphotos/cat/1.jpg\n")
+            (folder / "Makefile").write_text(block.text)
+            assert _run(folder, "make").startswith("tarkit create")
+            assert "up to date" in _run(folder, "make")
+            os.utime(folder / "photos/cat/1.jpg", (2**31, 2**31))
+            assert _run(folder, "make").startswith("tarkit create")
+    CHECKS.get(section, lambda folder: None)(folder)
+
+
+def test_every_check_has_its_section() -> None:
+    """A section that gets another title keeps its check."""
+    assert set(CHECKS) <= set(SECTIONS)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.section}:{block.language}")
+def test_options_exist(block: Block) -> None:
+    """Every option that a block gives to a command is one of that command."""
+    text = re.sub(r"'[^']*'", "''", block.text).replace("\\\n", " ")
+    context = click.Context(group, info_name="tarkit")
+    for name, words in re.findall(r"\btarkit ([a-z]+)\b([^|\n]*)", text):
+        command = group.get_command(context, name)
+        assert command is not None, name
+        known = {each for parameter in command.params for each in (*parameter.opts, *parameter.secondary_opts)}
+        assert set(re.findall(r"(?<=\s)--?[a-zA-Z][\w-]*", words)) <= known
+
+
+def test_no_word_of_this_machine() -> None:
+    """The page is for strangers: no path of a machine, nothing but what is in it."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert not re.search(r"/(work|home|root|Users|tmp)/", text)
