@@ -51,6 +51,16 @@ def common_options() -> list[click.Option]:
     ]
 
 
+class Word(click.types.StringParamType):
+    """Text, which a shell completes to the name of a file."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """Leave it to the shell."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
+
 class Command(click.Command):
     """A command with the common options, and with examples and a line on its cost in its help."""
 
@@ -60,6 +70,17 @@ class Command(click.Command):
         self.examples = tuple(examples)
         self.cost = cost
         self.params += common_options()
+        for param in self.params:
+            if param.type is click.STRING:
+                param.type = Word()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; errors know which command they are about."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples and the cost."""

@@ -119,9 +119,9 @@ class Policy:
     ) -> None:
         allowed, skipped = _named(allow, "--allow"), _named(skip, "--skip")
         both = allowed & skipped
-        if len(allowed) == len(PROBLEMS) and both:  # the one that is named beats `all`
+        if both and len(skipped) < len(allowed) == len(PROBLEMS):  # the one that is named beats `all`
             allowed -= skipped
-        elif len(skipped) == len(PROBLEMS) and both:
+        elif both and len(allowed) < len(skipped) == len(PROBLEMS):
             skipped -= allowed
         elif both:
             raise Usage(f"--allow and --skip both name {', '.join(sorted(both))}")

@@ -1,20 +1,21 @@
 """What tests share: run a command in this process, build an archive in one line, hand it over in every way there is.
 
 `tar`, `entries`, `keys` and `tarkit` are plain functions, for laws that run many times in one test; the fixtures `run`,
-`archive` and `feed` put them into the test's own folder. Archives are built and read back by Python's `tarfile`, so that
-what tarkit writes is judged by somebody else.
+`archive` and `feed` put them into the test's own folder. Archives are built and read back by Python's `tarfile`, so
+that what tarkit writes is judged by somebody else.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import io
 import os
-import shlex
 import tarfile
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -25,7 +26,7 @@ from click.testing import CliRunner
 from tarkit.cli import group
 from tarkit.streams import sink_plain
 
-Content: TypeAlias = "bytes | None | Link"
+Content: TypeAlias = "bytes | Link | None"
 Members: TypeAlias = "Mapping[str, Content] | Iterable[tuple[str, Content]]"
 
 USTAR, GNU, PAX = tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT
@@ -77,6 +78,13 @@ def _content(file: tarfile.TarFile, info: tarfile.TarInfo) -> Content:
     return opened.read() if opened else b""
 
 
+def body(archive: bytes) -> bytes:
+    """An archive without its end."""
+    with tarfile.open(fileobj=io.BytesIO(archive), encoding="utf-8") as file:
+        stop = max((info.offset_data + info.size for info in file), default=0)
+    return archive[: stop + -stop % 512]
+
+
 def keys(archive: bytes | Path | str) -> str:
     """The keys of the samples in an archive, with blanks between; what has no key does not show."""
     named = (name.rpartition("/") for name, _ in entries(archive))
@@ -95,6 +103,7 @@ class Ran(NamedTuple):
 
     stdout: bytes
     stderr: str
+    status: int = 0
 
     @property
     def lines(self) -> list[str]:
@@ -103,19 +112,26 @@ class Ran(NamedTuple):
 
 
 def tarkit(
-    *words: str | Path, stdin: bytes | Path | int | None = None, stdout: int | None = None, exit: int = 0
+    *words: str | Path, stdin: bytes | Path | int | None = None, stdout: int | None = None, exit: int | None = 0
 ) -> Ran:
-    """Run `tarkit WORDS` here and now; the exit status must be `exit`. `stdin`: content of a file, a file, a descriptor.
+    """Run `tarkit WORDS` here and now; the exit status must be `exit` (None: any).
 
-    Commands write to the descriptors 1 and 2 themselves, so files take the place of these (`stdout`: something else).
+    `stdin` is the content of a file, a file or a descriptor. Commands write to the descriptors 1 and 2 themselves, so
+    files take the place of these (`stdout`: something else).
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    with ExitStack() as pipes, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        for word in words:
+            if isinstance(word, Piped):
+                pipes.enter_context(word.filled())
         with _stdin(stdin) as fd, _in_place_of((fd, stdout or out.fileno(), err.fileno())):
-            result = CliRunner().invoke(group, [os.fspath(word) for word in words], prog_name="tarkit", catch_exceptions=False)
+            result = CliRunner().invoke(
+                group, [os.fspath(word) for word in words], prog_name="tarkit", catch_exceptions=False
+            )
         out.seek(0)
         err.seek(0)
-        ran = Ran(out.read() + result.stdout_bytes, (err.read() + result.stderr_bytes).decode("utf-8", "replace"))
-    assert result.exit_code == exit, f"exit status {result.exit_code}\n{ran.stderr}"
+        said = (err.read() + result.stderr_bytes).decode("utf-8", "replace")
+        ran = Ran(out.read() + result.stdout_bytes, said, result.exit_code)
+    assert exit in (None, ran.status), f"exit status {ran.status}\n{ran.stderr}"
     assert not sink_plain.unfinished
     return ran
 
@@ -145,6 +161,48 @@ def _in_place_of(descriptors: tuple[int, int, int]) -> Iterator[None]:
         for fd, descriptor in enumerate(saved):
             os.dup2(descriptor, fd)
             os.close(descriptor)
+
+
+class Piped(str):
+    """The name of a pipe, as a shell's `<(cat PATH)` has one; each run that names it finds what the file has."""
+
+    def __new__(cls, number: int, path: str) -> Piped:
+        """The pipe of descriptor `number`, which gives the file `path`."""
+        self = super().__new__(cls, f"/dev/fd/{number}")
+        self.number, self.path = number, path
+        return self
+
+    number: int
+    path: str
+
+    @contextmanager
+    def filled(self) -> Iterator[None]:
+        """Have it there for a run."""
+        data = Path(self.path).read_bytes()
+        read, write = os.pipe()
+        os.dup2(read, self.number, inheritable=False)
+        os.close(read)
+        writer = threading.Thread(target=_write, args=(write, data))
+        if len(data) <= _capacity(write):
+            writer.run()
+        else:
+            writer.start()
+        yield
+        os.close(self.number)
+        if writer.ident is not None:
+            writer.join()
+
+
+def _capacity(pipe: int) -> int:
+    """How many bytes a pipe takes before somebody reads them."""
+    return fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 1 << 20) if hasattr(fcntl, "F_SETPIPE_SZ") else 4096
+
+
+def _write(pipe: int, data: bytes) -> None:
+    with suppress(BrokenPipeError), os.fdopen(pipe, "wb", buffering=0) as file:
+        view = memoryview(data)
+        while view:
+            view = view[file.write(view) :]
 
 
 Run: TypeAlias = Callable[..., Ran]
@@ -193,11 +251,13 @@ class Feed:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
+        self._next = 100
 
     def __call__(self, name: str) -> str:
         """The word."""
         if self.kind == "pipe":
-            return f"pipe:cat {shlex.quote(name)}"
+            self._next += 1
+            return Piped(self._next, name)
         if self.kind == "gzip":
             data = Path(name).read_bytes()
             Path(f"{name}.gz").write_bytes(gzip.compress(data, 1 if len(data) < 1 << 20 else 0, mtime=0))

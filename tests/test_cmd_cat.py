@@ -107,7 +107,7 @@ def test_archive_without_samples(run: Run, archive: Archive, feed: Feed) -> None
     members: list[tuple[str, Content]] = [("d", None), ("README", b"1"), (".x.y", b"2")]
     word = feed(archive(members))
     assert run("cat", word).stdout == tar(members)
-    ran = run("cat", word, word, "--report", "r.json")
+    ran = run("cat", word, feed("in.tar"), "--report", "r.json")
     assert entries(ran.stdout) == members + members
     assert json.loads(Path("r.json").read_text())["samples"] == 0
     assert run("cat", word, "-c", "5").stdout == tar({})
@@ -387,8 +387,8 @@ REKEYS = [
 def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
     """# is nine digits; {key}, {index}, {shard} and {stem} are filled in; headers change their name alone."""
     word = feed(archive(ABC))
-    stem = "pipe:cat in" if feed.kind == "pipe" else "in"
-    new = [each.replace("{shard}", word).replace("{stem}", stem) for each in expected.split()]
+    stem, shard = "101" if feed.kind == "pipe" else "in", os.path.basename(word)
+    new = [each.replace("{shard}", shard).replace("{stem}", stem) for each in expected.split()]
     renamed = [(new["abc".index(name[0])] + name[1:], content) for name, content in ABC.items()]
     assert run("cat", word, "--rekey", spec).stdout == tar(renamed)
 
@@ -453,7 +453,12 @@ LINKS: list[tuple[str, Content]] = [
     ("c.x", Link("a.jpg", b"2")),
 ]
 TRIPLE: list[tuple[str, Content]] = [(f"{key}.{number}", b"x") for key in "abc" for number in (1, 2, 3)]
-UNSAFE: list[tuple[str, Content]] = [("/a.jpg", b"1"), ("../b.jpg", b"2"), ("x/../c.jpg", b"3"), ("a..b/c..d.jpg", b"4")]
+UNSAFE: list[tuple[str, Content]] = [
+    ("/a.jpg", b"1"),
+    ("../b.jpg", b"2"),
+    ("x/../c.jpg", b"3"),
+    ("a..b/c..d.jpg", b"4"),
+]
 LONG: dict[str, Content] = {"a.cls": b"1", "b" * 120 + ".cls": b"2"}
 
 
@@ -730,7 +735,7 @@ def test_skip(case: Case, run: Run, damaged: list[str]) -> None:
     times = json.loads(Path("r.json").read_text())["skipped"][case.problem]
     assert f"tarkit: warning: {case.message.format(*damaged)} [{case.problem}]" in ran.lines
     assert ran.lines[-1].endswith(f", skipped for {case.problem}: {times}")
-    for words in (["--skip", "all"], ["--maxerr", str(times)], ["--skip", "all", "--allow", "repeated-key"]):
+    for words in (["--skip", "all"], ["--maxerr", str(times)]):
         run("cat", *damaged, *words, "-o", "more.tar")
         assert Path("more.tar").read_bytes() == tar(case.skip)
     if times > 1:
@@ -797,9 +802,8 @@ def test_problems_in_pairs(
     word = feed(archive(data))
     if isinstance(expected, str):
         ran = run("cat", word, *options.split(), "-o", "out.tar", exit=1)
-        assert [line for line in ran.lines if not line.startswith(("hint", "tarkit: warning"))][0].startswith(
-            f"tarkit: {word}: {expected}"
-        )
+        said = [line for line in ran.lines if not line.startswith(("hint", "tarkit: warning"))]
+        assert said[0].startswith(f"tarkit: {word}: {expected}")
         assert not Path("out.tar").exists()
     else:
         assert run("cat", word, *options.split()).stdout == tar(expected)
@@ -865,7 +869,7 @@ def test_global_headers(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("cat", word).stdout == tar(ABC, PAX, pax_headers=COMMENT)
     word = feed(archive(ABC, format=PAX, pax_headers=SAYS_MORE))
     assert run("cat", word).stdout == tar(ABC, PAX, pax_headers=SAYS_MORE)
-    ran = run("cat", word, word, "--rekey", "#", exit=1)
+    ran = run("cat", word, feed("in.tar"), "--rekey", "#", exit=1)
     assert ran.lines[0] == (
         f"tarkit: {word}: at 0: a global PAX header is about all entries that follow it [unmovable-entry]"
     )

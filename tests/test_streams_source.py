@@ -20,7 +20,8 @@ from tarkit.streams.copy import Short
 from tarkit.streams.readers import ByRead, DescriptorReader, Prepended, reading
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink import Sink, open_sink
-from tarkit.streams.source import FileSource, StreamSource, spooled
+from tarkit.streams.source import FileSource, StreamSource
+from tarkit.streams.spool import spooled
 
 DATA = random.Random(7).randbytes(300_000)
 MIB = 1 << 20
@@ -245,12 +246,10 @@ def test_borrowers_are_told_before_the_window_moves(monkeypatch: pytest.MonkeyPa
 def test_memory_is_bounded_and_the_rest_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept beyond HELD lies in a file in `tmpdir`, which has no name and gives its room back."""
     shrink(monkeypatch)
-    folders: list[str | None] = []
-    real = sources.Scratch
-    monkeypatch.setattr(sources, "Scratch", lambda folder: (folders.append(folder), real(folder))[1])
+    with pytest.raises(OSError, match="missing"):
+        StreamSource(Chunks(DATA, 700), "x.tar", str(tmp_path / "missing")).peek(200_000, 512)
     source = StreamSource(Chunks(DATA, 700), "x.tar", str(tmp_path))
     source.peek(200_000, 512)
-    assert folders == [str(tmp_path)]
     assert os.listdir(tmp_path) == []
     assert source.read(0, 200_000) == DATA[:200_000]
     source.release(200_000)

@@ -16,7 +16,7 @@ import click
 
 from tarkit.commands._run import Output, Run, current, open_output
 from tarkit.dataset.fields import Fields, OnMissing, parse_fields
-from tarkit.dataset.select import Select, Slice, parse_slice
+from tarkit.dataset.select import KeyList, Select, Slice, parse_slice
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.streams.location import Location, expand_inputs
@@ -63,13 +63,11 @@ def _select(
     seed: int | None,
     slice_: str | None,
 ) -> Select:
-    from tarkit.dataset.keys import read_keys
-
     if require_all and keys_from is None:
         raise Usage("--require-all is about the keys of --keys-from")
     select = Select(
         match=match,
-        keys=read_keys(keys_from, require_all) if keys_from is not None else None,
+        keys=_keys(keys_from, require_all) if keys_from is not None else None,
         sample=sample,
         seed=seed,
         slice=parse_slice(slice_) if slice_ is not None else None,
@@ -77,6 +75,12 @@ def _select(
     if sample is not None:
         select.seed = draw_seed(seed)
     return select
+
+
+def _keys(keys_from: str, require_all: bool) -> KeyList:
+    from tarkit.dataset.keys import read_keys
+
+    return read_keys(keys_from, require_all)
 
 
 def _fields(

@@ -178,8 +178,9 @@ class Output:
 def open_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
     """The output that the options describe; stdout unless it is a terminal. Raises Usage."""
     location = parse_output("-" if word is None else word)
-    if location.kind == "stdout" and os.isatty(1):
-        raise Usage("stdout is a terminal, and an archive is not for eyes", "name the output with -o, or use a pipe")
+    if (location.kind == "stdout" and os.isatty(1)) or (location.kind == "path" and _is_terminal(location.text)):
+        name = "stdout" if location.kind == "stdout" else location.name
+        raise Usage(f"{name} is a terminal, and an archive is not for eyes", "name the output with -o, or use a pipe")
     return Output(location, parse_spec(compress) if compress else None, fsync)
 
 
@@ -214,6 +215,19 @@ def total_size(inputs: Sequence[Location]) -> int | None:
         except OSError:
             return None
     return total or None
+
+
+def _is_terminal(path: str) -> bool:
+    try:
+        if not stat.S_ISCHR(os.stat(path).st_mode):
+            return False
+        fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.isatty(fd)
+    finally:
+        os.close(fd)
 
 
 def _is_pipe(fd: int) -> bool:

@@ -6,7 +6,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import NamedTuple
 
 from tarkit.dataset.recipe import Row
@@ -20,6 +20,7 @@ from tarkit.streams.source import Reader
 
 SMALL = 1 << 18  # bytes of a file that is read at once
 HELD = 16 << 20  # bytes of what has no size beforehand that are kept in memory
+WAIT = 0.2  # seconds between two looks for signals
 
 
 class Content(NamedTuple):
@@ -69,7 +70,8 @@ class Loader:
         except TarkitError as error:
             raise TarkitError(f"{row.where}: {error}", error.hint) from error
         except OSError as error:
-            raise TarkitError(f"{row.where}: {error.strerror}") from error
+            what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+            raise TarkitError(f"{row.where}: {what}") from error
 
     def _file(self, row: Row) -> Content | None:
         path = os.path.join(self.folder, row[2]) if self.folder else row[2]
@@ -148,9 +150,16 @@ def loaded(
             waiting.append((row, pool.submit(load, row)))
             if len(waiting) > 2 * ahead:
                 first, future = waiting.popleft()
-                yield first, future.result()
+                yield first, _result(future)
         while waiting:
             first, future = waiting.popleft()
-            yield first, future.result()
+            yield first, _result(future)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _result(future: Future[Content | None]) -> Content | None:
+    """What a thread has loaded. A signal that comes just before we wait is seen when a wait ends, so it has an end."""
+    while not future.done():
+        wait((future,), WAIT)
+    return future.result()

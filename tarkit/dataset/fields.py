@@ -35,13 +35,13 @@ def parse_fields(text: str) -> list[Wanted]:
     """
     wanted = []
     for word in text.split():
-        new, colon, old = word.replace("=", ":", 1).partition(":")
-        names = [os.fsencode(name) for name in (old if colon else new).split(",")]
-        if not all(names) or (colon and not new):
+        *new, old = re.split("[:=]", word, maxsplit=1)
+        names = [os.fsencode(name) for name in old.split(",")]
+        if not all(names) or not all(new):
             raise Usage(f"{show(word)}: a field is NAME, NEW:OLD or NEW:OLD1,OLD2")
         if "/" in word:
             raise Usage(f"{show(word)}: the name of a field has no slash")
-        wanted.append(Wanted(os.fsencode(new) if colon else None, tuple(names)))
+        wanted.append(Wanted(os.fsencode(new[0]) if new else None, tuple(names)))
     if not wanted:
         raise Usage("no field is named")
     return wanted
@@ -80,7 +80,8 @@ class Fields:
         names = _NewKeys(policy)
         for sample in samples:
             if sample.key is None:
-                yield sample
+                if not self.keep:
+                    yield sample
                 continue
             sample.complete()
             chosen = self._choose(sample, policy)

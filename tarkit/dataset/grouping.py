@@ -44,6 +44,9 @@ class Samples:
         self._glued = False  # another archive follows the end marker
         self._over = False
         self._opened: Sample | None = None
+        self._key: bytes | None = None  # of the current sample
+        self._sample: list[Raw] = []  # its entries
+        self._good = True
         self._doubt = False  # damage may have taken the first entries of the next sample
         self._strays: list[Raw] = []
         self._walk = Walk(source)
@@ -51,91 +54,78 @@ class Samples:
 
     def __iter__(self) -> Iterator[Sample]:
         """Yield the samples."""
-        source, strays, recent, release = self.source, self._strays, self._recent, self.source.release
-        room = LARGE if not source.seekable and not self.policy.lenient else 1 << 62
-        careful, ascending, highest = self._earlier is not None, True, b""
-        key: bytes | None = None
-        entries: list[Raw] = []
-        start = stop = length = 0
-        edge, prefix, last, good, plain = room, b"", b"", True, True
-        while True:
+        while not self._over:
             try:
-                for entry in self._entries:
-                    name = entry[0]
-                    if length and name.startswith(prefix) and entry[5] == b"0" and name.find(b"/", length) < 0:
-                        if strays or (name <= last and (name == last or len(entries) > 1)):
-                            plain = plain and not strays and len(entries) < FEW and name not in map(_NAME, entries)
-                            entries += strays
-                            strays.clear()
-                        last = name
-                        entries.append(entry)
-                    else:
-                        folder, slash, base = name.rpartition(b"/")
-                        base, dot, _ = base.partition(b".")
-                        if not base or not dot or entry[5] in _KEYLESS:
-                            strays.append(entry)
-                            continue
-                        base = folder + slash + base
-                        if base == key and not self._glued:
-                            plain = False
-                            entries += [*strays, entry]
-                            strays.clear()
-                        else:
-                            if key is not None:
-                                sample = Sample(key, source, entries, start, stop)
-                                if (plain or self._examine(sample)) and good:
-                                    yield sample
-                                else:
-                                    self.dropped += 1
-                            start = entry[1]
-                            plain = entry[5] in _PLAIN and not self._damaged
-                            entries = [entry]
-                            if strays:
-                                start, plain = strays[0][1], False
-                                entries[:0] = strays
-                                strays.clear()
-                            release(start)
-                            key, last, prefix, edge = base, name, base + b".", start + room
-                            length, good = len(prefix), True
-                            if ascending and key > highest:
-                                recent.push(hash(key))
-                                highest, known = key, False
-                            else:
-                                ascending, known = False, recent.add(key)
-                            if known or slash or careful or entry[2] - entry[1] > block.BLOCK:
-                                good = self._open(key, Entry._make(entry), known)
-                    stop = entry[4]
-                    if stop > edge:
-                        break
-                else:
-                    self._end()
-                    break
-                assert key is not None
-                yield from self._large(Sample(key, source, entries, start, stop))
-                key, length, entries = None, 0, []
+                yield from self._run()
             except Problem as problem:
-                good = self._mend(problem, entries, key) and good
-                careful = True
-                length = 0
-                key, stop = (key, entries[-1][4]) if entries else (None, 0)
-                if self._over:
-                    break
-        yield from self._last(key, entries, start, stop, good)
+                self._good = self._mend(problem) and self._good
+        yield from self._last()
 
-    def _last(self, key: bytes | None, entries: list[Raw], start: int, stop: int, good: bool) -> Iterator[Sample]:
+    def _run(self) -> Iterator[Sample]:
+        """Yield samples up to the end, to damage, or to one that is handed out before its end is known."""
+        source, strays, remember, release = self.source, self._strays, self._recent.add, self.source.release
+        room = LARGE if not source.seekable and not self.policy.lenient else 1 << 62
+        careful = self._damaged or self._earlier is not None
+        key, entries, good = self._key, self._sample, self._good
+        start, stop = (entries[0][1], entries[-1][4]) if entries else (0, 0)
+        length, edge, prefix, last, plain = 0, start + room, b"", b"", False
+        try:
+            for entry in self._entries:
+                name = entry[0]
+                if length and name.startswith(prefix) and entry[5] == b"0" and name.find(b"/", length) < 0:
+                    if strays or (name <= last and (name == last or len(entries) > 1)):
+                        plain = plain and not strays and len(entries) < FEW and name not in map(_NAME, entries)
+                        entries += strays
+                        strays.clear()
+                    last = name
+                    entries.append(entry)
+                else:
+                    folder, slash, base = name.rpartition(b"/")
+                    base, dot, _ = base.partition(b".")
+                    if not base or not dot or entry[5] in _KEYLESS:
+                        strays.append(entry)
+                        continue
+                    base = folder + slash + base
+                    if base == key and not self._glued:
+                        plain = False
+                        entries += [*strays, entry]
+                        strays.clear()
+                    else:
+                        if key is not None:
+                            sample = Sample(key, source, entries, start, stop)
+                            if (plain or self._examine(sample)) and good:
+                                yield sample
+                            else:
+                                self.dropped += 1
+                        entries = [*strays, entry]
+                        start, plain = entries[0][1], not strays and entry[5] in _PLAIN and not self._damaged
+                        strays.clear()
+                        release(start)
+                        key, last, prefix, edge = base, name, base + b".", start + room
+                        length, good = len(prefix), True
+                        known = remember(key)
+                        if known or slash or careful or entry[2] - entry[1] > block.BLOCK:
+                            good = self._open(key, Entry._make(entry), known)
+                stop = entry[4]
+                if stop > edge:
+                    sample, key, entries = Sample(key, source, entries, start, stop), None, []
+                    self._key, self._sample = key, entries
+                    yield from self._large(sample)
+                    return
+            self._end()
+        finally:
+            self._key, self._sample, self._good = key, entries, good
+
+    def _last(self) -> Iterator[Sample]:
         """The sample that the end of the archive closes, with the entries without key that follow it."""
-        strays = [] if self._doubt else self._strays
-        if strays:
-            stop = strays[-1][4]
-            if key is None:
-                start = strays[0][1]
-            entries = entries + strays
+        entries = self._sample + ([] if self._doubt else self._strays)
         if entries:
-            sample = Sample(key, self.source, entries, start, stop)
-            if self._examine(sample) and good:
+            sample = Sample(self._key, self.source, entries, entries[0][1], entries[-1][4])
+            if self._examine(sample) and self._good:
                 yield sample
             else:
                 self.dropped += 1
+                self.zeros = None
 
     def _large(self, sample: Sample) -> Iterator[Sample]:
         """A sample of a stream that is handed out before its end is known; whoever gets it reads on."""
@@ -224,7 +214,7 @@ class Samples:
             try:
                 raw = next(self._entries, None)
             except Problem as problem:
-                self._mend(problem, list(sample.entries), sample.key)
+                self._mend(problem)
                 if self._over:
                     return None
             else:
@@ -232,8 +222,8 @@ class Samples:
                     raise self.source.failure
                 return raw
 
-    def _mend(self, problem: Problem, entries: list[Raw], key: bytes | None) -> bool:
-        """Do what the policy says about damage to the sample of `key` and `entries`, of which the good ones stay.
+    def _mend(self, problem: Problem) -> bool:
+        """Do what the policy says about damage to the current sample, which keeps its good entries.
 
         Whether the sample is good; `_over` says that nothing follows.
         """
@@ -247,19 +237,20 @@ class Samples:
                 self._glued = True
                 self._restart(walk.resume)
             return True
+        entries, strays = self._sample, self._strays
         entries[:] = [entry for entry in entries if entry[1] < walk.broken]
-        self._strays[:] = [entry for entry in self._strays if entry[1] < walk.broken]
-        if walk.cut is not None and problem.name == "truncated" and _key(walk.cut) not in (None, key):
-            self._over = True  # what is cut is the next sample: this one is whole
-            self._strays.clear()
-            return True
-        if not keep:
-            self._strays.clear()
+        strays[:] = [entry for entry in strays if keep and entry[1] < walk.broken]
+        if not entries:
+            self._key = None
         if problem.name != "bad-header":
             self._over = True
-            return keep
+            next_is_cut = (
+                walk.cut is not None and problem.name == "truncated" and _key(walk.cut) not in (None, self._key)
+            )
+            return keep or next_is_cut
         if not keep:
             self.dropped += bool(entries)
+            self._key = None
             entries.clear()
             self._doubt = True
             self.source.release(walk.resume)
@@ -274,6 +265,7 @@ class Samples:
         self._entries = self._walk.raw()
 
     def _end(self) -> None:
+        self._over = True
         if self.source.failure is not None:
             self._walk.broken = self._walk.end or 0
             raise self.source.failure

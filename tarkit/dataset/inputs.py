@@ -18,7 +18,8 @@ from tarkit.streams.codecs import ReadAhead, codec_by_magic, decoder
 from tarkit.streams.command import CommandReader
 from tarkit.streams.location import Location
 from tarkit.streams.readers import ByRead, DescriptorReader, Prepended, reading
-from tarkit.streams.source import FileSource, Reader, StreamSource, spooled
+from tarkit.streams.source import FileSource, Reader, StreamSource
+from tarkit.streams.spool import spooled
 from tarkit.tar import block
 
 SNIFFED = 512  # bytes that tell an archive from a compressed one
@@ -41,11 +42,11 @@ def open_source(location: Location, *, ahead: bool = False, tmpdir: str | None =
     elif os.isatty(0):
         raise Usage("stdin is a terminal", "name the inputs, or send an archive in")
     if not stat.S_ISREG(os.fstat(fd).st_mode):
-        return _stream(DescriptorReader(fd), location.name, ahead, tmpdir)
+        return _stream(DescriptorReader(fd, location.name), location.name, ahead, tmpdir)
     offset = os.lseek(fd, 0, os.SEEK_CUR)
     if _codec(os.pread(fd, SNIFFED, offset)) is None:
         return FileSource(fd, location.name, offset)
-    return _stream(DescriptorReader(fd), location.name, ahead, tmpdir)
+    return _stream(DescriptorReader(fd, location.name), location.name, ahead, tmpdir)
 
 
 def _stream(reader: Reader, name: str, ahead: bool, tmpdir: str | None) -> StreamSource:
@@ -75,7 +76,8 @@ class Inputs:
 
     `ahead` inputs are opened before their turn, and read in threads if they are streams. `shard_slice` applies to each.
     `distinct` looks for keys that two inputs have. `spool` keeps streams in temporary files, so that all can be
-    iterated over again. `announce` hears of each input. Afterwards `zeros` is how many end the archive, if there was one only and all of it was given out.
+    iterated over again. `announce` hears of each input. Afterwards `zeros` is the length of the end of the archive, if
+    there was one only and all of it was given out.
     """
 
     locations: Sequence[Location]

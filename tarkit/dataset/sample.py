@@ -142,25 +142,28 @@ def is_safe(name: bytes) -> bool:
 class Recent:
     """The last so many keys, by their hash: bounded memory whatever their length.
 
-    Two of 200 000 keys have equal hashes of 64 bits once in a billion archives. As long as keys ascend, `push` of the
-    hash is enough: none can have been there.
+    Two of 200 000 keys have equal hashes of 64 bits once in a billion archives.
     """
 
     def __init__(self, limit: int = REMEMBERED) -> None:
         self._order: deque[int] = deque(maxlen=limit)
         self._known: set[int] | None = None
-        self.push = self._order.append
+        self._highest = b""
 
     def add(self, key: bytes) -> bool:
         """Remember `key`; True if it was here already."""
-        number = hash(key)
-        order, known = self._order, self._known
+        known = self._known
         if known is None:
-            known = self._known = set(order)
+            if key > self._highest:  # as long as keys ascend none can have been here
+                self._highest = key
+                self._order.append(hash(key))
+                return False
+            known = self._known = set(self._order)
+        number = hash(key)
         if number in known:
             return True
-        if len(order) == order.maxlen:
-            known.discard(order[0])
+        if len(self._order) == self._order.maxlen:
+            known.discard(self._order[0])
         known.add(number)
-        order.append(number)
+        self._order.append(number)
         return False

@@ -20,14 +20,17 @@ PATIENCE = 2.0  # seconds that a command gets to end by itself
 _PIPE, _DEVNULL = -1, -3  # as subprocess has them
 
 _running: set[_Process] = set()
+_starting = threading.RLock()
 _over = False
 
 
 def end_commands() -> None:
     """End all commands that run, and those that a thread may still start: the last act before we end ourselves."""
     global _over
-    _over = True
-    for process in list(_running):
+    with _starting:
+        _over = True
+        running = list(_running)
+    for process in running:
         process.end()
 
 
@@ -63,17 +66,18 @@ class _Process:
         self.text = text
         self._alone = not _at_terminal()
         words = [f"{name}={value}" for name, value in (environment or {}).items()]
-        try:
-            self.process = subprocess.Popen(
-                [*(["env", *words] if words else []), "bash", "-o", "pipefail", "-c", text],
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                process_group=0 if self._alone else None,
-            )
-        except FileNotFoundError:
-            raise TarkitError("bash is needed to run commands and was not found") from None
-        _running.add(self)
+        with _starting:
+            try:
+                self.process = subprocess.Popen(
+                    [*(["env", *words] if words else []), "bash", "-o", "pipefail", "-c", text],
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    process_group=0 if self._alone else None,
+                )
+            except FileNotFoundError:
+                raise TarkitError("bash is needed to run commands and was not found") from None
+            _running.add(self)
         if _over:
             self.end()
 

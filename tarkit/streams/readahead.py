@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+WAIT = 0.2  # seconds: a signal that comes just before a wait is seen when the wait ends
+
 
 class ReadAhead:
     """Calls `read` in a thread, up to `limit` bytes ahead of the caller, in calls of `size` bytes.
@@ -56,7 +58,8 @@ class ReadAhead:
 
     def _next(self) -> bytes:
         with self._change:
-            self._change.wait_for(lambda: self._chunks or self._ended or self._closed)
+            while not self._change.wait_for(lambda: self._chunks or self._ended or self._closed, WAIT):
+                pass
             if self._closed:
                 raise ValueError("read of a closed ReadAhead")
             if self._chunks:

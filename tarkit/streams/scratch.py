@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+from typing import Protocol
 
 from tarkit.streams.copy import write_all
 
 FALLBACK = "/var/tmp"  # /tmp may be memory
+
+
+class Target(Protocol):
+    """What ranges are sent to: a sink."""
+
+    def copy(self, source: int, start: int, stop: int) -> None:
+        """Write bytes [start, stop) of the file `source`."""
 
 
 class Scratch:
@@ -37,6 +45,30 @@ class Scratch:
 
     def __del__(self) -> None:
         self.close()
+
+
+class Overflow:
+    """What memory does not hold of a stream, from `start` on."""
+
+    def __init__(self, start: int, tmpdir: str | None) -> None:
+        self.start = start
+        self.file = Scratch(tmpdir)
+
+    def write(self, data: memoryview) -> None:
+        """Append `data`."""
+        self.file.write(data)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop) of the stream."""
+        return self.file.read(start - self.start, stop - self.start)
+
+    def send(self, start: int, stop: int, sink: Target) -> None:
+        """Write bytes [start, stop) of the stream to `sink`."""
+        sink.copy(self.file.fd, start - self.start, stop - self.start)
+
+    def close(self) -> None:
+        """Give its room back."""
+        self.file.close()
 
 
 def _unnamed(folder: str) -> int:

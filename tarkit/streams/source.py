@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tarkit.errors import Problem
 from tarkit.streams.copy import CHUNK, Short
-from tarkit.streams.scratch import Scratch
+from tarkit.streams.scratch import Overflow
 
 HELD = 16 << 20  # bytes of a stream that may be in memory
 AHEAD = (2048, 8192, 32768, 1 << 18)  # how far a file is read ahead: far when entries are small
@@ -68,24 +68,17 @@ class FileSource:
         self._level = min(self._level + 1, len(AHEAD) - 1) if near else max(self._level - 1, 0)
         want = AHEAD[self._level]
         view = self._view[:want] if n <= want else memoryview(bytearray(n))
-        got = os.preadv(self.fd, [view], self.offset + pos)
-        while 0 < got < n:
-            more = os.preadv(self.fd, [view[got:]], self.offset + pos + got)
-            if more == 0:
-                break
-            got += more
+        got = self._fill(view, pos, n)
         self._end = pos + got
         return view[:got]
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop)."""
-        data = os.pread(self.fd, stop - start, self.offset + start)
-        while len(data) < stop - start:
-            more = os.pread(self.fd, stop - start - len(data), self.offset + start + len(data))
-            if not more:
-                raise self._short(start + len(data))
-            data += more
-        return data
+        data = bytearray(stop - start)
+        got = self._fill(memoryview(data), start, len(data))
+        if got < len(data):
+            raise self._short(start + got)
+        return bytes(data)
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
@@ -111,6 +104,20 @@ class FileSource:
     def __del__(self) -> None:
         if self.fd > 2:
             os.close(self.fd)
+
+    def _fill(self, view: memoryview, pos: int, n: int) -> int:
+        """Read at least `n` bytes from `pos` on, unless the file ends before; how many."""
+        try:
+            got = os.preadv(self.fd, [view], self.offset + pos)
+            while 0 < got < n:
+                more = os.preadv(self.fd, [view[got:]], self.offset + pos + got)
+                if more == 0:
+                    break
+                got += more
+        except OSError as error:
+            error.filename = self.name
+            raise
+        return got
 
     def _short(self, pos: int) -> Problem:
         return Problem("truncated", self.name, pos, "the file became shorter while it was read")
@@ -267,41 +274,3 @@ class StreamSource:
             return os.splice(source, target, min(count, _STEP))
         except OSError:  # neither is a pipe, or the target appends, or is gone: then writing says how
             return None
-
-
-class Overflow:
-    """What memory does not hold of a stream, from `start` on."""
-
-    def __init__(self, start: int, tmpdir: str | None) -> None:
-        self.start = start
-        self.file = Scratch(tmpdir)
-
-    def write(self, data: memoryview) -> None:
-        """Append `data`."""
-        self.file.write(data)
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop) of the stream."""
-        return self.file.read(start - self.start, stop - self.start)
-
-    def send(self, start: int, stop: int, sink: Sink) -> None:
-        """Write bytes [start, stop) of the stream to `sink`."""
-        sink.copy(self.file.fd, start - self.start, stop - self.start)
-
-    def close(self) -> None:
-        """Give its room back."""
-        self.file.close()
-
-
-def spooled(source: StreamSource) -> FileSource:
-    """All of a stream in a temporary file, to read it in any order or more than once."""
-    file = Scratch(source.tmpdir)
-    pos = 0
-    while view := source.peek(pos, 1):
-        file.write(view)
-        pos += len(view)
-        source.release(pos)
-    copy = FileSource(os.dup(file.fd), source.name)
-    copy.failure = source.failure
-    source.close()
-    return copy

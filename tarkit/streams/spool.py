@@ -116,3 +116,17 @@ class Spool:
         offset = self._length
         self._length += length
         return offset
+
+
+def spooled(source: sources.StreamSource) -> sources.FileSource:
+    """All of a stream in a temporary file, to read it in any order or more than once."""
+    file = Scratch(source.tmpdir)
+    pos = 0
+    while view := source.peek(pos, 1):
+        file.write(view)
+        pos += len(view)
+        source.release(pos)
+    copy = sources.FileSource(os.dup(file.fd), source.name)
+    copy.failure = source.failure
+    source.close()
+    return copy

@@ -11,6 +11,7 @@ Format", for the GNU magic, base-256 numbers and old sparse files; star's header
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 from zlib import adler32
 
@@ -60,6 +61,9 @@ STAR_TRAILER: Final = b"tar\0"
 STAR_PREFIX: Final = 131
 
 _NO_PAYLOAD: Final = frozenset((HARD_LINK, SYMLINK, CHAR, BLOCK_DEVICE, DIRECTORY, FIFO))
+NUMBERS_KEPT: Final = 4096
+"""Distinct fields whose number `Numbers` remembers."""
+
 _LARGEST_OFFSET: Final = 2**63 - 1
 _CHECKSUM_FIELD: Final = re.compile(rb" *([0-7]+)[ \0]*")
 
@@ -86,6 +90,24 @@ def parse_number(field: bytes) -> int:
     if digits or rest.strip(b"\0 "):
         raise ValueError(f"not a number: {field!r}")
     return 0
+
+
+class Numbers(dict[bytes, int]):
+    """Header fields to their numbers, -1 for what is none; the same few fields come again and again."""
+
+    def __init__(self, parse: Callable[[bytes], int]) -> None:
+        super().__init__()
+        self.parse = parse
+
+    def __missing__(self, field: bytes) -> int:
+        if len(self) >= NUMBERS_KEPT:
+            self.clear()
+        try:
+            number = self.parse(field)
+        except ValueError:
+            number = -1
+        self[field] = number
+        return number
 
 
 def format_number(value: int, width: int) -> bytes:

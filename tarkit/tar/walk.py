@@ -7,7 +7,7 @@ Formats: POSIX.1-2017 pax; GNU tar manual, "Basic Tar Format" and "Storing Spars
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple, Protocol
 from zlib import adler32
@@ -19,7 +19,6 @@ from tarkit.tar.block import BLOCK
 
 EXTENSION_LIMIT = 16 << 20  # bytes of one extension header; none that a program writes comes near it
 NO_END = 1 << 62  # no archive is so long
-NUMBERS_KEPT = 4096  # distinct header fields whose number is remembered
 
 _HEADER = Struct("148s8s356s")  # before the checksum, the checksum, from the typeflag on
 _PLAIN = (blocks.REGULAR, blocks.REGULAR_V7, blocks.CONTIGUOUS)
@@ -62,24 +61,6 @@ class Source(Protocol):
         """At least `n` bytes from `pos` on, fewer only at the end of the archive; good until the next call."""
 
 
-class _Numbers(dict[bytes, int]):
-    """Header fields to their numbers, -1 for what is none; the same few fields come again and again."""
-
-    def __init__(self, parse: Callable[[bytes], int]) -> None:
-        super().__init__()
-        self.parse = parse
-
-    def __missing__(self, field: bytes) -> int:
-        if len(self) >= NUMBERS_KEPT:
-            self.clear()
-        try:
-            number = self.parse(field)
-        except ValueError:
-            number = -1
-        self[field] = number
-        return number
-
-
 class Walk:
     """Iterate over the entries of an archive from `pos` on.
 
@@ -110,7 +91,7 @@ class Walk:
     def raw(self) -> Iterator[Raw]:
         """Yield the entries as plain tuples: making and reading those takes half the time."""
         peek, unpack, low_sum = self.source.peek, _HEADER.unpack_from, adler32
-        sizes, checksums = _Numbers(_plain_size), _Numbers(blocks.parse_checksum)
+        sizes, checksums = blocks.Numbers(_plain_size), blocks.Numbers(blocks.parse_checksum)
         whole = self.source.size or NO_END
         pos = limit = base = self.first
         chunk: bytes | memoryview = b""

@@ -1,0 +1,208 @@
+"""Opening inputs, one after another or several at a time: inputs.py."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import lz4.frame
+import pytest
+import zstandard
+from conftest import Archive, Content, Feed, Run, keys, tar
+
+from tarkit.dataset.inputs import Inputs, open_source
+from tarkit.errors import CommandFailed, Problem, Usage
+from tarkit.problems import Policy
+from tarkit.streams.location import Location, expand_inputs
+from tarkit.streams.source import FileSource, StreamSource
+
+
+@pytest.fixture(params=["file", "command", "gzip"])
+def feed(request: pytest.FixtureRequest, here: Path) -> Callable[[str], str]:
+    """As in the tests of commands, but a command in place of the pipe, so that an input can be read more than once."""
+    return Feed(request.param) if request.param != "command" else "pipe:cat {}".format
+
+
+AB: dict[str, Content] = {"a.x": b"1" * 700, "b.x": b"2"}
+CODECS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "zst": zstandard.compress,
+    "lz4": lz4.frame.compress,
+    "xz": lzma.compress,
+    "bz2": bz2.compress,
+}
+
+
+def names(*words: str, policy: Policy | None = None, **settings: object) -> str:
+    """The keys that come out of these inputs."""
+    inputs = Inputs(expand_inputs(words), policy or Policy(), **settings)  # type: ignore[arg-type]
+    return " ".join((sample.key or b"-").decode() for sample in inputs)
+
+
+def whole(word: str) -> bytes:
+    """All bytes of an input, decompressed."""
+    [location] = expand_inputs([word])
+    source = open_source(location)
+    data = b""
+    while chunk := bytes(source.peek(len(data), 1)):
+        source.release(len(data))
+        data += chunk
+    source.close()
+    return data
+
+
+def test_kinds(archive: Archive) -> None:
+    """A plain file is read in any order, all else forward; the name is what the user typed."""
+    archive(AB)
+    Path("in.tar.gz").write_bytes(gzip.compress(tar(AB)))
+    os.mkfifo("fifo")
+    threading.Thread(target=lambda: Path("fifo").write_bytes(tar(AB)), daemon=True).start()
+    kinds = {"in.tar": FileSource, "in.tar.gz": StreamSource, "pipe:cat in.tar": StreamSource, "fifo": StreamSource}
+    for word, kind in kinds.items():
+        [location] = expand_inputs([word])
+        source = open_source(location)
+        assert type(source) is kind
+        assert source.name == word
+        assert source.peek(0, 512)[:3] == b"a.x"
+        source.close()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_compression_is_seen_by_content(codec: str, here: Path) -> None:
+    """The suffix does not matter; several members or frames in a row are one input."""
+    pack = CODECS[codec]
+    data = tar(AB)
+    Path("in.tar").write_bytes(pack(data))
+    assert whole("in.tar") == data
+    assert names("in.tar") == "a b"
+    Path("in.tar").write_bytes(pack(data[:1000]) + pack(b"") + pack(data[1000:]))
+    assert whole("in.tar") == data
+    assert whole("pipe:cat in.tar") == data
+    Path(f"plain.tar.{codec}").write_bytes(data)
+    assert names(f"plain.tar.{codec}") == "a b"
+
+
+@pytest.mark.parametrize("magic", [b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh91AY&SY", b"\x04\x22\x4d\x18"])
+def test_a_header_beats_any_magic(magic: bytes, here: Path) -> None:
+    """A tar whose first name looks like a compressed stream is a tar."""
+    data = tar({os.fsdecode(magic) + ".x": b"1", "b.x": b"2"})
+    Path("in.tar").write_bytes(data)
+    assert whole("in.tar") == whole("pipe:cat in.tar") == data
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 9, 100, 511, 512, 513])
+def test_short_inputs(size: int, here: Path) -> None:
+    """What is shorter than one block comes out as it is, from a file and from a pipe that gives a byte at a time."""
+    data = tar(AB)[:size]
+    Path("in.tar").write_bytes(data)
+    assert whole("in.tar") == data
+    assert whole("pipe:cat in.tar") == data
+    Path("cut.gz").write_bytes(gzip.compress(tar(AB))[:size])
+    if 3 <= size < 100:
+        with pytest.raises(Problem, match=r"\[truncated\]"):
+            names("cut.gz")
+    assert whole("pipe:head -c 600 in.tar | dd bs=1 status=none") == data
+
+
+def test_stdin_from_where_it_stands(run: Run) -> None:
+    """A regular file on stdin is as good as a path, from its offset on, plain or compressed."""
+    for data in (tar(AB), gzip.compress(tar(AB))):
+        with open("file", "w+b") as file:
+            file.write(b"before" + data)
+            file.seek(6)
+            assert run("cat", stdin=file.fileno()).stdout == tar(AB)
+
+
+def test_what_cannot_be_opened(here: Path) -> None:
+    """A file that went away, a command that fails, a scheme that nobody serves."""
+    with pytest.raises(FileNotFoundError):
+        open_source(Location("path", "none", "none"))
+    with pytest.raises(CommandFailed):
+        names("pipe:exit 3")
+    with pytest.raises(Usage):
+        open_source(Location("url", "s3://b/k", "s3://b/k"))
+
+
+def test_many_words(archive: Archive, feed: Feed) -> None:
+    """Braces, globs, directories and words are one list, in order; several inputs of one name too."""
+    for number in (1, 2, 10):
+        archive({f"{number}.x": b""}, f"d/{number}.tar")
+    policy = Policy(allow=["repeated-key"])
+    assert names("d/{1..2}.tar", "d/1*.tar", "d", policy=policy) == "1 2 1 10 1 2 10"
+    assert names(*map(feed, ("d/2.tar", "d/10.tar"))) == "2 10"
+
+
+def test_mix(archive: Archive, feed: Feed) -> None:
+    """Inputs take turns; no more are open than asked for."""
+    words = [
+        feed(archive({f"{name}{n}.x": b"" for n in range(count)}, f"{name}.tar"))
+        for name, count in (("a", 3), ("b", 1), ("c", 0), ("d", 2))
+    ]
+    assert names(*words, mix=2) == "a0 b0 a1 d0 a2 d1"
+    assert names(*words, mix=4) == "a0 b0 d0 a1 d1 a2"
+    inputs = Inputs(expand_inputs(words), Policy(), mix=2)
+    samples = iter(inputs)
+    assert [next(samples).key, inputs.opened] == [b"a0", 1]
+    assert [next(samples).key, inputs.opened] == [b"b0", 2]
+    assert [next(samples).key, inputs.opened] == [b"a1", 2]
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 5])
+def test_inputs_are_opened_in_their_turn(ahead: int, archive: Archive, feed: Feed) -> None:
+    """One after another; `ahead` opens so many before their turn. An input that is not reached is not opened."""
+    words = [feed(archive({f"{number}.x": b""}, f"{number}.tar")) for number in range(4)]
+    told: list[str] = []
+    inputs = Inputs(expand_inputs(words), Policy(), ahead=ahead, announce=told.append)
+    samples = iter(inputs)
+    assert next(samples).key == b"0"
+    assert told == words[:1]
+    assert [sample.key for sample in samples] == [b"1", b"2", b"3"]
+    assert told == words
+
+
+def test_a_missing_file_that_is_not_reached(run: Run, archive: Archive) -> None:
+    """Only what is needed is opened: with a count, a later input may be unreadable."""
+    archive({"a.x": b"1"}, "1.tar")
+    archive(b"this is no archive at all", "2.tar")
+    assert keys(run("cat", "1.tar", "2.tar", "-c", "1").stdout) == "a"
+    run("cat", "1.tar", "2.tar", exit=1)
+
+
+def test_spool(archive: Archive, feed: Feed) -> None:
+    """Spooled inputs can be iterated over again and again, and give the same each time."""
+    words = [feed(archive(AB, "1.tar")), feed(archive({"c.x": b"3"}, "2.tar"))]
+    inputs = Inputs(expand_inputs(words), Policy(), spool=True)
+    for _ in range(3):
+        found = [(sample.key, sample.source.read(sample.start, sample.stop)) for sample in inputs]
+        assert [key for key, _ in found] == [b"a", b"b", b"c"]
+        assert found[1][1] == tar(AB)[1536:2560]
+
+
+def test_the_end_of_one_whole_archive(archive: Archive, feed: Feed) -> None:
+    """How many zeros end the archive is known if there is one and all of it was given out without loss."""
+    word = feed(archive(tar(AB)[:2560] + bytes(5000)))
+
+    def zeros(*words: str, **settings: object) -> int | None:
+        inputs = Inputs(expand_inputs(words), Policy(skip=["all"]), **settings)  # type: ignore[arg-type]
+        for _ in inputs:
+            pass
+        return inputs.zeros
+
+    assert zeros(word) == 5000
+    assert zeros(word, word) is None
+    assert zeros(word, shard_slice=(0, 9, 1)) is None
+    assert zeros(feed(archive(tar({"a.x": b"", "a": b"", "b.x": b""}) + b"x"))) is None
+    assert zeros(feed(archive(tar([("a.x", b""), ("a.x", b"")])))) is None
+
+
+def test_dropped_samples_are_counted(archive: Archive, feed: Feed) -> None:
+    """How many samples the policy left out is known afterwards."""
+    words = [feed(archive(AB, "1.tar")), feed(archive([*AB.items(), ("c.x", b""), ("c.x", b"")], "2.tar"))]
+    inputs = Inputs(expand_inputs(words), Policy(skip=["all"]))
+    assert [sample.key for sample in inputs] == [b"a", b"b"]
+    assert inputs.dropped == 3
