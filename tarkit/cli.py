@@ -153,7 +153,9 @@ def guarded(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Resul
         die(error.signum if isinstance(error, Interrupted) else signal.SIGINT)
     except OSError as error:
         name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else None
-        fail(f"{name}: {error.strerror}" if name else str(error.strerror or error))
+        folder = os.path.dirname(name) if name and isinstance(error, FileNotFoundError) else ""
+        hint = f"there is no folder {folder}: make it with mkdir -p" if folder and not os.path.isdir(folder) else None
+        fail(f"{name}: {error.strerror}" if name else str(error.strerror or error), hint)
     except (EOFError, click.Abort) as error:  # click would make `Aborted!` of it
         raise RuntimeError("an error that should have been converted") from error
 

@@ -188,9 +188,9 @@ class Piped(str):
         else:
             writer.start()
         yield
+        while os.read(self.number, 1 << 20):
+            pass
         os.close(self.number)
-        if writer.ident is not None:
-            writer.join()
 
 
 def _capacity(pipe: int) -> int:
@@ -265,7 +265,16 @@ class Feed:
         return name
 
 
-@pytest.fixture(params=["file", "pipe", "gzip"])
+KINDS = ("file", "pipe", "gzip")
+
+
+@pytest.fixture(params=KINDS)
 def feed(request: pytest.FixtureRequest, here: Path) -> Feed:
     """Every way for an archive to come in; the output must be the same."""
     return Feed(request.param)
+
+
+@pytest.fixture
+def feeds(here: Path) -> list[Feed]:
+    """All these ways at once, for the rows of tables."""
+    return [Feed(kind) for kind in KINDS]

@@ -9,7 +9,7 @@ Leaving the block normally completes the output, and says when that fails; leavi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 from tarkit.streams import remote
@@ -56,7 +56,24 @@ class CommandSink(Sink):
         super()._failed(error)
 
 
-class UrlSink(Sink):
+class _Written(Sink):
+    """A sink without a descriptor: all that comes goes through `write`."""
+
+    def writev(self, pieces: Sequence[bytes]) -> None:
+        """Write all of `pieces`, one behind the other."""
+        self.write(b"".join(pieces))
+
+    def copy(self, source: int, start: int, stop: int) -> None:
+        """Write bytes [start, stop) of the file `source`; raises Short when the file ends before."""
+        while start < stop:
+            data = os.pread(source, min(CHUNK, stop - start), start)
+            if not data:
+                raise Short(start)
+            self.write(data)
+            start += len(data)
+
+
+class UrlSink(_Written):
     """A remote object, which appears when it is complete."""
 
     def __init__(self, url: str) -> None:
@@ -68,15 +85,6 @@ class UrlSink(Sink):
         """Write all of `data`."""
         self.writer.write(data)
 
-    def writev(self, pieces: Sequence[bytes]) -> None:
-        """Write all of `pieces`, one behind the other."""
-        self.write(b"".join(pieces))
-
-    def copy(self, source: int, start: int, stop: int) -> None:
-        """Write bytes [start, stop) of the file `source`."""
-        for data in _pieces(source, start, stop):
-            self.write(data)
-
     def close(self) -> None:
         """Complete the object."""
         self.writer.close()
@@ -86,7 +94,7 @@ class UrlSink(Sink):
         self.writer.abort()
 
 
-class EncodedSink(Sink):
+class EncodedSink(_Written):
     """A codec in front of another sink."""
 
     def __init__(self, target: Sink, codec: str, level: int | None, threads: int = 1) -> None:
@@ -98,15 +106,6 @@ class EncodedSink(Sink):
     def write(self, data: bytes | memoryview) -> None:
         """Write all of `data`."""
         self.encoder.write(data)
-
-    def writev(self, pieces: Sequence[bytes]) -> None:
-        """Write all of `pieces`, one behind the other."""
-        self.write(b"".join(pieces))
-
-    def copy(self, source: int, start: int, stop: int) -> None:
-        """Write bytes [start, stop) of the file `source`."""
-        for data in _pieces(source, start, stop):
-            self.write(data)
 
     def close(self) -> None:
         """Finish the compressed stream and complete the output."""
@@ -123,15 +122,6 @@ class EncodedSink(Sink):
             self.encoder.abort()
         finally:
             self.target.abort()
-
-
-def _pieces(source: int, start: int, stop: int) -> Iterator[bytes]:
-    while start < stop:
-        data = os.pread(source, min(CHUNK, stop - start), start)
-        if not data:
-            raise Short(start)
-        yield data
-        start += len(data)
 
 
 def open_sink(

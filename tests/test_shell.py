@@ -1,0 +1,546 @@
+"""Real shells, pipelines, signals, terminals and full disks: what a command promises to those who started it."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import resource
+import select
+import shlex
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from _tools import MARKER, TARKIT, archive, contents, member
+
+PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
+THREE = archive({"a.txt": b"1" * 600, "b.txt": b"2" * 600, "c.txt": b"3" * 600})
+LARGE = archive({f"{number}.bin": bytes(200_000) for number in range(40)})
+INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the test's own, where `tarkit` is a command."""
+    bin = tmp_path_factory.getbasetemp() / "bin"
+    if not (bin / "tarkit").exists():
+        bin.mkdir(exist_ok=True)
+        (bin / "tarkit").write_text(f"#!/bin/sh\nexec {shlex.join(TARKIT)} \"$@\"\n")
+        (bin / "tarkit").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    Path("a.tar").write_bytes(THREE)
+    return tmp_path
+
+
+def sh(script: str, exit: int = 0, shell: str = "bash -o pipefail -c", stdin: int = DEVNULL) -> tuple[str, str]:
+    """Run a script; stdout and stderr. Its status must be `exit`, and nobody may lose the countenance."""
+    done = subprocess.run([*shell.split(), script], stdin=stdin, capture_output=True, timeout=20, check=False)
+    out, err = done.stdout.decode("latin-1"), done.stderr.decode("latin-1")
+    assert done.returncode == exit, f"status {done.returncode}\n{err}"
+    assert_calm(err)
+    return out, err
+
+
+def assert_calm(err: str) -> None:
+    """Neither a traceback nor what Python says when it cannot."""
+    assert "Traceback" not in err, err
+    assert "Exception ignored" not in err, err
+    assert "Aborted" not in err, err
+
+
+def left() -> list[str]:
+    """The names in the folder, hidden ones too."""
+    return sorted(os.listdir())
+
+
+def names(path: str) -> list[str]:
+    """The names in an archive that must be whole."""
+    data = Path(path).read_bytes()
+    assert data.endswith(MARKER)
+    return [name for name, _ in contents(data)]
+
+
+# ---- pipelines
+
+
+@pytest.mark.parametrize("shell", ["bash -o pipefail -c", "dash -c", "zsh -f -c"])
+def test_pipelines(shell: str) -> None:
+    """Commands stand in pipelines with each other and with tar."""
+    script = """
+    printf 'x.txt text:one\\ny.txt text:two\\n' | tarkit create | tarkit cat - a.tar | tarkit split -c 2 -o 's-%d.tar'
+    tarkit cat 's-*.tar' | tar tf - | tr '\\n' ' '
+    """
+    assert sh(script, shell=shell) == ("x.txt y.txt a.txt b.txt c.txt ", "")
+
+
+def test_stdin_in_all_ways() -> None:
+    """`-`, nothing, /dev/stdin and /dev/fd/0; from a file and from a pipe."""
+    for words in ("", "-", "/dev/stdin", "/dev/fd/0"):
+        out, _ = sh(f"cat a.tar | tarkit cat {words} | cksum; tarkit cat {words} < a.tar | cksum; cksum < a.tar")
+        assert len(set(out.splitlines())) == 1
+
+
+def test_from_an_offset() -> None:
+    """A file on stdin is read from where it stands, and others go on behind us: not where it was."""
+    Path("two").write_bytes(b"#" * 700 + THREE)
+    out, _ = sh("{ dd bs=700 count=1 status=none; tarkit cat - | cksum; } < two; cksum < a.tar")
+    first, second = out.partition("\n")[0], out
+    assert second.startswith("#" * 700)
+    assert first[700:] + "\n" == out.splitlines(keepends=True)[1]
+
+
+def test_process_substitution() -> None:
+    """`<(...)` as input, `>(...)` as output, several at once."""
+    out, _ = sh("tarkit cat <(cat a.tar) <(tarkit cat a.tar --rekey 'x/{key}') | tar tf - | tr '\\n' ' '")
+    assert out == "a.txt b.txt c.txt x/a.txt x/b.txt x/c.txt "
+    sh("tarkit cat a.tar -o >(cat > b.tar); for i in 1 2 3 4 5 6 7 8 9; do cmp -s a.tar b.tar && break; sleep 0.02; done")
+    assert Path("b.tar").read_bytes() == THREE
+
+
+def test_fifos() -> None:
+    """A FIFO as input and as output."""
+    sh("mkfifo in out; cat a.tar > in & cat out > b.tar & tarkit cat in -o out; wait")
+    assert Path("b.tar").read_bytes() == THREE
+
+
+def test_appending() -> None:
+    """`>> out.tar` goes behind what is there, also for what is copied by the system elsewhere."""
+    Path("big.tar").write_bytes(LARGE)
+    for name, data in (("a.tar", THREE), ("big.tar", LARGE)):
+        Path("out").write_bytes(b"before")
+        sh(f"tarkit cat {name} >> out; cat {name} | tarkit cat >> out")
+        assert Path("out").read_bytes() == b"before" + data + data
+
+
+@pytest.mark.parametrize("how", ["tarkit cat big.tar", "cat big.tar | tarkit cat", "tarkit cat big.tar --compress gz:0"])
+def test_nobody_reads_on(how: str) -> None:
+    """`| head` ends us by SIGPIPE, in silence."""
+    Path("big.tar").write_bytes(LARGE)
+    out, err = sh(f"{{ {how}; echo $? >&3; }} 3>status | head -c 100 | wc -c; cat status")
+    assert (out.split(), err) == (["100", "141"], "")
+
+
+@pytest.mark.parametrize("words", ["--help", "--version", "cat -h", "completion bash"])
+def test_nobody_reads_the_help(words: str) -> None:
+    """Neither does text make a fuss."""
+    out, err = sh(f"{{ tarkit {words}; echo $? >&3; }} 3>status | true; cat status")
+    assert (out, err) == ("141\n", "")
+
+
+def test_a_pipeline_fails_where_it_should() -> None:
+    """Each status is that of who failed."""
+    Path("cut.tar").write_bytes(THREE[:2000])
+    out, err = sh("tarkit cat cut.tar | tarkit split -c 1 -o 's-%d.tar'; echo ${PIPESTATUS[*]}")
+    assert out == "1 1\n"
+    assert "[truncated]" in err
+    assert [name for name in left() if name.endswith(".part")] == []
+
+
+# ---- an input is not an output
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "tarkit cat a.tar -o a.tar",
+        "tarkit cat a.tar -o ./a.tar",
+        "tarkit cat < a.tar -o a.tar",
+        "tarkit cat a.tar >> a.tar",
+        "tarkit cat < a.tar >> a.tar",
+        "tarkit cat a.tar 1<> a.tar",
+        "tarkit cat a.tar -o /dev/stdout >> a.tar",
+        "tarkit cat a.tar -o /dev/fd/3 3>> a.tar",
+        "ln -s a.tar link; tarkit cat a.tar -o link",
+        "ln a.tar hard; tarkit cat a.tar -o hard",
+        "ln a.tar s-0.tar; tarkit split a.tar -c1 -o 's-%d.tar' --force",
+        "tarkit split a.tar -c1 -o '{a..c}.tar' --force; tarkit split a.tar -c1 -o a.tar --template at --force; "
+        "ln a.tar x-000000.tar; tarkit split a.tar -c1 -o x --force",
+        "ln -s /dev/stdin here; tarkit cat here -o a.tar < a.tar",
+    ],
+)
+def test_an_input_is_not_an_output(script: str) -> None:
+    """However it is spelled: refused as usage, and the input is what it was."""
+    _, err = sh(script, exit=2)
+    assert "is the output too" in err or "has a name that the shards may get" in err or "template" in err.lower()
+    assert Path("a.tar").read_bytes() == THREE
+
+
+def test_an_input_that_the_shell_has_emptied() -> None:
+    """`> a.tar` comes before us: at least it is said."""
+    _, err = sh("tarkit cat a.tar > a.tar", exit=2)
+    assert "a.tar is the output too" in err
+
+
+def test_create_does_not_read_its_output() -> None:
+    """A recipe that names the output."""
+    _, err = sh("printf 'x.bin a.tar\\n' | tarkit create -o a.tar", exit=1)
+    assert "is the output too" in err
+    _, err = sh("cp a.tar recipe; tarkit create recipe -o recipe", exit=2)
+    assert Path("a.tar").read_bytes() == Path("recipe").read_bytes() == THREE
+
+
+# ---- closed descriptors, terminals
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "words"),
+    [
+        ("tarkit cat - <&-", 1, "stdin: Bad file descriptor"),
+        ("tarkit cat <&-", 1, "stdin: Bad file descriptor"),
+        ("tarkit cat a.tar >&-", 1, "stdout: Bad file descriptor"),
+        ("tarkit cat a.tar -o b.tar <&- >&-", 0, ""),
+        ("tarkit cat a.tar -o b.tar 2>&-", 0, ""),
+        ("tarkit cat a.tar -o b.tar --progress 2>&-", 0, ""),
+        ("tarkit cat a.tar -v -o b.tar <&- >&- 2>&-", 0, ""),
+        ("tarkit cat missing.tar 2>&-", 1, ""),
+        ("tarkit cat 'pipe:cat a.tar' -o b.tar <&- >&- 2>&-", 0, ""),
+        ("tarkit cat a.tar -o 'pipe:cat > b.tar' <&- >&- 2>&-", 0, ""),
+        ("tarkit split a.tar -c 9 -o 'b%s.tar' --template printf <&- >&- 2>&-; tarkit cat a.tar -o b.tar", 0, ""),
+        ("tarkit --help >&-", 1, "Bad file descriptor"),
+        ("tarkit --version >&-", 1, "Bad file descriptor"),
+        ("printf 'a.txt text:1\\n' | tarkit create -o b.tar >&- 2>&-", 0, ""),
+        ("tarkit create - -o b.tar <&-", 1, "Bad file descriptor"),
+        ("tarkit cat -T - <&-", 1, "Bad file descriptor"),
+    ],
+)
+def test_closed_descriptors(script: str, status: int, words: str) -> None:
+    """Who closes 0, 1 or 2 gets an error if we needed it, and never a file of ours in its place."""
+    _, err = sh(script, exit=status)
+    assert words in err
+    assert err.count("\n") == bool(words)
+    if status == 0:
+        assert Path("b.tar").read_bytes()[:512] == (THREE[:512] if "create" not in script else member("a.txt", b"1")[:512])
+    assert Path("a.tar").read_bytes() == THREE
+
+
+def at_terminal(words: list[str], fds: tuple[int, ...]) -> tuple[int, str]:
+    """Run with a terminal as these descriptors: the status, and what was shown on it."""
+    parent, child = pty.openpty()
+    others = {0: DEVNULL, 1: DEVNULL, 2: DEVNULL} | dict.fromkeys(fds, child)
+    process = subprocess.Popen([*TARKIT, *words], stdin=others[0], stdout=others[1], stderr=others[2])
+    os.close(child)
+    shown = b""
+    try:
+        while select.select([parent], [], [], 5)[0] and (piece := os.read(parent, 4096)):
+            shown += piece
+    except OSError:  # nobody is left at the other side
+        pass
+    if process.poll() is None:
+        try:
+            process.wait(1)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    os.close(parent)
+    return process.wait(), shown.decode("latin-1")
+
+
+@pytest.mark.parametrize("words", [["cat"], ["cat", "-"], ["split", "-c1"], ["cat", "/dev/stdin"]])
+def test_stdin_is_a_terminal(words: list[str]) -> None:
+    """Nobody types an archive: usage."""
+    status, shown = at_terminal([*words, *(["-o", "b.tar"] if words[0] == "cat" else [])], (0, 2))
+    assert status == 2
+    assert re.match(r"tarkit: (stdin|/dev/stdin) is a terminal\r\nhint: ", shown)
+    assert left() == ["a.tar"]
+
+
+@pytest.mark.parametrize("words", [["cat", "a.tar"], ["cat", "a.tar", "-o", "-"], ["cat", "a.tar", "-o", "/dev/stdout"]])
+def test_stdout_is_a_terminal(words: list[str]) -> None:
+    """Nobody reads one: usage, and not a byte of it is shown."""
+    status, shown = at_terminal(words, (1, 2))
+    assert status == 2
+    assert shown.startswith("tarkit: stdout is a terminal")
+    assert "1111" not in shown
+
+
+def test_a_bar_at_a_terminal() -> None:
+    """Progress shows on a terminal, and not in a pipeline's middle."""
+    status, shown = at_terminal(["cat", "a.tar", "-o", "b.tar"], (2,))
+    assert status == 0
+    assert "3 samples" in shown
+    assert "\x1b[3" not in shown, "no colours"
+
+
+# ---- what cannot be read or written
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("cat missing.tar", "missing.tar: No such file or directory"),
+        ("cat a.tar/b", "a.tar/b: No such file or directory"),
+        ("cat /proc/self/mem", "/proc/self/mem: Input/output error"),
+        ("cat - < /", "stdin: Is a directory"),
+        ("cat a.tar -o missing/b.tar", "missing/b.tar: No such file or directory"),
+        ("cat a.tar -o a.tar/b.tar", "a.tar/b.tar: Not a directory"),
+        ("cat a.tar -o .", ".: Is a directory"),
+        ("cat a.tar -o missing/", "missing/: "),
+        ("cat a.tar -o /dev/full", "/dev/full: No space left on device"),
+        ("cat a.tar > /dev/full", "stdout: No space left on device"),
+        ("cat a.tar -o x.tar.gz --tmpdir missing --report missing/r.json", "missing/r.json: No such file or directory"),
+        ("cat a.tar -o $'two\\nlines/b.tar'", r"two\x0alines/b.tar: No such file or directory"),
+        ("split a.tar -c1 -o 'missing/%d.tar'", "missing/0.tar: No such file or directory"),
+        ("create missing -o b.tar", "missing: No such file or directory"),
+        ("cat -T missing", "missing: No such file or directory"),
+        ("--help > /dev/full", "No space left on device"),
+    ],
+)
+def test_errors_have_a_name(words: str, message: str) -> None:
+    """`tarkit: NAME: reason`, one line, status 1."""
+    _, err = sh(f"tarkit {words}", exit=1)
+    assert err.splitlines()[0] == f"tarkit: {message}" if not message.endswith(" ") else err.startswith(f"tarkit: {message}")
+    assert Path("a.tar").read_bytes() == THREE
+    assert not [name for name in left() if "part" in name or name == "missing"]
+
+
+def test_read_errors_have_a_name() -> None:
+    """A disk that fails says which file it was."""
+    _, err = sh("tarkit cat /proc/self/mem -o b.tar", exit=1)
+    assert err == "tarkit: /proc/self/mem: Input/output error\n"
+
+
+@pytest.mark.parametrize("kilobytes", [0, 4, 64])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "cat big.tar -o out.tar",
+        "cat - -o out.tar < big.tar",
+        "cat 'pipe:cat big.tar' -o out.tar",
+        "cat big.tar -o out.tar.gz --compress gz:0",
+        "split big.tar -c 3 -o 'out-%d.tar'",
+        "create recipe -o out.tar",
+    ],
+)
+def test_a_full_disk(words: str, kilobytes: int) -> None:
+    """It is said which file, and nothing of it stays."""
+    Path("big.tar").write_bytes(LARGE)
+    Path("recipe").write_text("x.bin big.tar\n")
+    before = left()
+    _, err = sh(f"ulimit -f {kilobytes}; tarkit {words}", exit=1)
+    name = "out-0.tar" if "split" in words else words.split("-o ")[1].split()[0]
+    assert err == f"tarkit: {name}: File too large\n"
+    assert left() == before
+
+
+# ---- commands at the other end
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        ("cat 'pipe:cat missing.tar'", 1, "command ended with status 1: cat missing.tar: cat: missing.tar: No such file"),
+        ("cat 'pipe:cat a.tar; exit 3'", 1, "command ended with status 3: cat a.tar; exit 3"),
+        ("cat 'pipe:cat missing.tar | cat'", 1, "command ended with status 1: cat missing.tar | cat"),
+        ("cat 'pipe:kill -9 $$'", 1, "command was ended by SIGKILL"),
+        ("cat 'pipe:no_such_command'", 1, "command ended with status 127: no_such_command"),
+        ("cat a.tar -o pipe:false", 1, "command ended with status 1: false"),
+        ("cat a.tar -o 'pipe:cat > /dev/null; exit 4'", 1, "command ended with status 4"),
+        ("cat big.tar -o 'pipe:exit 5'", 1, "command ended with status 5"),
+        ("cat 'pipe:cat big.tar' -o 'pipe:exit 5'", 1, "command ended with status 5"),
+        ("cat 'pipe:printf x; exec cat' ", 1, "stdin"),
+        ("cat big.tar -o 'pipe:head -c 9 > x'", 1, "pipe:head -c 9 > x: the command ended before it had read all"),
+        ("split a.tar -c1 -o 's-%d.tar' --post false", 1, "command ended with status 1: false"),
+        ("split a.tar -c1 -o 's-%d.tar' --post 'kill -9 $$'", 1, "command was ended by SIGKILL"),
+        ("create recipe -o b.tar", 1, "recipe:1: command ended with status 6"),
+    ],
+)
+def test_commands_that_fail(words: str, status: int, message: str) -> None:
+    """Their status counts while we need them; the message has the command and what it said last."""
+    Path("big.tar").write_bytes(LARGE)
+    Path("recipe").write_text("x.txt pipe:echo half; exit 6\n")
+    _, err = sh(f"tarkit {words} > out; s=$?; rm -f x; exit $s", exit=status)
+    if "exec cat" not in words:
+        assert f"tarkit: {message}" in err
+    assert "b.tar" not in left()
+
+
+@pytest.mark.parametrize("words", ["-c 1", "--slice 0:1", "--shard-slice 0:1", "--match ^a"])
+def test_commands_that_we_stop_reading(words: str) -> None:
+    """Their status does not matter then, unless all was read."""
+    Path("big.tar").write_bytes(LARGE)
+    command = "cat a.tar - < big.tar; exit 3"
+    status = 1 if "match" in words else 0
+    sh(f"tarkit cat 'pipe:cat a.tar; cat big.tar; {command}' {words} --allow trailing-data -o b.tar", exit=status)
+
+
+def test_large_samples_to_a_command_that_has_gone() -> None:
+    """What is moved by the system, pipe to pipe, is told as well as what is written."""
+    sh("head -c 30000000 /dev/zero > zeros; printf 'x.bin zeros\\n' > recipe")
+    for words, message in (
+        ("-o pipe:false", "command ended with status 1: false"),
+        ("-o 'pipe:exec <&-; sleep 0.1; exit 7'", "command ended with status 7"),
+    ):
+        _, err = sh(f"tarkit create recipe | {{ tarkit cat - {words}; echo $? >&2; }}", exit=141)
+        assert err == f"tarkit: {message}{err.partition(message)[2]}"
+        assert err.endswith("\n1\n")
+    out, err = sh("tarkit create recipe | { tarkit cat -; echo $? >&2; } | head -c 10 | wc -c", exit=141)
+    assert (out.strip(), err) == ("10", "141\n")
+
+
+def test_post() -> None:
+    """It sees each shard under its name, whole, by `{}`, by `%s` and by the variable; its stdin is empty."""
+    sh("tarkit split a.tar -c1 -o 'x y-%d.tar' --post 'tar tf {} >> log; echo $TARKIT_SHARD >> log; cat >> log'")
+    assert Path("log").read_text() == "a.txt\nx y-0.tar\nb.txt\nx y-1.tar\nc.txt\nx y-2.tar\n"
+    sh("rm log; tarkit split a.tar -c1 -o 'z-%d.tar' --post 'mv %s moved-$(basename %s)'")
+    assert [name for name in left() if "z-" in name] == ["moved-z-0.tar", "moved-z-1.tar", "moved-z-2.tar"]
+
+
+def test_times() -> None:
+    """SOURCE_DATE_EPOCH sets the time of new entries; else it is 0 on any day."""
+    for variable, option, time_ in (("", "", 0), ("1234567890", "", 1234567890), ("1234567890", "--mtime @7", 7)):
+        sh(f"printf 'x.txt text:1\\n' | SOURCE_DATE_EPOCH={variable} tarkit create {option} -o b.tar")
+        with tarfile.open("b.tar") as file:
+            assert [info.mtime for info in file] == [time_]
+
+
+# ---- signals
+
+
+class Started:
+    """A command that runs, fed through a pipe."""
+
+    def __init__(self, words: list[str], ignored: tuple[int, ...] = ()) -> None:
+        def ignore() -> None:
+            for signum in ignored:
+                signal.signal(signum, signal.SIG_IGN)
+
+        self.process = subprocess.Popen(
+            [*TARKIT, *words], stdin=PIPE, stdout=PIPE, stderr=PIPE, preexec_fn=ignore if ignored else None
+        )
+
+    def feed(self, data: bytes, until: Callable[[], bool]) -> None:
+        """Write, then wait until something has happened."""
+        assert self.process.stdin
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+        limit = time.monotonic() + 10
+        while not until() and time.monotonic() < limit:
+            assert self.process.poll() is None, self.process.stderr and self.process.stderr.read()
+            time.sleep(0.005)
+        assert until()
+
+    def end(self) -> tuple[int, str]:
+        """Its status and what it said."""
+        out, err = self.process.communicate(timeout=10)
+        assert out == b""
+        assert_calm(err.decode())
+        return self.process.returncode, err.decode()
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., Started]]:
+    """Start commands; none outlives the test."""
+    all: list[Started] = []
+
+    def start(words: list[str], ignored: tuple[int, ...] = ()) -> Started:
+        all.append(Started(words, ignored))
+        return all[-1]
+
+    yield start
+    for each in all:
+        if each.process.poll() is None:
+            each.process.kill()
+        each.process.communicate()
+
+
+SPLIT = ["split", "-c", "2", "-o", "s-%d.tar"]
+FEW = b"".join(member(f"{number}.txt", b"x" * 500) for number in range(5))
+
+
+@pytest.mark.parametrize("signum", [INT, TERM, HUP])
+@pytest.mark.parametrize("options", [[], ["--compress", "gz"]])
+def test_signals(signum: int, options: list[str], started: Callable[..., Started]) -> None:
+    """In the middle of a split: silence, death by that signal; shards that were finished are whole, the other is gone."""
+    split = started([*SPLIT, *options])
+    split.feed(FEW, until=lambda: os.path.exists("s-1.tar"))
+    split.process.send_signal(signum)
+    assert split.end() == (-signum, "")
+    assert left() == ["a.tar", "s-0.tar", "s-1.tar"]
+    if not options:
+        assert names("s-0.tar") + names("s-1.tar") == ["0.txt", "1.txt", "2.txt", "3.txt"]
+
+
+@pytest.mark.parametrize("signum", [INT, TERM])
+def test_signals_to_others(signum: int, started: Callable[..., Started]) -> None:
+    """cat and create leave nothing either, also while a sample passes that memory does not hold."""
+    for words, data in (
+        (["cat", "-o", "b.tar"], FEW),
+        (["create", "-o", "b.tar"], b"x.txt text:1\n" + b"# \n" * 5000),
+        (["cat", "-o", "b.tar"], member("x.bin", bytes(30_000_000))[:25_000_000]),
+        (["cat", "--skip", "all", "-o", "b.tar"], member("x.bin", bytes(30_000_000))[:25_000_000]),
+    ):
+        run = started(words)
+        run.feed(data, until=lambda: any(name.endswith(".part") for name in left()))
+        run.process.send_signal(signum)
+        assert run.end() == (-signum, "")
+        assert left() == ["a.tar"]
+
+
+def test_a_second_signal(started: Callable[..., Started]) -> None:
+    """Who is impatient does not keep us from cleaning up."""
+    split = started(SPLIT)
+    split.feed(FEW, until=lambda: os.path.exists("s-1.tar"))
+    for signum in (INT, INT, TERM, HUP, INT):
+        split.process.send_signal(signum)
+    status, err = split.end()
+    assert status in (-INT, -TERM, -HUP)
+    assert (err, left()) == ("", ["a.tar", "s-0.tar", "s-1.tar"])
+
+
+def test_kill(started: Callable[..., Started]) -> None:
+    """Nobody can clean up after that: but there is no half file under a final name."""
+    split = started(SPLIT)
+    split.feed(FEW, until=lambda: os.path.exists("s-1.tar") and len(left()) == 4)
+    split.process.kill()
+    assert split.end() == (-9, "")
+    [part] = [name for name in left() if name not in ("a.tar", "s-0.tar", "s-1.tar")]
+    assert part == f".s-2.tar.{split.process.pid}.part"
+    assert names("s-0.tar") + names("s-1.tar") == ["0.txt", "1.txt", "2.txt", "3.txt"]
+
+
+@pytest.mark.parametrize("signum", [HUP, INT])
+def test_ignored_signals_stay_ignored(signum: int, started: Callable[..., Started]) -> None:
+    """Under nohup, and in the background of a script."""
+    split = started(SPLIT, ignored=(signum,))
+    split.feed(FEW, until=lambda: os.path.exists("s-1.tar"))
+    split.process.send_signal(signum)
+    split.feed(member("5.txt") + member("6.txt"), until=lambda: os.path.exists("s-2.tar"))
+    assert split.process.stdin
+    split.process.stdin.write(MARKER)
+    assert split.end() == (0, "")
+    assert names("s-3.tar") == ["6.txt"]
+
+
+def test_children_have_signals_as_usual() -> None:
+    """A command that we run dies of SIGPIPE as it would in a shell, and not of an error message."""
+    out, _ = sh("tarkit cat 'pipe:trap \"\" TERM; (yes; echo $? > status) | head -c 1 > /dev/null; cat a.tar' | cksum; cat status")
+    assert out.splitlines()[-1] == "141"
+
+
+def test_a_loop_stops() -> None:
+    """bash ends a loop whose command dies of SIGINT, which it does not for an exit status of 130."""
+    script = "for i in 1 2 3; do tarkit cat 'pipe:kill -INT $PPID; sleep 5' -o b.tar; echo $?; done"
+    process = subprocess.run(["bash", "-c", script], capture_output=True, start_new_session=True, timeout=20, check=False)
+    assert process.stdout == b"130\n" * 3 or process.returncode == -INT
+    assert process.stderr == b""
+
+
+# ---- memory files and limits
+
+
+def test_few_descriptors() -> None:
+    """Hundreds of inputs do not stay open, nor do shards."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft > 20
+    for number in range(60):
+        Path(f"n-{number:02}.tar").write_bytes(archive({f"k{number:02}.txt": b"x"}))
+    sh("ulimit -n 20; tarkit cat 'n-*.tar' | tarkit split -c 1 -o 'o-%d.tar'; ls o-*.tar | wc -l")
+    assert len([name for name in left() if name.startswith("o-")]) == 60
+    with tarfile.open(fileobj=io.BytesIO(Path("o-59.tar").read_bytes())) as file:
+        assert file.getnames() == ["k59.txt"]
