@@ -194,10 +194,13 @@ def last_act(module: str, name: str) -> None:
 def catch_signals() -> None:
     """Let INT, TERM and HUP end us through all that cleans up, unless they are ignored."""
 
+    ending = False
+
     def interrupt(signum: int, frame: object) -> None:
-        for each in caught:
-            signal.signal(each, signal.SIG_IGN)
-        raise Interrupted(signum)
+        nonlocal ending
+        if not ending:  # whoever is impatient must not keep us from cleaning up
+            ending = True
+            raise Interrupted(signum)
 
     caught = [getattr(signal, name) for name in SIGNALS if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN]
     for signum in caught:

@@ -45,7 +45,7 @@ class Chunks:
 
 
 class Peeked:
-    """A source for `walk` alone: bytes in memory, of which each peek shows `ahead` at least; a stream hides its size."""
+    """A source for `walk` alone: bytes in memory, of which a peek shows `ahead` at least; a stream hides its size."""
 
     name = "x.tar"
 

@@ -155,7 +155,11 @@ def test_module() -> None:
         (["cat", "-c", "many"], "cat: Invalid value for '-c' / '--count': 'many' is not", "see tarkit cat --help"),
         (["cat", "-c", "-1"], "cat: Invalid value for '-c' / '--count': -1 is not", "see tarkit cat --help"),
         (["cat", "-o"], "cat: Option '-o' requires an argument.", "see tarkit cat --help"),
-        (["split", "--size-rule", "x"], "split: Invalid value for '--size-rule': 'x' is not", "see tarkit split --help"),
+        (
+            ["split", "--size-rule", "x"],
+            "split: Invalid value for '--size-rule': 'x' is not",
+            "see tarkit split --help",
+        ),
         (["create", "a", "b"], "create: Got unexpected extra argument", "see tarkit create --help"),
         (["completion"], "completion: Missing argument", "see tarkit completion --help"),
         (["completion", "csh"], "completion: Invalid value for", "see tarkit completion --help"),
@@ -201,7 +205,11 @@ def raising(error: BaseException | type[BaseException]) -> click.Command:
         (Unsupported("what"), 1, "tarkit: what\n"),
         (CommandFailed("a\nb", 3, "why"), 1, "tarkit: command ended with status 3: a\\x0ab: why\n"),
         (Usage("what", "do this"), 2, "tarkit: what\nhint: do this\n"),
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a b"), 1, "tarkit: a b: No such file or directory\n"),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "a b"),
+            1,
+            "tarkit: a b: No such file or directory\n",
+        ),
         (OSError(errno.EIO, "Input/output error", b"caf\xe9\n"), 1, "tarkit: caf\\xe9\\x0a: Input/output error\n"),
         (OSError(errno.ENOSPC, "No space left on device"), 1, "tarkit: No space left on device\n"),
         (OSError("odd"), 1, "tarkit: odd\n"),
@@ -322,7 +330,7 @@ def path(tmp_path: Path) -> dict[str, str]:
     """An environment where `tarkit` is this one, for shells without settings of their own."""
     bin = tmp_path / "bin"
     bin.mkdir()
-    (bin / "tarkit").write_text(f"#!/bin/sh\nexec {shlex.join(TARKIT)} \"$@\"\n")
+    (bin / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
     (bin / "tarkit").chmod(0o755)
     (tmp_path / "archive-one.tar").touch()
     keep = {key: os.environ[key] for key in ("PATH", "PYTHONPATH") if key in os.environ}
@@ -350,7 +358,11 @@ def test_fish(path: dict[str, str]) -> None:
     """Asked for what it would offer."""
     lines = "; ".join(f"complete -C '{line}'; echo --" for line, _ in WORDS + FILES)
     done = subprocess.run(
-        ["fish", "-c", f"tarkit completion fish | source; {lines}"], env=path, capture_output=True, text=True, check=True
+        ["fish", "-c", f"tarkit completion fish | source; {lines}"],
+        env=path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     offers = [[line.split("\t")[0] for line in each.splitlines()] for each in done.stdout.split("--\n")]
     for (line, expected), offered in zip(WORDS + FILES, offers, strict=False):

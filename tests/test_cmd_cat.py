@@ -14,6 +14,9 @@ from typing import NamedTuple
 import pytest
 from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, entries, keys, pick, tar
 
+from tarkit.dataset import grouping
+from tarkit.streams import source
+
 DATA = Path(__file__).parent / "data"
 GOLDEN = sorted(path for path in DATA.glob("*.tar") if "multivolume" not in path.name)
 
@@ -822,6 +825,18 @@ def test_problems_in_pairs(
             assert run("cat", word, *options.split()).stdout == tar(expected)
 
 
+def test_a_large_sample_is_examined_once(
+    run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However a sample comes in, what is wrong with it is judged once, entry by entry."""
+    monkeypatch.setattr(grouping, "LARGE", 1 << 16)
+    rows: list[tuple[str, Content]] = [("a.0", b"0"), ("a.0", b"1")]
+    rows += [(f"a.{number}", b"x" * 9000) for number in range(1, 30)]
+    ran = run("cat", feed(archive([*rows, ("a.1", b"2")])), "--allow", "duplicate-entry", "--report", "r.json")
+    assert ran.stdout == tar([*rows, ("a.1", b"2")])
+    assert json.loads(Path("r.json").read_text())["problems"] == {"duplicate-entry": 2}
+
+
 def test_repeated_keys(run: Run, archive: Archive, feed: Feed) -> None:
     """A key of two inputs is a warning: three lines and one more; --allow is silent, --skip drops the later sample."""
     members: dict[str, Content] = {f"{key}.x": key.encode() for key in "abcde"}
@@ -869,6 +884,9 @@ def test_unsafe_names(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("cat", word, "--skip", "unsafe-name").stdout == tar(UNSAFE[3:])
     word = feed(archive([("/etc/passwd", b"1"), ("../README", b"2"), ("a.jpg", b"3")]))
     assert len(run("cat", word).lines) == 2
+    data = tar({"q" * 120 + ".x": b"1"}, PAX).replace(b"=" + b"q" * 120, b"=" + b"q" * 60 + b"\0" + b"q" * 59)
+    assert "\\x00" in run("cat", feed(archive(data))).lines[0]
+    assert run("cat", feed("in.tar"), "--skip", "unsafe-name").stdout == tar({})
 
 
 COMMENT = {"comment": "3f2a"}
@@ -961,6 +979,12 @@ def test_a_compressed_stream_that_was_cut(codec: str, run: Run, archive: Archive
         out = run("cat", "cut", "--skip", "truncated").stdout
         assert out == tar(pick(members, keys(out)))
         assert codec != "gz" or len(keys(out).split()) >= 20 * part - 2
+    Path("flipped").write_bytes(flip(data, len(data) // 2))
+    ran = run("cat", "flipped", "-o", "out.tar", exit=1)
+    assert ran.lines[0].endswith("[bad-data]")
+    out = run("cat", "flipped", "--skip", "bad-data").stdout  # where it was is not known: a checksum is of it all
+    assert keys(tar(members)).startswith(keys(out))
+    assert not Path("out.tar").exists()
 
 
 # ---- several inputs: mix, shuffle, read ahead
@@ -1003,6 +1027,55 @@ def test_shuffle(options: str, expected: str, run: Run, archive: Archive, feeds:
         assert run("cat", feed(archive(TWELVE)), *options.split()).stdout == tar(pick(TWELVE, expected))
 
 
+LARGE: dict[str, Content] = {
+    "a.x": b"1",
+    "b.x": b"2",
+    **{f"big.{n}": random.Random(n).randbytes(size) for n, size in enumerate((70_000, 1_500_000, 900_000, 0))},
+    "c.x": b"3",
+    "e.0": b"4" * 2_000_000,
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("", "a b big c e"),
+        ("--match .", "a b big c e"),
+        ("--match [abc]$", "a b c"),
+        ("--slice 1:4", "b big c"),
+        ("-c 3", "a b big"),
+        ("--shard-slice 2:", "big c e"),
+        ("-s 2 --seed 1", "a b c big e"),
+        ("-s 9 --seed 1", "b a e c big"),
+        ("-m 2", "a b big c e"),
+        ("-p 2", "a b big c e"),
+        ("--skip all", "a b big c e"),
+        ("--maxerr 1 --slice 2:", "big c e"),
+        ("--allow joined-sample", "a b big c e"),
+        ("--allow joined-sample -s 3 --seed 1", "a c big b e"),
+        ("--allow joined-sample --match [bige]$", "b big e"),
+        ("--rekey {key}", "a b big c e"),
+        ("-f 'x 3 0' --on-missing-field keep", "a b 3 c e"),
+    ],
+)
+def test_large_samples(
+    options: str,
+    expected: str,
+    run: Run,
+    archive: Archive,
+    feeds: list[Feed],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Samples larger than what is held of a stream come out as they do from a file, whatever is done to them."""
+    monkeypatch.setattr(grouping, "LARGE", 1 << 16)
+    monkeypatch.setattr(source, "HELD", 1 << 20)
+    rows = pick(LARGE, expected.replace("3", ""))
+    if "-f" in options:
+        rows = [*rows[:2], ("big.3", b""), ("big.0", LARGE["big.0"]), *rows[2:]]
+    for feed in feeds:
+        assert run("cat", feed(archive(LARGE)), *shlex.split(options)).stdout == tar(rows)
+
+
 def test_shuffle_of_large_samples(run: Run, archive: Archive, feed: Feed) -> None:
     """Samples of a stream over 1 MiB wait in temporary space, and come out whole."""
     blob = random.Random(2).randbytes(3 << 20)
@@ -1040,6 +1113,7 @@ def test_stdin(run: Run, archive: Archive) -> None:
     path = Path(archive(ABC))
     assert run("cat", stdin=path).stdout == tar(ABC)
     assert run("cat", "-", stdin=path).stdout == tar(ABC)
+    assert run("cat", "/dev/stdin", stdin=path).stdout == tar(ABC)
     with open("offset", "w+b") as file:
         file.write(b"x" * 777 + tar(ABC))
         file.seek(777)
@@ -1049,6 +1123,28 @@ def test_stdin(run: Run, archive: Archive) -> None:
     os.close(write)
     assert run("cat", "--match", "b", stdin=read).stdout == tar(pick(ABC, "b"))
     os.close(read)
+
+
+def test_lists_of_inputs(run: Run, archive: Archive) -> None:
+    """-T reads more inputs from a list, one a line, or with -0 ended by NUL; -l makes a list of the one input."""
+    for name in ("1.tar", "2.tar", "a b.tar"):
+        archive({f"{name[0]}.x": b""}, name)
+    Path("list").write_text("2.tar\n\na b.tar\n")
+    Path("nul").write_bytes(b"a b.tar\0")
+    assert keys(run("cat", "1.tar", "-T", "list").stdout) == "1 2 a"
+    assert keys(run("cat", "-T", "nul", "-0", "1.tar").stdout) == "1 a"
+    assert keys(run("cat", "-l", "list").stdout) == "2 a"
+    assert keys(run("cat", "--files-from", "-", stdin=b"{1..2}.tar\n").stdout) == "1 2"
+    Path("list").write_text("1.tar\nnone.tar\n")
+    assert run("cat", "-T", "list", exit=1).lines == ["tarkit: list:2: none.tar: No such file or directory"]
+
+
+def test_several_volumes_are_refused(run: Run, archive: Archive, feed: Feed) -> None:
+    """An archive of several volumes is valid, but no input."""
+    word = feed(archive((DATA / "gnu-multivolume-2.tar").read_bytes()))
+    ran = run("cat", word, "--skip", "all", "-o", "out.tar", exit=1)
+    assert ran.lines[0] == f"tarkit: {word}: at 0: the archive has several volumes"
+    assert not Path("out.tar").exists()
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst", "lz4", "xz", "bz2"])

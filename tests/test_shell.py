@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 import pty
+import random
 import re
-import resource
 import select
 import shlex
 import signal
@@ -21,7 +21,7 @@ from _tools import MARKER, TARKIT, archive, contents, member
 
 PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
 THREE = archive({"a.txt": b"1" * 600, "b.txt": b"2" * 600, "c.txt": b"3" * 600})
-LARGE = archive({f"{number}.bin": bytes(200_000) for number in range(40)})
+LARGE = archive({f"{number}.bin": random.Random(number).randbytes(200_000) for number in range(20)})
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
@@ -31,7 +31,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pyte
     bin = tmp_path_factory.getbasetemp() / "bin"
     if not (bin / "tarkit").exists():
         bin.mkdir(exist_ok=True)
-        (bin / "tarkit").write_text(f"#!/bin/sh\nexec {shlex.join(TARKIT)} \"$@\"\n")
+        (bin / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
         (bin / "tarkit").chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
@@ -100,7 +100,7 @@ def test_process_substitution() -> None:
     """`<(...)` as input, `>(...)` as output, several at once."""
     out, _ = sh("tarkit cat <(cat a.tar) <(tarkit cat a.tar --rekey 'x/{key}') | tar tf - | tr '\\n' ' '")
     assert out == "a.txt b.txt c.txt x/a.txt x/b.txt x/c.txt "
-    sh("tarkit cat a.tar -o >(cat > b.tar); for i in 1 2 3 4 5 6 7 8 9; do cmp -s a.tar b.tar && break; sleep 0.02; done")
+    sh("tarkit cat a.tar -o >(cat > b.tar); until cmp -s a.tar b.tar; do sleep 0.02; done")
     assert Path("b.tar").read_bytes() == THREE
 
 
@@ -119,7 +119,9 @@ def test_appending() -> None:
         assert Path("out").read_bytes() == b"before" + data + data
 
 
-@pytest.mark.parametrize("how", ["tarkit cat big.tar", "cat big.tar | tarkit cat", "tarkit cat big.tar --compress gz:0"])
+@pytest.mark.parametrize(
+    "how", ["tarkit cat big.tar", "cat big.tar | tarkit cat", "tarkit cat big.tar --compress gz:1"]
+)
 def test_nobody_reads_on(how: str) -> None:
     """`| head` ends us by SIGPIPE, in silence."""
     Path("big.tar").write_bytes(LARGE)
@@ -160,15 +162,15 @@ def test_a_pipeline_fails_where_it_should() -> None:
         "ln -s a.tar link; tarkit cat a.tar -o link",
         "ln a.tar hard; tarkit cat a.tar -o hard",
         "ln a.tar s-0.tar; tarkit split a.tar -c1 -o 's-%d.tar' --force",
-        "tarkit split a.tar -c1 -o '{a..c}.tar' --force; tarkit split a.tar -c1 -o a.tar --template at --force; "
         "ln a.tar x-000000.tar; tarkit split a.tar -c1 -o x --force",
+        "cp a.tar s-1.tar; tarkit split s-1.tar -c1 -o 's-%d.tar' --append",
         "ln -s /dev/stdin here; tarkit cat here -o a.tar < a.tar",
     ],
 )
 def test_an_input_is_not_an_output(script: str) -> None:
     """However it is spelled: refused as usage, and the input is what it was."""
     _, err = sh(script, exit=2)
-    assert "is the output too" in err or "has a name that the shards may get" in err or "template" in err.lower()
+    assert "is the output too" in err or "has a name that the shards may get" in err
     assert Path("a.tar").read_bytes() == THREE
 
 
@@ -216,7 +218,9 @@ def test_closed_descriptors(script: str, status: int, words: str) -> None:
     assert words in err
     assert err.count("\n") == bool(words)
     if status == 0:
-        assert Path("b.tar").read_bytes()[:512] == (THREE[:512] if "create" not in script else member("a.txt", b"1")[:512])
+        assert Path("b.tar").read_bytes()[:512] == (
+            THREE[:512] if "create" not in script else member("a.txt", b"1")[:512]
+        )
     assert Path("a.tar").read_bytes() == THREE
 
 
@@ -246,16 +250,18 @@ def test_stdin_is_a_terminal(words: list[str]) -> None:
     """Nobody types an archive: usage."""
     status, shown = at_terminal([*words, *(["-o", "b.tar"] if words[0] == "cat" else [])], (0, 2))
     assert status == 2
-    assert re.match(r"tarkit: (stdin|/dev/stdin) is a terminal\r\nhint: ", shown)
+    assert re.match(r"tarkit: (stdin|/dev/stdin) is a terminal\r\nhint: ", shown.lstrip())
     assert left() == ["a.tar"]
 
 
-@pytest.mark.parametrize("words", [["cat", "a.tar"], ["cat", "a.tar", "-o", "-"], ["cat", "a.tar", "-o", "/dev/stdout"]])
+@pytest.mark.parametrize(
+    "words", [["cat", "a.tar"], ["cat", "a.tar", "-o", "-"], ["cat", "a.tar", "-o", "/dev/stdout"]]
+)
 def test_stdout_is_a_terminal(words: list[str]) -> None:
     """Nobody reads one: usage, and not a byte of it is shown."""
     status, shown = at_terminal(words, (1, 2))
     assert status == 2
-    assert shown.startswith("tarkit: stdout is a terminal")
+    assert re.match(r"tarkit: (stdout|/dev/stdout) is a terminal", shown)
     assert "1111" not in shown
 
 
@@ -294,7 +300,11 @@ def test_a_bar_at_a_terminal() -> None:
 def test_errors_have_a_name(words: str, message: str) -> None:
     """`tarkit: NAME: reason`, one line, status 1."""
     _, err = sh(f"tarkit {words}", exit=1)
-    assert err.splitlines()[0] == f"tarkit: {message}" if not message.endswith(" ") else err.startswith(f"tarkit: {message}")
+    assert (
+        err.splitlines()[0] == f"tarkit: {message}"
+        if not message.endswith(" ")
+        else err.startswith(f"tarkit: {message}")
+    )
     assert Path("a.tar").read_bytes() == THREE
     assert not [name for name in left() if "part" in name or name == "missing"]
 
@@ -312,7 +322,7 @@ def test_read_errors_have_a_name() -> None:
         "cat big.tar -o out.tar",
         "cat - -o out.tar < big.tar",
         "cat 'pipe:cat big.tar' -o out.tar",
-        "cat big.tar -o out.tar.gz --compress gz:0",
+        "cat big.tar -o out.tar.gz --compress gz:1",
         "split big.tar -c 3 -o 'out-%d.tar'",
         "create recipe -o out.tar",
     ],
@@ -334,7 +344,11 @@ def test_a_full_disk(words: str, kilobytes: int) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        ("cat 'pipe:cat missing.tar'", 1, "command ended with status 1: cat missing.tar: cat: missing.tar: No such file"),
+        (
+            "cat 'pipe:cat missing.tar'",
+            1,
+            "command ended with status 1: cat missing.tar: cat: missing.tar: No such file",
+        ),
         ("cat 'pipe:cat a.tar; exit 3'", 1, "command ended with status 3: cat a.tar; exit 3"),
         ("cat 'pipe:cat missing.tar | cat'", 1, "command ended with status 1: cat missing.tar | cat"),
         ("cat 'pipe:kill -9 $$'", 1, "command was ended by SIGKILL"),
@@ -405,14 +419,9 @@ def test_times() -> None:
 class Started:
     """A command that runs, fed through a pipe."""
 
-    def __init__(self, words: list[str], ignored: tuple[int, ...] = ()) -> None:
-        def ignore() -> None:
-            for signum in ignored:
-                signal.signal(signum, signal.SIG_IGN)
-
-        self.process = subprocess.Popen(
-            [*TARKIT, *words], stdin=PIPE, stdout=PIPE, stderr=PIPE, preexec_fn=ignore if ignored else None
-        )
+    def __init__(self, words: list[str], ignored: int | None = None) -> None:
+        ignoring = [] if ignored is None else ["sh", "-c", f"trap '' {ignored}; exec \"$@\"", "sh"]
+        self.process = subprocess.Popen([*ignoring, *TARKIT, *words], stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
     def feed(self, data: bytes, until: Callable[[], bool]) -> None:
         """Write, then wait until something has happened."""
@@ -438,7 +447,7 @@ def started() -> Iterator[Callable[..., Started]]:
     """Start commands; none outlives the test."""
     all: list[Started] = []
 
-    def start(words: list[str], ignored: tuple[int, ...] = ()) -> Started:
+    def start(words: list[str], ignored: int | None = None) -> Started:
         all.append(Started(words, ignored))
         return all[-1]
 
@@ -450,13 +459,13 @@ def started() -> Iterator[Callable[..., Started]]:
 
 
 SPLIT = ["split", "-c", "2", "-o", "s-%d.tar"]
-FEW = b"".join(member(f"{number}.txt", b"x" * 500) for number in range(5))
+FEW = b"".join(member(f"{number}.txt", b"x" * 500) for number in range(6))
 
 
 @pytest.mark.parametrize("signum", [INT, TERM, HUP])
 @pytest.mark.parametrize("options", [[], ["--compress", "gz"]])
 def test_signals(signum: int, options: list[str], started: Callable[..., Started]) -> None:
-    """In the middle of a split: silence, death by that signal; shards that were finished are whole, the other is gone."""
+    """In the middle of a split: silence, death by that signal; the finished shards are whole, the other is gone."""
     split = started([*SPLIT, *options])
     split.feed(FEW, until=lambda: os.path.exists("s-1.tar"))
     split.process.send_signal(signum)
@@ -472,8 +481,8 @@ def test_signals_to_others(signum: int, started: Callable[..., Started]) -> None
     for words, data in (
         (["cat", "-o", "b.tar"], FEW),
         (["create", "-o", "b.tar"], b"x.txt text:1\n" + b"# \n" * 5000),
-        (["cat", "-o", "b.tar"], member("x.bin", bytes(30_000_000))[:25_000_000]),
-        (["cat", "--skip", "all", "-o", "b.tar"], member("x.bin", bytes(30_000_000))[:25_000_000]),
+        (["cat", "-o", "b.tar"], member("x.bin", bytes(20_000_000))[:18_000_000]),
+        (["cat", "--skip", "all", "-o", "b.tar"], member("x.bin", bytes(20_000_000))[:18_000_000]),
     ):
         run = started(words)
         run.feed(data, until=lambda: any(name.endswith(".part") for name in left()))
@@ -507,26 +516,28 @@ def test_kill(started: Callable[..., Started]) -> None:
 @pytest.mark.parametrize("signum", [HUP, INT])
 def test_ignored_signals_stay_ignored(signum: int, started: Callable[..., Started]) -> None:
     """Under nohup, and in the background of a script."""
-    split = started(SPLIT, ignored=(signum,))
+    split = started(SPLIT, ignored=signum)
     split.feed(FEW, until=lambda: os.path.exists("s-1.tar"))
     split.process.send_signal(signum)
-    split.feed(member("5.txt") + member("6.txt"), until=lambda: os.path.exists("s-2.tar"))
+    split.feed(member("6.txt") + member("7.txt"), until=lambda: os.path.exists("s-2.tar"))
     assert split.process.stdin
     split.process.stdin.write(MARKER)
     assert split.end() == (0, "")
-    assert names("s-3.tar") == ["6.txt"]
+    assert names("s-3.tar") == ["6.txt", "7.txt"]
 
 
 def test_children_have_signals_as_usual() -> None:
     """A command that we run dies of SIGPIPE as it would in a shell, and not of an error message."""
-    out, _ = sh("tarkit cat 'pipe:trap \"\" TERM; (yes; echo $? > status) | head -c 1 > /dev/null; cat a.tar' | cksum; cat status")
+    out, _ = sh("tarkit cat 'pipe:(yes; echo $? > status) | head -c 1 > /dev/null; cat a.tar' | cksum; cat status")
     assert out.splitlines()[-1] == "141"
 
 
 def test_a_loop_stops() -> None:
     """bash ends a loop whose command dies of SIGINT, which it does not for an exit status of 130."""
     script = "for i in 1 2 3; do tarkit cat 'pipe:kill -INT $PPID; sleep 5' -o b.tar; echo $?; done"
-    process = subprocess.run(["bash", "-c", script], capture_output=True, start_new_session=True, timeout=20, check=False)
+    process = subprocess.run(
+        ["bash", "-c", script], capture_output=True, start_new_session=True, timeout=20, check=False
+    )
     assert process.stdout == b"130\n" * 3 or process.returncode == -INT
     assert process.stderr == b""
 
@@ -536,8 +547,6 @@ def test_a_loop_stops() -> None:
 
 def test_few_descriptors() -> None:
     """Hundreds of inputs do not stay open, nor do shards."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert soft > 20
     for number in range(60):
         Path(f"n-{number:02}.tar").write_bytes(archive({f"k{number:02}.txt": b"x"}))
     sh("ulimit -n 20; tarkit cat 'n-*.tar' | tarkit split -c 1 -o 'o-%d.tar'; ls o-*.tar | wc -l")

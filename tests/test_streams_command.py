@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from _tools import TARKIT
+from _tools import TARKIT, tarkit
 
 from tarkit.errors import CommandFailed, TarkitError
 from tarkit.streams import command as commands
@@ -90,7 +90,9 @@ def test_a_reader_that_fails(command: str, status: int, words: str) -> None:
 
 def test_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     """It goes to ours as it comes, and its last line is in the message, however much there was."""
-    reader = CommandReader("echo first >&2; head -c 100000 /dev/zero | tr '\\0' x >&2; printf '\\nlast\\xff one\\n\\n' >&2; exit 1")
+    reader = CommandReader(
+        "echo first >&2; head -c 100000 /dev/zero | tr '\\0' x >&2; printf '\\nlast\\xff one\\n\\n' >&2; exit 1"
+    )
     with pytest.raises(CommandFailed) as error:
         read_all(reader)
     assert str(error.value).endswith(": last\\xff one")
@@ -103,7 +105,15 @@ def test_stderr(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("stderr", "line"),
-    [(b"", ""), (b"\n\n", ""), (b"a", "a"), (b"a\nb", "b"), (b"a\n  b  \n\n", "b"), (b"\xe9\n", "\\xe9"), (b"a\rb", "b")],
+    [
+        (b"", ""),
+        (b"\n\n", ""),
+        (b"a", "a"),
+        (b"a\nb", "b"),
+        (b"a\n  b  \n\n", "b"),
+        (b"\xe9\n", "\\xe9"),
+        (b"a\rb", "b"),
+    ],
 )
 def test_last_line(stderr: bytes, line: str) -> None:
     """The last line that says something."""
@@ -174,7 +184,9 @@ def test_ending_what_does_not_want_to(who: str, monkeypatch: pytest.MonkeyPatch)
 
 def test_who_cleans_up_gets_the_time_to() -> None:
     """TERM comes first, to the children of the shell too."""
-    reader = CommandReader("sh -c 'trap \"rm file; exit\" TERM; touch file; echo $$ > pid; while :; do sleep 0.01; done'; true")
+    reader = CommandReader(
+        "sh -c 'trap \"rm file; exit\" TERM; touch file; echo $$ > pid; while :; do sleep 0.01; done'; true"
+    )
     pid = pid_in("pid")
     reader.close()
     assert gone(pid)
@@ -215,7 +227,11 @@ def test_call(capfd: pytest.CaptureFixture[str]) -> None:
 
 def test_call_and_a_signal() -> None:
     """A signal that ends us ends the command too, and all that it started."""
-    code = "from tarkit.cli import catch_signals\nfrom tarkit.streams.command import call\ncatch_signals()\ncall('sh -c \"echo \\$\\$ > pid; exec sleep 60\"; true')"
+    code = """if True:
+        from tarkit.cli import catch_signals
+        from tarkit.streams.command import call
+        catch_signals()
+        call("sh -c 'echo $$ > pid; exec sleep 60'; true")"""
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     pid = pid_in("pid")
     process.terminate()
@@ -255,8 +271,7 @@ def test_an_error_ends_what_still_runs() -> None:
     """A failure elsewhere does not wait for commands that are read ahead."""
     wait = "while ! test -s pid; do sleep 0.01; done; exit 3"
     Path("recipe").write_text(f"a.txt pipe:{wait}\nb.txt pipe:echo $$ > pid; sleep 60; true\nc.txt pipe:sleep 60\n")
-    done = subprocess.run([*TARKIT, "create", "-p", "4", "recipe", "-o", "out.tar"], capture_output=True, timeout=10)
-    assert done.returncode == 1
+    done = tarkit("create", "-p", "4", "recipe", "-o", "out.tar", exit=1)
     assert b"recipe:1: command ended with status 3" in done.stderr
     assert gone(pid_in("pid"))
 

@@ -89,7 +89,9 @@ def test_copy(source: int, target: Target) -> None:
 
 @pytest.mark.parametrize("refused", [CALLS[:1], CALLS[1:], CALLS], ids="+".join)
 @pytest.mark.parametrize(
-    "number", [errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EBADF, errno.EOPNOTSUPP, errno.EPERM], ids=errno.errorcode.get
+    "number",
+    [errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EBADF, errno.EOPNOTSUPP, errno.EPERM],
+    ids=errno.errorcode.get,
 )
 def test_refusals(
     number: int, refused: tuple[str, ...], source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,9 +91,9 @@ def test_file_that_becomes_shorter(tmp_path: Path) -> None:
             act()
         assert error.value.name == "truncated"
         assert error.value.offset in (1000, 5000)
-    with open_sink("path", str(tmp_path / "out")) as sink:
-        with pytest.raises(Problem, match=r"at 1000: .*became shorter"):
-            source.send(0, 2000, sink)
+    sink = open_sink("path", str(tmp_path / "out"))
+    with pytest.raises(Problem, match=r"at 1000: .*became shorter"), sink:
+        source.send(0, 2000, sink)
 
 
 def test_file_reads_further_ahead_when_entries_are_small() -> None:
@@ -218,16 +217,11 @@ def test_stream_that_is_cut() -> None:
 
 def test_what_was_released_is_gone() -> None:
     """Asking for it is a bug, and must not give other bytes."""
-    source = stream(DATA)
-    source.release(100_000)
-    source.peek(299_000, 2000)
-    monkey = [lambda: sent(source, 0, 100)]
-    source2 = stream(DATA * 20)
-    source2.release(5_000_000)
-    source2.peek(5_000_000, 512)
-    monkey.append(lambda: sent(source2, 0, 100))
+    source = stream(DATA * 20)
+    source.release(5_000_000)
+    source.peek(5_000_000, 512)
     with pytest.raises(AssertionError):
-        monkey[1]()
+        sent(source, 0, 100)
 
 
 def test_borrowers_are_told_before_the_window_moves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +278,9 @@ def test_close() -> None:
 @settings(max_examples=150)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["peek", "peek", "read", "send", "release"]), st.integers(0, 9000), st.integers(0, 9000)),
+        st.tuples(
+            st.sampled_from(["peek", "peek", "read", "send", "release"]), st.integers(0, 9000), st.integers(0, 9000)
+        ),
         max_size=30,
     ),
     st.integers(100, 3000),
@@ -307,7 +303,9 @@ def test_any_use_of_a_stream(calls: list[tuple[str, int, int]], step: int) -> No
             else:
                 start = min(low + ahead, front)
                 stop = min(start + n, len(DATA))
-                assert (source.read if kind == "read" else lambda a, z: sent(source, a, z))(start, stop) == DATA[start:stop]
+                assert (source.read if kind == "read" else lambda a, z: sent(source, a, z))(start, stop) == DATA[
+                    start:stop
+                ]
                 front = max(front, stop)
                 if kind == "send":
                     low = stop
@@ -350,7 +348,9 @@ BIG = random.Random(2).randbytes(5 * MIB)
 
 
 @pytest.mark.parametrize("refusal", [None, OSError(22, "Invalid argument"), OSError(9, "Bad file"), OSError(38, "no")])
-def test_splice(refusal: OSError | None, pipe: Callable[[bytes], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splice(
+    refusal: OSError | None, pipe: Callable[[bytes], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A long range goes from pipe to file without coming by; where that is refused it is read and written."""
     spliced: list[int] = []
     real = os.splice
@@ -496,15 +496,12 @@ def test_closing_a_reader_closes_what_is_below() -> None:
         assert below.closed == closed
 
 
-def test_descriptor_reader_keeps_stdin_open() -> None:
-    """Closing it means nothing to descriptors 0 to 2."""
+def test_descriptor_reader(tmp_path: Path) -> None:
+    """Closing it means nothing to descriptors 0 to 2; what cannot be read has a name."""
     DescriptorReader(0).close()
     assert os.fstat(0)
-    with tempfile.TemporaryFile() as file, pytest.raises(OSError, match="Is a dir|Bad file") as error:
-        os.close(os.dup(file.fileno()))
-        reader = DescriptorReader(os.open("/", os.O_RDONLY))
-        try:
-            reader.readinto(memoryview(bytearray(10)))
-        finally:
-            reader.close()
-    assert error.value.errno
+    reader = DescriptorReader(os.open(tmp_path, os.O_RDONLY), "a name")
+    with pytest.raises(IsADirectoryError) as error:
+        reader.readinto(memoryview(bytearray(10)))
+    assert error.value.filename == "a name"
+    reader.close()

@@ -11,10 +11,10 @@ import pytest
 from _tools import on_disk, stream
 from hypothesis import given
 from hypothesis import strategies as st
+from test_streams_source import Taken
 
 from tarkit.streams.copy import Short
 from tarkit.streams.spool import HeldRange, Spool, SpooledRange
-from test_streams_source import Taken
 
 DATA = random.Random(5).randbytes(100_000)
 

@@ -153,7 +153,9 @@ class Headers:
 
     def __init__(self, size: int | None, headers: dict[int, bytes]) -> None:
         self.size = size
-        self.known = {pos + at: blocks[at : at + 512] for pos, blocks in headers.items() for at in range(0, len(blocks), 512)}
+        self.known = {
+            pos + at: blocks[at : at + 512] for pos, blocks in headers.items() for at in range(0, len(blocks), 512)
+        }
         self.peeks = 0
 
     def peek(self, pos: int, n: int) -> bytes:
@@ -256,7 +258,11 @@ class Counting(FileSource):
     [
         (pax_member({b"comment": b"x"}, kind=b"g") + member("a", b"12"), [b"a"], [2]),
         (pax_member({b"path": b"all"}, kind=b"g") + member("a", b"12") + member("b"), [b"all", b"all"], [2, 0]),
-        (pax_member({b"path": b"all"}, kind=b"g") + pax_member({b"path": b"one"}) + member("b"), [b"one", b"all"], [0, 0]),
+        (
+            pax_member({b"path": b"all"}, kind=b"g") + pax_member({b"path": b"one"}) + member("b"),
+            [b"one", b"all"],
+            [0, 0],
+        ),
         (pax_member({b"path": b"all"}, kind=b"g") + pax_member({b"path": b""}, "a"), [b"a"], [0]),
         (
             pax_member({b"path": b"1"}, kind=b"g") + member("a") + pax_member({b"path": b"2"}, kind=b"g") + member("b"),
@@ -435,7 +441,12 @@ def test_any_bytes(data: bytes, ahead: int) -> None:
     assert walked.error or (walked.walk.end == len(data) and not any(data[walked.walk.marker :]))
 
 
-@given(st.lists(st.tuples(st.binary(min_size=1, max_size=300).filter(lambda name: 0 not in name), st.integers(0, 1 << 64)), max_size=5))
+@given(
+    st.lists(
+        st.tuples(st.binary(min_size=1, max_size=300).filter(lambda name: 0 not in name), st.integers(0, 1 << 64)),
+        max_size=5,
+    )
+)
 def test_what_encode_writes(pairs: list[tuple[bytes, int]]) -> None:
     """A walk reads back what `encode` wrote: any name, any size that a tar can have."""
     pos, headers = 0, {}

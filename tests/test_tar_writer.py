@@ -173,9 +173,10 @@ def test_end_of_a_copy(zeros: int) -> None:
 def test_an_exception_gives_up() -> None:
     """Nothing more is written, the sink is aborted and not closed."""
     sink = Log()
-    with pytest.raises(KeyError), Writer(sink) as writer:
-        writer.append(on_disk(DATA), 0, ENTRY)
-        writer.add(encode(b"x", 1), b"x")
+    writer = Writer(sink)
+    writer.append(on_disk(DATA), 0, ENTRY)
+    writer.add(encode(b"x", 1), b"x")
+    with pytest.raises(KeyError), writer:
         raise KeyError
     assert sink.calls == ["copy", "abort"]
     assert len(sink.data) == ENTRY
@@ -238,4 +239,4 @@ def test_whatever_the_order_of_calls(calls: list[tuple[str, int, int]]) -> None:
 
 def test_constants() -> None:
     """Pieces of one call fit in IOV_MAX, with the two that the last entry adds."""
-    assert writing.PIECES + 3 <= os.sysconf("SC_IOV_MAX")
+    assert os.sysconf("SC_IOV_MAX") >= writing.PIECES + 3

@@ -26,7 +26,7 @@ _over = False
 
 def end_commands() -> None:
     """End all commands that run, and those that a thread may still start: the last act before we end ourselves."""
-    global _over
+    global _over  # noqa: PLW0603
     with _starting:
         _over = True
         running = list(_running)

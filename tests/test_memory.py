@@ -1,0 +1,107 @@
+"""Memory does not grow with the data: each command's peak, over streams of several times that."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from _tools import MARKER, member
+
+from tarkit.tar.header import encode
+
+LIMIT = 64 << 10  # KiB
+SIZE = 200_000_000
+
+# The peak of a child as `wait4` has it counts the parent that it was forked from, so the process says it by itself.
+CODE = """
+import atexit, sys
+from tarkit import cli
+
+def say(path):
+    with open("/proc/self/status") as status, open(path, "w") as file:
+        file.write(next(line for line in status if line.startswith("VmHWM")).split()[1])
+
+atexit.register(say, sys.argv.pop(1))
+cli.main()
+"""
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not tell the peak")
+
+
+@pytest.fixture
+def peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Run `PRODUCER | tarkit WORDS > /dev/null`; the peak in KiB."""
+    monkeypatch.chdir(tmp_path)
+
+    def peak(words: str, producer: str = "true") -> int:
+        tarkit = shlex.join([sys.executable, "-c", CODE, "peak"])
+        subprocess.run(["bash", "-o", "pipefail", "-c", f"{producer} | {tarkit} {words} > /dev/null"], check=True)
+        return int(Path("peak").read_text())
+
+    return peak
+
+
+def one(size: int = SIZE) -> str:
+    """A shell command that writes an archive with one entry of zeros between two small ones."""
+    Path("head").write_bytes(member("a.txt", b"first") + encode(b"b.bin", size))
+    Path("tail").write_bytes(bytes(-size % 512) + member("c.txt", b"last") + MARKER)
+    return f"{{ cat head; head -c {size} /dev/zero; cat tail; }}"
+
+
+def many(count: int, size: int) -> str:
+    """A shell command that writes an archive of samples of one entry."""
+    with open("many.tar", "wb") as file:
+        for first in range(0, count, 1000):
+            file.write(b"".join(member(b"%06d.x" % number, bytes(size)) for number in range(first, first + 1000)))
+        file.write(MARKER)
+    return "cat many.tar"
+
+
+@pytest.mark.parametrize("options", ["", "--allow truncated", "--shuffle 3 --seed 1", "-p 2", "--allow joined-sample"])
+def test_cat_of_a_large_sample(options: str, peak: Callable[..., int]) -> None:
+    """One that memory does not hold, passed on, read ahead, or kept until its end is known."""
+    assert peak(f"cat - -o - {options}", one()) < LIMIT
+
+
+def test_cat_to_a_codec(peak: Callable[..., int]) -> None:
+    """A codec in front of the output holds no more."""
+    assert peak("cat - -o - --compress lz4", one()) < LIMIT
+
+
+@pytest.mark.parametrize(("options", "shards"), [("-c 200", 5), ("-s 25M", 5), ("-n 3", 3)])
+def test_split_of_a_stream(options: str, shards: int, peak: Callable[..., int]) -> None:
+    """By count, by size, and in equal parts, for which all of the stream is spooled."""
+    assert peak(f"split - {options} -o 's-%d.tar' -q", many(1000, 100_000)) < LIMIT
+    assert len(list(Path().glob("s-*.tar"))) == shards
+
+
+@pytest.mark.parametrize("options", ["-s 50M", "-s 50M --compress lz4"])
+def test_split_of_a_large_sample(options: str, peak: Callable[..., int]) -> None:
+    """One that is larger than a shard, written ahead or, for what cannot be taken back, spooled."""
+    assert peak(f"split - {options} -o 's-%d.tar' -q", one(150_000_000)) < LIMIT
+    assert len(list(Path().glob("s-*.tar"))) == 3
+
+
+def test_create_of_a_large_file(peak: Callable[..., int]) -> None:
+    """From a file, and from a command whose output has no size beforehand."""
+    with open("big", "wb") as file:
+        file.truncate(SIZE)
+    Path("recipe").write_text("a.bin big\nb.bin pipe:head -c 80000000 /dev/zero\n")
+    assert peak("create recipe -o -") < LIMIT
+
+
+def test_create_of_many(peak: Callable[..., int]) -> None:
+    """A long recipe is not held."""
+    assert peak("create - -o -", "seq 1000000 1060000 | sed 's/$/.txt text:x/'") < LIMIT
+
+
+def test_cat_of_many_entries(peak: Callable[..., int]) -> None:
+    """300 000 tiny ones, from a file and from a stream."""
+    producer = many(300_000, 0)
+    assert peak("cat many.tar -o -") < LIMIT
+    assert peak("cat - -o -", producer) < LIMIT
