@@ -9,6 +9,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NoReturn, TypeVar
@@ -16,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from tarkit import __version__
-from tarkit.errors import Interrupted, TarkitError, printable
+from tarkit.errors import Interrupted, TarkitError, Usage, printable
 
 Result = TypeVar("Result")
 
@@ -27,6 +28,8 @@ COMMANDS = {
     "completion": "Print the script for completion in bash, zsh or fish.",
 }
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+bars: list[Any] = []  # the progress bar that is on the screen, if there is one
 
 
 def remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
@@ -61,6 +64,17 @@ class Word(click.types.StringParamType):
         return [CompletionItem(incomplete, type="file")]
 
 
+def refuse_twice(given: Sequence[click.Parameter]) -> None:
+    """Raise Usage for an option that is given twice and would keep only its last value."""
+    seen = set()
+    for param in given:
+        if isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count):
+            if param in seen:
+                name = next((word for word in param.opts if word.startswith("--")), param.opts[0])
+                raise Usage(f"{name} is given twice")
+            seen.add(param)
+
+
 class Command(click.Command):
     """A command with the common options, and with examples and a line on its cost in its help."""
 
@@ -75,8 +89,9 @@ class Command(click.Command):
                 param.type = Word()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; errors know which command they are about."""
+        """Parse; errors know which command they are about, and an option that takes one value has no second."""
         try:
+            refuse_twice(self.make_parser(ctx).parse_args(list(args))[2])
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
@@ -134,7 +149,8 @@ class Commands(click.Group):
         except click.ClickException as error:
             path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "tarkit"
             words = path.partition(" ")[2]
-            say(f"{words}: {error.format_message()}" if words else error.format_message(), f"see {path} --help")
+            message = " ".join(error.format_message().split())  # click's lists of choices have a line for each
+            say(f"{words}: {message}" if words else message, f"see {path} --help")
             status = 2
         sys.exit(status or 0)
 
@@ -161,10 +177,14 @@ def guarded(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Resul
 
 
 def say(message: str, hint: str | None = None) -> None:
-    """A line on stderr, and one for the hint."""
+    """A line on stderr, and one for the hint; a progress bar makes room for them."""
     text = f"tarkit: {printable(message)}\n" + (f"hint: {printable(hint)}\n" if hint else "")
     try:
+        for bar in bars:
+            bar.clear()
         os.write(2, text.encode())
+        for bar in bars:
+            bar.refresh()
     except OSError:
         pass
 
@@ -245,7 +265,14 @@ def main() -> None:
     """The entry point."""
     reserve_standard_descriptors()
     catch_signals()
+    status: Any = 1
     try:
         group(prog_name="tarkit")
+    except SystemExit as done:
+        status = done.code
     finally:
         last_act("tarkit.streams.command", "end_commands")
+    if threading.active_count() > 1:  # one may wait for a FIFO that nobody will ever open
+        sys.stdout.flush()
+        os._exit(status if isinstance(status, int) else 1)
+    sys.exit(status)

@@ -100,7 +100,7 @@ PROBLEMS: dict[str, Kind] = {
     ),
 }
 
-_DAMAGE = ("truncated", "bad-header", "bad-data")
+_DAMAGE = ("truncated", "bad-header", "bad-data", "trailing-data")
 SHOWN = 3  # of each kind of problem, so many get a line of their own
 
 
@@ -143,6 +143,8 @@ class Policy:
         kind = PROBLEMS[name]
         self.counts[name] += 1
         if name in self.allowed:
+            if kind.default == "error" and name != "joined-sample":  # that is allowed on purpose
+                self.say(problem)
             return "keep"
         if name in self.skipped:
             return self._drop(problem)

@@ -11,9 +11,14 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from hypothesis import settings
+
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar.block import BLOCK, padding, seal
 from tarkit.tar.header import encode
+
+settings.register_profile("tarkit", deadline=None)  # other tests may have the machine to themselves for a while
+settings.load_profile("tarkit")
 
 TARKIT = (sys.executable, "-m", "tarkit")
 MARKER = bytes(2 * BLOCK)

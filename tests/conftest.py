@@ -182,15 +182,17 @@ class Piped(str):
         read, write = os.pipe()
         os.dup2(read, self.number, inheritable=False)
         os.close(read)
-        writer = threading.Thread(target=_write, args=(write, data))
+        writer = threading.Thread(target=_write, args=(write, data), daemon=True)
         if len(data) <= _capacity(write):
             writer.run()
         else:
             writer.start()
-        yield
-        while os.read(self.number, 1 << 20):
-            pass
-        os.close(self.number)
+        try:
+            yield
+        finally:
+            while os.read(self.number, 1 << 20):
+                pass
+            os.close(self.number)
 
 
 def _capacity(pipe: int) -> int:

@@ -385,7 +385,7 @@ USAGE = [
     (["--depfile", "d", "-o", "-"], "--depfile needs the name of the output: --depfile-target NAME"),
     (["--depfile", "recipe"], "recipe is the output too"),
     (["--report", "recipe"], "recipe is the output too"),
-    (["-o", "recipe"], "recipe is the output too"),
+    (["-o", "recipe"], "recipe is the output, and the recipe too"),
     (["--count", "-1"], "create: Invalid value for '--count': -1 is not in the range x>=0."),
     (["-p", "0"], "create: Invalid value for '-p' / '--parallel': 0 is not in the range x>=1."),
 ]
@@ -395,7 +395,8 @@ USAGE = [
 def test_usage(words: list[str], message: str, run: Run) -> None:
     """What makes no sense is one line and status 2; nothing is written."""
     Path("recipe").write_text("a.x text:1\n")
-    ran = run("create", "recipe", "-o", "out.tar", *words, exit=2)
+    output = [] if "-o" in words else ["-o", "out.tar"]
+    ran = run("create", "recipe", *output, *words, exit=2)
     assert ran.lines[0].startswith(f"tarkit: {message}")
     assert os.listdir() == ["recipe"]
     assert Path("recipe").read_text() == "a.x text:1\n"

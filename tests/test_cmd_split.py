@@ -136,7 +136,8 @@ def test_several_inputs(run: Run, archive: Archive, feed: Feed) -> None:
     words = [feed(archive([*TEN.items()][at : at + 3], f"{at}.tar")) for at in (0, 3, 6)]
     run("split", *words, "-c", "4", "-o", "out-%d.tar")
     assert shards() == numbered("0 1 2 3", "4 5 6 7", "8")
-    run("split", *words, "-n", "2", "-o", "n-%d.tar")
+    ran = run("split", *words, "-n", "2", "-o", "n-%d.tar")
+    assert ran.stderr == ""  # a second pass is no second input
     assert [*shards("n-*").values()] == ["0 1 2 3 4", "5 6 7 8"]
 
 
@@ -146,6 +147,18 @@ def test_no_limit(run: Run, archive: Archive, feed: Feed) -> None:
     assert ran.lines == ["tarkit: no limit is given: shards of at most 1G (10^9 bytes); -c and -s set others"]
     assert shards("split-*") == {"split-000000.tar": "0 1 2 3 4 5 6 7 8 9"}
     assert ran.stdout == b""
+
+
+def test_require_all(run: Run, archive: Archive, feed: Feed) -> None:
+    """A wanted key that is not found ends the run before the last shard is complete."""
+    Path("list").write_text("1\n2\n3\nnone\n")
+    options = ("--keys-from", "list", "-c", "2", "-o", "out-%d.tar", "--manifest", "m.tsv")
+    ran = run("split", feed(archive(TEN)), *options, "--require-all", exit=1)
+    assert ran.lines == ["tarkit: list: 4 keys wanted, 3 found, 1 missing, the first of them 'none'"]
+    assert shards() == numbered("1 2")
+    assert not Path("m.tsv").exists()
+    run("split", feed("in.tar"), *options, "--force")
+    assert shards() == numbered("1 2", "3")
 
 
 def test_no_sample_no_shard(run: Run, archive: Archive, feed: Feed) -> None:
@@ -651,6 +664,12 @@ def test_a_cut_inside_of_what_is_written_ahead(
     assert [*shards("c-*").values()] == ["a", "b"][: len(shards("c-*"))]
     allowed = [name for name, _ in entries(run("cat", word, "--allow", "truncated").stdout)]
     assert allowed == [*SMALLER][: len(allowed)]
+
+
+def test_a_post_that_fails_while_a_sample_moves(run: Run, archive: Archive, feed: Feed, small_memory: None) -> None:
+    """When the command after the first shard fails, what was written ahead of the second goes as well."""
+    run("split", feed(archive(SMALLER)), "-s", "100K", "-o", "out-%d.tar", "-p", "false", exit=1)
+    assert shards() == numbered("a b")
 
 
 def test_temporary_space_is_where_it_was_asked_for(run: Run, archive: Archive, small_memory: None) -> None:

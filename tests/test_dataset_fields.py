@@ -16,7 +16,7 @@ from tarkit.errors import Usage
         ("jpg", [(None, "jpg")]),
         ("jpg json", [(None, "jpg"), (None, "json")]),
         ("  seg.png\tcls\n", [(None, "seg.png"), (None, "cls")]),
-        ("png,jpg", [(None, "png jpg")]),
+        ("png,jpg", "'png,jpg': a comma means the first that is there"),
         ("image:png,jpg", [("image", "png jpg")]),
         ("image=png,jpg label=cls", [("image", "png jpg"), ("label", "cls")]),
         ("a:b=c", [("a", "b=c")]),

@@ -170,6 +170,50 @@ def test_types_without_key(typeflag: str) -> None:
     assert grouped(member("a.x") + special + member("b.x") + MARKER) == ["a: a.x", "b: q.x b.x"]
 
 
+def naive(words: list[str]) -> tuple[list[str], dict[str, int]]:
+    """Samples and problems, found the plain way."""
+    samples: list[tuple[str, list[str]]] = []
+    strays: list[str] = []
+    for word in words:
+        parts = None if word.endswith("/") else split_name(word.encode())
+        if parts is None:
+            strays.append(word)
+        elif samples and samples[-1][0] == parts[0].decode():
+            samples[-1][1].extend([*strays, word])
+            strays = []
+        else:
+            samples.append((parts[0].decode(), [*strays, word]))
+            strays = []
+    if strays:
+        samples = samples or [("-", [])]
+        samples[-1][1].extend(strays)
+    counts = {
+        "scattered-sample": sum(key in [k for k, _ in samples[:at]] for at, (key, _) in enumerate(samples)),
+        "duplicate-entry": sum(
+            word in names[:at] and not word.endswith("/") for _, names in samples for at, word in enumerate(names)
+        ),
+    }
+    return [f"{key}: {' '.join(names)}" for key, names in samples], {name: n for name, n in counts.items() if n}
+
+
+@settings(max_examples=300)
+@given(
+    st.one_of(
+        st.lists(st.sampled_from(["a.x", "a.y", "a.z", "b.x"]), max_size=10),
+        st.lists(st.sampled_from(["a.x", "a.y", "b.x", "b.y", "R", "d/", "d/a.x"]), max_size=10),
+    )
+)
+def test_as_the_plain_way_has_it(words: list[str]) -> None:
+    """Any names in any order: the same samples and as many problems, from a file and from a stream."""
+    expected, counts = naive(words)
+    data = of_names(" ".join(words)) + MARKER
+    for kind in ("file", "stream"):
+        policy = Policy(allow=["scattered-sample", "duplicate-entry"])
+        found = [f"{(sample.key or b'-').decode()}: {names(sample)}" for sample in Samples(SOURCES[kind](data), policy)]
+        assert found == expected
+        assert policy.counts == counts
+
+
 def global_header(records: dict[bytes, bytes]) -> bytes:
     """A global PAX header."""
     return with_field(member("PaxHeaders/g", pax.format_records(records)), 156, b"g")
@@ -239,6 +283,8 @@ def test_names_inside_a_sample_are_told_apart() -> None:
     for words in ("a.x a.x", "a.b a.a a.b", "a.a a.b a.a", "a.x R a.x", "R a.x R"):
         with pytest.raises(Problem, match="duplicate-entry"):
             keys(of_names(words) + MARKER)
+        with pytest.raises(Problem, match="duplicate-entry"):
+            keys(of_names(f"{words} z.x") + MARKER)
     assert keys(of_names("d/ a.x d/ a.y R b.x") + MARKER) == ["a", "b"]
     assert keys(of_names("a.b a.a a.c a.aa") + MARKER) == ["a"]
 

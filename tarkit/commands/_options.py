@@ -48,11 +48,16 @@ def group(name: str, build: Function, *options: Decorator) -> Decorator:
 def _inputs(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, load: bool) -> list[Location]:
     locations = expand_inputs(words, files_from, null, load)
     current().refuse(locations)
+    for path in (*files_from, *(words if load else ())):
+        current().reserve(path, "a list of inputs", written=False)
     return locations
 
 
 def _output(output: str | None, compress: str | None, fsync: bool) -> Output:
-    return open_output(output, compress, fsync)
+    opened = open_output(output, compress, fsync)
+    if opened.location.kind == "path":
+        current().reserve(opened.location.text, "the output")
+    return opened
 
 
 def _select(
@@ -80,20 +85,33 @@ def _select(
 def _keys(keys_from: str, require_all: bool) -> KeyList:
     from tarkit.dataset.keys import read_keys
 
+    for path in (keys_from, keys_from.rpartition(":")[0]):
+        if os.path.isfile(path):
+            current().reserve(path, "the list of keys", written=False)
+            break
     return read_keys(keys_from, require_all)
 
 
 def _fields(
-    fields: str | None, drop: tuple[str, ...], require: tuple[str, ...], on_missing_field: str, rekey: str | None
+    fields: tuple[str, ...],
+    drop: tuple[str, ...],
+    require: tuple[str, ...],
+    on_missing_field: str,
+    rekey: str | None,
 ) -> Fields:
-    needed = [word.split("|") for words in require for word in words.replace(",", " ").split()]
+    needed = [word.split("|") for word in _words(require)]
     return Fields(
-        parse_fields(fields) if fields is not None else [],
-        drop,
+        parse_fields(" ".join(fields)) if fields else [],
+        tuple(_words(drop)),
         [tuple(os.fsencode(name) for name in names) for names in needed],
         _OLD_WORDS.get(on_missing_field, on_missing_field),  # type: ignore[arg-type]
         rekey,
     )
+
+
+def _words(given: tuple[str, ...]) -> list[str]:
+    """The words of an option that may be given several times, between commas and blanks."""
+    return " ".join(given).replace(",", " ").split()
 
 
 def _policy(allow: tuple[str, ...], skip: tuple[str, ...], maxerr: int) -> Policy:
@@ -142,7 +160,14 @@ count = click.option("-c", "--count", type=click.IntRange(0), metavar="N", help=
 fields = group(
     "fields",
     _fields,
-    click.option("-f", "--fields", "--field", metavar="FIELDS", help="Only these, in this order: 'png new:old1,old2'."),
+    click.option(
+        "-f",
+        "--fields",
+        "--field",
+        multiple=True,
+        metavar="FIELDS",
+        help="Only these, in this order: 'png new:old1,old2'.",
+    ),
     click.option("--drop", multiple=True, metavar="GLOB", help="All but the fields that match GLOB."),
     click.option("--require", multiple=True, metavar="F1,F2", help="Fields that must be there; a|b asks for either."),
     click.option(

@@ -8,11 +8,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from tarkit.cli import say
+from tarkit.cli import bars, say
 from tarkit.dataset.sample import Sample
 from tarkit.errors import Usage
 from tarkit.problems import Policy
@@ -20,7 +20,9 @@ from tarkit.streams.codecs import codec_by_suffix, parse_spec
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import Sink, open_sink
 
-STEP = 64  # samples between two looks at the clock
+Item = TypeVar("Item")
+
+PAUSE = 0.1  # seconds between two looks of the bar
 
 
 @dataclass
@@ -37,11 +39,14 @@ class Run:
     samples: int = 0
     shards: int = 0
     bytes: int = 0
+    dropped: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, tuple[str, bool, str]] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.policy.warn = self.warn
+        self.reserve(self.report, "the report")
 
     def scratch(self, output: Output) -> str | None:
         """The folder for temporary files: --tmpdir, $TMPDIR, that of the output; None for the last resort."""
@@ -51,6 +56,20 @@ class Run:
         """Raises Usage when the report, or another file that is written besides the output, is an input."""
         for path in (self.report, *written):
             refuse_overwrite(status_of(path), inputs)
+
+    def reserve(self, path: str | None, what: str, written: bool = True) -> None:
+        """Note a file that is read or written; raises Usage when it is written and something else too."""
+        if path in (None, "-"):
+            return
+        assert path is not None
+        try:
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                return
+        except OSError:
+            pass
+        other = self.places.setdefault(os.path.realpath(path), (what, written, path))
+        if other[0] != what and (written or other[1]):
+            raise Usage(f"{path} is {other[0]}, and {what} too")
 
     def note(self, text: str) -> None:
         """A line for those who asked for more."""
@@ -80,22 +99,37 @@ class Run:
 
     def watch(self, samples: Iterator[Sample], position: Callable[[], int], total: int | None) -> Iterator[Sample]:
         """Count the samples that pass; draw a bar of the bytes written if one is wanted."""
-        if not self.shows_progress:
-            for sample in samples:
-                self.samples += sample.key is not None
-                yield sample
-            return
-        from tqdm import tqdm
+        counted = self._count(samples)
+        return self.draw(counted, position, lambda: self.samples, total) if self.shows_progress else counted
 
-        with tqdm(total=total, unit="B", unit_scale=True, desc=self.command, file=sys.stderr, leave=True) as bar:
-            for sample in samples:
-                self.samples += sample.key is not None
-                yield sample
-                if self.samples % STEP == 0:
+    def _count(self, samples: Iterator[Sample]) -> Iterator[Sample]:
+        for sample in samples:
+            self.samples += sample.key is not None
+            yield sample
+
+    def draw(
+        self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None = None
+    ) -> Iterator[Item]:
+        """Draw a bar of the bytes written while items pass; the first has passed before there is one."""
+        bar: Any = None
+        started, due = time.monotonic(), 0.0
+        try:
+            for item in items:
+                yield item
+                now = time.monotonic()
+                if now >= due:
+                    due = now + PAUSE
+                    if bar is None:
+                        bar = _bar(self.command, total, now - started)
+                    bar.set_postfix_str(_many(samples(), "sample"), refresh=False)
                     bar.update(position() - bar.n)
-                    bar.set_postfix_str(f"{self.samples} samples", refresh=False)
-            bar.update(position() - bar.n)
-            bar.set_postfix_str(f"{self.samples} samples")
+            if bar is not None and total is not None:
+                bar.total = position()  # the end of an archive is no sample, and not all may have been chosen
+        finally:
+            if bar is not None:
+                bar.n = position()
+                bar.set_postfix_str(_many(samples(), "sample"), refresh=False)
+                _end(bar)
 
     def finish(self) -> None:
         """Print the summary, write the report."""
@@ -109,6 +143,7 @@ class Run:
             "seconds": round(seconds, 3),
             "problems": dict(self.policy.counts),
             "skipped": dropped,
+            **({"dropped": self.dropped} if self.dropped else {}),
             **self.facts,
         }
         if not self.quiet and (self.verbose or self.shows_progress or dropped):
@@ -172,7 +207,14 @@ class Output:
     @property
     def folder(self) -> str | None:
         """The directory of a file."""
-        return os.path.dirname(os.path.abspath(self.location.text)) if self.location.kind == "path" else None
+        if self.location.kind != "path":
+            return None
+        try:
+            if not stat.S_ISREG(os.stat(self.location.text).st_mode):
+                return None
+        except OSError:
+            pass
+        return os.path.dirname(os.path.abspath(self.location.text))
 
 
 def open_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
@@ -215,6 +257,25 @@ def total_size(inputs: Sequence[Location]) -> int | None:
         except OSError:
             return None
     return total or None
+
+
+def _bar(command: str, total: int | None, seconds: float) -> Any:
+    """A bar for work that began some seconds ago. It ends with the command at the latest, before an error is told."""
+    from tqdm import tqdm
+
+    tqdm.monitor_interval = 0  # no thread
+    bar = tqdm(
+        total=total, unit="B", unit_scale=True, desc=command, file=sys.stderr, leave=True, mininterval=0, miniters=0
+    )
+    bar.start_t = bar.last_print_t = bar.start_t - seconds
+    bars.append(bar)
+    click.get_current_context().call_on_close(lambda: _end(bar))
+    return bar
+
+
+def _end(bar: Any) -> None:
+    bars[:] = [each for each in bars if each is not bar]
+    bar.close()
 
 
 def _is_terminal(path: str) -> bool:

@@ -110,7 +110,7 @@ def run_cat(run: Run, locations: list[Location], output: Output, chosen: CatOpti
                 run.tell(f"{run.samples} samples, {writer.position} bytes")
         options.report_keys(run, chosen.select)
         writer.finish(inputs.zeros if plain else None)
-    run.bytes = writer.position
+    run.bytes, run.dropped = writer.position, inputs.dropped
     run.finish()
 
 

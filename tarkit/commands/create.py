@@ -119,6 +119,8 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
     if recipe == "-" and os.isatty(0):
         raise Usage("stdin is a terminal", "name the recipe, or send one in")
     run.refuse([location], chosen.depfile)
+    run.reserve(recipe, "the recipe", written=False)
+    run.reserve(chosen.depfile, "the depfile")
     missing = _Missing(run) if chosen.skip_missing else None
     outputs = [output.status(), *map(status_of, (run.report, chosen.depfile))]
     load = Loader(chosen.folder, filter(None, outputs), run.scratch(output), missing)
@@ -129,7 +131,10 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
         open(0 if recipe == "-" else recipe, "rb", closefd=recipe != "-") as lines,
         Writer(output.open([location])) as writer,
     ):
-        for row, content in loaded(_rows(lines, location.name, chosen), load, chosen.ahead):
+        contents = loaded(_rows(lines, location.name, chosen), load, chosen.ahead)
+        if run.shows_progress:
+            contents = run.draw(contents, lambda: writer.position, lambda: names.samples)
+        for row, content in contents:
             if content is None:
                 continue
             names.check(row)

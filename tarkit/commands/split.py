@@ -156,6 +156,10 @@ def run_split(
         if template.matches(chosen.manifest) is not None:
             raise Usage(f"--manifest {chosen.manifest}: the shards may get this name")
     run.refuse(locations, chosen.manifest)
+    run.reserve(chosen.manifest, "the manifest")
+    for what, _, path in run.places.values():
+        if what != "the output" and template.matches(path) is not None:
+            raise Usage(f"{path} has a name that the shards may get")
     existing = template.existing()
     start = _first_index(template, chosen, existing)
     _refuse_inputs(existing, locations)
@@ -192,6 +196,7 @@ def run_split(
                 break
         options.report_keys(run, chosen.select)
         shards.close()
+        run.dropped = inputs.dropped
     except BaseException:
         shards.abort()
         raise

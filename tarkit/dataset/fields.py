@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import Literal, NamedTuple
 
-from tarkit.dataset.sample import Part, Recent, Sample, split_name
+from tarkit.dataset.sample import Part, Recent, Sample, key_of, split_name
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.tar import block
@@ -41,6 +41,12 @@ def parse_fields(text: str) -> list[Wanted]:
             raise Usage(f"{show(word)}: a field is NAME, NEW:OLD or NEW:OLD1,OLD2")
         if "/" in word:
             raise Usage(f"{show(word)}: the name of a field has no slash")
+        if len(names) > 1 and not new:
+            both, first = word.replace(",", " "), os.fsdecode(names[0])
+            raise Usage(
+                f"{show(word)}: a comma means the first that is there",
+                f"{show(both)} for both, {show(f'{first}:{word}')} for either",
+            )
         wanted.append(Wanted(os.fsencode(new[0]) if new else None, tuple(names)))
     if not wanted:
         raise Usage("no field is named")
@@ -90,7 +96,7 @@ class Fields:
                 if not names.good(key, sample):
                     continue
                 cut = len(sample.key)
-                chosen = [(entry, key + name[cut:] if _keyed(entry) else name) for entry, name in chosen]
+                chosen = [(entry, key + name[cut:] if key_of(entry) else name) for entry, name in chosen]
                 sample.key = key
             if chosen and _change(sample, chosen, policy):
                 index += 1
@@ -102,7 +108,7 @@ class Fields:
         assert sample.key is not None
         by_field: dict[bytes, Entry] = {}
         for entry in entries:
-            if _keyed(entry):
+            if key_of(entry):
                 by_field.setdefault(entry.name[len(sample.key) + 1 :].lower(), entry)
         chosen = [(entry, entry.name) for entry in entries]
         if self.keep:
@@ -121,7 +127,7 @@ class Fields:
             chosen = [
                 (entry, name)
                 for entry, name in chosen
-                if not (_keyed(entry) and any(glob.match(entry.name[skip:]) for glob in self._drops))
+                if not (key_of(entry) and any(glob.match(entry.name[skip:]) for glob in self._drops))
             ]
         return chosen
 
@@ -135,17 +141,13 @@ class Fields:
             return False
         if self.on_missing == "keep":
             return True
-        have = ", ".join(show(entry.name[len(sample.key) + 1 :]) for entry in sample.entries if _keyed(entry))
+        have = ", ".join(show(entry.name[len(sample.key) + 1 :]) for entry in sample.entries if key_of(entry))
         what = f"{show(sample.key)} has no field {' or '.join(map(show, names))}, it has {have}"
         problem = Problem("missing-field", sample.source.name, sample.start, what)
         if self.on_missing == "warn":
             policy.say(problem)
             return True
         return policy.judge(problem) == "keep"
-
-
-def _keyed(entry: Entry) -> bool:
-    return entry.type != block.DIRECTORY and split_name(entry.name) is not None
 
 
 class _NewKeys:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 from operator import itemgetter
 
-from tarkit.dataset.sample import Recent, Sample, Source, is_safe, split_name
+from tarkit.dataset.sample import KEYLESS, Recent, Sample, Source, is_safe, key_of
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.tar import block, pax
@@ -18,7 +18,6 @@ FEW = 64  # entries of a sample among which a name is simply looked for
 
 _NAME = itemgetter(0)
 _PLAIN = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
-_KEYLESS = frozenset((block.DIRECTORY, block.PAX_GLOBAL, block.GNU_VOLUME, block.GNU_DUMPDIR))
 
 
 class Samples:
@@ -40,6 +39,7 @@ class Samples:
         self.dropped = 0
         self._earlier = earlier
         self._recent = Recent()
+        self._early = not source.seekable and not policy.lenient
         self._damaged = False
         self._glued = False  # another archive follows the end marker
         self._over = False
@@ -50,7 +50,9 @@ class Samples:
         self._doubt = False  # damage may have taken the first entries of the next sample
         self._strays: list[Raw] = []
         self._walk = Walk(source)
-        self._entries: Iterator[Raw] = self._walk.raw()
+        self._walked = self._walk.raw()
+        self._entries = self._walked  # perhaps with one in front that was read too early
+        self._names: set[bytes] = set()  # in the sample that is handed out before its end is known
 
     def __iter__(self) -> Iterator[Sample]:
         """Yield the samples."""
@@ -64,8 +66,8 @@ class Samples:
     def _run(self) -> Iterator[Sample]:
         """Yield samples up to the end, to damage, or to one that is handed out before its end is known."""
         source, strays, remember, release = self.source, self._strays, self._recent.add, self.source.release
-        room = LARGE if not source.seekable and not self.policy.lenient else 1 << 62
-        careful = self._damaged or self._earlier is not None
+        room = LARGE if self._early and not self._damaged else 1 << 62
+        walk, careful = self._walk, self._damaged or self._earlier is not None
         key, entries, good = self._key, self._sample, self._good
         start, stop = (entries[0][1], entries[-1][4]) if entries else (0, 0)
         length, edge, prefix, last, plain = 0, start + room, b"", b"", False
@@ -77,12 +79,13 @@ class Samples:
                         plain = plain and not strays and len(entries) < FEW and name not in map(_NAME, entries)
                         entries += strays
                         strays.clear()
-                    last = name
+                    if name > last:  # the greatest so far: beyond it none is there twice
+                        last = name
                     entries.append(entry)
                 else:
                     folder, slash, base = name.rpartition(b"/")
                     base, dot, _ = base.partition(b".")
-                    if not base or not dot or entry[5] in _KEYLESS:
+                    if not base or not dot or entry[5] in KEYLESS:
                         strays.append(entry)
                         continue
                     base = folder + slash + base
@@ -93,7 +96,7 @@ class Samples:
                     else:
                         if key is not None:
                             sample = Sample(key, source, entries, start, stop)
-                            if (plain or self._examine(sample)) and good:
+                            if ((plain and not walk.nul) or self._examine(sample)) and good:
                                 yield sample
                             else:
                                 self.dropped += 1
@@ -129,7 +132,8 @@ class Samples:
 
     def _large(self, sample: Sample) -> Iterator[Sample]:
         """A sample of a stream that is handed out before its end is known; whoever gets it reads on."""
-        self._examine(sample)
+        self._names.clear()
+        self._inspect(sample.entries, self._names)
         sample.more = self._advance
         self._opened = sample
         yield sample
@@ -142,12 +146,14 @@ class Samples:
         good, self._glued = True, False
         if self._doubt:  # the rest of the sample that was damaged, or one that may have lost its first entries
             self._doubt = False
+            what = "is left out: the damage before it may have taken entries of it"
+            self.policy.warn(f"{self.source.name}: at {entry.start}: the sample {show(key)} {what}")
             return False
         if known:
             good = self._judge("scattered-sample", entry.start, f"the key {show(key)} comes back") and good
         elif self._earlier is not None and self._earlier.add(key):
             good = self._judge("repeated-key", entry.start, f"the key {show(key)} was in an earlier input") and good
-        return self._check_name(entry) and good
+        return (b"\0" in entry.name or self._check_name(entry)) and good  # a NUL is found when all are looked at
 
     def _check_name(self, entry: Entry) -> bool:
         if is_safe(entry.name):
@@ -156,12 +162,15 @@ class Samples:
 
     def _examine(self, sample: Sample) -> bool:
         """Whether no name is there twice, and all entries mean the same elsewhere."""
-        good = True
         if self._damaged:
             sample.leave_gaps()
-        names: set[bytes] = set()
-        for entry in sample.entries:
-            if entry.name in names and entry.type not in _KEYLESS:
+        return self._inspect(sample.entries, set())
+
+    def _inspect(self, entries: list[Entry], names: set[bytes]) -> bool:
+        """The same of some entries of a sample, whose `names` so far are given."""
+        good = True
+        for entry in entries:
+            if entry.name in names and entry.type not in KEYLESS:
                 good = self._judge("duplicate-entry", entry.start, f"{show(entry.name)} is there twice") and good
             if self.moves and entry.type == block.HARD_LINK and entry.link not in names:
                 what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which may end up elsewhere"
@@ -169,7 +178,7 @@ class Samples:
             if self.moves and entry.type == block.PAX_GLOBAL and self._says_more(entry):
                 what = "a global PAX header is about all entries that follow it"
                 good = self._judge("unmovable-entry", entry.start, what) and good
-            if _key(entry) is None and entry.type != block.PAX_GLOBAL:
+            if b"\0" in entry.name or (key_of(entry) is None and entry.type != block.PAX_GLOBAL):
                 good = self._check_name(entry) and good
             names.add(entry.name)
         return good
@@ -187,15 +196,14 @@ class Samples:
         assert sample is not None
         while (raw := self._following(sample)) is not None:
             entry = Entry._make(raw)
-            key = _key(entry)
+            key = key_of(entry)
             if key is None:
                 self._strays.append(entry)
             elif key == sample.key and not self._glued:
                 self._extend(sample, entry)
-                self._examine(sample)
                 return
             else:
-                self._entries = chain((entry,), self._entries)
+                self._entries = chain((entry,), self._walked)
                 break
         else:
             self._extend(sample)
@@ -205,6 +213,7 @@ class Samples:
         more = [*map(Entry._make, self._strays), *entries]
         self._strays.clear()
         if more:
+            self._inspect(more, self._names)
             sample.entries += more
             sample.stop = more[-1].stop
 
@@ -212,15 +221,11 @@ class Samples:
         """The next entry, None at the end."""
         while True:
             try:
-                raw = next(self._entries, None)
+                return next(self._entries, None)
             except Problem as problem:
                 self._mend(problem)
                 if self._over:
                     return None
-            else:
-                if raw is None and self.source.failure is not None:
-                    raise self.source.failure
-                return raw
 
     def _mend(self, problem: Problem) -> bool:
         """Do what the policy says about damage to the current sample, which keeps its good entries.
@@ -240,12 +245,14 @@ class Samples:
         entries, strays = self._sample, self._strays
         entries[:] = [entry for entry in entries if entry[1] < walk.broken]
         strays[:] = [entry for entry in strays if keep and entry[1] < walk.broken]
-        if not entries:
+        if all(key_of(Entry._make(entry)) is None for entry in entries):  # what had the key is cut
+            strays[:0] = entries if keep else []
+            entries.clear()
             self._key = None
         if problem.name != "bad-header":
             self._over = True
             next_is_cut = (
-                walk.cut is not None and problem.name == "truncated" and _key(walk.cut) not in (None, self._key)
+                walk.cut is not None and problem.name == "truncated" and key_of(walk.cut) not in (None, self._key)
             )
             return keep or next_is_cut
         if not keep:
@@ -262,7 +269,7 @@ class Samples:
 
     def _restart(self, pos: int) -> None:
         self._walk = Walk(self.source, pos)
-        self._entries = self._walk.raw()
+        self._entries = self._walked = self._walk.raw()
 
     def _end(self) -> None:
         self._over = True
@@ -273,8 +280,3 @@ class Samples:
             assert self._walk.end is not None
             assert self._walk.marker is not None
             self.zeros = self._walk.end - self._walk.marker
-
-
-def _key(entry: Entry) -> bytes | None:
-    parts = None if entry.type in _KEYLESS else split_name(entry.name)
-    return None if parts is None else parts[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from tarkit.streams.source import FileSource, Reader, StreamSource
 from tarkit.streams.spool import spooled
 from tarkit.tar import block
 
+SPARE_FILES = 64  # descriptors besides those of inputs
 SNIFFED = 512  # bytes that tell an archive from a compressed one
 
 
@@ -44,7 +46,12 @@ def open_source(location: Location, *, ahead: bool = False, tmpdir: str | None =
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         return _stream(DescriptorReader(fd, location.name), location.name, ahead, tmpdir)
     offset = os.lseek(fd, 0, os.SEEK_CUR)
-    if _codec(os.pread(fd, SNIFFED, offset)) is None:
+    try:
+        head = os.pread(fd, SNIFFED, offset)
+    except OSError as error:
+        error.filename = location.name
+        raise
+    if _codec(head) is None:
         return FileSource(fd, location.name, offset)
     return _stream(DescriptorReader(fd, location.name), location.name, ahead, tmpdir)
 
@@ -68,6 +75,15 @@ def _codec(head: bytes) -> str | None:
     if len(head) == SNIFFED and block.checksum_ok(head):
         return None
     return codec_by_magic(head)
+
+
+def allow_files(count: int) -> None:
+    """Let that many files be open at once, as far as the system does: a shuffled sample keeps its archive open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 @dataclass
@@ -96,10 +112,12 @@ class Inputs:
 
     def __post_init__(self) -> None:
         self._earlier = Recent() if len(self.locations) > 1 and self.distinct else None
-        self._spools: list[Source] = []
+        self._again: list[Source | Location] = []
 
     def __iter__(self) -> Iterator[Sample]:
         """Yield the samples."""
+        self.dropped = 0
+        allow_files(len(self.locations))
         self._earlier = None if self._earlier is None else Recent()
         sources = self._sources()
         if self.mix > 1:
@@ -120,24 +138,25 @@ class Inputs:
             self.zeros = samples.zeros
 
     def _sources(self) -> Iterator[Source]:
-        if self.spool and self._spools:
-            yield from self._spools
+        if self._again:
+            yield from (open_source(each) if isinstance(each, Location) else each for each in self._again)
             return
-        waiting: deque[Source] = deque()
+        waiting: deque[tuple[Location, Source]] = deque()
         rest = iter(self.locations)
         while True:
             for location in islice(rest, self.ahead + 1 - len(waiting)):
                 source = open_source(location, ahead=self.ahead > 0, tmpdir=self.tmpdir)
                 if self.ahead and isinstance(source, FileSource):
                     source.will_need()
-                waiting.append(source)
+                waiting.append((location, source))
             if not waiting:
                 return
-            source = waiting.popleft()
-            if self.spool:
-                if isinstance(source, StreamSource):
-                    source = spooled(source)
-                self._spools.append(source)
+            location, source = waiting.popleft()
+            if isinstance(source, StreamSource) and self.spool:
+                source = spooled(source)
+                self._again.append(source)
+            elif self.spool:
+                self._again.append(location if location.kind == "path" else source)
             yield source
 
     def _round_robin(self, sources: Iterator[Source]) -> Iterator[Sample]:

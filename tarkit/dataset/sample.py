@@ -13,11 +13,13 @@ from itertools import pairwise
 from typing import Protocol
 
 from tarkit.errors import Problem
+from tarkit.tar import block
 from tarkit.tar.walk import Entry, Raw
 from tarkit.tar.walk import Source as WalkSource
 from tarkit.tar.writer import Source as WriterSource
 from tarkit.tar.writer import Writer
 
+KEYLESS = frozenset((block.DIRECTORY, block.PAX_GLOBAL, block.GNU_VOLUME, block.GNU_DUMPDIR))
 REMEMBERED = 200_000  # keys of one input, to notice that one comes back
 
 
@@ -56,6 +58,12 @@ def split_name(name: bytes) -> tuple[bytes, bytes] | None:
     if dot <= slash:
         return None
     return name[:dot], name[dot + 1 :]
+
+
+def key_of(entry: Entry) -> bytes | None:
+    """The key of an entry; None for what is no file, or has no key in its name."""
+    parts = None if entry.type in KEYLESS else split_name(entry.name)
+    return None if parts is None else parts[0]
 
 
 class Sample:

@@ -177,16 +177,17 @@ class Shards:
         sink, stop = shard.writer.sink, shard.writer.position
         assert isinstance(sink, FileSink)
         following = self._begin()
-        if following is not None:
-            try:
+        try:
+            if following is not None:
                 following.writer.sink.copy(sink.fileno(), before, stop)
                 following.writer.position = stop - before
-            except BaseException:
+            sink.cut(before)
+            shard.writer.position = before
+            self._finish("size")
+        except BaseException:
+            if following is not None:
                 following.writer.abort()
-                raise
-        sink.cut(before)
-        shard.writer.position = before
-        self._finish("size")
+            raise
         self._open = following
         self.full = following is None
         return following

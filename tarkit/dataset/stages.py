@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
-from tarkit.dataset.sample import Part, Sample, Source
+from tarkit.dataset.sample import KEYLESS, Part, Sample, Source
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.streams.spool import HeldRange, Spool
@@ -55,7 +55,7 @@ def _distinct(held: Sample, sample: Sample, policy: Policy) -> bool:
     good = True
     names = {entry.name for entry in held.entries}
     for entry in sample.entries:
-        if entry.name in names:
+        if entry.name in names and entry.type not in KEYLESS:
             what = f"{show(entry.name)} is in both samples that are joined"
             problem = Problem("duplicate-entry", sample.source.name, entry.start, what)
             good = policy.judge(problem) == "keep" and good
@@ -109,11 +109,10 @@ def _keeper(tmpdir: str | None) -> Callable[[Sample], Sample]:
         if sample.source.seekable:
             return sample
         sample.complete()
-        if sample.parts is None:
-            sample.source = held(sample.source, sample.start, sample.stop)
-        else:
-            parts: list[Part] = [part if isinstance(part, bytes) else (held(*part), *part[1:]) for part in sample.parts]
-            sample.parts = parts
+        kept = held(sample.source, sample.start, sample.stop)
+        if sample.parts is not None:
+            sample.parts = [part if isinstance(part, bytes) else (kept, *part[1:]) for part in sample.parts]
+        sample.source = kept
         return sample
 
     def held(source: Source, start: int, stop: int) -> Source:

@@ -139,7 +139,7 @@ def checksum_ok(block: bytes) -> bool:
         return False
     stored = parse_checksum(block[148:156])
     total = _sum(block) - sum(block[148:156]) + 8 * 32
-    return stored == total or stored == total - 256 * sum(1 for byte in block if byte > 127)
+    return stored >= 0 and (stored == total or stored == total - 256 * sum(1 for byte in block if byte > 127))
 
 
 def seal(block: bytes | bytearray) -> bytes:

@@ -19,6 +19,7 @@ from tarkit.tar.block import BLOCK
 
 EXTENSION_LIMIT = 16 << 20  # bytes of one extension header; none that a program writes comes near it
 NO_END = 1 << 62  # no archive is so long
+_NO_TAR = "it is no tar archive; for a list of inputs use -T, for a recipe tarkit create"
 
 _HEADER = Struct("148s8s356s")  # before the checksum, the checksum, from the typeflag on
 _PLAIN = (blocks.REGULAR, blocks.REGULAR_V7, blocks.CONTIGUOUS)
@@ -82,6 +83,7 @@ class Walk:
         self.resume = pos
         self.marker: int | None = None
         self.end: int | None = None
+        self.nul = False  # a name has a NUL in it, as only PAX records can say
         self._globals: dict[bytes, bytes] = {}
 
     def __iter__(self) -> Iterator[Entry]:
@@ -205,6 +207,7 @@ class Walk:
                 data += BLOCK
         if not name:
             raise ValueError("no name")
+        self.nul = self.nul or b"\0" in name
         return Entry(name, start, data, size, data + size + blocks.padding(size), type_, link, real)
 
     def _block(self, start: int, pos: int) -> bytes:
@@ -228,8 +231,7 @@ class Walk:
         if len(follows) < BLOCK and not any(follows):
             self.broken = self.resume = pos
             raise Problem("no-end-marker", self.source.name, pos, "the input ends with a lone block of zeros")
-        lone = not blocks.is_zero(follows)
-        behind = pos + BLOCK
+        lone, behind = not blocks.is_zero(follows), pos + BLOCK
         while True:
             chunk = bytes(self.source.peek(behind, BLOCK))
             if not chunk:
@@ -249,12 +251,14 @@ class Walk:
         self.broken = pos if start is None else start
         self.resume = pos + BLOCK
         if self.last is None and pos == self.first == 0:
-            return Problem("bad-header", self.source.name, pos, "this is no tar archive: " + f"{what} the first header")
+            what = f"this is no tar archive: {what} the first header"
+            return Problem("bad-header", self.source.name, pos, what, _NO_TAR)
         return Problem("bad-header", self.source.name, pos, f"{what} the header {self._after()}")
 
     def _cut(self, start: int, end: int) -> Problem:
         self.broken = self.resume = start
-        return Problem("truncated", self.source.name, end, f"the input ends inside a header {self._after()}")
+        where, hint = self._after(), _NO_TAR if end < BLOCK else None
+        return Problem("truncated", self.source.name, end, f"the input ends inside a header {where}", hint)
 
     def _ends(self, pos: int, limit: int, last: Raw | None) -> Problem:
         """The input ends at `limit`, and the next header should be at `pos`, behind the entry `last`."""
@@ -265,8 +269,9 @@ class Walk:
         if limit > pos:
             return self._cut(pos, limit)
         self.broken = self.resume = pos
-        what = "the input is empty" if pos == 0 else f"no end-of-archive marker {self._after()}"
-        return Problem("no-end-marker", self.source.name, pos, what)
+        hint = None if pos else "it has 0 bytes: make or fetch it again"
+        what = f"no end-of-archive marker {self._after()}" if pos else "the input is empty"
+        return Problem("no-end-marker", self.source.name, pos, what, hint)
 
     def _overruns(self, entry: Raw) -> Problem:
         self.cut = Entry._make(entry)
