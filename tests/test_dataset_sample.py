@@ -283,8 +283,9 @@ def test_names_inside_a_sample_are_told_apart() -> None:
     for words in ("a.x a.x", "a.b a.a a.b", "a.a a.b a.a", "a.x R a.x", "R a.x R"):
         with pytest.raises(Problem, match="duplicate-entry"):
             keys(of_names(words) + MARKER)
-        with pytest.raises(Problem, match="duplicate-entry"):
-            keys(of_names(f"{words} z.x") + MARKER)
+        if not words.endswith("R"):  # else that R goes with z
+            with pytest.raises(Problem, match="duplicate-entry"):
+                keys(of_names(f"{words} z.x") + MARKER)
     assert keys(of_names("d/ a.x d/ a.y R b.x") + MARKER) == ["a", "b"]
     assert keys(of_names("a.b a.a a.c a.aa") + MARKER) == ["a"]
 

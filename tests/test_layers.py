@@ -155,9 +155,10 @@ def test_the_world_is_at_the_edge(name: str) -> None:
                 assert layer(name) in ("cli", "commands"), f"{name} uses {word}"
             elif word in WORLD and WORLD[word] is not None:
                 assert name in WORLD[word], f"{name} uses {word}"
-            assert word not in ("os._exit", "os.system", "os.popen", "time.time") or name in ("tarkit.commands.create", "tarkit.cli"), (
-                name
-            )
+            assert word not in ("os._exit", "os.system", "os.popen", "time.time") or name in (
+                "tarkit.commands.create",
+                "tarkit.cli",
+            ), name
         if isinstance(node, ast.ExceptHandler):
             assert node.type is not None, f"{name} catches everything, line {node.lineno}"
 

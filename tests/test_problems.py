@@ -140,7 +140,8 @@ def test_names_that_make_no_sense(allow: list[str], skip: list[str], message: st
     ("settings", "lenient"),
     [
         ({}, False),
-        ({"allow": ["duplicate-entry", "trailing-data", "no-end-marker"]}, False),
+        ({"allow": ["duplicate-entry", "no-end-marker"]}, False),
+        ({"allow": ["trailing-data"]}, True),
         ({"allow": ["truncated"]}, True),
         ({"allow": ["all"]}, True),
         ({"skip": ["duplicate-entry"]}, True),

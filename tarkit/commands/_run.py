@@ -89,13 +89,11 @@ class Run:
     @property
     def shows_progress(self) -> bool:
         """Whether a bar is drawn: asked for, or stderr is a terminal and stdout no pipe, so that a pipeline has one."""
-        if self.quiet or self.progress is False:
+        if self.quiet or self.progress is False or not sys.stderr:
             return False
         if self.progress:
             return True
-        if not sys.stderr or not os.isatty(2):
-            return False
-        return not _is_pipe(1)
+        return os.isatty(2) and not _is_pipe(1)
 
     def watch(self, samples: Iterator[Sample], position: Callable[[], int], total: int | None) -> Iterator[Sample]:
         """Count the samples that pass; draw a bar of the bytes written if one is wanted."""

@@ -41,8 +41,8 @@ def open_source(location: Location, *, ahead: bool = False, tmpdir: str | None =
         return _stream(ByRead(remote.open_read(location.text)), location.name, ahead, tmpdir)
     if location.kind == "path":
         fd = os.open(location.text, os.O_RDONLY | os.O_CLOEXEC)
-    elif os.isatty(0):
-        raise Usage("stdin is a terminal", "name the inputs, or send an archive in")
+    if os.isatty(fd):
+        raise Usage(f"{location.name} is a terminal", "name the inputs, or send an archive in")
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         return _stream(DescriptorReader(fd, location.name), location.name, ahead, tmpdir)
     offset = os.lseek(fd, 0, os.SEEK_CUR)

@@ -79,8 +79,7 @@ class Walk:
         self.first = pos
         self.last: Raw | None = None
         self.cut: Entry | None = None  # the entry inside of which the archive ends
-        self.broken = pos
-        self.resume = pos
+        self.broken = self.resume = pos
         self.marker: int | None = None
         self.end: int | None = None
         self.nul = False  # a name has a NUL in it, as only PAX records can say
@@ -169,9 +168,8 @@ class Walk:
                     long_link = pax.parse_long_name(payload)
                 elif type_ == blocks.PAX_GLOBAL:
                     self._globals.update(pax.parse_pairs(payload))
-                    size = len(payload)
-                    stop = pos + BLOCK + size + blocks.padding(size)
-                    return Entry(b"", start, pos + BLOCK, size, stop, type_, b"", -1)
+                    data, size = pos + BLOCK, len(payload)
+                    return Entry(b"", start, data, size, data + size + blocks.padding(size), type_, b"", -1)
                 else:
                     records = dict(pax.parse_pairs(payload))  # of several the last counts, as in GNU tar
             except ValueError as error:
