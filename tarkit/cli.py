@@ -218,7 +218,10 @@ def catch_signals() -> None:
 
     def interrupt(signum: int, frame: object) -> None:
         nonlocal ending
-        if not ending:  # whoever is impatient must not keep us from cleaning up
+        command = sys.modules.get("tarkit.streams.command")
+        if not ending and not (
+            command and command.kept_back(signum)
+        ):  # whoever is impatient must not keep us from cleaning up
             ending = True
             raise Interrupted(signum)
 

@@ -11,6 +11,7 @@ import fcntl
 import gzip
 import io
 import os
+import signal
 import tarfile
 import tempfile
 import threading
@@ -25,6 +26,10 @@ from click.testing import CliRunner
 
 from tarkit.cli import group
 from tarkit.streams import sink_plain
+
+# Whoever starts us in the background has SIGINT ignored, and so would be all that the tests start.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Content: TypeAlias = "bytes | Link | None"
 Members: TypeAlias = "Mapping[str, Content] | Iterable[tuple[str, Content]]"

@@ -9,12 +9,14 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import lz4.frame
 import pytest
 import zstandard
 from conftest import Archive, Content, Feed, Run, keys, tar
 
+from tarkit.dataset import inputs as inputs_module
 from tarkit.dataset.inputs import Inputs, open_source
 from tarkit.errors import CommandFailed, Problem, Usage
 from tarkit.problems import Policy
@@ -153,14 +155,24 @@ def test_mix(archive: Archive, feed: Feed) -> None:
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 5])
-def test_inputs_are_opened_in_their_turn(ahead: int, archive: Archive, feed: Feed) -> None:
+def test_inputs_are_opened_in_their_turn(
+    ahead: int, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One after another; `ahead` opens so many before their turn. An input that is not reached is not opened."""
     words = [feed(archive({f"{number}.x": b""}, f"{number}.tar")) for number in range(4)]
     told: list[str] = []
+    opened: list[str] = []
+
+    def opening(location: Location, **settings: Any) -> Any:
+        opened.append(location.name)
+        return open_source(location, **settings)
+
+    monkeypatch.setattr(inputs_module, "open_source", opening)
     inputs = Inputs(expand_inputs(words), Policy(), ahead=ahead, announce=told.append)
     samples = iter(inputs)
     assert next(samples).key == b"0"
     assert told == words[:1]
+    assert opened == words[: 1 + ahead]
     assert [sample.key for sample in samples] == [b"1", b"2", b"3"]
     assert told == words
 

@@ -35,7 +35,7 @@ def read_all(reader: CommandReader) -> bytes:
 
 def gone(pid: int) -> bool:
     """Whether a process has ended, soon enough; a zombie that nobody waits for has."""
-    for _ in range(100):
+    for _ in range(800):
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except (FileNotFoundError, ProcessLookupError):

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 
-from tarkit.errors import CommandFailed, TarkitError
+from tarkit.errors import CommandFailed, Interrupted, TarkitError
 from tarkit.streams.copy import widen
 
 TAIL = 2000  # bytes of stderr that are kept
@@ -22,6 +22,33 @@ _PIPE, _DEVNULL = -1, -3  # as subprocess has them
 _running: set[_Process] = set()
 _starting = threading.RLock()
 _over = False
+
+
+class _Shield:
+    """Keeps signals back while the main thread starts a command: it would be running, and nobody would know."""
+
+    def __init__(self) -> None:
+        self.up = False
+        self.signals: list[int] = []
+
+    def __enter__(self) -> None:
+        self.up = threading.current_thread() is threading.main_thread()
+
+    def __exit__(self, *error: object) -> None:
+        if self.up:
+            self.up = False
+            if self.signals:
+                raise Interrupted(self.signals[0])
+
+
+_shield = _Shield()
+
+
+def kept_back(signum: int) -> bool:
+    """Whether a signal must wait until a command has been started; it is raised then."""
+    if _shield.up:
+        _shield.signals.append(signum)
+    return _shield.up
 
 
 def end_commands() -> None:
@@ -66,7 +93,7 @@ class _Process:
         self.text = text
         self._alone = not _at_terminal()
         words = [f"{name}={value}" for name, value in (environment or {}).items()]
-        with _starting:
+        with _shield, _starting:
             try:
                 self.process = subprocess.Popen(
                     [*(["env", *words] if words else []), "bash", "-o", "pipefail", "-c", text],
