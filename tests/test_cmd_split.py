@@ -380,6 +380,29 @@ def test_force(run: Run, archive: Archive, feed: Feed) -> None:
     assert "tarkit: out-7.tar: removed, it is of an earlier run" in ran.lines
 
 
+def test_force_leaves_what_is_before_the_start(run: Run, archive: Archive, feed: Feed) -> None:
+    """Shards with numbers below --start are of another run that is not replaced; those from there on are."""
+    word = feed(archive(TEN))
+    for number in (0, 1, 2, 3, 7):
+        Path(f"out-{number}.tar").write_bytes(tar({f"old{number}.x": b""}))
+    run("split", word, "-c", "5", "-o", "out-%d.tar", "--force", "--start", "2")
+    assert shards() == numbered("old0", "old1", "0 1 2 3 4", "5 6 7 8 9")
+
+
+def test_equal_shards_from_stdin(run: Run, archive: Archive) -> None:
+    """Two passes over stdin: over a file from where it stands, over a pipe by way of temporary space."""
+    with open(archive(TEN), "rb") as file:
+        file.seek(3072)
+        run("split", "-n", "2", "-o", "out-%d.tar", stdin=file.fileno())
+    assert shards() == numbered("3 4 5 6", "7 8 9")
+    read, write = os.pipe()
+    os.write(write, tar(TEN))
+    os.close(write)
+    run("split", "-", "-n", "3", "--remainder", "repeat", "-o", "out-%d.tar", "--force", stdin=read)
+    os.close(read)
+    assert shards() == numbered("0 1 2 3", "4 5 6 7", "8 9 0 1")
+
+
 def test_force_that_fails_leaves_what_it_did_not_replace(run: Run, archive: Archive, feed: Feed) -> None:
     """After an error the shards that are complete are new, the others old, and none is half of one."""
     for number in range(4):
@@ -456,8 +479,11 @@ def test_problems(
     assert said[0].endswith(f"[{problem}]")
     run("split", *words, "-c", "2", "-o", "allow-%d.tar", "--allow", problem)
     assert [*shards("allow-*").values()] == allow
-    run("split", *words, "-c", "2", "-o", "skip-%d.tar", "--skip", problem)
+    run("split", *words, "-c", "2", "-o", "skip-%d.tar", "--skip", problem, "--report", "r.json")
     assert [*shards("skip-*").values()] == skip
+    report = json.loads(Path("r.json").read_text())
+    assert report["skipped"] == {problem: 1}
+    assert report["dropped"] == (problem not in ("trailing-data", "joined-sample"))
 
 
 def test_joined_samples_are_one_sample_for_the_limits(run: Run, archive: Archive, feed: Feed) -> None:

@@ -105,6 +105,9 @@ def test_sampling_draws_once_for_each_sample() -> None:
     names = " ".join(map(str, range(1000)))
     draw = random.Random(3).random
     assert chosen(Select(sample=0.3, seed=3), names) == " ".join(name for name in names.split() if draw() < 0.3)
+    draw = random.Random(3).random
+    drawn = [name for name in names.split() if draw() < 0.3]
+    assert chosen(Select(sample=0.3, seed=3, slice=(1, 9, 2), count=3), names) == " ".join(drawn[1:9:2][:3])
     assert chosen(Select(sample=0, seed=3), names) == ""
     assert chosen(Select(sample=1, seed=3), names) == names
 

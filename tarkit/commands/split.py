@@ -272,11 +272,11 @@ def _equal(run: Run, inputs: Inputs, chosen: SplitOptions, policy: Policy) -> tu
 
 
 def _wind_up(run: Run, shards: list[Shard], chosen: SplitOptions, existing: list[tuple[int, str]]) -> None:
-    """What comes after the last shard: stale ones go, the manifest, the summary."""
+    """What comes after the last shard: stale ones go, but for those before the first; the manifest, the summary."""
     if chosen.force:
         made = {shard.name for shard in shards}
-        for _, path in existing:
-            if path not in made:
+        for index, path in existing:
+            if path not in made and index >= (chosen.start or 0):
                 run.note(f"{path}: removed, it is of an earlier run")
                 os.unlink(path)
     if chosen.manifest is not None:
