@@ -919,6 +919,14 @@ def test_a_large_sample_is_examined_once(
     assert json.loads(Path("r.json").read_text())["problems"] == {"duplicate-entry": 2}
 
 
+def test_samples_that_were_left_out_are_counted(run: Run, archive: Archive, feed: Feed) -> None:
+    """The report counts problems, those that were skipped for, and samples that are not in the output for them."""
+    run("cat", feed(archive(flip(X, 2560))), "--skip", "bad-header", "-o", "out.tar", "--report", "r.json")
+    report = json.loads(Path("r.json").read_text())
+    counted = {name: report[name] for name in ("samples", "problems", "skipped", "dropped")}
+    assert counted == {"samples": 1, "problems": {"bad-header": 1}, "skipped": {"bad-header": 1}, "dropped": 2}
+
+
 def test_repeated_keys(run: Run, archive: Archive, feed: Feed) -> None:
     """A key of two inputs is a warning: three lines and one more; --allow is silent, --skip drops the later sample."""
     members: dict[str, Content] = {f"{key}.x": key.encode() for key in "abcde"}
