@@ -39,7 +39,7 @@ class Taken:
         self.calls.append("write")
         self.data += data
 
-    def copy(self, source: int, start: int, stop: int) -> None:
+    def copy(self, source: int, start: int, stop: int, short: object = None) -> None:
         self.calls.append("copy")
         got = os.pread(source, stop - start, start)
         self.data += got

@@ -16,6 +16,7 @@ from tarkit.streams import remote
 from tarkit.streams.codecs import encoder
 from tarkit.streams.command import CommandWriter
 from tarkit.streams.copy import CHUNK, Short
+from tarkit.streams.mover import Shortened
 from tarkit.streams.sink_plain import DescriptorSink, FileSink, Sink, discard_unfinished, open_file
 
 __all__ = [
@@ -59,11 +60,16 @@ class CommandSink(Sink):
 class _Written(Sink):
     """A sink without a descriptor: all that comes goes through `write`."""
 
+    @property
+    def fd(self) -> int | None:
+        """None."""
+        return None
+
     def writev(self, pieces: Sequence[bytes]) -> None:
         """Write all of `pieces`, one behind the other."""
         self.write(b"".join(pieces))
 
-    def copy(self, source: int, start: int, stop: int) -> None:
+    def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
         """Write bytes [start, stop) of the file `source`; raises Short when the file ends before."""
         while start < stop:
             data = os.pread(source, min(CHUNK, stop - start), start)
@@ -77,7 +83,6 @@ class UrlSink(_Written):
     """A remote object, which appears when it is complete."""
 
     def __init__(self, url: str) -> None:
-        self.fd = None
         self.name = remote.public_name(url)
         self.writer = remote.open_write(url)
 
@@ -98,7 +103,6 @@ class EncodedSink(_Written):
     """A codec in front of another sink."""
 
     def __init__(self, target: Sink, codec: str, level: int | None, threads: int = 1) -> None:
-        self.fd = None
         self.name = target.name
         self.target = target
         self.encoder = encoder(codec, level, target.write, threads)

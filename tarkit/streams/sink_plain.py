@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from tarkit.streams.copy import Copier, is_pipe, widen, write_all, writev_all
+from tarkit.streams.mover import LONG, Mover, Shortened
 
 unfinished: set[str] = set()
 """Temporary files of outputs that are not complete."""
@@ -33,15 +34,19 @@ def _discard(path: str) -> None:
 
 
 class Sink:
-    """Bytes that go out through the descriptor `fd`; `name` is for messages."""
+    """Bytes that go out through a descriptor; `name` is for messages."""
 
     def __init__(self, fd: int, name: str) -> None:
-        self.fd: int | None = fd
         self.name = name
         self._out = fd
         self._copier = Copier(fd)
         if is_pipe(fd):
             widen(fd)
+
+    @property
+    def fd(self) -> int | None:
+        """The descriptor, for who moves bytes to it directly and at once; None when there is none for that."""
+        return self._out
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all of `data`."""
@@ -57,8 +62,11 @@ class Sink:
         except OSError as error:
             self._failed(error)
 
-    def copy(self, source: int, start: int, stop: int) -> None:
-        """Write bytes [start, stop) of the file `source`; raises Short when the file ends before."""
+    def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
+        """Write bytes [start, stop) of the file `source`; raises Short when the file ends before.
+
+        With `short` the sink may do that later: then a later call raises what `short(pos)` makes of it.
+        """
         try:
             self._copier.copy(source, start, stop)
         except OSError as error:
@@ -142,27 +150,71 @@ class FileSink(Sink):
         if replaces:
             os.fchmod(fd, mode)
         super().__init__(fd, path)
+        self._mover: Mover | None = None
+
+    @property
+    def fd(self) -> int | None:
+        """The descriptor, at the end of what was written."""
+        self._settle()
+        return self._out
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+        self._settle()
+        super().write(data)
+
+    def writev(self, pieces: Sequence[bytes]) -> None:
+        """Write all of `pieces`, one behind the other."""
+        self._settle()
+        super().writev(pieces)
+
+    def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
+        """Write bytes [start, stop) of the file `source`: long ranges in a thread, while the caller goes on."""
+        if short is None or stop - start < LONG:
+            self._settle()
+            super().copy(source, start, stop)
+            return
+        if self._mover is None:
+            self._mover = Mover(self._copier)
+        try:
+            self._mover.put(source, start, stop, short)
+        except OSError as error:
+            self._failed(error)
+
+    def _settle(self) -> None:
+        """Wait for what is copied in the thread."""
+        if self._mover is not None:
+            try:
+                self._mover.wait()
+            except OSError as error:
+                self._failed(error)
 
     def fileno(self) -> int:
         """The descriptor, from which what was written can be read again."""
+        self._settle()
         return self._out
 
     def cut(self, position: int) -> None:
         """Forget what was written from `position` on."""
+        self._settle()
         os.ftruncate(self._out, position)
         os.lseek(self._out, position, os.SEEK_SET)
 
     def close(self) -> None:
         """Give the file its name."""
         try:
+            if self._mover is not None:
+                self._mover.wait()
+                self._mover.stop()
             if self.sync:
                 os.fsync(self._out)
             out, self._out = self._out, -1
             os.close(out)
             os.rename(self.part, self.path)
-        except OSError as error:
+        except BaseException as error:
             self.abort()
-            error.filename, error.filename2 = self.name, None
+            if isinstance(error, OSError):
+                error.filename, error.filename2 = self.name, None
             raise
         unfinished.discard(self.part)
         if self.sync:
@@ -174,6 +226,8 @@ class FileSink(Sink):
 
     def abort(self) -> None:
         """Remove what was written."""
+        if self._mover is not None:
+            self._mover.stop()
         _discard(self.part)
         if self._out >= 0:
             os.close(self._out)

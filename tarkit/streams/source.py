@@ -30,8 +30,8 @@ class Sink(Protocol):
     def write(self, data: bytes | memoryview) -> None:
         """Write all of `data`."""
 
-    def copy(self, source: int, start: int, stop: int) -> None:
-        """Write bytes [start, stop) of the file `source`."""
+    def copy(self, source: int, start: int, stop: int, short: Callable[[int], Exception] | None = None) -> None:
+        """Write bytes [start, stop) of the file `source`, with `short` perhaps later."""
 
 
 class Reader(Protocol):
@@ -77,15 +77,15 @@ class FileSource:
         data = bytearray(stop - start)
         got = self._fill(memoryview(data), start, len(data))
         if got < len(data):
-            raise self._short(start + got)
+            raise self._shortened(self.offset + start + got)
         return bytes(data)
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
         try:
-            sink.copy(self.fd, self.offset + start, self.offset + stop)
+            sink.copy(self.fd, self.offset + start, self.offset + stop, self._shortened)
         except Short as error:
-            raise self._short(error.pos - self.offset) from None
+            raise self._shortened(error.pos) from None
 
     def will_need(self) -> None:
         """Let the system read the file before it is asked for."""
@@ -119,8 +119,8 @@ class FileSource:
             raise
         return got
 
-    def _short(self, pos: int) -> Problem:
-        return Problem("truncated", self.name, pos, "the file became shorter while it was read")
+    def _shortened(self, end: int) -> Problem:
+        return Problem("truncated", self.name, end - self.offset, "the file became shorter while it was read")
 
 
 class StreamSource:

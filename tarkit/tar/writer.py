@@ -10,6 +10,7 @@ from tarkit.tar.block import BLOCK, padding
 from tarkit.tar.header import end_of_archive
 
 GATHERED = 1 << 19  # bytes of small pieces that go out together
+LONG = 8 << 20  # bytes of a range that go out without waiting for their neighbours
 PIECES = 900  # and how many; below IOV_MAX
 SMALL = 1 << 16  # a range so short is not worth a system call of its own
 
@@ -29,8 +30,8 @@ class Sink(Protocol):
     def writev(self, pieces: Sequence[bytes]) -> None:
         """Write all of `pieces`, one behind the other."""
 
-    def copy(self, source: int, start: int, stop: int) -> None:
-        """Write bytes [start, stop) of the file `source`."""
+    def copy(self, source: int, start: int, stop: int, short: Callable[[int], Exception] | None = None) -> None:
+        """Write bytes [start, stop) of the file `source`, with `short` perhaps later."""
 
     def close(self) -> None:
         """Complete the output."""
@@ -70,6 +71,8 @@ class Writer:
         self.position += stop - start
         if source is self._source and start == self._stop:
             self._stop = stop
+            if stop - self._start > LONG:
+                self.flush()
             return
         self.flush()
         self._source, self._start, self._stop = source, start, stop

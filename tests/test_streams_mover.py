@@ -1,0 +1,119 @@
+"""Copies in a thread: in order with all else that is written, and what goes wrong there is not lost."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarkit.errors import Problem
+from tarkit.streams.copy import CHUNK
+from tarkit.streams.mover import LONG
+from tarkit.streams.readers import DescriptorReader
+from tarkit.streams.sink import FileSink
+from tarkit.streams.source import FileSource, StreamSource
+
+BLOCKS = [bytes([number]) * CHUNK for number in range(12)]
+DATA = b"".join(BLOCKS)
+assert len(DATA) > 2 * LONG
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays() -> Iterator[None]:
+    """Whoever closes or gives up a sink has ended its thread."""
+    yield
+    assert [each.name for each in threading.enumerate() if each.name == "mover"] == []
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> FileSource:
+    """A file of several long ranges."""
+    (tmp_path / "in").write_bytes(DATA)
+    return FileSource(os.open(tmp_path / "in", os.O_RDONLY), "in.tar")
+
+
+def test_everything_comes_in_order(tmp_path: Path, source: FileSource) -> None:
+    """Short and long copies, writes, and what a stream moves to the descriptor itself."""
+    reading, writing = os.pipe()
+    feeder = threading.Thread(target=lambda: (os.write(writing, b"p" * 50_000), os.close(writing)))
+    with FileSink(str(tmp_path / "out")) as sink:
+        source.send(0, LONG, sink)
+        source.send(LONG, LONG + 3, sink)
+        sink.write(b"written")
+        source.send(0, 2 * LONG, sink)
+        sink.writev([b"a", b"b"])
+        source.send(1, LONG + 1, sink)
+        feeder.start()
+        stream = StreamSource(DescriptorReader(reading), "pipe")
+        stream.send(0, 50_000, sink)
+        stream.close()
+        source.send(0, LONG, sink)
+        assert os.fstat(sink.fileno()).st_size == 5 * LONG + 3 + 7 + 2 + 50_000
+        source.send(7, LONG + 7, sink)
+        sink.cut(5 * LONG + 3 + 7 + 2 + 50_000 + 1)
+    feeder.join()
+    expected = DATA[: LONG + 3] + b"written" + DATA[: 2 * LONG] + b"ab" + DATA[1 : LONG + 1] + b"p" * 50_000
+    assert (tmp_path / "out").read_bytes() == expected + DATA[:LONG] + DATA[7:8]
+
+
+def test_the_source_may_be_closed_at_once(tmp_path: Path) -> None:
+    """Its samples are forgotten as soon as they are written."""
+    (tmp_path / "in").write_bytes(DATA)
+    with FileSink(str(tmp_path / "out")) as sink:
+        for _ in range(3):
+            FileSource(os.open(tmp_path / "in", os.O_RDONLY), "in.tar").send(0, len(DATA), sink)
+    assert (tmp_path / "out").read_bytes() == DATA * 3
+
+
+@pytest.mark.parametrize("then", ["close", "write", "send", "fd"])
+def test_a_file_that_became_shorter(then: str, tmp_path: Path, source: FileSource) -> None:
+    """The next call says which, and where; there is no output."""
+    os.truncate(tmp_path / "in", LONG + 5)
+    with pytest.raises(Problem) as caught, FileSink(str(tmp_path / "out")) as sink:
+        source.send(0, 2 * LONG, sink)
+        if then == "write":
+            sink.write(b"more")
+        elif then == "send":
+            source.send(0, 1, sink)
+        elif then == "fd":
+            _ = sink.fd
+    assert (caught.value.archive, caught.value.offset, caught.value.name) == ("in.tar", LONG + 5, "truncated")
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_a_full_disk(tmp_path: Path, source: FileSource) -> None:
+    """The output's name is in the error, whichever call it comes up in."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LONG + 1000, old[1]))
+    try:
+        with pytest.raises(OSError) as caught, FileSink(str(tmp_path / "out")) as sink:
+            for _ in range(3):
+                source.send(0, LONG, sink)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(tmp_path / "out"))
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_giving_up_does_not_wait_for_all(tmp_path: Path, source: FileSource) -> None:
+    """What waits is not copied any more, and its descriptors are closed; never are there many of them."""
+    gc.collect()
+    before = descriptors()
+    sink = FileSink(str(tmp_path / "out"))
+    for _ in range(60):
+        source.send(0, len(DATA), sink)
+        assert descriptors() < before + 20
+    sink.abort()
+    assert os.listdir(tmp_path) == ["in"]
+    assert descriptors() <= before
+
+
+def descriptors() -> int:
+    """How many are open."""
+    return len(os.listdir("/dev/fd"))
