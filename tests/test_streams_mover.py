@@ -75,26 +75,36 @@ def test_the_source_may_be_closed_at_once(tmp_path: Path) -> None:
 def test_a_file_that_became_shorter(then: str, tmp_path: Path, source: FileSource) -> None:
     """The next call says which, and where; there is no output."""
     os.truncate(tmp_path / "in", LONG + 5)
-    with pytest.raises(Problem) as caught, FileSink(str(tmp_path / "out")) as sink:
-        source.send(0, 2 * LONG, sink)
-        if then == "write":
-            sink.write(b"more")
-        elif then == "send":
-            source.send(0, 1, sink)
-        elif then == "fd":
-            _ = sink.fd
+
+    def write() -> None:
+        with FileSink(str(tmp_path / "out")) as sink:
+            source.send(0, 2 * LONG, sink)
+            if then == "write":
+                sink.write(b"more")
+            elif then == "send":
+                source.send(0, 1, sink)
+            elif then == "fd":
+                _ = sink.fd
+
+    with pytest.raises(Problem) as caught:
+        write()
     assert (caught.value.archive, caught.value.offset, caught.value.name) == ("in.tar", LONG + 5, "truncated")
     assert os.listdir(tmp_path) == ["in"]
 
 
 def test_a_full_disk(tmp_path: Path, source: FileSource) -> None:
     """The output's name is in the error, whichever call it comes up in."""
+
+    def write() -> None:
+        with FileSink(str(tmp_path / "out")) as sink:
+            for _ in range(3):
+                source.send(0, LONG, sink)
+
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (LONG + 1000, old[1]))
     try:
-        with pytest.raises(OSError) as caught, FileSink(str(tmp_path / "out")) as sink:
-            for _ in range(3):
-                source.send(0, LONG, sink)
+        with pytest.raises(OSError, match="too large") as caught:
+            write()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
     assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(tmp_path / "out"))
