@@ -1397,3 +1397,19 @@ def test_progress(run: Run, archive: Archive) -> None:
     assert "3 samples" in run("cat", archive(ABC), "--progress").stderr
     assert run("cat", "in.tar", "--progress", "--no-progress").stderr == ""
     assert run("cat", "in.tar", "--progress", "-q").stderr == ""
+
+
+def test_no_sample_is_left(run: Run, archive: Archive, tmp_path: Path) -> None:
+    """An empty output is no error, but hardly what was meant."""
+    done = run("cat", archive({"a.txt": b"x"}), "--match", "^b", "-o", "b.tar")
+    assert done.lines == ["tarkit: warning: no sample was chosen: the output is an archive without any"]
+
+
+def test_the_report_has_no_folder(run: Run, archive: Archive) -> None:
+    """That is said before the work is done, not after."""
+    done = run("cat", archive({"a.txt": b"x"}), "-o", "b.tar", "--report", "none/r.json", exit=1)
+    assert done.lines == [
+        "tarkit: none/r.json: No such file or directory",
+        "hint: there is no folder none: make it with mkdir -p",
+    ]
+    assert not Path("b.tar").exists()

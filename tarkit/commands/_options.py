@@ -18,7 +18,7 @@ from tarkit.commands._run import Output, Run, current, open_output
 from tarkit.dataset.fields import Fields, OnMissing, parse_fields
 from tarkit.dataset.select import KeyList, Select, Slice, parse_slice
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.problems import Policy
+from tarkit.problems import PROBLEMS, Policy
 from tarkit.streams.location import Location, expand_inputs
 
 Function = Callable[..., Any]
@@ -120,6 +120,10 @@ def _policy(allow: tuple[str, ...], skip: tuple[str, ...], maxerr: int) -> Polic
     return run.policy
 
 
+def _complete_problem(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in (*PROBLEMS, "all") if name.startswith(incomplete)]
+
+
 def _slice(shard_slice: str | None) -> Slice | None:
     return parse_slice(shard_slice) if shard_slice is not None else None
 
@@ -182,8 +186,20 @@ fields = group(
 problems = group(
     "policy",
     _policy,
-    click.option("--allow", multiple=True, metavar="PROBLEM", help="Go on and keep what has this problem (or all)."),
-    click.option("--skip", multiple=True, metavar="PROBLEM", help="Go on without what has this problem (or all)."),
+    click.option(
+        "--allow",
+        multiple=True,
+        metavar="PROBLEM",
+        shell_complete=_complete_problem,
+        help="Go on and keep what has this problem (or all).",
+    ),
+    click.option(
+        "--skip",
+        multiple=True,
+        metavar="PROBLEM",
+        shell_complete=_complete_problem,
+        help="Go on without what has this problem (or all).",
+    ),
     click.option(
         "--maxerr", type=click.IntRange(0), default=0, metavar="N", help="Go on over N problems as --skip all."
     ),

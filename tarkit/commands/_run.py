@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -59,9 +60,11 @@ class Run:
 
     def reserve(self, path: str | None, what: str, written: bool = True) -> None:
         """Note a file that is read or written; raises Usage when it is written and something else too."""
-        if path in (None, "-"):
+        if path is None or path == "-":
             return
-        assert path is not None
+        folder = os.path.dirname(path)
+        if written and folder and not os.path.isdir(folder):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         try:
             if not stat.S_ISREG(os.stat(path).st_mode):
                 return

@@ -110,6 +110,8 @@ def run_cat(run: Run, locations: list[Location], output: Output, chosen: CatOpti
                 run.tell(f"{run.samples} samples, {writer.position} bytes")
         options.report_keys(run, chosen.select)
         writer.finish(inputs.zeros if plain else None)
+    if not run.samples and not plain:
+        run.warn("no sample was chosen: the output is an archive without any")
     run.bytes, run.dropped = writer.position, inputs.dropped
     run.finish()
 
