@@ -398,6 +398,28 @@ def test_archives_that_were_glued_together(kind: str) -> None:
         keys(data, kind, Policy(allow=["trailing-data"]))
 
 
+@pytest.mark.parametrize("kind", SOURCES)
+def test_old_archives_that_were_glued_together(kind: str) -> None:
+    """Entries of V7 take the careful way, behind the seam as before it."""
+    old = b"".join(with_field(member(name, b"v7"), 156, b"\0") for name in ("e.x", "e.y", "f.x", "f.y"))
+    assert keys(WHOLE + old + MARKER, kind, Policy(allow=["trailing-data"])) == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_what_was_passed_on_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large sample of a stream leaves nothing in temporary files while it is written."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("temporary space is used")
+
+    monkeypatch.setattr(sources, "Overflow", refuse)
+    data = b"".join(member(f"a.{number:03}", bytes(1 << 20)) for number in range(60)) + MARKER
+    log = Log()
+    with Writer(log) as writer:
+        for sample in Samples(stream(data), Policy()):
+            sample.write(writer)
+    assert writer.position == -(-len(data) // 10240) * 10240
+
+
 def test_zeros() -> None:
     """How long the end was is known of an archive that was read whole, and of no other."""
     for data, policy, zeros in (

@@ -19,7 +19,7 @@ from _tools import on_disk
 
 from tarkit.errors import CommandFailed, Usage
 from tarkit.streams.copy import Short
-from tarkit.streams.sink import DescriptorSink, FileSink, Sink, discard_unfinished, open_sink
+from tarkit.streams.sink import CommandSink, DescriptorSink, FileSink, Sink, discard_unfinished, open_sink
 
 PART = ".part"
 
@@ -114,7 +114,7 @@ def test_symlinks() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["x" * 255, "é" * 127, "x" * 251 + ".tar", "a b\n.tar", "caf\udce9.tar", "-", ".hidden"]
+    "name", ["x" * 255, "x" * 240, "é" * 127, "x" * 251 + ".tar", "a b\n.tar", "caf\udce9.tar", "-", ".hidden"]
 )
 def test_names(name: str) -> None:
     """As long as the file system allows, of any bytes."""
@@ -423,8 +423,10 @@ def test_a_command_that_is_killed() -> None:
 def test_aborting_a_command() -> None:
     """It is ended before it can take the end of its input for a good one."""
     sink = open_sink("pipe", "cat > /dev/null; touch done")
+    assert isinstance(sink, CommandSink)
     sink.write(b"x")
     sink.abort()
+    assert sink.command.process.poll() is not None
     assert listing() == []
 
 

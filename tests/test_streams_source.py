@@ -96,6 +96,15 @@ def test_file_that_becomes_shorter(tmp_path: Path) -> None:
         source.send(0, 2000, sink)
 
 
+def test_file_that_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network file system may give less than was asked for."""
+    whole = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, views, pos: whole(fd, [views[0][:100]], pos))
+    source = on_disk(DATA)
+    assert source.peek(1000, 512)[:512] == DATA[1000:1512]
+    assert source.read(5, 5000) == DATA[5:5000]
+
+
 def test_file_reads_further_ahead_when_entries_are_small() -> None:
     """Peeks that follow each other closely become few reads; peeks that jump stay small."""
     source = on_disk(bytes(4 * MIB))
