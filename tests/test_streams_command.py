@@ -302,6 +302,6 @@ def test_the_family_of_a_process() -> None:
     pid = pid_in("pid")
     family = commands._family(process.pid)
     assert family[:2] == [process.pid, pid]
-    for each in reversed(family):
+    for each in family:  # the other way round a parent might be gone before its turn
         os.kill(each, signal.SIGKILL)
     process.wait()
