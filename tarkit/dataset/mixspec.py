@@ -1,0 +1,292 @@
+"""What a mix is made of: words such as `'A-{000..099}.tar@1.45' B.tar@1`, or a file in YAML or JSON.
+
+Two forms of that file are read. tarmix's:
+
+    shuffle: 1000                       # of the mixed samples, through a buffer
+    sources:
+      - shards: "A-{000..099}.tar"      # a word of the command line, or a list of them
+        weight: 1.45                    # drawn in proportion to it; default 1
+        probability: 0.5                # a sample that was drawn is kept with this probability; default 1
+        nstreams: 4                     # so many shards are read in turn; default 1
+        nrepeats: 2                     # all of it so many times; default 1
+        shuffle: 500                    # shards in random order, samples through a buffer of so many
+        allow_missing: true             # files that are missing are left out
+        rename: {page.jpg: jpg, xml: ""}    # fields; also a list of {from: OLD, to: NEW}; "" deletes
+        rekey: "A/{key}"                # not in tarmix: as the option --rekey, for this source
+        name: A                         # not in tarmix: for messages and reports
+
+and webdataset's `datasets` (also `dataset`): `prefix`, `buckets`, and for each data set `shards`, `name`, `buckets`,
+`choose: N` shards without replacement or `resample: N` with it. There all shards are read in random order, and a
+data set without a weight is drawn in proportion to the number of shards that are taken of it. That is what comes of
+webdataset's own way, which shuffles the shards of all together. `~` and `$VARIABLE` are expanded there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tarkit.errors import TarkitError, Usage, show
+
+SUFFIXES = (".yaml", ".yml", ".json")
+SOURCE_KEYS = (
+    "shards weight probability nstreams nrepeats shuffle allow_missing rename rekey name choose resample buckets"
+).split()
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+@dataclass
+class SourceSpec:
+    """One source of a mix, as it was asked for.
+
+    `words` name its inputs. A `weight` of None is the number of shards that are taken of it. `rename` are pairs of
+    fields, old and new. `any_order`: its shards in random order.
+    """
+
+    name: str
+    words: list[str]
+    weight: float | None = 1.0
+    probability: float = 1.0
+    nstreams: int = 1
+    nrepeats: int = 1
+    shuffle: int = 0
+    allow_missing: bool = False
+    rename: tuple[tuple[bytes, bytes], ...] = ()
+    rekey: str | None = None
+    choose: int = 0
+    resample: int = 0
+    any_order: bool = False
+
+
+@dataclass
+class MixSpec:
+    """All sources; `shuffle` is the size of a buffer behind the mix, `path` the file that said so."""
+
+    sources: list[SourceSpec]
+    shuffle: int = 0
+    path: str | None = None
+
+
+def parse_mix(words: Sequence[str], warn: Callable[[str], None] = lambda line: None) -> MixSpec:
+    """The mix that the words of a command line describe: `SPEC.yaml` (or .yml, .json), or sources with weights.
+
+    Raises Usage, and TarkitError for a file that cannot be read or makes no sense.
+    """
+    if not words:
+        raise Usage("nothing to mix", "name the sources: tarkit mix 'A-{000..099}.tar@1.45' B.tar@1 -o OUT")
+    specs = [word for word in words if word.lower().endswith(SUFFIXES)]
+    if specs and len(words) > 1:
+        raise Usage(f"{show(specs[0])} describes a whole mix: it does not go with other sources")
+    if specs:
+        return read_spec(specs[0], warn)
+    return MixSpec([parse_source(word) for word in words])
+
+
+def parse_source(word: str) -> SourceSpec:
+    """`NAME@WEIGHT`: the weight is what follows the last `@`, if that is a number; else it is 1.
+
+    The name of a file that is there, `@` and all, has the weight 1. Raises Usage for a weight that is none.
+    """
+    name, at, weight = word.rpartition("@")
+    if not at or not _NUMBER.fullmatch(weight) or os.path.lexists(word):
+        return SourceSpec(word, [word])
+    if not name:
+        raise Usage(f"{show(word)}: a weight without a source")
+    return SourceSpec(name, [name], _positive(float(weight), show(word)))
+
+
+def read_spec(path: str, warn: Callable[[str], None] = lambda line: None) -> MixSpec:
+    """The mix that a file describes. `warn` hears of keys that webdataset's form has and nobody knows.
+
+    Raises TarkitError, with the place in the file.
+    """
+    found = _load(path)
+    if not isinstance(found, dict):
+        raise TarkitError(f"{path}: no mix, which is a mapping with a list of `sources`")
+    here = _Place(path)
+    if "sources" in found:
+        here.known(found, ("sources", "shuffle"))
+        sources = [_source(here.of(f"sources[{n}]"), each) for n, each in enumerate(here.listed(found, "sources"))]
+        return MixSpec(sources, here.count(found, "shuffle", 0, least=0), path)
+    word = "datasets" if "datasets" in found else "dataset"
+    if word not in found:
+        raise TarkitError(f"{path}: neither `sources` nor `datasets` in it", "a mix is a list of sources with weights")
+    here.known(found, (word, "prefix", "buckets"), warn)
+    sources = [
+        _dataset(here.of(f"{word}[{n}]"), each, found, warn) for n, each in enumerate(here.listed(found, word))
+    ]
+    return MixSpec(sources, 0, path)
+
+
+def _load(path: str) -> Any:
+    try:
+        with open(path, "rb") as file:
+            text = file.read().decode()
+    except OSError as error:
+        raise TarkitError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise TarkitError(f"{path}: at {error.start}: no UTF-8") from None
+    if path.lower().endswith(".json"):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise TarkitError(f"{path}: no JSON: {error}") from None
+    try:
+        import yaml
+    except ImportError:
+        hint = "pip install 'tarkit[yaml]', or write the same as JSON, in a file that ends in .json"
+        raise TarkitError(f"{path}: reading YAML needs the package PyYAML", hint) from None
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else path
+        what = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise TarkitError(f"{where}: no YAML: {what}") from None
+
+
+def _source(here: _Place, found: Any) -> SourceSpec:
+    here.mapping(found)
+    here.known(found, [key for key in SOURCE_KEYS if key not in ("choose", "resample", "buckets")])
+    return _common(here, found, here.words(found, "shards"), 1.0)
+
+
+def _dataset(here: _Place, found: Any, top: dict[str, Any], warn: Callable[[str], None]) -> SourceSpec:
+    here.mapping(found)
+    here.known(found, SOURCE_KEYS, warn)
+    buckets = here.words(found if "buckets" in found else top, "buckets", [""])
+    if len(buckets) > 1:
+        raise here.wrong("more than one of `buckets`")
+    prefix = here.text(top, "prefix", "")
+    words = here.words(found, "shards")
+    shards = [_expanded(prefix) + os.path.join(_expanded(buckets[0]), _expanded(word)) for word in words]
+    spec = _common(here, found, shards, None)
+    if "name" not in found:
+        spec.name = f"@{buckets[0]}" if buckets[0] and "buckets" in found else spec.name
+    spec.choose = here.count(found, "choose", 0, least=0)
+    spec.resample = here.count(found, "resample", 0, least=0)
+    if spec.choose and spec.resample:
+        raise here.wrong("`choose` takes shards without replacement, `resample` with it: not both")
+    spec.any_order = True
+    return spec
+
+
+def _common(here: _Place, found: dict[str, Any], words: list[str], weight: float | None) -> SourceSpec:
+    more = f" and {len(words) - 1} more" if len(words) > 1 else ""
+    spec = SourceSpec(here.text(found, "name", words[0] + more), words, weight)
+    if "weight" in found:
+        spec.weight = here.number(found, "weight")
+    if "probability" in found:
+        spec.probability = here.number(found, "probability")
+        if spec.probability > 1:
+            raise here.wrong("a `probability` is at most 1")
+    spec.nstreams = here.count(found, "nstreams", 1)
+    spec.nrepeats = here.count(found, "nrepeats", 1)
+    spec.shuffle = here.count(found, "shuffle", 0, least=0)
+    spec.any_order = spec.shuffle > 0
+    spec.allow_missing = found.get("allow_missing", False)
+    if not isinstance(spec.allow_missing, bool):
+        raise here.wrong("`allow_missing` is true or false")
+    spec.rename = here.renames(found)
+    spec.rekey = here.text(found, "rekey", None)
+    return spec
+
+
+def _expanded(word: str) -> str:
+    return os.path.expanduser(os.path.expandvars(word))
+
+
+def _positive(value: float, where: str) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise Usage(f"{where}: a weight is more than 0", "leave the source out if nothing is wanted of it")
+    return value
+
+
+@dataclass
+class _Place:
+    """Where in a file we are, to say so; reads what mappings have there."""
+
+    path: str
+    where: list[str] = field(default_factory=list)
+
+    def of(self, part: str) -> _Place:
+        return _Place(self.path, [*self.where, part])
+
+    def wrong(self, what: str, hint: str | None = None) -> TarkitError:
+        return TarkitError(": ".join([self.path, *self.where, what]), hint)
+
+    def mapping(self, found: Any) -> None:
+        if not isinstance(found, dict):
+            raise self.wrong("no mapping with `shards`")
+
+    def known(
+        self, found: dict[str, Any], keys: Sequence[str], warn: Callable[[str], None] | None = None
+    ) -> None:
+        """See that there are no other keys."""
+        for key in found:
+            if key not in keys and warn is not None:
+                warn(f"{self.wrong(f'`{key}` means nothing here')}")
+            elif key not in keys:
+                hint = "proc converts" if key == "convert" else f"there are: {', '.join(keys)}"
+                raise self.wrong(f"`{key}` means nothing here", hint)
+
+    def listed(self, found: dict[str, Any], key: str) -> list[Any]:
+        values = found[key]
+        if not isinstance(values, list) or not values:
+            raise self.wrong(f"`{key}` is a list of at least one")
+        return values
+
+    def words(self, found: dict[str, Any], key: str, default: list[str] | None = None) -> list[str]:
+        """One text or a list of some."""
+        value = found.get(key, default)
+        values = [value] if isinstance(value, str) else value
+        if not isinstance(values, list) or not values or not all(isinstance(each, str) for each in values):
+            raise self.wrong(f"`{key}` is a name, or a list of names")
+        return values
+
+    def text(self, found: dict[str, Any], key: str, default: Any) -> Any:
+        value = found.get(key, default)
+        if value is not default and not (isinstance(value, str) and value):
+            raise self.wrong(f"`{key}` is text")
+        return value
+
+    def number(self, found: dict[str, Any], key: str) -> float:
+        """A number over 0; YAML takes 1e3 for text."""
+        value = found[key]
+        if isinstance(value, str) and _NUMBER.fullmatch(value):
+            value = float(value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.wrong(f"`{key}` is a number")
+        if not (math.isfinite(value) and value > 0):
+            raise self.wrong(f"`{key}` is more than 0", "leave the source out if nothing is wanted of it")
+        return float(value)
+
+    def count(self, found: dict[str, Any], key: str, default: int, least: int = 1) -> int:
+        value = found.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.wrong(f"`{key}` is a whole number from {least} on")
+        return value
+
+    def renames(self, found: dict[str, Any]) -> tuple[tuple[bytes, bytes], ...]:
+        """Pairs of fields, old and new, of a mapping or of a list of {from: OLD, to: NEW}."""
+        value = found.get("rename", {})
+        if isinstance(value, list):
+            if not all(isinstance(each, dict) and each.keys() == {"from", "to"} for each in value):
+                raise self.wrong("`rename` is a mapping OLD: NEW, or a list of {from: OLD, to: NEW}")
+            pairs = [(each["from"], each["to"]) for each in value]
+        elif isinstance(value, dict):
+            pairs = list(value.items())
+        else:
+            raise self.wrong("`rename` is a mapping OLD: NEW, or a list of {from: OLD, to: NEW}")
+        for old, new in pairs:
+            if not isinstance(old, str) or not isinstance(new, str) or not old or "/" in old + new or "\0" in new:
+                raise self.wrong("`rename`: the name of a field is text without a slash")
+        if len({old.lower() for old, _ in pairs}) < len(pairs):
+            raise self.wrong("`rename`: one field gets two names")
+        return tuple((os.fsencode(old), os.fsencode(new)) for old, new in pairs)
