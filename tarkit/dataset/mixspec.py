@@ -35,8 +35,10 @@ from tarkit.errors import TarkitError, Usage, show
 
 SUFFIXES = (".yaml", ".yml", ".json")
 SOURCE_KEYS = (
-    "shards weight probability nstreams nrepeats shuffle allow_missing rename rekey name choose resample buckets"
-).split()
+    *("shards", "weight", "probability", "nstreams", "nrepeats", "shuffle", "allow_missing", "rename", "rekey"),
+    "name",
+)
+DATASET_KEYS = (*SOURCE_KEYS, "buckets", "choose", "resample")
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
@@ -118,9 +120,7 @@ def read_spec(path: str, warn: Callable[[str], None] = lambda line: None) -> Mix
     if word not in found:
         raise TarkitError(f"{path}: neither `sources` nor `datasets` in it", "a mix is a list of sources with weights")
     here.known(found, (word, "prefix", "buckets"), warn)
-    sources = [
-        _dataset(here.of(f"{word}[{n}]"), each, found, warn) for n, each in enumerate(here.listed(found, word))
-    ]
+    sources = [_dataset(here.of(f"{word}[{n}]"), each, found, warn) for n, each in enumerate(here.listed(found, word))]
     return MixSpec(sources, 0, path)
 
 
@@ -153,13 +153,13 @@ def _load(path: str) -> Any:
 
 def _source(here: _Place, found: Any) -> SourceSpec:
     here.mapping(found)
-    here.known(found, [key for key in SOURCE_KEYS if key not in ("choose", "resample", "buckets")])
+    here.known(found, SOURCE_KEYS)
     return _common(here, found, here.words(found, "shards"), 1.0)
 
 
 def _dataset(here: _Place, found: Any, top: dict[str, Any], warn: Callable[[str], None]) -> SourceSpec:
     here.mapping(found)
-    here.known(found, SOURCE_KEYS, warn)
+    here.known(found, DATASET_KEYS, warn)
     buckets = here.words(found if "buckets" in found else top, "buckets", [""])
     if len(buckets) > 1:
         raise here.wrong("more than one of `buckets`")
@@ -225,9 +225,7 @@ class _Place:
         if not isinstance(found, dict):
             raise self.wrong("no mapping with `shards`")
 
-    def known(
-        self, found: dict[str, Any], keys: Sequence[str], warn: Callable[[str], None] | None = None
-    ) -> None:
+    def known(self, found: dict[str, Any], keys: Sequence[str], warn: Callable[[str], None] | None = None) -> None:
         """See that there are no other keys."""
         for key in found:
             if key not in keys and warn is not None:
