@@ -24,7 +24,6 @@ webdataset's own way, which shuffles the shards of all together. `~` and `$VARIA
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -33,6 +32,7 @@ from typing import Any
 
 from tarkit.errors import TarkitError, Usage, show
 
+MOST = 1e100  # a weight; the sum of some is a number too
 SUFFIXES = (".yaml", ".yml", ".json")
 SOURCE_KEYS = (
     *("shards", "weight", "probability", "nstreams", "nrepeats", "shuffle", "allow_missing", "rename", "rekey"),
@@ -82,12 +82,13 @@ def parse_mix(words: Sequence[str], warn: Callable[[str], None] = lambda line: N
     """
     if not words:
         raise Usage("nothing to mix", "name the sources: tarkit mix 'A-{000..099}.tar@1.45' B.tar@1 -o OUT")
-    specs = [word for word in words if word.lower().endswith(SUFFIXES)]
-    if specs and len(words) > 1:
-        raise Usage(f"{show(specs[0])} describes a whole mix: it does not go with other sources")
-    if specs:
-        return read_spec(specs[0], warn)
-    return MixSpec([parse_source(word) for word in words])
+    sources = [parse_source(word) for word in words]
+    specs = [source.name for source in sources if source.name.lower().endswith(SUFFIXES)]
+    if specs and specs != list(words):
+        raise Usage(f"{show(specs[0])} describes a whole mix: it has no weight, and no other sources beside it")
+    if len(specs) > 1:
+        raise Usage(f"{show(specs[0])} describes a whole mix: only one can be given")
+    return read_spec(specs[0], warn) if specs else MixSpec(sources)
 
 
 def parse_source(word: str) -> SourceSpec:
@@ -100,7 +101,9 @@ def parse_source(word: str) -> SourceSpec:
         return SourceSpec(word, [word])
     if not name:
         raise Usage(f"{show(word)}: a weight without a source")
-    return SourceSpec(name, [name], _positive(float(weight), show(word)))
+    if not 0 < float(weight) <= MOST:
+        raise Usage(f"{show(word)}: a weight is more than 0", "leave the source out if nothing is wanted of it")
+    return SourceSpec(name, [name], float(weight))
 
 
 def read_spec(path: str, warn: Callable[[str], None] = lambda line: None) -> MixSpec:
@@ -202,12 +205,6 @@ def _expanded(word: str) -> str:
     return os.path.expanduser(os.path.expandvars(word))
 
 
-def _positive(value: float, where: str) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise Usage(f"{where}: a weight is more than 0", "leave the source out if nothing is wanted of it")
-    return value
-
-
 @dataclass
 class _Place:
     """Where in a file we are, to say so; reads what mappings have there."""
@@ -261,7 +258,7 @@ class _Place:
             value = float(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong(f"`{key}` is a number")
-        if not (math.isfinite(value) and value > 0):
+        if not 0 < value <= MOST:
             raise self.wrong(f"`{key}` is more than 0", "leave the source out if nothing is wanted of it")
         return float(value)
 
