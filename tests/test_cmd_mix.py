@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -17,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarkit.dataset import grouping
+from tarkit.dataset.fields import stem
 from tarkit.streams import source
 
 A: dict[str, Content] = {f"a{n}.{field}": f"A{n}{field}".encode() * 99 for n in range(3) for field in ("cls", "jpg")}
@@ -173,9 +175,8 @@ def test_what_is_left_is_said(run: Run, archive: Archive, feed: Feed) -> None:
     """Who stops at the first source that has no more says what else there was; who asks for more than there is, too."""
     words = feed(archive(A, "a.tar")), feed(archive(B, "b.tar")), feed(archive({"c.x": b""}, "c.tar"))
     ran = run("mix", weighed(words[0], "@9"), *words[1:], "--seed", "1", "--report", "r.json")
-    assert ran.lines == [
-        f"tarkit: {words[0]} has no more samples, 2 of 3 sources have some left: --until all goes on, --repeat begins again"
-    ]
+    what = f"{words[0]} has no more samples, 2 of 3 sources have some left: --until all goes on, --repeat begins again"
+    assert ran.lines == [f"tarkit: {what}"]
     assert json.loads(Path("r.json").read_text())["input_left"] == [*words[1:]]
     assert run("mix", *words, "--seed", "1", "--total", "2").lines == []
     ran = run("mix", *words, "--seed", "1", "--until", "all", "--total", "9")
@@ -248,7 +249,7 @@ def test_samples_are_chosen_before_they_are_drawn(
     for feed in feeds:
         words = weighed(feed(archive(A, "a.tar")), "@2"), feed(archive(B, "b.tar"))
         out = run("mix", *words, *options.split(), "--seed", "3").stdout
-        assert out == tar([row for row in rows(order) if "jpg" in row[0] or "-f" not in options])
+        assert out == tar([row for row in rows(order) if "jpg" in row[0] or options != "-f jpg"])
 
 
 def test_sample_is_another_draw_in_each_source(run: Run, archive: Archive) -> None:
@@ -277,9 +278,9 @@ def test_keys_from_says_what_was_found(run: Run, archive: Archive, feed: Feed) -
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ("{stem}/{key}", "a/k0 b/k0 b/k1 a/k1"),
+        ("{stem}/{key}", "{0}/k0 {1}/k0 {1}/k1 {0}/k1"),
         ("#", "000000000 000000001 000000002 000000003"),
-        ("{shard}-{index:02d}", "a-00.tar a-01.tar a-02.tar"),
+        ("x/{key}-{index:02d}", "x/k0-00 x/k0-01 x/k1-02 x/k1-03"),
     ],
 )
 def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
@@ -287,12 +288,9 @@ def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feeds: list
     members: dict[str, Content] = {f"k{n}.x": b"" for n in range(2)}
     for feed in feeds:
         words = feed(archive(members, "a.tar")), feed(archive(members, "b.tar"))
-        if spec == "{shard}-{index:02d}":
-            ran = run("mix", *words, "--rekey", spec, "--seed", "1", exit=None)
-            assert ran.status == (0 if feed.kind == "pipe" else 1)  # a dot in a key: it has no place there
-        elif feed.kind != "pipe" or spec == "#":
-            out = run("mix", *words, "--rekey", spec, "--until", "all", "--seed", "1").stdout
-            assert keys(out) == expected
+        ran = run("mix", *words, "--rekey", spec, "--until", "all", "--seed", "1")
+        assert keys(ran.stdout) == expected.format(*map(stem, words))
+        assert ran.stderr == ""
 
 
 def test_one_key_in_two_sources(run: Run, archive: Archive, feed: Feed) -> None:
@@ -317,7 +315,7 @@ def test_one_key_in_two_sources(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 def test_what_comes_again_stays_apart(run: Run, archive: Archive, feed: Feed) -> None:
-    """A source that begins again gives keys of its own, so that what comes out can be read by all; --rekey comes last."""
+    """What a source gives again has keys of its own, so that what comes out can be read; --rekey comes last."""
     words = feed(archive({"k.x": b"1"}, "a.tar")), feed(archive({"l.x": b"3"}, "b.tar"))
     run("mix", *words, "--repeat", "--total", "9", "--seed", "1", "-o", "out.tar")
     assert keys("out.tar") == "k l l~2 k~2 k~3 k~4 l~3 l~4 k~5"
@@ -404,9 +402,8 @@ def test_streams_begin_again(run: Run, archive: Archive, feed: Feed) -> None:
     expected = run("mix", "a.tar", "b.tar", *options).stdout
     assert run("mix", feed("a.tar"), feed("b.tar"), *options).stdout == expected
     assert run("mix", "-", "pipe:cat b.tar", *options, stdin=Path("a.tar")).stdout == expected
-    assert (
-        run("mix", "-", "b.tar", *options, stdin=Path(feed("a.tar"))).stdout == expected if feed.kind == "gzip" else 1
-    )
+    Path("a.gz").write_bytes(gzip.compress(tar(A)))
+    assert run("mix", "-", feed("b.tar"), *options, stdin=Path("a.gz")).stdout == expected
     read, write = os.pipe()
     os.write(write, tar(A))
     os.close(write)
@@ -432,9 +429,9 @@ def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkey
             assert {name: content for name, content in entries(ran.stdout) if "~" not in name} == everything
 
 
-@pytest.mark.parametrize("limit", [32])
-def test_many_shards_and_few_descriptors(limit: int, run: Run, archive: Archive) -> None:
+def test_many_shards_and_few_descriptors(run: Run, archive: Archive) -> None:
     """A shard of each source is open at a time, not all of them."""
+    limit = 32
     for letter in "ab":
         for n in range(100):
             archive({f"{letter}{n:03}.x": b""}, f"{letter}-{n:03}.tar")
@@ -468,8 +465,8 @@ WRONG = [
     ("a.tar --until last", 2, "tarkit: mix: Invalid value for '--until': 'last' is not one of 'first', 'all'."),
     ("m.json -o m.json", 2, "tarkit: m.json is the output, and the description of the mix too"),
     ("m.json --report m.json", 2, "tarkit: m.json is the report, and the description of the mix too"),
-    ("a.tar -o a.tar", 2, "tarkit: a.tar is the output too"),
-    ("a.tar cut.tar --until all --seed 1", 1, "tarkit: cut.tar: at 1500: the input ends inside an entry [truncated]"),
+    ("a.tar --seed 1 -o a.tar", 2, "tarkit: a.tar is the output too"),
+    ("a.tar cut.tar --until all --seed 1", 1, "tarkit: cut.tar: at 2748: the input ends inside an entry [truncated]"),
 ]
 
 
@@ -477,7 +474,7 @@ WRONG = [
 def test_errors(words: str, status: int, message: str, run: Run, archive: Archive) -> None:
     """One line, and no output; what was there stays."""
     archive(A, "a.tar")
-    archive(body(tar(B))[:1500], "cut.tar")
+    archive(body(tar(B))[:2748], "cut.tar")
     Path("m.json").write_text('{"sources": [{"shards": "a.tar"}]}')
     before = {name: Path(name).read_bytes() for name in os.listdir()}
     output = [] if "-o" in words else ["-o", "out.tar"]

@@ -112,3 +112,17 @@ def test_cat_of_many_entries(peak: Callable[..., int]) -> None:
 def test_a_large_sample_of_many_entries(peak: Callable[..., int]) -> None:
     """What is not known whole is not looked through again for each of its entries."""
     assert peak("cat - -o -", many(40_000, 600, b"k.%06d")) < LIMIT
+
+
+@pytest.mark.parametrize("options", ["--until all", "--repeat --total 9", "--until all -p 2"])
+def test_mix_of_streams(options: str, peak: Callable[..., int]) -> None:
+    """Two at once, each with a sample that memory does not hold; kept in a file where they begin again."""
+    producer = one(80_000_000)
+    Path("more").write_text(producer)
+    assert peak(f"mix - 'pipe:bash more' {options} --rekey '{{key}}-{{index}}' --seed 1 -q -o -", producer) < LIMIT
+
+
+def test_mix_of_many_samples(peak: Callable[..., int]) -> None:
+    """As many as there are, in an order that is none."""
+    many(200_000, 0)
+    assert peak("mix many.tar@2 'pipe:cat many.tar' --until all --rekey '#' --seed 1 -q -o -") < LIMIT

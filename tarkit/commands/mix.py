@@ -179,6 +179,8 @@ def _stock(laps: Laps, chosen: MixOptions, policy: Policy) -> Stock[Sample]:
 
 def _number(text: str) -> int:
     try:
+        if text.isascii() and text.isdigit():
+            return int(text)
         if re.fullmatch(r"[0-9.]+(e[0-9]+|[kKMG])?", text):
             return parse_size(text)
     except Usage:
