@@ -33,7 +33,7 @@ EXAMPLES = (
 )
 COST = (
     "One pass: what is drawn is read and written once, contents are not decoded. Memory does not grow with the data; "
-    "one shard of each source is open (nstreams: so many). A source that begins again and is a pipe is kept in "
+    "one shard of each source is open (nstreams: so many), and up to 16 MiB of it in memory if it is a stream. A source that begins again and is a pipe is kept in "
     "temporary space; files, commands and URLs are opened again."
 )
 
