@@ -117,7 +117,7 @@ def test_a_large_sample_of_many_entries(peak: Callable[..., int]) -> None:
 
 @pytest.mark.parametrize("options", ["--until all", "--repeat --total 9", "--until all -p 2"])
 def test_mix_of_streams(options: str, peak: Callable[..., int]) -> None:
-    """Two at once, each with a sample that memory does not hold, of which it holds a window; kept if they begin again."""
+    """Two at once, each with a sample that memory does not hold, of which it holds a window."""
     producer = one(80_000_000)
     Path("more").write_text(producer)
     assert (

@@ -32,9 +32,9 @@ EXAMPLES = (
     "tarkit mix mix.yaml --until all --rekey '{stem}/{key}' -o mixed.tar.zst --report mixed.json",
 )
 COST = (
-    "One pass: what is drawn is read and written once, contents are not decoded. Memory does not grow with the data; "
-    "one shard of each source is open (nstreams: so many), and up to 16 MiB of it in memory if it is a stream. A source that begins again and is a pipe is kept in "
-    "temporary space; files, commands and URLs are opened again."
+    "One pass: what is drawn is read and written once, contents are not decoded. Memory does not grow with the data; of "
+    "each source one shard is open (with nstreams so many), and of each stream up to 16 MiB are in memory. A pipe that "
+    "begins again is kept in temporary space; files, commands and URLs are opened again."
 )
 
 

@@ -183,10 +183,10 @@ class NewKeys:
         """Whether `sample` may have `key`."""
         again = self._given.add(key) and key != self._last
         self._last = key
-        what = self._fault.format(show(key))
-        return (
-            not again or self._policy.judge(Problem("repeated-key", sample.source.name, sample.start, what)) == "keep"
-        )
+        if not again:
+            return True
+        problem = Problem("repeated-key", sample.source.name, sample.start, self._fault.format(show(key)))
+        return self._policy.judge(problem) == "keep"
 
 
 def _change(sample: Sample, chosen: list[tuple[Entry, bytes]], policy: Policy) -> bool:
