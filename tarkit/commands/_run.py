@@ -129,13 +129,8 @@ class Run:
                 bar.set_postfix_str(_many(samples(), "sample"), refresh=False)
                 _end(bar)
 
-    @property
-    def sums_up(self) -> bool:
-        """Whether a summary is printed: asked for, or there is a bar, or something was skipped."""
-        return not self.quiet and (self.verbose or self.shows_progress or bool(self.policy.dropped))
-
-    def finish(self) -> None:
-        """Print the summary, write the report."""
+    def finish(self, table: Sequence[str] = ()) -> None:
+        """Print the summary, before it the lines of a table; write the report."""
         seconds = time.monotonic() - self.started
         dropped = dict(self.policy.dropped)
         summary = {
@@ -149,7 +144,9 @@ class Run:
             **({"dropped": self.dropped} if self.dropped else {}),
             **self.facts,
         }
-        if self.sums_up:
+        if not self.quiet and (self.verbose or self.shows_progress or dropped):
+            for line in table:
+                say(line)
             text = f"{self.command}: {_many(self.samples, 'sample')}, {_many(self.bytes, 'byte')}"
             if self.shards:
                 text += f", {_many(self.shards, 'shard')}"

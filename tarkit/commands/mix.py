@@ -28,13 +28,13 @@ from tarkit.tar.writer import Writer
 
 EXAMPLES = (
     "tarkit mix 'A-{000..099}.tar@1.45' B.tar@1 -o mixed.tar",
-    "tarkit mix big.tar@3 'rare/*.tar@1' --repeat --total 1M --seed 7 -o - | tarkit split -c 10000",
-    "tarkit mix mix.yaml --until all --rekey '{stem}/{key}' -o mixed.tar.zst --report mixed.json",
+    "tarkit mix big.tar 'rare/*.tar@3' --repeat --total 1M | tarkit split -c 500",
+    "tarkit mix mix.yaml --until all --rekey '{stem}/{key}' -o mixed.tar.zst",
 )
 COST = (
-    "One pass: what is drawn is read and written once, contents are not decoded. Memory does not grow with the data; of "
-    "each source one shard is open (with nstreams so many), and of each stream up to 16 MiB are in memory. A pipe that "
-    "begins again is kept in temporary space; files, commands and URLs are opened again."
+    "One pass: what is drawn is read and written once, contents are not decoded. Memory does not grow with the data; "
+    "of each source one shard is open (with nstreams so many), and of each stream up to 16 MiB are in memory. A pipe "
+    "that begins again is kept in temporary space; files, commands and URLs are opened again."
 )
 
 
@@ -142,8 +142,7 @@ def run_mix(run: Run, spec: MixSpec, output: Output, chosen: MixOptions, policy:
     run.bytes, run.dropped = writer.position, sum(each.dropped for each in laps)
     if any(each.repeated for each in laps):
         run.tell("samples that came again have ~2, ~3 .. behind their keys")
-    _tell_shares(run, drawn)
-    run.finish()
+    run.finish(_shares(run, drawn))
 
 
 def _laps(
@@ -203,8 +202,8 @@ def _tell_end(run: Run, drawn: Mix[Sample]) -> None:
         run.tell(f"{drawn.given} samples instead of {drawn.total}: there were no more")
 
 
-def _tell_shares(run: Run, drawn: Mix[Sample]) -> None:
-    """Report what was asked of each source and what came; a table for those who get a summary."""
+def _shares(run: Run, drawn: Mix[Sample]) -> list[str]:
+    """Report what was asked of each source and what came; the lines of a table of it."""
     rows = [("source", "weight", "asked", "got", "samples", "laps")]
     facts: list[dict[str, Any]] = []
     for stock, asked, got in zip(drawn.stocks, drawn.asked(), drawn.got(), strict=True):
@@ -221,9 +220,7 @@ def _tell_shares(run: Run, drawn: Mix[Sample]) -> None:
             }
         )
     run.facts["sources"] = facts
-    if run.sums_up:
-        for line in _aligned(rows):
-            run.tell(line)
+    return _aligned(rows)
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
