@@ -186,6 +186,15 @@ def test_what_is_left_is_said(run: Run, archive: Archive, feed: Feed) -> None:
     assert ran.lines[1] == "tarkit: 5 samples instead of 9: there were no more"
 
 
+def test_what_is_left_may_be_damaged(run: Run, archive: Archive, feed: Feed) -> None:
+    """What was not drawn is not wanted: it is left, whatever is wrong with it."""
+    words = feed(archive({"a.x": b""}, "a.tar")), feed(archive(body(tar(B))[:3500], "cut.tar"))
+    ran = run("mix", weighed(words[0], "@4"), words[1], "--seed", "1", "--report", "r.json")
+    assert keys(ran.stdout) == "a b0"
+    assert json.loads(Path("r.json").read_text())["input_left"] == [words[1]]
+    run("mix", *words, "--seed", "1", "--until", "all", "-o", "out.tar", exit=1)
+
+
 EMPTY = [
     # the second source, options
     (tar({}), ""),

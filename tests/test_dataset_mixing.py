@@ -196,6 +196,8 @@ datasets:
         ("datasets: [{shards: a, buckets: [b, c]}]", "datasets[0]: more than one of `buckets`"),
         ("{datasets: [{shards: a}], prefix: 7}", "datasets[0]: `prefix` is text"),
         ("a: [", "mix.yaml:1: no YAML: "),
+        ("sources:\n- shards: a\n  weight: 1\n  weight: 2\n", "mix.yaml:3: no YAML: 'weight' is there twice"),
+        ("sources: &s [{shards: a, rename: *s}]", "sources[0]: `rename` is a mapping OLD: NEW, or a list of"),
         ("a: 1\nb: !!python/object:os.system x\n", "mix.yaml:2: no YAML: could not determine a constructor"),
         ("\x00", "mix.yaml: no YAML: unacceptable character"),
     ],
@@ -213,10 +215,12 @@ def test_files_that_cannot_be_read(here: Path) -> None:
     """Not there, not UTF-8, no JSON."""
     Path("b.yaml").write_bytes(b"a: \xff")
     Path("c.json").write_text("{")
+    Path("d.json").write_text('{"sources": [{"shards": "a", "weight": 1, "weight": 2}]}')
     for path, message in (
         ("a.yaml", "a.yaml: No such file or directory"),
         ("b.yaml", "b.yaml: at 3: no UTF-8"),
         ("c.json", "c.json: no JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("d.json", "d.json: no JSON: 'weight' is there twice"),
     ):
         with pytest.raises(TarkitError) as error:
             read_spec(path)

@@ -110,7 +110,7 @@ EDGE = {
     "braceexpand": lambda name: name == "tarkit.streams.braces",
     "subprocess": lambda name: name == "tarkit.streams.command",
     "tempfile": lambda name: name == "tarkit.streams.scratch",
-    "yaml": lambda name: name == "tarkit.dataset.mixspec",
+    "yaml": lambda name: name == "tarkit.dataset.described",
     "tarfile": lambda name: False,
     "logging": lambda name: False,
     "importlib.metadata": lambda name: False,

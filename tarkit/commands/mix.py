@@ -21,7 +21,7 @@ from tarkit.dataset.names import parse_size
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.select import Select, Slice
 from tarkit.dataset.stages import buffer_shuffle, neighbours, unrepeated
-from tarkit.errors import Usage, show
+from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 from tarkit.tar.writer import Writer
@@ -191,7 +191,7 @@ def _tell_end(run: Run, drawn: Mix[Sample]) -> None:
     """Say that samples are left, or that there were not as many as were asked for."""
     if drawn.ended is None and drawn.given == drawn.total:
         return
-    left = [stock.name for stock in drawn.stocks if not stock.exhausted and stock.more()]
+    left = [stock.name for stock in drawn.stocks if _has_more(stock)]
     if left and drawn.ended is not None:
         of = f"{len(left)} of {len(drawn.stocks)} sources"
         run.tell(
@@ -200,6 +200,14 @@ def _tell_end(run: Run, drawn: Mix[Sample]) -> None:
         run.facts["input_left"] = left
     if drawn.total is not None and drawn.given < drawn.total:
         run.tell(f"{drawn.given} samples instead of {drawn.total}: there were no more")
+
+
+def _has_more(stock: Stock[Sample]) -> bool:
+    """Whether a source has something that was not drawn; whatever is wrong with that, it is not wanted any more."""
+    try:
+        return not stock.exhausted and stock.more()
+    except TarkitError:
+        return True
 
 
 def _shares(run: Run, drawn: Mix[Sample]) -> list[str]:

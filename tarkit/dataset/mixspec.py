@@ -23,24 +23,20 @@ webdataset's own way, which shuffles the shards of all together. `~` and `$VARIA
 
 from __future__ import annotations
 
-import json
 import os
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from tarkit.dataset.described import MOST, NUMBER, Place, load
 from tarkit.errors import TarkitError, Usage, show
 
-MOST = 1e100  # a weight; the sum of some is a number too
 SUFFIXES = (".yaml", ".yml", ".json")
 SOURCE_KEYS = (
     *("shards", "weight", "probability", "nstreams", "nrepeats", "shuffle", "allow_missing", "rename", "rekey"),
     "name",
 )
 DATASET_KEYS = (*SOURCE_KEYS, "buckets", "choose", "resample")
-
-_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass
@@ -97,7 +93,7 @@ def parse_source(word: str) -> SourceSpec:
     The name of a file that is there, `@` and all, has the weight 1. Raises Usage for a weight that is none.
     """
     name, at, weight = word.rpartition("@")
-    if not at or not _NUMBER.fullmatch(weight) or os.path.lexists(word):
+    if not at or not NUMBER.fullmatch(weight) or os.path.lexists(word):
         return SourceSpec(word, [word])
     if not name:
         raise Usage(f"{show(word)}: a weight without a source")
@@ -111,10 +107,10 @@ def read_spec(path: str, warn: Callable[[str], None] = lambda line: None) -> Mix
 
     Raises TarkitError, with the place in the file.
     """
-    found = _load(path)
+    found = load(path)
     if not isinstance(found, dict):
         raise TarkitError(f"{path}: no mix, which is a mapping with a list of `sources`")
-    here = _Place(path)
+    here = Place(path)
     if "sources" in found:
         here.known(found, ("sources", "shuffle"))
         sources = [_source(here.of(f"sources[{n}]"), each) for n, each in enumerate(here.listed(found, "sources"))]
@@ -127,40 +123,13 @@ def read_spec(path: str, warn: Callable[[str], None] = lambda line: None) -> Mix
     return MixSpec(sources, 0, path)
 
 
-def _load(path: str) -> Any:
-    try:
-        with open(path, "rb") as file:
-            text = file.read().decode()
-    except OSError as error:
-        raise TarkitError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise TarkitError(f"{path}: at {error.start}: no UTF-8") from None
-    if path.lower().endswith(".json"):
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise TarkitError(f"{path}: no JSON: {error}") from None
-    try:
-        import yaml
-    except ImportError:
-        hint = "pip install 'tarkit[yaml]', or write the same as JSON, in a file that ends in .json"
-        raise TarkitError(f"{path}: reading YAML needs the package PyYAML", hint) from None
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark else path
-        what = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise TarkitError(f"{where}: no YAML: {what}") from None
-
-
-def _source(here: _Place, found: Any) -> SourceSpec:
+def _source(here: Place, found: Any) -> SourceSpec:
     here.mapping(found)
     here.known(found, SOURCE_KEYS)
     return _common(here, found, here.words(found, "shards"), 1.0)
 
 
-def _dataset(here: _Place, found: Any, top: dict[str, Any], warn: Callable[[str], None]) -> SourceSpec:
+def _dataset(here: Place, found: Any, top: dict[str, Any], warn: Callable[[str], None]) -> SourceSpec:
     here.mapping(found)
     here.known(found, DATASET_KEYS, warn)
     buckets = here.words(found if "buckets" in found else top, "buckets", [""])
@@ -180,7 +149,7 @@ def _dataset(here: _Place, found: Any, top: dict[str, Any], warn: Callable[[str]
     return spec
 
 
-def _common(here: _Place, found: dict[str, Any], words: list[str], weight: float | None) -> SourceSpec:
+def _common(here: Place, found: dict[str, Any], words: list[str], weight: float | None) -> SourceSpec:
     more = f" and {len(words) - 1} more" if len(words) > 1 else ""
     spec = SourceSpec(here.text(found, "name", words[0] + more), words, weight)
     if "weight" in found:
@@ -203,85 +172,3 @@ def _common(here: _Place, found: dict[str, Any], words: list[str], weight: float
 
 def _expanded(word: str) -> str:
     return os.path.expanduser(os.path.expandvars(word))
-
-
-@dataclass
-class _Place:
-    """Where in a file we are, to say so; reads what mappings have there."""
-
-    path: str
-    where: list[str] = field(default_factory=list)
-
-    def of(self, part: str) -> _Place:
-        return _Place(self.path, [*self.where, part])
-
-    def wrong(self, what: str, hint: str | None = None) -> TarkitError:
-        return TarkitError(": ".join([self.path, *self.where, what]), hint)
-
-    def mapping(self, found: Any) -> None:
-        if not isinstance(found, dict):
-            raise self.wrong("no mapping with `shards`")
-
-    def known(self, found: dict[str, Any], keys: Sequence[str], warn: Callable[[str], None] | None = None) -> None:
-        """See that there are no other keys."""
-        for key in found:
-            if key not in keys and warn is not None:
-                warn(f"{self.wrong(f'`{key}` means nothing here')}")
-            elif key not in keys:
-                hint = "proc converts" if key == "convert" else f"there are: {', '.join(keys)}"
-                raise self.wrong(f"`{key}` means nothing here", hint)
-
-    def listed(self, found: dict[str, Any], key: str) -> list[Any]:
-        values = found[key]
-        if not isinstance(values, list) or not values:
-            raise self.wrong(f"`{key}` is a list of at least one")
-        return values
-
-    def words(self, found: dict[str, Any], key: str, default: list[str] | None = None) -> list[str]:
-        """One text or a list of some."""
-        value = found.get(key, default)
-        values = [value] if isinstance(value, str) else value
-        if not isinstance(values, list) or not values or not all(isinstance(each, str) for each in values):
-            raise self.wrong(f"`{key}` is a name, or a list of names")
-        return values
-
-    def text(self, found: dict[str, Any], key: str, default: Any) -> Any:
-        value = found.get(key, default)
-        if value is not default and not (isinstance(value, str) and value):
-            raise self.wrong(f"`{key}` is text")
-        return value
-
-    def number(self, found: dict[str, Any], key: str) -> float:
-        """A number over 0; YAML takes 1e3 for text."""
-        value = found[key]
-        if isinstance(value, str) and _NUMBER.fullmatch(value):
-            value = float(value)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.wrong(f"`{key}` is a number")
-        if not 0 < value <= MOST:
-            raise self.wrong(f"`{key}` is more than 0", "leave the source out if nothing is wanted of it")
-        return float(value)
-
-    def count(self, found: dict[str, Any], key: str, default: int, least: int = 1) -> int:
-        value = found.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self.wrong(f"`{key}` is a whole number from {least} on")
-        return value
-
-    def renames(self, found: dict[str, Any]) -> tuple[tuple[bytes, bytes], ...]:
-        """Pairs of fields, old and new, of a mapping or of a list of {from: OLD, to: NEW}."""
-        value = found.get("rename", {})
-        if isinstance(value, list):
-            if not all(isinstance(each, dict) and each.keys() == {"from", "to"} for each in value):
-                raise self.wrong("`rename` is a mapping OLD: NEW, or a list of {from: OLD, to: NEW}")
-            pairs = [(each["from"], each["to"]) for each in value]
-        elif isinstance(value, dict):
-            pairs = list(value.items())
-        else:
-            raise self.wrong("`rename` is a mapping OLD: NEW, or a list of {from: OLD, to: NEW}")
-        for old, new in pairs:
-            if not isinstance(old, str) or not isinstance(new, str) or not old or "/" in old + new or "\0" in new:
-                raise self.wrong("`rename`: the name of a field is text without a slash")
-        if len({old.lower() for old, _ in pairs}) < len(pairs):
-            raise self.wrong("`rename`: one field gets two names")
-        return tuple((os.fsencode(old), os.fsencode(new)) for old, new in pairs)
