@@ -145,6 +145,7 @@ def test_shares(run: Run, archive: Archive) -> None:
             "asked": 0.75,
             "got": counts[0] / 2000,
             "samples": counts[0],
+            "passed_over": 0,
             "laps": counts[0] // 40,
         },
         {
@@ -154,6 +155,7 @@ def test_shares(run: Run, archive: Archive) -> None:
             "asked": 0.25,
             "got": counts[1] / 2000,
             "samples": counts[1],
+            "passed_over": 0,
             "laps": 0,
         },
     ]
@@ -397,6 +399,8 @@ def test_probability(run: Run, archive: Archive) -> None:
     a, b = json.loads(Path("r.json").read_text())["sources"]
     assert (a["asked"], b["asked"]) == (0.8, 0.2)
     assert keys("out.tar").count("b") == b["samples"]
+    assert a["passed_over"] == 0
+    assert 2 < b["passed_over"] / b["samples"] < 4
     assert 90 < b["samples"] < 160 < 400 < a["samples"] <= 500
 
 

@@ -224,6 +224,7 @@ def _shares(run: Run, drawn: Mix[Sample]) -> list[str]:
                 "asked": asked,
                 "got": got,
                 "samples": stock.given,
+                "passed_over": stock.passed_over,
                 "laps": stock.laps,
             }
         )

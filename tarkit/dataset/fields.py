@@ -18,6 +18,8 @@ from tarkit.tar.walk import Entry
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
 
+SMALL = 1 << 14  # bytes of a sample that are held in memory when names change
+
 _SUFFIX = re.compile(r"(\.tar)?(\.(gz|zst|lz4|xz|bz2)|\.(tgz|tzst|txz|tbz2))?$")
 
 
@@ -197,6 +199,7 @@ def _change(sample: Sample, chosen: list[tuple[Entry, bytes]], policy: Policy) -
     source = sample.source
     good = True
     unchanged = sample.parts is None
+    room = SMALL
     parts: list[Part] = []
     entries = []
     names = {entry.name: name for entry, name in chosen}
@@ -206,6 +209,10 @@ def _change(sample: Sample, chosen: list[tuple[Entry, bytes]], policy: Policy) -
             good = policy.judge(Problem("unmovable-entry", source.name, entry.start, what)) == "keep" and good
         if unchanged and name == entry.name:
             parts.append((source, entry.start, entry.stop))
+        elif entry.stop - entry.start <= room:  # its header and payload in one read, and with others in one write
+            room -= entry.stop - entry.start
+            data = source.read(entry.start, entry.stop)
+            parts.append(rename(data[: entry.data - entry.start], name) + data[entry.data - entry.start :])
         else:
             parts.append(rename(source.read(entry.start, entry.data), name))
             if entry.stop > entry.data:

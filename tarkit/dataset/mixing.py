@@ -31,8 +31,8 @@ class Stock(Generic[Item]):
     """What there is of one source, to draw from.
 
     `begin` gives its items from the start, and is called again when it begins again; `change` is applied to all that
-    comes of it, one lap after another. `given` counts the items that the mix gave out, `laps` how often `begin` came to
-    its end; by then the source is `exhausted`.
+    comes of it, one lap after another. `given` counts the items that the mix gave out, `passed_over` those that were
+    drawn and not kept, `laps` how often `begin` came to its end; by then the source is `exhausted`.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Stock(Generic[Item]):
         self.weight = weight
         self.probability = probability
         self.given = 0
+        self.passed_over = 0
         self.laps = 0
         self._begin = begin
         self._change = change
@@ -128,7 +129,9 @@ class Mix(Generic[Item]):
             if not drawn:
                 del live[place]
                 bounds = list(accumulate(stock.weight for stock in live))
-            elif stock.probability == 1 or passes() < stock.probability:
+            elif stock.probability < 1 and passes() >= stock.probability:
+                stock.passed_over += 1
+            else:
                 stock.given += 1
                 self.given += 1
                 yield drawn[0]
