@@ -28,7 +28,7 @@ from tarkit.tar.writer import Writer
 
 EXAMPLES = (
     "tarkit mix 'A-{000..099}.tar@1.45' B.tar@1 -o mixed.tar",
-    "tarkit mix big.tar 'rare/*.tar@3' --repeat --total 1M | tarkit split -c 500",
+    "tarkit mix a.tar 'b*.tar@3' --repeat --total 1M | tarkit split -c 500",
     "tarkit mix mix.yaml --until all --rekey '{stem}/{key}' -o mixed.tar.zst",
 )
 COST = (
