@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import os
+
 import pytest
+from _tools import SOURCES
+from conftest import GNU, PAX, USTAR, Content, entries, tar
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tarkit.dataset.fields import Fields, parse_fields, stem
-from tarkit.errors import Usage
+from tarkit.dataset.grouping import Samples
+from tarkit.errors import Problem, Usage
+from tarkit.problems import Policy
+from tarkit.tar.writer import Writer
 
 
 @pytest.mark.parametrize(
@@ -91,3 +99,68 @@ def test_any_template_is_good_or_refused(text: str) -> None:
     else:
         message = "--rekey is fine"
     assert message.startswith("--rekey ")
+
+
+# ---- several changes, one after the other
+
+
+class Kept(io.BytesIO):
+    """A sink in memory, of which there is no more to close."""
+
+    fd = None
+
+    def writev(self, pieces: list[bytes]) -> None:
+        self.write(b"".join(pieces))
+
+    def copy(self, source: int, start: int, stop: int) -> None:
+        while start < stop:
+            start += self.write(os.pread(source, stop - start, start))
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+TWO: dict[str, Content] = {"a.jpg": b"A" * 600, "a.cls": b"1", "b.JPG": b"B" * 600, "b.seg.png": b"", "b.cls": b"2"}
+
+
+def changed(data: bytes, *changes: Fields, kind: str = "file") -> bytes:
+    """An archive of the samples of `data` that all the changes were made to."""
+    policy, sink = Policy(), Kept()
+    samples = iter(Samples(SOURCES[kind](data), policy))
+    for change in changes:
+        samples = change(samples, policy)
+    with Writer(sink) as writer:
+        for sample in samples:
+            sample.write(writer)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("format", [USTAR, GNU, PAX], ids=["ustar", "gnu", "pax"])
+def test_changes_add_up(kind: str, format: int) -> None:
+    """What one change renamed keeps its new name in those that follow, also where they leave it alone."""
+    long = "k" * 120
+    changes = [
+        Fields(rekey=f"{long}/{{key}}~2"),
+        Fields(drop=("cls",)),
+        Fields(rename=((b"jpg", b"jpeg"), (b"seg.png", b""))),
+        Fields(require=[(b"jpeg",)]),
+    ]
+    rows: list[list[tuple[str, Content]]] = [[*TWO.items()]]
+    rows.append([(f"{long}/{name[0]}~2{name[1:]}", content) for name, content in rows[0]])
+    rows.append([row for row in rows[1] if not row[0].endswith("cls")])
+    rows += [[(f"{long}/a~2.jpeg", TWO["a.jpg"]), (f"{long}/b~2.jpeg", TWO["b.JPG"])]] * 2
+    for count, expected in enumerate(rows):
+        assert entries(changed(tar(TWO, format), *changes[:count], kind=kind)) == expected
+
+
+def test_rename() -> None:
+    """Old names match whatever their case, the others stay; two fields of one name are no sample."""
+    swap = Fields(rename=((b"JPG", b"cls"), (b"cls", b"jpg"), (b"none", b"x")))
+    assert not swap.all
+    assert [name for name, _ in entries(changed(tar(TWO), swap))] == ["a.cls", "a.jpg", "b.cls", "b.seg.png", "b.jpg"]
+    with pytest.raises(Problem, match=r"two fields of 'a' get one name \[duplicate-entry\]"):
+        changed(tar(TWO), Fields(rename=((b"jpg", b"cls"),)))

@@ -16,6 +16,7 @@ from tarkit.tar.header import encode
 
 LIMIT = 64 << 10  # KiB
 SIZE = 160_000_000
+WINDOW = 16 << 10  # KiB of one more stream
 
 # The peak of a child as `wait4` has it counts the parent that it was forked from, so the process says it by itself.
 CODE = """
@@ -112,3 +113,22 @@ def test_cat_of_many_entries(peak: Callable[..., int]) -> None:
 def test_a_large_sample_of_many_entries(peak: Callable[..., int]) -> None:
     """What is not known whole is not looked through again for each of its entries."""
     assert peak("cat - -o -", many(40_000, 600, b"k.%06d")) < LIMIT
+
+
+@pytest.mark.parametrize("options", ["--until all", "--repeat --total 9", "--until all -p 2"])
+def test_mix_of_streams(options: str, peak: Callable[..., int]) -> None:
+    """Two at once, each with a sample that memory does not hold, of which it holds a window."""
+    producer = one(80_000_000)
+    Path("more").write_text(producer)
+    assert (
+        peak(f"mix - 'pipe:bash more' {options} --rekey '{{key}}-{{index}}' --seed 1 -q -o -", producer)
+        < LIMIT + WINDOW
+    )
+
+
+def test_mix_of_many_samples(peak: Callable[..., int]) -> None:
+    """As many as there are, in an order that is none."""
+    for letter in "ab":
+        many(100_000, 0, letter.encode() + b"%06d.x")
+        Path("many.tar").rename(f"{letter}.tar")
+    assert peak("mix a.tar@2 'pipe:cat b.tar' --until all --seed 1 -q -o -") < LIMIT

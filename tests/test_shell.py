@@ -463,6 +463,8 @@ def test_signals_to_others(signum: int, started: Callable[..., Started]) -> None
         (["create", "-o", "b.tar"], b"x.txt text:1\n" + b"# \n" * 5000),
         (["cat", "-o", "b.tar"], member("x.bin", bytes(20_000_000))[:18_000_000]),
         (["cat", "--skip", "all", "-o", "b.tar"], member("x.bin", bytes(20_000_000))[:18_000_000]),
+        (["mix", "-", "a.tar", "--until", "all", "--seed", "1", "-o", "b.tar"], FEW),
+        (["mix", "-", "a.tar", "--repeat", "--total", "9", "--seed", "1", "-o", "b.tar"], FEW),
     ):
         run = started(words)
         run.feed(data, until=lambda: any(name.endswith(".part") for name in left()))

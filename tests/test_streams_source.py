@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -514,3 +515,19 @@ def test_descriptor_reader(tmp_path: Path) -> None:
         reader.readinto(memoryview(bytearray(10)))
     assert error.value.filename == "a name"
     reader.close()
+
+
+def test_a_closed_file_holds_no_memory() -> None:
+    """Samples in a buffer keep the files of many shards: what each was read with is given back, and had again."""
+    tracemalloc.start()
+    try:
+        files = []
+        for _ in range(20):
+            file = on_disk(bytes(range(256)) * 4)
+            assert file.peek(256, 4)[:4] == b"\0\1\2\3"
+            file.close()
+            files.append(file)
+        assert tracemalloc.get_traced_memory()[0] < 200_000
+    finally:
+        tracemalloc.stop()
+    assert all(file.peek(1, 4)[:4] == file.read(1, 5) == b"\1\2\3\4" for file in files)

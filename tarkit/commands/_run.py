@@ -132,8 +132,8 @@ class Run:
                 bar.set_postfix_str(_many(samples(), "sample"), refresh=False)
                 _end(bar)
 
-    def finish(self) -> None:
-        """Print the summary, write the report."""
+    def finish(self, table: Sequence[str] = ()) -> None:
+        """Print the summary, before it the lines of a table; write the report."""
         seconds = time.monotonic() - self.started
         dropped = dict(self.policy.dropped)
         summary = {
@@ -148,6 +148,8 @@ class Run:
             **self.facts,
         }
         if not self.quiet and (self.verbose or self.shows_progress or dropped):
+            for line in table:
+                say(line)
             text = f"{self.command}: {_many(self.samples, 'sample')}, {_many(self.bytes, 'byte')}"
             if self.shards:
                 text += f", {_many(self.shards, 'shard')}"

@@ -18,7 +18,7 @@ from tarkit.dataset.names import DEFAULT_NAME, Template, parse_size, parse_templ
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.select import Select, Slice
 from tarkit.dataset.shards import Limits, Shard, Shards, write_manifest
-from tarkit.dataset.stages import neighbours
+from tarkit.dataset.stages import neighbours, without_strays
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
 from tarkit.streams.location import Location, parse_output
@@ -204,13 +204,7 @@ def run_split(
 
 
 def _samples(inputs: Inputs, chosen: SplitOptions, policy: Policy) -> Iterator[Sample]:
-    for sample in neighbours(chosen.select(iter(inputs)), policy, inputs.tmpdir):
-        if sample.key is not None:
-            yield sample
-        else:
-            policy.warn(
-                f"{sample.source.name}: no sample in it; {len(sample.entries)} entries without key are left out"
-            )
+    return without_strays(neighbours(chosen.select(iter(inputs)), policy, inputs.tmpdir), policy)
 
 
 def _first_index(template: Template, chosen: SplitOptions, existing: list[tuple[int, str]]) -> int:

@@ -18,6 +18,8 @@ from tarkit.tar.walk import Entry
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
 
+SMALL = 1 << 14  # bytes of a sample that are held in memory when names change
+
 _SUFFIX = re.compile(r"(\.tar)?(\.(gz|zst|lz4|xz|bz2)|\.(tgz|tzst|txz|tbz2))?$")
 
 
@@ -57,7 +59,9 @@ def parse_fields(text: str) -> list[Wanted]:
 class Fields:
     """What -f, --drop, --require, --on-missing-field and --rekey say, applied in this order.
 
-    Field names match whatever their case; what is not renamed keeps the name that it has.
+    Field names match whatever their case; what is not renamed keeps the name that it has. `rename` comes before them:
+    each is an old name and a new one, which is empty for a field that goes; all other fields stay. It does not go with
+    `keep`, which names fields anew itself.
     """
 
     keep: list[Wanted] = field(default_factory=list)
@@ -65,6 +69,7 @@ class Fields:
     require: list[tuple[bytes, ...]] = field(default_factory=list)
     on_missing: OnMissing = "error"
     rekey: str | None = None
+    rename: tuple[tuple[bytes, bytes], ...] = ()
 
     def __post_init__(self) -> None:
         self._drops = [re.compile(os.fsencode(translate(glob)), re.IGNORECASE) for glob in self.drop]
@@ -73,7 +78,7 @@ class Fields:
     @property
     def all(self) -> bool:
         """Whether nothing changes."""
-        return not (self.keep or self.drop or self.require or self.rekey is not None)
+        return not (self.keep or self.drop or self.require or self.rename or self.rekey is not None)
 
     def __call__(self, samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
         """The samples with the fields that were chosen."""
@@ -83,7 +88,7 @@ class Fields:
 
     def _apply(self, samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
         index = 0
-        names = _NewKeys(policy)
+        names = NewKeys(policy)
         for sample in samples:
             if sample.key is None:
                 if not self.keep:
@@ -111,6 +116,8 @@ class Fields:
             if key_of(entry):
                 by_field.setdefault(entry.name[len(sample.key) + 1 :].lower(), entry)
         chosen = [(entry, entry.name) for entry in entries]
+        if self.rename:
+            chosen = self._renamed(len(sample.key) + 1, chosen)
         if self.keep:
             chosen = []
             for want in self.keep:
@@ -131,6 +138,18 @@ class Fields:
             ]
         return chosen
 
+    def _renamed(self, skip: int, chosen: list[tuple[Entry, bytes]]) -> list[tuple[Entry, bytes]]:
+        """The entries with the new names of their fields, which begin at `skip`, but for empty ones."""
+        news = {old.lower(): new for old, new in self.rename}
+        renamed = []
+        for entry, name in chosen:
+            new = news.get(name[skip:].lower()) if key_of(entry) else None
+            if new is None:
+                renamed.append((entry, name))
+            elif new:
+                renamed.append((entry, name[:skip] + new))
+        return renamed
+
     def _missing(self, sample: Sample, names: tuple[bytes, ...], policy: Policy) -> bool:
         """Whether a sample that lacks a field goes on."""
         assert sample.key is not None
@@ -150,11 +169,15 @@ class Fields:
         return policy.judge(problem) == "keep"
 
 
-class _NewKeys:
-    """Sees that --rekey does not give one key twice. Neighbours of one key are for another stage to find."""
+class NewKeys:
+    """Sees that an output does not get one key twice. Neighbours of one key are for another stage to find.
 
-    def __init__(self, policy: Policy) -> None:
+    `fault` says of a key, which stands for its {}, what is wrong.
+    """
+
+    def __init__(self, policy: Policy, fault: str = "the new key {} was given before") -> None:
         self._policy = policy
+        self._fault = fault
         self._given = Recent()
         self._last: bytes | None = None
 
@@ -162,16 +185,21 @@ class _NewKeys:
         """Whether `sample` may have `key`."""
         again = self._given.add(key) and key != self._last
         self._last = key
-        what = f"the new key {show(key)} was given before"
-        return (
-            not again or self._policy.judge(Problem("repeated-key", sample.source.name, sample.start, what)) == "keep"
-        )
+        if not again:
+            return True
+        problem = Problem("repeated-key", sample.source.name, sample.start, self._fault.format(show(key)))
+        return self._policy.judge(problem) == "keep"
 
 
 def _change(sample: Sample, chosen: list[tuple[Entry, bytes]], policy: Policy) -> bool:
-    """Leave the sample just these entries, each under its name; False when it is to be left out."""
+    """Leave the sample just these entries, each under its name; False when it is to be left out.
+
+    Where it was changed before, its headers in the source may have other names than its entries.
+    """
     source = sample.source
     good = True
+    unchanged = sample.parts is None
+    room = SMALL
     parts: list[Part] = []
     entries = []
     names = {entry.name: name for entry, name in chosen}
@@ -179,8 +207,12 @@ def _change(sample: Sample, chosen: list[tuple[Entry, bytes]], policy: Policy) -
         if entry.type == block.HARD_LINK and names.get(entry.link) != entry.link:
             what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which goes or changes its name"
             good = policy.judge(Problem("unmovable-entry", source.name, entry.start, what)) == "keep" and good
-        if name == entry.name:
+        if unchanged and name == entry.name:
             parts.append((source, entry.start, entry.stop))
+        elif entry.stop - entry.start <= room:  # its header and payload in one read, and with others in one write
+            room -= entry.stop - entry.start
+            data = source.read(entry.start, entry.stop)
+            parts.append(rename(data[: entry.data - entry.start], name) + data[entry.data - entry.start :])
         else:
             parts.append(rename(source.read(entry.start, entry.data), name))
             if entry.stop > entry.data:

@@ -1,10 +1,11 @@
-"""Stages between input and output: neighbours of one key, and a buffer that shuffles. Iterators in, iterators out."""
+"""Stages between input and output: what keys come together, and a buffer that shuffles. Iterators in, iterators out."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
 
+from tarkit.dataset.fields import NewKeys
 from tarkit.dataset.sample import KEYLESS, Part, Sample, Source
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
@@ -21,6 +22,23 @@ def neighbours(samples: Iterator[Sample], policy: Policy, tmpdir: str | None = N
     if "joined-sample" in policy.allowed:
         return _joined(samples, policy, _keeper(tmpdir))
     return _apart(samples, policy)
+
+
+def without_strays(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+    """The samples alone: what an archive has that has none is left out, with a warning."""
+    for sample in samples:
+        if sample.key is not None:
+            yield sample
+        else:
+            policy.warn(
+                f"{sample.source.name}: no sample in it; {len(sample.entries)} entries without key are left out"
+            )
+
+
+def unrepeated(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+    """Judge samples whose key was in the output before, `repeated-key`; neighbours of one key are another matter."""
+    names = NewKeys(policy, "the key {} is in the output already")
+    return (sample for sample in samples if sample.key is None or names.good(sample.key, sample))
 
 
 def _apart(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:

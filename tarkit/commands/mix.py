@@ -1,0 +1,243 @@
+"""tarkit mix: draw from several sources by their weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from tarkit.cli import Command
+from tarkit.commands import _options as options
+from tarkit.commands._run import Output, Run, current
+from tarkit.dataset.fields import Fields
+from tarkit.dataset.inputs import allow_files
+from tarkit.dataset.mixing import Mix, Stock, Until, derived
+from tarkit.dataset.mixsource import Laps, locate
+from tarkit.dataset.mixspec import MixSpec, SourceSpec, parse_mix
+from tarkit.dataset.names import parse_size
+from tarkit.dataset.sample import Sample
+from tarkit.dataset.select import Select, Slice
+from tarkit.dataset.stages import buffer_shuffle, neighbours, unrepeated
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.problems import Policy
+from tarkit.streams.location import Location
+from tarkit.tar.writer import Writer
+
+EXAMPLES = (
+    "tarkit mix 'A-{000..099}.tar@1.45' B.tar@1 -o mixed.tar",
+    "tarkit mix a.tar 'b*.tar@3' --repeat --total 1M | tarkit split -c 500",
+    "tarkit mix mix.yaml --until all --rekey '{stem}/{key}' -o mixed.tar.zst",
+)
+COST = (
+    "One pass: what is drawn is read and written once, contents are not decoded. Memory does not grow with the data; "
+    "of each source one shard is open (with nstreams so many), and of each stream up to 16 MiB are in memory. A pipe "
+    "that begins again is kept in temporary space; files, commands and URLs are opened again."
+)
+
+
+@dataclass
+class MixOptions:
+    """How long to draw, and what becomes of the samples."""
+
+    select: Select
+    fields: Fields
+    seed: int
+    total: int | None = None
+    until: Until = "first"
+    repeat: bool = False
+    shard_slice: Slice | None = None
+    ahead: int = 0
+
+
+@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@click.argument("words", nargs=-1, metavar="SPEC.yaml | SOURCE[@WEIGHT]...")
+@options.output
+@click.option("--total", metavar="N", help="Draw N samples: 5000, 1e6, 1M.")
+@click.option(
+    "--until",
+    type=click.Choice(["first", "all"]),
+    metavar="first|all",
+    help="End once the first source, or all of them, have no more.  [default: first]",
+)
+@click.option("--repeat", is_flag=True, help="A source that has no more begins again, up to --total or --until all.")
+@options.shard_slice
+@options.select
+@options.fields
+@click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Read N shards of each ahead.")
+@options.problems
+def mix(
+    words: tuple[str, ...],
+    output: Output,
+    total: str | None,
+    until: Until | None,
+    repeat: bool,
+    select: Select,
+    fields: Fields,
+    parallel: int,
+    policy: Policy,
+    shard_slice: Slice | None,
+) -> None:
+    """Draw from several sources by their weights.
+
+    SOURCE is a file, a directory, -, pipe:COMMAND, a 'glob*' or 'names-{000..099}.tar', in quotes: all its shards are
+    one source. WEIGHT is the number behind its last @, or 1; a file that has such a name is a file. A.tar@3 B.tar@1
+    takes three samples of A for each of B, on average.
+
+    SPEC.yaml (or .json) says the same and more: a list `sources` with shards, weight, probability, nstreams, nrepeats,
+    shuffle, allow_missing, rename and rekey for each, as in tarmix; or the `datasets` of webdataset.
+
+    The seed decides what is drawn. Options that choose samples and fields act on each source, before it is drawn from;
+    --rekey acts on the mix. A sample that comes for the second time has ~2 behind its key, then ~3 and so on.
+    """
+    run = current()
+    if repeat and until == "first":
+        raise Usage("--repeat goes on behind the end of a source: it does not go with --until first")
+    if repeat and until is None and total is None:
+        raise Usage("--repeat has no end", "say --total N, or --until all: until each source came to its end once")
+    spec = parse_mix(words, run.warn)
+    run.reserve(spec.path, "the description of the mix", written=False)
+    chosen = MixOptions(select, fields, 0, None if total is None else _number(total), until or "first", repeat)
+    if repeat and until is None:
+        chosen.until = "never"
+    chosen.shard_slice, chosen.ahead = shard_slice, parallel - 1
+    run_mix(run, spec, output, chosen, policy)
+
+
+def run_mix(run: Run, spec: MixSpec, output: Output, chosen: MixOptions, policy: Policy) -> None:
+    """Write what is drawn from the sources to one archive."""
+    found = [locate(source, run.tell) for source in spec.sources]
+    locations = [location for each in found for location in each]
+    if sum(location.kind == "stdin" for location in locations) > 1:
+        raise Usage("stdin is named more than once")
+    run.refuse(locations)
+    seed = chosen.seed = chosen.select.seed = options.draw_seed(chosen.select.seed)
+    allow_files(len(locations))
+    tmpdir = run.scratch(output)
+    laps = [
+        _laps(run, source, each, chosen, policy, number, tmpdir)
+        for number, (source, each) in enumerate(zip(spec.sources, found, strict=True))
+    ]
+    drawn = Mix(
+        [_stock(each, chosen, policy) for each in laps],
+        seed,
+        total=chosen.total,
+        until=chosen.until,
+        repeat=chosen.repeat,
+    )
+    samples = iter(drawn)
+    if spec.shuffle:
+        samples = buffer_shuffle(samples, spec.shuffle, spec.shuffle, derived(seed, "shuffle"), tmpdir)
+    if chosen.fields.rekey is None:
+        samples = unrepeated(samples, policy)
+    samples = neighbours(Fields(rekey=chosen.fields.rekey)(samples, policy), policy, tmpdir)
+    with Writer(output.open(locations)) as writer:
+        for sample in run.watch(samples, lambda: writer.position, None):
+            sample.write(writer)
+        options.report_keys(run, chosen.select)
+        writer.finish()
+        _tell_end(run, drawn)
+    run.bytes, run.dropped = writer.position, sum(each.dropped for each in laps)
+    if any(each.repeated for each in laps):
+        run.tell("samples that came again have ~2, ~3 .. behind their keys")
+    run.finish(_shares(run, drawn))
+
+
+def _laps(
+    run: Run,
+    spec: SourceSpec,
+    locations: list[Location],
+    chosen: MixOptions,
+    policy: Policy,
+    number: int,
+    tmpdir: str | None,
+) -> Laps:
+    return Laps(
+        spec,
+        locations,
+        policy,
+        derived(chosen.seed, number),
+        chosen.select,
+        chosen.shard_slice,
+        again=chosen.repeat,
+        ahead=chosen.ahead,
+        tmpdir=tmpdir,
+        announce=lambda name: run.note(f"reading {name}"),
+    )
+
+
+def _stock(laps: Laps, chosen: MixOptions, policy: Policy) -> Stock[Sample]:
+    """What can be drawn of a source: its samples with the fields that were chosen, of this source and of all."""
+    spec = laps.spec
+    own, common = Fields(rename=spec.rename, rekey=spec.rekey), replace(chosen.fields, rekey=None)
+    weight = float(laps.shards) if spec.weight is None else spec.weight
+    return Stock(spec.name, weight, laps, spec.probability, lambda samples: common(own(samples, policy), policy))
+
+
+def _number(text: str) -> int:
+    try:
+        if text.isascii() and text.isdigit():
+            return int(text)
+        if re.fullmatch(r"[0-9.]+(e[0-9]+|[kKMG])?", text):
+            return parse_size(text)
+    except Usage:
+        pass
+    raise Usage(f"--total {show(text)} is no number of samples", "it looks like 5000, 1e6 or 1M")
+
+
+def _tell_end(run: Run, drawn: Mix[Sample]) -> None:
+    """Say that samples are left, or that there were not as many as were asked for."""
+    if drawn.ended is None and drawn.given == drawn.total:
+        return
+    left = [stock.name for stock in drawn.stocks if _has_more(stock)]
+    if left and drawn.ended is not None:
+        of = f"{len(left)} of {len(drawn.stocks)} sources"
+        run.tell(
+            f"{drawn.ended.name} has no more samples, {of} have some left: --until all goes on, --repeat begins again"
+        )
+        run.facts["input_left"] = left
+    if drawn.total is not None and drawn.given < drawn.total:
+        run.tell(f"{drawn.given} samples instead of {drawn.total}: there were no more")
+
+
+def _has_more(stock: Stock[Sample]) -> bool:
+    """Whether a source has something that was not drawn; whatever is wrong with that, it is not wanted any more."""
+    try:
+        return not stock.exhausted and stock.more()
+    except TarkitError:
+        return True
+
+
+def _shares(run: Run, drawn: Mix[Sample]) -> list[str]:
+    """Report what was asked of each source and what came; the lines of a table of it."""
+    rows = [("source", "weight", "asked", "got", "samples", "laps")]
+    facts: list[dict[str, Any]] = []
+    for stock, asked, got in zip(drawn.stocks, drawn.asked(), drawn.got(), strict=True):
+        rows.append((stock.name, f"{stock.weight:g}", f"{asked:.2%}", f"{got:.2%}", str(stock.given), str(stock.laps)))
+        facts.append(
+            {
+                "source": stock.name,
+                "weight": stock.weight,
+                "probability": stock.probability,
+                "asked": asked,
+                "got": got,
+                "samples": stock.given,
+                "passed_over": stock.passed_over,
+                "laps": stock.laps,
+            }
+        )
+    run.facts["sources"] = facts
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines of a table; the first column is text, the others are numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
