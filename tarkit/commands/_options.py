@@ -14,7 +14,8 @@ from typing import Any
 
 import click
 
-from tarkit.commands._run import Output, Run, current, open_output
+from tarkit.commands._output import Output, open_output
+from tarkit.commands._run import Run, current
 from tarkit.dataset.fields import Fields, OnMissing, parse_fields
 from tarkit.dataset.select import KeyList, Select, Slice, parse_slice
 from tarkit.errors import TarkitError, Usage, show

@@ -8,7 +8,8 @@ import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._run import Output, Run, current, total_size
+from tarkit.commands._output import Output, total_size
+from tarkit.commands._run import Run, current
 from tarkit.dataset.fields import Fields
 from tarkit.dataset.inputs import Inputs
 from tarkit.dataset.select import Select, Slice

@@ -14,7 +14,8 @@ import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._run import Output, Run, current, status_of
+from tarkit.commands._output import Output, status_of
+from tarkit.commands._run import Run, current
 from tarkit.dataset.content import Content, Loader, loaded
 from tarkit.dataset.depfile import make_rule
 from tarkit.dataset.recipe import Row, read_recipe

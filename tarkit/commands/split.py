@@ -12,7 +12,8 @@ import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._run import Output, Run, current, open_output, status_of, total_size
+from tarkit.commands._output import Output, open_output, status_of, total_size
+from tarkit.commands._run import Run, current
 from tarkit.dataset.inputs import Inputs
 from tarkit.dataset.names import DEFAULT_NAME, Template, parse_size, parse_template
 from tarkit.dataset.sample import Sample

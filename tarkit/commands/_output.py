@@ -1,0 +1,113 @@
+"""Where a command writes, and what it must not write over."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tarkit.errors import Usage
+from tarkit.streams.codecs import codec_by_suffix, parse_spec
+from tarkit.streams.location import Location, parse_output
+from tarkit.streams.sink import Sink, open_sink
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the output goes and how it is compressed: -o, --compress, --fsync, and threads for the codec."""
+
+    location: Location
+    codec: tuple[str, int | None] | None
+    sync: bool = False
+    threads: int = 1
+
+    def open(self, inputs: Sequence[Location] = ()) -> Sink:
+        """Open it; raises Usage when it is one of the inputs or a terminal."""
+        refuse_overwrite(self.status(), inputs)
+        return self.open_named(self.location.text)
+
+    def open_named(self, text: str) -> Sink:
+        """Open the output of this name in place of its own."""
+        codec = self.codec
+        if codec is None and self.location.kind in ("path", "url"):
+            suffix = codec_by_suffix(text)
+            codec = (suffix, None) if suffix else None
+        if codec is not None and codec[0] == "none":
+            codec = None
+        return open_sink(self.location.kind, text, codec=codec, threads=self.threads, sync=self.sync)
+
+    def status(self) -> os.stat_result | None:
+        """What is there now under its name, if that is a regular file."""
+        try:
+            status = os.fstat(1) if self.location.kind == "stdout" else os.stat(self.location.text)
+        except OSError:
+            return None
+        return status if self.location.kind in ("stdout", "path") and stat.S_ISREG(status.st_mode) else None
+
+    @property
+    def folder(self) -> str | None:
+        """The directory of a file."""
+        if self.location.kind != "path":
+            return None
+        try:
+            if not stat.S_ISREG(os.stat(self.location.text).st_mode):
+                return None
+        except OSError:
+            pass
+        return os.path.dirname(os.path.abspath(self.location.text))
+
+
+def open_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
+    """The output that the options describe; stdout unless it is a terminal. Raises Usage."""
+    location = parse_output("-" if word is None else word)
+    if (location.kind == "stdout" and os.isatty(1)) or (location.kind == "path" and _is_terminal(location.text)):
+        name = "stdout" if location.kind == "stdout" else location.name
+        raise Usage(f"{name} is a terminal, and an archive is not for eyes", "name the output with -o, or use a pipe")
+    return Output(location, parse_spec(compress) if compress else None, fsync)
+
+
+def status_of(path: str | None) -> os.stat_result | None:
+    """What is there under a name, if that is a regular file."""
+    return None if path is None else Output(Location("path", path, path), None).status()
+
+
+def refuse_overwrite(taken: os.stat_result | None, inputs: Sequence[Location]) -> None:
+    """Raises Usage when the file that will be written is also an input, by name or by redirection."""
+    if taken is None:
+        return
+    for location in inputs:
+        if location.kind not in ("stdin", "path"):
+            continue
+        try:
+            status = os.fstat(0) if location.kind == "stdin" else os.stat(location.text)
+        except OSError:
+            continue
+        if os.path.samestat(status, taken):
+            raise Usage(f"{location.name} is the output too", "write to another file, then rename it")
+
+
+def total_size(inputs: Sequence[Location]) -> int | None:
+    """Bytes of all inputs if they are plain files, for a bar that knows its end."""
+    total = 0
+    for location in inputs:
+        if location.kind != "path" or codec_by_suffix(location.text):
+            return None
+        try:
+            total += os.stat(location.text).st_size
+        except OSError:
+            return None
+    return total or None
+
+
+def _is_terminal(path: str) -> bool:
+    try:
+        if not stat.S_ISCHR(os.stat(path).st_mode):
+            return False
+        fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.isatty(fd)
+    finally:
+        os.close(fd)
