@@ -24,6 +24,7 @@ MEMBERS = 256  # of a ZIP file that are looked at
 
 _SHAPE = re.compile(rb"""['"]shape['"]\s*:\s*\(([\d\s,L]*)\)""")
 _DESCR = re.compile(rb"""['"]descr['"]\s*:\s*(?:['"]([<>|=]?[A-Za-z]\w*(?:\[\w+\])?)['"]|(\[))""")
+_DIGITS = re.compile(r"\D.*")
 _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
 
 
@@ -72,14 +73,15 @@ def _parse(data: bytes) -> Array | None:
 
 def _dtype(code: str) -> tuple[str, int | None]:
     """The name that numpy shows for a type such as `<f4`, and the bytes of an element."""
-    order, letter, digits = code[0], *re.match(r"[<>|=]?(.)(\d*)", code).groups()  # type: ignore[union-attr]
+    bare = code.lstrip("<>|=")
+    letter, digits = bare[0], _DIGITS.sub("", bare[1:])
     if letter == "O":
         return "object", None
     width = int(digits) if digits and len(digits) < 10 else None
     if letter not in _KINDS or width is None:
         return code, width if letter in "SV" else None
     name = "bool" if letter == "b" else f"{_KINDS[letter]}{8 * width}"
-    return (f"{name} big-endian" if order == ">" and width > 1 else name), width
+    return (f"{name} big-endian" if code[0] == ">" and width > 1 else name), width
 
 
 def members(read: Read) -> tuple[list[Member], bool]:

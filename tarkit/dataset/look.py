@@ -5,8 +5,9 @@ Only heads are read, and never more of a large entry than is looked at. Nothing 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tarkit.dataset import arrays, kinds, media
@@ -52,15 +53,15 @@ class Item:
     """An entry as it is seen. `field` is None without a key, `size` in bytes, `about` what its header says:
 
     `width` `height` · `seconds` `rate` `channels` · `dtype` `shape` · `arrays` · `members` · `target` · `named` (what
-    the name says that it is, and it is not) · `note`. `text` is its text, or, if `cut`, the beginning of that. `payload`
-    is good until the next item is asked for.
+    the name says that it is, and it is not) · `note`. `text` is its text, or, if `cut`, the beginning of that.
+    `payload` is good until the next item is asked for.
     """
 
     name: bytes
     field: bytes | None
     size: int
     kind: str
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = dataclasses.field(default_factory=dict)
     text: str | None = None
     cut: bool = False
     payload: Payload | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from tarkit.dataset.look import Item, Seen
 from tarkit.views.words import escaped, one_line, safe, shortened, size_words
 
 CLASSES = 20  # bars of a class field; the rest is one
+_EDGES = [first * 10**power for power in range(18) for first in (1, 2, 5)]
 _VALUE = 40  # characters of a class
 
 
@@ -37,15 +39,16 @@ def charts(samples: Sequence[Seen]) -> list[Chart]:
 
 
 def size_bars(sizes: Sequence[int]) -> list[tuple[str, int]]:
-    """How many sizes lie in each of the ranges between powers of two, from the smallest to the largest there is."""
+    """How many sizes lie in each of the ranges 1 to 2, 2 to 5, 5 to 10 bytes and so on, up to the largest there is."""
     if min(sizes) == max(sizes):
         return [(size_words(sizes[0]), len(sizes))]
-    counts = Counter(size.bit_length() for size in sizes)
-    bars = []
-    for bits in range(min(counts), max(counts) + 1):
-        label = f"{size_words(1 << (bits - 1))} to {size_words(1 << bits)}" if bits else size_words(0)
-        bars.append((label, counts[bits]))
-    return bars
+    counts = Counter(bisect_right(_EDGES, size) for size in sizes)
+    return [(_range(place), counts[place]) for place in range(min(counts), max(counts) + 1)]
+
+
+def _range(place: int) -> str:
+    """The name of the range that ends before edge `place`."""
+    return f"{size_words(_EDGES[place - 1])} to {size_words(_EDGES[place])}" if place else size_words(0)
 
 
 def is_class(counts: Counter[str]) -> bool:

@@ -17,7 +17,7 @@ from tarkit.dataset.look import Item, Seen
 from tarkit.views import pictures
 from tarkit.views.charts import Chart, charts
 from tarkit.views.panels import indented
-from tarkit.views.words import about_words, escaped, label_of, one_line, safe, size_words
+from tarkit.views.words import about_words, escaped, label_of, one_line, safe, shortened, size_words
 
 THUMBNAIL = 240  # pixels
 QUALITY = 72  # of the JPEG of a thumbnail
@@ -132,7 +132,8 @@ def _charts(all_: Sequence[Chart]) -> str:
     if not all_:
         return ""
     tables = "\n".join(map(_chart, all_))
-    return f'<details class="charts" open>\n<summary>Histograms of these samples</summary>\n<div>\n{tables}\n</div>\n</details>'
+    head = '<details class="charts" open>\n<summary>Histograms of these samples</summary>'
+    return f'{head}\n<div tabindex="0">\n{tables}\n</div>\n</details>'
 
 
 def _chart(chart: Chart) -> str:
@@ -190,6 +191,6 @@ def _text(item: Item, texts: _Texts) -> str:
     text = texts.fitting(indented(item.text) if item.kind == "json" else item.text)
     lines = "\n".join(safe(line.expandtabs(4)) for line in text.replace("\r\n", "\n").split("\n"))
     more = "\n(only the beginning)" if item.cut else ""
-    return (
-        f'<details><summary>{escape(label_of(item))}</summary><pre tabindex="0">{escape(lines)}{more}</pre></details>'
-    )
+    first = escape(shortened(safe(one_line(item.text[: 4 * SHORT])), SHORT))
+    head = f"<summary><b>{escape(label_of(item))}</b> <span>{first}</span></summary>"
+    return f'<details>{head}<pre tabindex="0">{escape(lines)}{more}</pre></details>'

@@ -13,7 +13,7 @@ from tarkit.views.words import about_words, escaped, label_of, lines_of, safe, s
 if TYPE_CHECKING:
     from rich.text import Text
 
-LINES = 8  # of a text
+LINES, TREE = 8, 14  # of a text, of JSON
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"?|[{}\[\],:]|[^\s{}\[\],:"]+')
 _OPENS, _CLOSES = "{[", "}]"
 _COLORS = {"picture": "magenta", "array": "cyan", "sound": "yellow", "text": "green"}
@@ -61,7 +61,7 @@ def _says(item: Item, width: int) -> Text:
     said = Text(about_words(item), "yellow" if "named" in item.about else "")
     if item.text is not None:
         text = indented(item.text) if item.kind == "json" else item.text
-        lines = lines_of(text, width, LINES)
+        lines = lines_of(text, width, TREE) if item.kind == "json" else lines_of(text, 3 * width, LINES)
         if item.cut and lines[-1:] != ["\u2026"]:
             lines.append("\u2026")
         if said:

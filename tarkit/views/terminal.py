@@ -51,10 +51,7 @@ def room(how: How, cell: Cell) -> tuple[int, int]:
 
 def row(pictures: Sequence[Drawn], how: How, colors: Colors, cell: Cell) -> str:
     """Pictures side by side, and below them their captions."""
-    if how == "blocks":
-        lines = _blocks(pictures, colors)
-    else:
-        lines = _strip(pictures, how, cell)
+    lines = _blocks(pictures, colors) if how == "blocks" else _strip(pictures, how, cell)
     depth = max(len(each.caption) for each in pictures)
     for place in range(depth):
         words = [each.caption[place] if place < len(each.caption) else "" for each in pictures]
@@ -148,10 +145,12 @@ def _cells(image: Image | None, y: int, colors: Colors) -> str:
     """Line `y` and the one below it of a picture, COLUMNS characters wide."""
     if image is None or y >= image.height:
         return " " * COLUMNS
-    data, width = image.tobytes(), image.width
+    data: bytes = image.tobytes()
+    width: int = image.width
     upper = data[3 * width * y : 3 * width * (y + 1)]
     lower = data[3 * width * (y + 1) : 3 * width * (y + 2)]
-    out, last = [], ""
+    out: list[str] = []
+    last = ""
     for x in range(width):
         top, bottom = upper[3 * x : 3 * x + 3], lower[3 * x : 3 * x + 3]
         if colors == "none":
