@@ -36,7 +36,8 @@ class ShowOptions:
     @property
     def limit(self) -> int | None:
         """How many samples are shown at most."""
-        if self.every or self.count is not None:
+        every = self.every or (self.select.keys is not None and self.select.keys.require_all)
+        if every or self.count is not None:
             return self.count
         return {"names": None, "json": None, "html": PAGE}.get(self.view, FEW)
 

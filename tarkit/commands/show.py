@@ -32,6 +32,8 @@ COST = (
     "but for -f and streams with samples of over 16 MiB."
 )
 
+_NO_SAMPLE = "there is no sample: a key ends at the first dot behind the last slash of a name, and none has one"
+
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
@@ -120,10 +122,12 @@ def run_show(run: Run, locations: list[Location], chosen: ShowOptions, policy: P
                 run.bytes += sample.content
         finally:
             shown.end()
-        options.report_keys(run, chosen.select)
+        keys = chosen.select.keys
+        if run.samples != chosen.limit or (keys and keys.require_all):  # else some keys may not have come by yet
+            options.report_keys(run, chosen.select)
         shown.finish()
     if run.samples == 0:
-        run.tell("no sample was chosen" if not chosen.select.all or chosen.limit == 0 else "there is no sample")
+        run.tell(_NO_SAMPLE if chosen.select.all and chosen.limit != 0 else "no sample was chosen")
     elif run.samples == chosen.limit and chosen.count is None:
         run.tell(f"the first {run.samples} samples; -c N shows more, --all all of them")
     run.dropped = inputs.dropped

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import re
 
+from tarkit.dataset.media import NETPBM
+
 HEAD = 8192  # bytes that are enough to tell a kind
 
 _MAGIC = (
@@ -27,12 +29,12 @@ _MAGIC = (
     (0, b"\x28\xb5\x2f\xfd", "zst"),
     (0, b"\x04\x22\x4d\x18", "lz4"),
     (0, b"v/1\x01", "exr"),
-    (0, b"\x1a\x45\xdf\xa3", "matroska"),
+    (0, b"%PDF-", "pdf"),
+    (0, b"{\\rtf", "rtf"),
     (0, b"\0\0\0\x0cJXL \r\n\x87\n", "jxl"),
     (257, b"ustar", "tar"),
 )
 _RIFF = {b"WAVE": "wav", b"WEBP": "webp"}
-_NETPBM = re.compile(rb"P[1-6]\s")
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _PICKLED = frozenset((b"pickle", b"pkl", b"pyd"))
 _CONTROLS = re.compile(rb"[\0-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")  # but for tab, LF, FF, CR, ESC
@@ -56,10 +58,10 @@ def kind_of(head: bytes, field: bytes, size: int) -> str:
     last = field.lower().rpartition(b".")[2]
     if last in _PICKLED or _PICKLE.match(head):
         return "pickle"
-    found = _by_magic(head, size)
+    found = _by_magic(head)
     if found is None and last == b"safetensors" and head[8:9] == b"{":
         found = "safetensors"
-    return found or _text(head, last, size) or _by_library(head) or "data"
+    return found or _text(head, last, size) or _by_library(head) or ("latin text" if _is_latin(head) else "data")
 
 
 def is_text(kind: str) -> bool:
@@ -74,7 +76,7 @@ def named_for(field: bytes, kind: str) -> str | None:
     return None if expected in (None, kind) or kind == "empty" else last.decode()
 
 
-def _by_magic(head: bytes, size: int) -> str | None:
+def _by_magic(head: bytes) -> str | None:
     for offset, magic, kind in _MAGIC:
         if head.startswith(magic, offset):
             return kind
@@ -88,7 +90,9 @@ def _by_magic(head: bytes, size: int) -> str | None:
         and int.from_bytes(head[14:18], "little") in (12, 40, 52, 56, 64, 108, 124)
     ):
         return "bmp"
-    return "netpbm" if _NETPBM.match(head) and size > 16 else None
+    if head[:4] == b"\x1a\x45\xdf\xa3":
+        return "webm" if b"webm" in head[:64] else "mkv"
+    return "netpbm" if NETPBM.match(head) else None
 
 
 def _by_library(head: bytes) -> str | None:
@@ -107,13 +111,18 @@ def decode(head: bytes, whole: bool) -> str | None:
         return head[: error.start].decode("utf-8-sig") if cut else None
 
 
+def _is_latin(head: bytes) -> bool:
+    """Whether it may be text of one byte a letter: no controls, and most letters are those of ASCII."""
+    return not _CONTROLS.search(head) and 4 * sum(byte > 127 for byte in head) < len(head)
+
+
 def _text(head: bytes, last: bytes, size: int) -> str | None:
     """Which kind of text it is, None if it is none."""
     if _CONTROLS.search(head):
         return None
     text = decode(head, len(head) == size)
-    if text is None:  # one byte in four may be a letter of a language that Latin-1 has
-        return "latin text" if 4 * sum(byte > 127 for byte in head) < len(head) else None
+    if text is None:
+        return None
     start = text.lstrip()[:1]
     if last != b"json" and (start not in ("{", "[") or last == b"jsonl"):
         return "text"

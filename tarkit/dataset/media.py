@@ -18,7 +18,7 @@ Read = Callable[[int, int], bytes]
 _HOPS = 512  # parts of a file that are looked at, on the way to the one that says it
 _TAGS = 4096  # of a TIFF directory
 _ENTRY = {"<": Struct("<HHI4s"), ">": Struct(">HHI4s")}
-_NETPBM = re.compile(rb"P[1-6](?:\s|#[^\n]*\n)+(\d{1,9})(?:\s|#[^\n]*\n)+(\d{1,9})\s")
+NETPBM = re.compile(rb"P[1-6](?:\s|#[^\n]*\n)+(\d{1,9})(?:\s|#[^\n]*\n)+(\d{1,9})\s")
 _NO_LENGTH = 0xFFFFFFFF  # what a program writes that cannot go back, and RF64
 
 
@@ -70,7 +70,7 @@ def _bmp(read: Read) -> tuple[int, int]:
 def _webp(read: Read) -> tuple[int, int] | None:
     head = read(0, 30)
     form = head[12:16]
-    if form == b"VP8X":
+    if form == b"VP8X" and len(head) == 30:
         return 1 + int.from_bytes(head[24:27], "little"), 1 + int.from_bytes(head[27:30], "little")
     if form == b"VP8L" and head[20:21] == b"\x2f":
         bits = unpack_from("<I", head, 21)[0]
@@ -116,7 +116,7 @@ def _tiff(read: Read) -> tuple[int, int] | None:
 
 
 def _netpbm(read: Read) -> tuple[int, int] | None:
-    found = _NETPBM.match(read(0, 512))
+    found = NETPBM.match(read(0, 512))
     return (int(found[1]), int(found[2])) if found else None
 
 

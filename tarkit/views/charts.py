@@ -24,7 +24,7 @@ class Chart(NamedTuple):
 
 
 def charts(samples: Sequence[Seen]) -> list[Chart]:
-    """A histogram of the sizes of each field, then one of each field, or member of JSON, whose values are classes."""
+    """A histogram of each field, or member of JSON, whose values are classes, then one of the sizes of each field."""
     sizes: dict[str, list[int]] = {}
     values: dict[str, Counter[str]] = {}
     for seen in samples:
@@ -34,8 +34,8 @@ def charts(samples: Sequence[Seen]) -> list[Chart]:
                 sizes.setdefault(field, []).append(item.size)
                 for name, value in _values(field, item):
                     values.setdefault(name, Counter())[value] += 1
-    shown = [Chart(f"size of {field}", size_bars(each)) for field, each in sizes.items()]
-    return shown + [Chart(name, class_bars(counts)) for name, counts in values.items() if is_class(counts)]
+    shown = [Chart(name, class_bars(counts)) for name, counts in values.items() if is_class(counts)]
+    return shown + [Chart(f"size of {field}", size_bars(each)) for field, each in sizes.items()]
 
 
 def size_bars(sizes: Sequence[int]) -> list[tuple[str, int]]:

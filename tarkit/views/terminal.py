@@ -169,4 +169,9 @@ def _color(what: int, rgb: bytes, colors: Colors) -> str:
     low, high = min(rgb), max(rgb)
     if high - low < 12 and 8 <= low <= 238:  # the 24 greys are finer than the cube
         return f"{what};5;{232 + min(23, (low - 8) // 10 + ((low - 8) % 10 > 4))}"
-    return f"{what};5;{16 + 36 * round(red / 51) + 6 * round(green / 51) + round(blue / 51)}"
+    return f"{what};5;{16 + 36 * _level(red) + 6 * _level(green) + _level(blue)}"
+
+
+def _level(value: int) -> int:
+    """The nearest of the six levels of xterm's cube: 0, 95, 135, 175, 215, 255."""
+    return 0 if value < 48 else 1 if value < 115 else (value - 35) // 40
