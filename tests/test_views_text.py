@@ -164,7 +164,7 @@ LONG = """\
 ╭─ … ──────────────────────────────────╮
 │ kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk │
 │ kkkk                                 │
-╰──────────────── …/aaaaaaaaaaa at 77 ─╯
+╰─────────────── …/aaaaaaaaaaaa at 77 ─╯
 """
 
 
@@ -173,7 +173,7 @@ def test_panel() -> None:
     seen = Seen(SEEN.key, "x.tar", 512, [*SEEN.items[:4], SEEN.items[7]])
     assert panels.panel(seen, 60, None).splitlines() == PANEL.splitlines()
     assert panels.panel(Seen(None, "x.tar", 0, [SEEN.items[1]]), 40, None).splitlines() == NARROW.splitlines()
-    assert panels.panel(Seen(b"k" * 40, "b" * 40 + "/aaaaaaaaaaa", 77, []), 40, None).splitlines() == LONG.splitlines()
+    assert panels.panel(Seen(b"k" * 40, "b" * 40 + "/aaaaaaaaaaaa", 77, []), 40, None).splitlines() == LONG.splitlines()
     for width in (40, 41, 72, 200):
         assert {len(line) for line in panels.panel(SEEN, width, None).splitlines()} == {width}
     assert panels.panel(Seen(b"a", "x", 0, []), 40, None).count("\n") == 3

@@ -12,7 +12,7 @@ from tarkit.dataset.look import Item, Seen
 from tarkit.views.words import escaped, one_line, safe, shortened, size_words
 
 CLASSES = 20  # bars of a class field; the rest is one
-_EDGES = [first * 10**power for power in range(18) for first in (1, 2, 5)]
+_EDGES = [first * 10**power for power in range(19) for first in (1, 2, 5)]
 _VALUE = 40  # characters of a class
 
 
