@@ -108,6 +108,7 @@ def run_show(run: Run, locations: list[Location], chosen: ShowOptions, policy: P
         locations,
         policy,
         moves=False,
+        partial=html is None,
         distinct=False,
         shard_slice=chosen.shard_slice,
         tmpdir=run.scratch(output),

@@ -41,6 +41,8 @@ def json_line(seen: Seen) -> str:
         "fields": [_fields(item) for item in seen.items],
     }
     text = json.dumps(line, ensure_ascii=False)
+    if text.isprintable():
+        return text + "\n"
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text) + "\n"
 
 
