@@ -166,9 +166,8 @@ class _Page(Shown):
     def finish(self) -> None:
         first, *rest = self._names
         title = first + (f" and {len(rest)} more" if rest else "")
-        words = f"The first {self.run.samples} samples" if self.run.samples == self.chosen.limit else "All samples"
-        if not (self.chosen.select.all and self.chosen.shard_slice is None):
-            words += " of those that were chosen"
+        words = f"The first {self.run.samples} of the" if self.run.samples == self.chosen.limit else "All"
+        words += " samples" if self.chosen.select.all and self.chosen.shard_slice is None else " chosen samples"
         if left := self._gallery.left_out:
             self.run.tell(f"the page has no room for {left} of the pictures: show fewer samples with -c")
         self.sink.write(self._gallery.page(title, words))
