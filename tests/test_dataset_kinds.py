@@ -11,9 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tarkit.dataset import arrays, kinds, media
 from tarkit.dataset.look import Item, Payload, see
+from tarkit.views.words import about_words
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480) + b"\x08\2\0\0\0"
 GIF = b"GIF89a" + struct.pack("<HH", 30, 20)
@@ -220,7 +223,13 @@ def test_sound() -> None:
     assert media.sound("wav", reader(long), len(long)) == (1_500_000.0, 8000, 2)
     assert media.sound("flac", reader(flac(66_150)), 42) == (1.5, 44_100, 2)
     assert media.sound("flac", reader(flac(0)), 42) == (None, 44_100, 2)
-    for kind, cut in (("wav", data[:30]), ("wav", data[:28] + bytes(16)), ("flac", flac(1)[:20]), ("mp3", data)):
+    for kind, cut in (
+        ("flac", b"fLaC"),
+        ("wav", data[:30]),
+        ("wav", data[:28] + bytes(16)),
+        ("flac", flac(1)[:20]),
+        ("mp3", data),
+    ):
         assert media.sound(kind, reader(cut), len(cut)) is None
     assert media.sound("wav", reader(b"RIFF\0\0\0\0WAVE" + b"junk\0\0\0\0" * 9000), 1) is None
 
@@ -423,6 +432,39 @@ def test_only_heads_are_read(make: Callable[[], bytes]) -> None:
     item, count = seen(data)
     assert item.about
     assert count < 20_000
+
+
+def packed_arrays() -> bytes:
+    """An .npz file, packed."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("a.npy", npy("{'descr': '<f4', 'shape': (2,)}"))
+        file.writestr("b.npy", npy("{'descr': '<f4', 'shape': ()}"))
+    return out.getvalue()
+
+
+TENSORS = b'{"w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}'
+WHOLE = [PNG, JPEG, EXIF[-400:], GIF, BMP, VP8, VP8L, VP8X, tiff("<", 3, 4), tiff(">", 3, 4), wav(0.01), flac(5),
+         npy("{'descr': '<f4', 'shape': (2,)}"), packed_arrays(), struct.pack("<Q", len(TENSORS)) + TENSORS,
+         b"P6 3 4 255 " + bytes(36), b'{"a": [1, "\xc3\xa9"]}', b"\x1a\x45\xdf\xa3webm", b"BM"]  # fmt: skip
+
+
+@given(
+    st.sampled_from(WHOLE),
+    st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), max_size=6),
+    st.integers(0, 1 << 16),
+    st.binary(max_size=20),
+    st.sampled_from([b"x", b"json", b"npz", b"safetensors", b"jpg", b"pkl"]),
+)
+def test_nothing_makes_it_fail(data: bytes, flips: list[tuple[int, int]], cut: int, more: bytes, field: bytes) -> None:
+    """Whatever the bytes are, they are looked at: some changed, some missing, some added."""
+    changed = bytearray(data)
+    for place, value in flips:
+        changed[place % len(data)] = value
+    item, _ = seen(bytes(changed[: len(data) - cut % (len(data) + 1)]) + more, field)
+    assert item.kind
+    assert about_words(item).isprintable()
+    assert json.loads(json.dumps(item.about)) == item.about
 
 
 def test_reach() -> None:

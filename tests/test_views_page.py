@@ -223,7 +223,7 @@ def test_thumbnails() -> None:
     page = page_of(Seen(b"a", "x", 0, [picture(b"png", "png", data), damaged, huge, text("t", "x")]))
     tree = Tree(page)
     [image] = tree.attributes("img")
-    assert (image["alt"], image["loading"], image["decoding"]) == ("png", "lazy", "async")
+    assert (image["alt"], image["loading"], image["decoding"]) == ("png of a", "lazy", "async")
     address = image["src"] or ""
     assert address.startswith("data:image/jpeg;base64,")
     with images.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))) as thumbnail:

@@ -215,3 +215,12 @@ def test_lines_of() -> None:
     assert words.lines_of("a\r\nb\nc", 10, 2) == ["a", "b", "\u2026"]
     assert words.lines_of("abcdef\n\tx", 4, 2) == ["abc\u2026", "   \u2026"]
     assert words.lines_of("", 4, 2) == [""]
+
+
+def test_many_members() -> None:
+    """Of a file with many in it some are named."""
+    names = [str(number) for number in range(20)]
+    about = {"arrays": [{"name": name, "dtype": "int8", "shape": []} for name in names]}
+    said = words.about_words(Item(b"a.npz", b"npz", 1, "npz", about))
+    assert said == ", ".join(f"{number}: int8 []" for number in range(12)) + ", and 8 more"
+    assert words.about_words(Item(b"a.zip", b"zip", 1, "zip", {"members": names[:12]})) == ", ".join(names[:12])

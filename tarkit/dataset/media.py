@@ -160,8 +160,8 @@ def _wav(read: Read, size: int) -> Sound | None:
 
 
 def _flac(head: bytes) -> Sound | None:
-    if head[4] & 0x7F:  # STREAMINFO comes first
+    if len(head) < 26 or head[4] & 0x7F:  # STREAMINFO comes first
         return None
-    bits = int.from_bytes(head[18:26], "big") if len(head) == 26 else 0
+    bits = int.from_bytes(head[18:], "big")
     rate, channels, samples = bits >> 44, (bits >> 41 & 7) + 1, bits & (1 << 36) - 1
     return Sound(samples / rate if samples else None, rate, channels) if rate else None

@@ -20,7 +20,8 @@ from tarkit.views.panels import indented
 from tarkit.views.words import about_words, escaped, label_of, one_line, safe, shortened, size_words
 
 THUMBNAIL = 240  # pixels
-QUALITY = 72  # of the JPEG of a thumbnail
+QUALITY, LOW = 72, 40  # of the JPEG of a thumbnail, of one that would have more than
+SHARE = 12_000  # bytes
 ROOM = 3_400_000  # characters that all pictures may have, and
 TEXT_ROOM = 1_000_000  # all texts, so that a page of 200 samples has less than 5 MB
 SHORT = 60  # characters of a text that stands beside its field
@@ -94,7 +95,8 @@ class Gallery:
     def _address(self, item: Item) -> str:
         if self._drawing:
             image = pictures.thumbnail(item, THUMBNAIL, THUMBNAIL)
-            return _data("image/jpeg", pictures.encoded(image, "JPEG", QUALITY))
+            data = pictures.encoded(image, "JPEG", QUALITY)
+            return _data("image/jpeg", data if len(data) <= SHARE else pictures.encoded(image, "JPEG", LOW))
         if item.kind not in _TYPES or item.size > SMALL or item.payload is None:
             raise pictures.Undrawn("thumbnails need tarkit[images]")
         return _data(_TYPES[item.kind], item.payload.read(0, item.size))
@@ -133,7 +135,7 @@ def _charts(all_: Sequence[Chart]) -> str:
         return ""
     tables = "\n".join(map(_chart, all_))
     head = '<details class="charts" open>\n<summary>Histograms of these samples</summary>'
-    return f'{head}\n<div tabindex="0">\n{tables}\n</div>\n</details>'
+    return f'{head}\n<div tabindex="0" role="region" aria-label="Histograms">\n{tables}\n</div>\n</details>'
 
 
 def _chart(chart: Chart) -> str:
@@ -147,8 +149,9 @@ def _chart(chart: Chart) -> str:
 
 
 def _card(number: int, seen: Seen, taken: Iterable[Picture], texts: _Texts) -> str:
-    key = escape(escaped(seen.key)) if seen.key is not None else "no sample"
-    figures = "".join(map(_figure, taken))
+    name = escaped(seen.key) if seen.key is not None else "no sample"
+    key = escape(name)
+    figures = "".join(_figure(each, name) for each in taken)
     rows = "\n".join(_row(item) for item in seen.items)
     long = "\n".join(_text(item, texts) for item in seen.items if _is_long(item))
     return (
@@ -159,12 +162,13 @@ def _card(number: int, seen: Seen, taken: Iterable[Picture], texts: _Texts) -> s
     )
 
 
-def _figure(picture: Picture) -> str:
+def _figure(picture: Picture, key: str) -> str:
     label = escape(label_of(picture.item))
+    alt = escape(f"{label_of(picture.item)} of {key}")
     if not picture.address:
         return f'<figure><div class="none">{escape(picture.why)}</div><figcaption>{label}</figcaption></figure>'
     return (
-        f'<figure><img src="{picture.address}" alt="{label}" loading="lazy" decoding="async">'
+        f'<figure><img src="{picture.address}" alt="{alt}" loading="lazy" decoding="async">'
         f"<figcaption>{label}</figcaption></figure>"
     )
 

@@ -13,6 +13,7 @@ from tarkit.dataset.look import Item
 from tarkit.errors import printable, show
 
 ELLIPSIS = "\u2026"
+INSIDE = 12  # names of what is inside of a file that are shown
 
 
 def escaped(name: bytes) -> str:
@@ -62,8 +63,9 @@ def about_words(item: Item) -> str:
         words += [f"{about['rate']} Hz", f"{about['channels']} channel" + "s" * (about["channels"] != 1)]
     if "dtype" in about:
         words.append(_array(about))
-    words += [f"{safe(each['name'])}: {_array(each)}" for each in about.get("arrays", ())]
-    words += [safe(name) for name in about.get("members", ())]
+    inside = [f"{safe(each['name'])}: {_array(each)}" for each in about.get("arrays", ())]
+    inside += [safe(name) for name in about.get("members", ())]
+    words += inside[:INSIDE] + [f"and {len(inside) - INSIDE} more"] * (len(inside) > INSIDE)
     if "target" in about:
         words.append(f"to {escaped(about['target'])}")
     if "named" in about:
