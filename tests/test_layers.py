@@ -107,6 +107,8 @@ EDGE = {
     "click": lambda name: layer(name) in ("cli", "commands"),
     "tqdm": lambda name: layer(name) == "commands",
     "rich": lambda name: layer(name) in ("commands", "views"),
+    "PIL": lambda name: name in ("tarkit.views.pictures", "tarkit.views.terminal"),
+    "filetype": lambda name: name == "tarkit.dataset.kinds",
     "braceexpand": lambda name: name == "tarkit.streams.braces",
     "subprocess": lambda name: name == "tarkit.streams.command",
     "tempfile": lambda name: name == "tarkit.streams.scratch",
@@ -130,10 +132,15 @@ def test_libraries_have_one_place(name: str) -> None:
                 assert allowed(name), f"{name} imports {imported}"
 
 
+LAZY = """
+    zstandard lz4 isal tqdm rich PIL filetype numpy pyarrow yaml simpleeval subprocess multiprocessing concurrent sqlite3
+"""
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_optional_libraries_are_imported_where_they_are_used(name: str) -> None:
     """Not at the top: whoever needs none does not wait for them."""
-    lazy = ("zstandard", "lz4", "isal", "tqdm", "rich", "subprocess", "multiprocessing", "sqlite3", "yaml")
+    lazy = LAZY.split()
     for node in TREES[name].body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
@@ -210,8 +217,8 @@ def loaded(*words: str, code: str | None = None) -> set[str]:
 
 
 HEAVY = """
-    rich tqdm zstandard lz4 isal braceexpand subprocess tempfile importlib.metadata multiprocessing concurrent logging
-    tarfile gzip sqlite3 json csv asyncio http urllib.request email hashlib dataclasses random
+    rich tqdm PIL filetype zstandard lz4 isal braceexpand subprocess tempfile importlib.metadata multiprocessing
+    concurrent logging tarfile gzip sqlite3 json csv asyncio http urllib.request email hashlib dataclasses random
 """
 
 

@@ -24,17 +24,21 @@ class Samples:
     """Iterate over the samples of one archive, in order.
 
     `earlier` remembers the keys of all inputs, where there are several. `moves` says that samples will not stay where
-    they are, which hard links cannot bear. Afterwards `zeros` is the length of the end marker with its padding if the
+    they are, which hard links cannot bear. With `partial` what came before damage that ends the run is handed out
+    first, also entries of the last sample. Afterwards `zeros` is the length of the end marker with its padding if the
     archive was read whole and without loss, else None, and `dropped` how many samples the policy left out.
 
     Raises:
         Problem: what `policy` does not let pass.
     """
 
+    partial = False
+
     def __init__(self, source: Source, policy: Policy, *, earlier: Recent | None = None, moves: bool = True) -> None:
         self.source = source
         self.policy = policy
         self.moves = moves
+        self._fatal: Problem | None = None
         self.zeros: int | None = None
         self.dropped = 0
         self._earlier = earlier
@@ -62,6 +66,8 @@ class Samples:
             except Problem as problem:
                 self._good = self._mend(problem) and self._good
         yield from self._last()
+        if self._fatal is not None:
+            raise self._fatal
 
     def _run(self) -> Iterator[Sample]:
         """Yield samples up to the end, to damage, or to one that is handed out before its end is known."""
@@ -234,10 +240,10 @@ class Samples:
         """
         problem = self.source.failure or problem
         walk = self._walk
-        keep = self.policy.judge(problem) == "keep"
+        keep = self._survives(problem)
         self._damaged = True
         if problem.name == "trailing-data":
-            self._over = not keep or problem is self.source.failure
+            self._over = not keep or problem in (self.source.failure, self._fatal)
             if not self._over:
                 self._glued = True
                 self._restart(walk.resume)
@@ -249,7 +255,7 @@ class Samples:
             strays[:0] = entries if keep else []
             entries.clear()
             self._key = None
-        if problem.name != "bad-header":
+        if problem.name != "bad-header" or problem is self._fatal:
             self._over = True
             next_is_cut = (
                 walk.cut is not None and problem.name == "truncated" and key_of(walk.cut) not in (None, self._key)
@@ -266,6 +272,16 @@ class Samples:
         if pos is not None:
             self._restart(pos)
         return True
+
+    def _survives(self, problem: Problem) -> bool:
+        """Whether what damage touches is kept. Damage that ends the run is noted where what came before is wanted."""
+        try:
+            return self.policy.judge(problem) == "keep"
+        except Problem:
+            if not self.partial:
+                raise
+            self._fatal = problem
+            return True
 
     def _restart(self, pos: int) -> None:
         self._walk = Walk(self.source, pos)

@@ -92,8 +92,8 @@ class Inputs:
 
     `ahead` inputs are opened before their turn, and read in threads if they are streams. `shard_slice` applies to each.
     `distinct` looks for keys that two inputs have. `spool` keeps streams in temporary files, so that all can be
-    iterated over again. `announce` hears of each input. Afterwards `zeros` is the length of the end of the archive, if
-    there was one only and all of it was given out.
+    iterated over again. `partial` hands out what came before damage that ends the run. `announce` hears of each input.
+    Afterwards `zeros` is the length of the end of the archive, if there was one only and all of it was given out.
     """
 
     locations: Sequence[Location]
@@ -105,6 +105,7 @@ class Inputs:
     ahead: int = 0
     spool: bool = False
     tmpdir: str | None = None
+    partial: bool = False
     announce: Callable[[str], None] = lambda name: None
     zeros: int | None = None
     opened: int = 0
@@ -128,6 +129,7 @@ class Inputs:
         self.announce(source.name)
         self.opened += 1
         samples = Samples(source, self.policy, earlier=self._earlier, moves=self.moves)
+        samples.partial = self.partial
         chosen = iter(samples) if self.shard_slice is None else islice(samples, *self.shard_slice)
         try:
             yield from chosen

@@ -1,0 +1,110 @@
+"""The terminal that stdout is: its size, its colours, and in which way it takes pictures."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import shutil
+import struct
+import termios
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tarkit.views.terminal import Cell, Colors, How
+
+PATIENCE = 0.3  # seconds that a terminal has to say what it can do
+_LONGEST = 256  # bytes of its answer
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What is known of stdout: `terminal` says whether it is one, `width` counts characters."""
+
+    terminal: bool
+    width: int
+    colors: Colors
+    cell: Cell
+
+    @property
+    def rich_colors(self) -> str | None:
+        """The colour system in rich's words, None for no colours."""
+        return None if self.colors == "none" else self.colors
+
+
+def screen() -> Screen:
+    """Look at stdout."""
+    terminal = os.isatty(1)
+    width = shutil.get_terminal_size().columns if terminal or "COLUMNS" in os.environ else 100
+    return Screen(terminal, max(40, width), colors(os.environ), _cell())
+
+
+def colors(env: Mapping[str, str]) -> Colors:
+    """The colours that a terminal shows, as its environment says."""
+    term = env.get("TERM", "")
+    if env.get("NO_COLOR") or term == "dumb":
+        return "none"
+    direct = env.get("COLORTERM") in ("truecolor", "24bit") or term.endswith("-direct") or "kitty" in term
+    return "truecolor" if direct else "256"
+
+
+def how_to_draw(env: Mapping[str, str]) -> How:
+    """In which way a terminal with this environment takes pictures; for sixel it is asked. Blocks go anywhere."""
+    if env.get("TMUX") or env.get("STY"):  # they keep what they do not know to themselves
+        return "sixel" if takes_sixel() else "blocks"
+    program, term = env.get("TERM_PROGRAM", ""), env.get("TERM", "")
+    if env.get("KITTY_WINDOW_ID") or term in ("xterm-kitty", "xterm-ghostty") or program == "ghostty":
+        return "kitty"
+    if program in ("iTerm.app", "WezTerm", "mintty") or env.get("LC_TERMINAL") == "iTerm2":
+        return "iterm"
+    return "sixel" if takes_sixel() else "blocks"
+
+
+def takes_sixel() -> bool:
+    """Ask the terminal for its attributes (DA1, ECMA-48 8.3.24): 4 is sixel. No answer is no."""
+    try:
+        fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if os.tcgetpgrp(fd) != os.getpgrp():  # in the background it would stop us
+            return False
+        return b"4" in _attributes(fd)
+    except (OSError, termios.error):
+        return False
+    finally:
+        os.close(fd)
+
+
+def _attributes(fd: int) -> list[bytes]:
+    """The numbers in the answer `ESC [ ? N ; N ... c`; whatever else was typed meanwhile is lost."""
+    before = termios.tcgetattr(fd)
+    quiet = [*before]
+    quiet[3] &= ~(termios.ICANON | termios.ECHO)
+    answer = b""
+    termios.tcsetattr(fd, termios.TCSADRAIN, quiet)
+    try:
+        os.write(fd, b"\x1b[c")
+        end = time.monotonic() + PATIENCE
+        while len(answer) < _LONGEST and not answer.endswith(b"c"):
+            if not select.select([fd], [], [], max(0.0, end - time.monotonic()))[0]:
+                break
+            answer += os.read(fd, _LONGEST)
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+    start = answer.find(b"\x1b[?")
+    return answer[start + 3 : -1].split(b";")[1:] if start >= 0 and answer.endswith(b"c") else []
+
+
+def _cell() -> Cell:
+    """A character in pixels, if the terminal says so."""
+    try:
+        lines, columns, width, height = struct.unpack("4H", fcntl.ioctl(1, termios.TIOCGWINSZ, bytes(8)))
+    except OSError:
+        return Cell()
+    return (
+        Cell(width // columns, height // lines)
+        if columns and lines and width >= columns and height >= lines
+        else Cell()
+    )

@@ -1,0 +1,149 @@
+"""tarkit show: look into archives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import click
+
+from tarkit.cli import Command
+from tarkit.commands import _options as options
+from tarkit.commands._run import Output, Run, current
+from tarkit.commands._show import ShowOptions, view
+from tarkit.dataset.fields import Fields
+from tarkit.dataset.inputs import Inputs
+from tarkit.dataset.sample import Sample
+from tarkit.dataset.select import Select, Slice
+from tarkit.errors import Usage
+from tarkit.problems import Policy
+from tarkit.streams.location import STDOUT, Location, parse_output
+
+EXAMPLES = (
+    "tarkit show train-000000.tar",
+    "tarkit show shards/ --match '^dog/' --images",
+    "tarkit show 'train-{000..009}.tar' --html gallery.html",
+)
+COST = (
+    "One pass, which ends with the last sample that is shown. Of each entry a few kilobytes are read into memory, "
+    "with --images and --html whole pictures of up to 16 MiB, and nothing with --names; no temporary space, "
+    "but for -f and streams with samples of over 16 MiB."
+)
+
+_NO_SAMPLE = "there is no sample: a key ends at the first dot behind the last slash of a name, and none has one"
+
+
+@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@options.inputs
+@options.shard_slice
+@options.select
+@click.option(
+    "-c", "--count", type=click.IntRange(0), metavar="N", help="The first N of those.  [default: 10, see above]"
+)
+@click.option("--all", "every", is_flag=True, help="All of them.")
+@options.fields
+@click.option("--names", is_flag=True, help="Names and what becomes of them: PATH -> KEY | FIELD; -0 for programs.")
+@click.option("--json", "as_json", is_flag=True, help="An object on a line for each sample.")
+@click.option("--images", is_flag=True, help="Draw the pictures in the terminal (needs tarkit[images]).")
+@click.option(
+    "--draw",
+    type=click.Choice(["kitty", "iterm", "sixel", "blocks"]),
+    metavar="HOW",
+    help="Draw them so: kitty, iterm, sixel or blocks.  [default: what the terminal can]",
+)
+@click.option("--html", metavar="FILE", help="Write a page with thumbnails, search and histograms to FILE.")
+@options.problems
+def show(
+    inputs: list[Location],
+    shard_slice: Slice | None,
+    select: Select,
+    count: int | None,
+    every: bool,
+    fields: Fields,
+    names: bool,
+    as_json: bool,
+    images: bool,
+    draw: str | None,
+    html: str | None,
+    policy: Policy,
+) -> None:
+    """Look into archives: fields, kinds, sizes, texts, pictures.
+
+    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+
+    A terminal gets a panel for each sample, a pipe plain lines. What a field holds is told by its first bytes; pickles
+    are never opened. Unless -c or --all says otherwise the first 10 samples are shown, 200 on a page of --html, and all
+    with --names and --json. Nothing behind them is read.
+
+    Names are written so that they can be read back: \\\\ is a backslash, \\xNN a byte that is no printable text. With
+    --names and -0 they are raw: path, key, field and size of an entry, each ended by NUL.
+
+    The page of --html is one file that needs no network. Thumbnails on it need tarkit[images]; without that, pictures
+    of up to 32 KiB are taken as they are.
+    """
+    chosen = [
+        name for name, on in (("names", names), ("json", as_json), ("images", images or draw), ("html", html)) if on
+    ]
+    if len(chosen) > 1:
+        raise Usage(f"--{chosen[0]} and --{chosen[1]} are two ways to show samples", "choose one")
+    if every and count is not None:
+        raise Usage("--all and --count do not go together")
+    nul = bool(click.get_current_context().params.get("null")) and names
+    view_: Any = chosen[0] if chosen else "lines"
+    run_show(current(), inputs, ShowOptions(select, fields, view_, shard_slice, count, every, nul, draw), policy, html)
+
+
+def run_show(run: Run, locations: list[Location], chosen: ShowOptions, policy: Policy, html: str | None = None) -> None:
+    """Show the samples that were chosen. What came before an error is shown, but a page is written whole or not."""
+    output = Output(STDOUT if html is None else _page_name(run, html), None)
+    if chosen.view == "images":
+        from tarkit.views.pictures import require
+
+        require()
+    if html is None and os.isatty(1):
+        run.progress = False  # a bar would stand between the samples
+    inputs = Inputs(
+        locations,
+        policy,
+        moves=False,
+        partial=html is None,
+        distinct=False,
+        shard_slice=chosen.shard_slice,
+        tmpdir=run.scratch(output),
+        announce=lambda name: run.note(f"reading {name}"),
+    )
+    samples = chosen.fields(chosen.select(iter(inputs)), policy)
+    with output.open(locations) as sink:
+        shown = view(chosen, run, sink, locations)
+        try:
+            for sample in run.watch(_first(samples, chosen.limit), lambda: run.bytes, None):
+                shown.add(sample)
+                run.bytes += sample.content
+        finally:
+            shown.end()
+        keys = chosen.select.keys
+        if run.samples != chosen.limit or (keys and keys.require_all):  # else some keys may not have come by yet
+            options.report_keys(run, chosen.select)
+        shown.finish()
+    if run.samples == 0:
+        run.tell(_NO_SAMPLE if chosen.select.all and chosen.limit != 0 else "no sample was chosen")
+    elif run.samples == chosen.limit and chosen.count is None:
+        run.tell(f"the first {run.samples} samples; -c N shows more, --all all of them")
+    run.dropped = inputs.dropped
+    run.finish()
+
+
+def _page_name(run: Run, html: str) -> Location:
+    location = parse_output(html)
+    if location.kind == "stdout" and os.isatty(1):
+        raise Usage("stdout is a terminal, and a page is for a browser", "name a file: --html gallery.html")
+    if location.kind == "path":
+        run.reserve(location.text, "the page")
+    return location
+
+
+def _first(samples: Iterator[Sample], limit: int | None) -> Iterator[Sample]:
+    """The first samples; what has no key does not count, and what follows the last is not asked for."""
+    return samples if limit is None else islice(samples, limit)

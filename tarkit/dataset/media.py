@@ -1,0 +1,167 @@
+"""Width and height of pictures, length of sounds: from their headers alone, nothing is decoded.
+
+Every function takes `read(pos, n)`, which hands over at most `n` bytes of the content from `pos` on, and returns None
+where the header does not say, is cut or makes no sense.
+Formats: PNG (ISO 15948, IHDR), JPEG (ITU T.81, SOFn), GIF89a, BMP (BITMAPINFOHEADER), WebP (RFC 9649), TIFF 6.0,
+Netpbm (the manual pages pbm, pgm, ppm), RIFF WAVE and RF64 (EBU Tech 3306), FLAC (RFC 9639, STREAMINFO).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from struct import Struct, error, unpack_from
+from typing import NamedTuple
+
+Read = Callable[[int, int], bytes]
+
+_HOPS = 512  # parts of a file that are looked at, on the way to the one that says it
+_TAGS = 4096  # of a TIFF directory
+_ENTRY = {"<": Struct("<HHI4s"), ">": Struct(">HHI4s")}
+NETPBM = re.compile(rb"P[1-6](?:\s|#[^\n]*\n)+(\d{1,9})(?:\s|#[^\n]*\n)+(\d{1,9})\s")
+_NO_LENGTH = 0xFFFFFFFF  # what a program writes that cannot go back, and RF64
+
+
+class Sound(NamedTuple):
+    """What the header of a sound says: its length in seconds (None: not known), samples a second, channels."""
+
+    seconds: float | None
+    rate: int
+    channels: int
+
+
+def picture_size(kind: str, read: Read) -> tuple[int, int] | None:
+    """Width and height in pixels of a picture of this kind, as it is stored (EXIF may turn it)."""
+    reader = _SIZES.get(kind)
+    try:
+        size = reader(read) if reader else None
+    except error:  # too short for what it should hold
+        return None
+    return size if size and size[0] > 0 and size[1] > 0 else None
+
+
+def sound(kind: str, read: Read, size: int) -> Sound | None:
+    """Length, rate and channels of a sound of this kind, which has `size` bytes."""
+    try:
+        if kind == "wav":
+            return _wav(read, size)
+        return _flac(read(0, 26)) if kind == "flac" else None
+    except (error, ZeroDivisionError):
+        return None
+
+
+def _png(read: Read) -> tuple[int, int] | None:
+    head = read(0, 24)
+    return unpack_from(">II", head, 16) if head[12:16] == b"IHDR" else None
+
+
+def _gif(read: Read) -> tuple[int, int]:
+    return unpack_from("<HH", read(0, 10), 6)
+
+
+def _bmp(read: Read) -> tuple[int, int]:
+    head = read(0, 26)
+    if unpack_from("<I", head, 14)[0] == 12:  # OS/2
+        return unpack_from("<HH", head, 18)
+    width, height = unpack_from("<ii", head, 18)
+    return width, abs(height)  # negative: from the top down
+
+
+def _webp(read: Read) -> tuple[int, int] | None:
+    head = read(0, 30)
+    form = head[12:16]
+    if form == b"VP8X" and len(head) == 30:
+        return 1 + int.from_bytes(head[24:27], "little"), 1 + int.from_bytes(head[27:30], "little")
+    if form == b"VP8L" and head[20:21] == b"\x2f":
+        bits = unpack_from("<I", head, 21)[0]
+        return 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
+    if form == b"VP8 " and head[23:26] == b"\x9d\x01\x2a":
+        width, height = unpack_from("<HH", head, 26)
+        return width & 0x3FFF, height & 0x3FFF
+    return None
+
+
+def _jpeg(read: Read) -> tuple[int, int] | None:
+    """Go from segment to segment up to the frame header."""
+    pos = 2
+    for _ in range(_HOPS):
+        head = read(pos, 9)
+        if len(head) < 4 or head[0] != 0xFF:
+            return None
+        code = head[1]
+        if code == 0xFF:  # fill
+            pos += 1
+        elif 0xC0 <= code <= 0xCF and code not in (0xC4, 0xC8, 0xCC):
+            height, width = unpack_from(">HH", head, 5)
+            return width, height
+        elif code == 0x01 or 0xD0 <= code <= 0xD7:  # without a length
+            pos += 2
+        elif code in (0xD9, 0xDA):  # the end, or data without a frame header
+            return None
+        else:
+            pos += 2 + unpack_from(">H", head, 2)[0]
+    return None
+
+
+def _tiff(read: Read) -> tuple[int, int] | None:
+    head = read(0, 8)
+    order = "<" if head[:2] == b"II" else ">"
+    first = unpack_from(order + "I", head, 4)[0]
+    count = min(unpack_from(order + "H", read(first, 2))[0], _TAGS)
+    found: dict[int, int] = {}
+    for tag, type_, _, value in _ENTRY[order].iter_unpack(_whole(read(first + 2, 12 * count), 12)):
+        if tag in (256, 257) and type_ in (3, 4):  # width and height, SHORT or LONG
+            found[tag] = unpack_from(order + ("H" if type_ == 3 else "I"), value)[0]
+    return (found[256], found[257]) if len(found) == 2 else None
+
+
+def _netpbm(read: Read) -> tuple[int, int] | None:
+    found = NETPBM.match(read(0, 512))
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _whole(data: bytes, step: int) -> bytes:
+    return data[: len(data) // step * step]
+
+
+_SIZES: dict[str, Callable[[Read], tuple[int, int] | None]] = {
+    "png": _png,
+    "jpeg": _jpeg,
+    "gif": _gif,
+    "bmp": _bmp,
+    "webp": _webp,
+    "tiff": _tiff,
+    "netpbm": _netpbm,
+}
+
+PICTURES = frozenset(_SIZES)
+"""The kinds of pictures whose size is known from the header."""
+
+
+def _wav(read: Read, size: int) -> Sound | None:
+    """Go from chunk to chunk; `fmt ` comes before `data`."""
+    pos, format_, long = 12, None, None
+    for _ in range(_HOPS):
+        head = read(pos, 32)
+        name, length = head[:4], unpack_from("<I", head, 4)[0]
+        if name == b"ds64":
+            long = unpack_from("<Q", head, 16)[0]
+        elif name == b"fmt ":
+            format_ = unpack_from("<HII", head, 10)
+        elif name == b"data" and format_:
+            channels, rate, byte_rate = format_
+            if length == _NO_LENGTH and long is not None:
+                length = long
+            elif length in (0, _NO_LENGTH):
+                length = size - pos - 8
+            return Sound(length / byte_rate, rate, channels)
+        pos += 8 + length + (length & 1)
+    return None
+
+
+def _flac(head: bytes) -> Sound | None:
+    if len(head) < 26 or head[4] & 0x7F:  # STREAMINFO comes first
+        return None
+    bits = int.from_bytes(head[18:], "big")
+    rate, channels, samples = bits >> 44, (bits >> 41 & 7) + 1, bits & (1 << 36) - 1
+    return Sound(samples / rate if samples else None, rate, channels) if rate else None

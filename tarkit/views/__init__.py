@@ -1,0 +1,1 @@
+"""What people look at: functions from data to text. Nothing is opened here, nothing is written."""

@@ -1,0 +1,100 @@
+"""Thumbnails, made with Pillow: the extra `images`."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from typing import TYPE_CHECKING
+
+from tarkit.dataset.look import Item
+from tarkit.errors import TarkitError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+LARGEST = 16 << 20  # bytes of a picture that is decoded
+PIXELS = 1 << 26  # of one: more would take 200 MB of memory
+DECODED = frozenset(("png", "jpeg", "gif", "bmp", "webp", "tiff", "netpbm"))
+_FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")  # no others: fewer decoders see hostile bytes
+
+
+class Undrawn(Exception):
+    """A picture that is not drawn, and why."""
+
+
+def available() -> bool:
+    """Whether Pillow is installed."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def require() -> None:
+    """Raises TarkitError, with the name of the extra, unless Pillow is installed."""
+    if not available():
+        raise TarkitError("to draw pictures, Pillow is needed", "pip install 'tarkit[images]'")
+
+
+def is_picture(item: Item) -> bool:
+    """Whether an item is a picture that can be drawn."""
+    return item.kind in DECODED
+
+
+def thumbnail(item: Item, width: int, height: int) -> Image:
+    """A picture in RGB, at most `width` x `height` pixels, turned as its EXIF says. Raises Undrawn."""
+    from PIL import Image, ImageOps
+
+    payload = item.payload
+    if payload is None or item.size > LARGEST:
+        raise Undrawn(f"larger than {LARGEST >> 20} MiB")
+    data = payload.source.read(payload.start, payload.start + payload.size)
+    if item.about.get("width", 0) * item.about.get("height", 0) > PIXELS:
+        raise Undrawn("too many pixels")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+                if image.width * image.height > PIXELS:
+                    raise Undrawn("too many pixels")
+                image.draft("RGB", (2 * width, 2 * height))
+                turned = ImageOps.exif_transpose(_rgb(image))
+                turned.thumbnail((width, height))
+                return turned
+    except Undrawn:
+        raise
+    except Exception as error:  # whatever a decoder makes of damaged bytes
+        raise Undrawn("it cannot be decoded") from error
+
+
+def _rgb(image: Image) -> Image:
+    """In RGB, on white where it is transparent; 16 bits and floats are spread from black to white."""
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        low, high = image.getextrema()
+        assert isinstance(low, (int, float))
+        assert isinstance(high, (int, float))
+        scale = 255 / (high - low) if high > low else 1.0
+        values = image.convert("F").point(lambda value: (value * scale) - low * scale)
+        return values.convert("L").convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "P") or "transparency" in image.info:
+        from PIL import Image as images
+
+        exif = image.info.get("exif")
+        layer = image.convert("RGBA")
+        flat = images.new("RGB", layer.size, "white")
+        flat.paste(layer, mask=layer.getchannel("A"))
+        if exif is not None:
+            flat.info["exif"] = exif
+        return flat
+    return image.convert("RGB")
+
+
+def encoded(image: Image, format: str, quality: int = 0) -> bytes:
+    """The bytes of a picture as JPEG or PNG."""
+    out = io.BytesIO()
+    if format == "JPEG":
+        image.save(out, format, quality=quality, optimize=True)
+    else:
+        image.save(out, format, compress_level=1)
+    return out.getvalue()
