@@ -6,13 +6,13 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from conftest import Content, entries, tar
+from conftest import tar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.dataset.grouping import Samples
 from tarkit.dataset.sample import Sample
-from tarkit.dataset.stages import buffer_shuffle, neighbours, strays_apart
+from tarkit.dataset.stages import buffer_shuffle, neighbours
 from tarkit.errors import Problem
 from tarkit.problems import Policy
 from tarkit.streams.source import StreamSource
@@ -140,56 +140,3 @@ def test_neighbours_joined() -> None:
         (b"c", [b"c.x"]),
     ]
     assert read(joined[1]) == sources[0][1024:2048] + sources[1][:1024] + sources[2][:1024]
-
-
-STRAYS: list[tuple[str, Content]] = [
-    ("d", None),
-    ("a.d", None),
-    ("a.d/README", b"0"),
-    ("a.jpg", b"1"),
-    ("a.d/.hidden", b"2"),
-    ("a.json", b"3"),
-    ("LIST", b"4"),
-    ("b.jpg", b"5"),
-    (".end", b"6"),
-    ("e", None),
-]
-
-
-@pytest.mark.parametrize(
-    ("low", "expected"),
-    [
-        (0, "-: d a.d a.d/README | a: a.jpg a.d/.hidden a.json | -: LIST .end e | b: b.jpg"),
-        (2, "-: a.d/README | a: a.jpg a.d/.hidden a.json | -: LIST .end e | b: b.jpg"),
-        (3, "a: a.jpg a.d/.hidden a.json | -: LIST .end e | b: b.jpg"),
-        (4, "-: a.d/.hidden | a: a.json | -: LIST .end e | b: b.jpg"),
-        (6, "-: LIST .end e | b: b.jpg"),
-        (7, "-: .end e | b: b.jpg"),
-        (8, "-: .end e"),
-    ],
-)
-@pytest.mark.parametrize("feed", ["file", "stream"])
-def test_strays_apart(low: int, expected: str, feed: str) -> None:
-    """What stands before or behind a sample comes apart, what stands inside stays; nothing is lost or changed."""
-    data = tar(STRAYS[low:])
-    source = stream(data) if feed == "stream" else HeldRange("in", 0, data)
-    got = [
-        (sample.key or b"-", " ".join(map(bare, entries(read(sample) + bytes(1024)))))
-        for sample in strays_apart(iter(Samples(source, Policy())))
-    ]
-    assert " | ".join(f"{key.decode()}: {names}" for key, names in got) == expected
-
-
-def bare(member: tuple[str, Content]) -> str:
-    """Its name."""
-    return member[0]
-
-
-def test_strays_of_a_damaged_sample() -> None:
-    """Where other bytes lie between the entries, each part is written alone."""
-    data = tar(STRAYS)
-    at = [512 * place for place in (0, 1, 2, 4, 6, 8, 10, 12, 14, 16)]
-    damaged = data[: at[5]] + b"x" * 512 + data[at[5] :]
-    samples = strays_apart(iter(Samples(HeldRange("in", 0, damaged), Policy(allow=["bad-header"]))))
-    got = [[*map(bare, entries(read(sample) + bytes(1024)))] for sample in samples]
-    assert got == [["d", "a.d", "a.d/README"], ["a.jpg", "a.d/.hidden", "a.json"], ["LIST", ".end", "e"], ["b.jpg"]]

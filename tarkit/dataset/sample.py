@@ -111,33 +111,6 @@ class Sample:
         while self.more is not None:
             self.more()
 
-    def shed(self) -> Sample | None:
-        """Take off the entries without key before and behind those with one; they come back as a sample without key.
-
-        For whoever puts such entries first. Before fields are chosen.
-        """
-        if self.key is None:
-            return None
-        self.complete()
-        entries, count = self._entries, len(self._entries)
-        low, high = 0, count
-        while low < count and not _has_key(entries[low]):
-            low += 1
-        while high > low + 1 and not _has_key(entries[high - 1]):
-            high -= 1
-        if high - low == count or low == count:
-            return None
-        shed = Sample(None, self.source, [*entries[:low], *entries[high:]], self.start, self.stop)
-        if self.parts is not None:
-            shed.parts = [*self.parts[:low], *self.parts[high:]]
-            self.parts = self.parts[low:high]
-        shed.leave_gaps()
-        self._entries = entries[low:high]
-        self.start, self.stop = self._entries[0][1], self._entries[-1][4]
-        if low == 0 or high == count:
-            shed.start, shed.stop = shed._entries[0][1], shed._entries[-1][4]
-        return shed
-
     @property
     def content(self) -> int:
         """Bytes of payload in it."""
@@ -167,13 +140,6 @@ class Sample:
             self.more()
             if self.stop > stop:
                 writer.append(self.source, stop, self.stop)
-
-
-def _has_key(entry: Entry | Raw) -> bool:
-    """Whether an entry has a key."""
-    name = entry[0]
-    slash = name.rfind(b"/") + 1
-    return name.find(b".", slash) > slash and entry[5] not in KEYLESS
 
 
 def is_safe(name: bytes) -> bool:

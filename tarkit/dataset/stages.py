@@ -71,16 +71,6 @@ def _problem(sample: Sample) -> Problem:
     return Problem("joined-sample", sample.source.name, sample.start, what)
 
 
-def strays_apart(samples: Iterator[Sample]) -> Iterator[Sample]:
-    """Make entries without key that stand before or behind a sample a sample without key, for orders that have these
-    first; those inside a sample stay there."""
-    for sample in samples:
-        strays = sample.shed()
-        if strays is not None:
-            yield strays
-        yield sample
-
-
 def buffer_shuffle(
     samples: Iterator[Sample], size: int, initial: int, seed: int, tmpdir: str | None = None
 ) -> Iterator[Sample]:
