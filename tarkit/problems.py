@@ -92,6 +92,13 @@ PROBLEMS: dict[str, Kind] = {
         "drops the sample",
         "--on-missing-field skip leaves such samples out, keep lets them pass",
     ),
+    "sparse-entry": Kind(
+        "error",
+        "the content of a file is needed, and the archive has that as a map of holes",
+        "goes on as if the field were missing",
+        "drops the sample",
+        "unpack it, and pack it again without --sparse",
+    ),
     "unsafe-name": Kind(
         "warning",
         "a name is absolute, has a '..' component or a NUL",
