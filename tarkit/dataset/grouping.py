@@ -20,25 +20,38 @@ _NAME = itemgetter(0)
 _PLAIN = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
 
 
+def _never(key: bytes) -> bool:
+    return False
+
+
 class Samples:
     """Iterate over the samples of one archive, in order.
 
     `earlier` remembers the keys of all inputs, where there are several. `moves` says that samples will not stay where
-    they are, which hard links cannot bear. Afterwards `zeros` is the length of the end marker with its padding if the
-    archive was read whole and without loss, else None, and `dropped` how many samples the policy left out.
+    they are, which hard links cannot bear. `gather` says that somebody puts together what has one key, so that a key
+    may come back. Afterwards `zeros` is the length of the end marker with its padding if the archive was read whole and
+    without loss, else None, and `dropped` how many samples the policy left out.
 
     Raises:
         Problem: what `policy` does not let pass.
     """
 
-    def __init__(self, source: Source, policy: Policy, *, earlier: Recent | None = None, moves: bool = True) -> None:
+    def __init__(
+        self,
+        source: Source,
+        policy: Policy,
+        *,
+        earlier: Recent | None = None,
+        moves: bool = True,
+        gather: bool = False,
+    ) -> None:
         self.source = source
         self.policy = policy
         self.moves = moves
         self.zeros: int | None = None
         self.dropped = 0
         self._earlier = earlier
-        self._recent = Recent()
+        self._remember = _never if gather else Recent().add
         self._early = not source.seekable and not policy.lenient
         self._damaged = False
         self._glued = False  # another archive follows the end marker
@@ -65,7 +78,7 @@ class Samples:
 
     def _run(self) -> Iterator[Sample]:
         """Yield samples up to the end, to damage, or to one that is handed out before its end is known."""
-        source, strays, remember, release = self.source, self._strays, self._recent.add, self.source.release
+        source, strays, remember, release = self.source, self._strays, self._remember, self.source.release
         room = LARGE if self._early and not self._damaged else 1 << 62
         walk, careful = self._walk, self._damaged or self._earlier is not None
         key, entries, good = self._key, self._sample, self._good

@@ -58,12 +58,14 @@ class FileSource:
         self.offset = offset
         self.size: int | None = max(0, os.fstat(fd).st_size - offset)
         self.failure: Problem | None = None
-        self._view = memoryview(bytearray(AHEAD[-1]))
+        self._view = memoryview(b"")
         self._level = 0
         self._end = 0
 
     def peek(self, pos: int, n: int) -> memoryview:
         """At least `n` bytes from `pos` on, fewer only at the end; good until the next call."""
+        if not self._view:
+            self._view = memoryview(bytearray(AHEAD[-1]))
         near = pos - self._end <= AHEAD[self._level]
         self._level = min(self._level + 1, len(AHEAD) - 1) if near else max(self._level - 1, 0)
         want = AHEAD[self._level]
@@ -74,11 +76,17 @@ class FileSource:
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop)."""
-        data = bytearray(stop - start)
-        got = self._fill(memoryview(data), start, len(data))
-        if got < len(data):
-            raise self._short(start + got)
-        return bytes(data)
+        try:
+            data = os.pread(self.fd, stop - start, self.offset + start)
+            while len(data) < stop - start:
+                more = os.pread(self.fd, stop - start - len(data), self.offset + start + len(data))
+                if not more:
+                    raise self._short(start + len(data))
+                data += more
+        except OSError as error:
+            error.filename = self.name
+            raise
+        return data
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
@@ -99,7 +107,8 @@ class FileSource:
         """A file keeps its bytes where they are."""
 
     def close(self) -> None:
-        """Nothing: samples may still refer to the file, which is closed with the last of them."""
+        """Give back what was read ahead. Samples may still refer to the file, which is closed with the last of them."""
+        self._view = memoryview(b"")
 
     def __del__(self) -> None:
         if self.fd > 2:
