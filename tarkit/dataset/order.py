@@ -10,22 +10,69 @@ Two ways, each sample by the one that its source allows:
   from the files in their new order. Data are read once and written once, beside the headers.
 - by runs: samples of streams are collected up to `memory`, sorted, and written to a temporary file as one run; the
   runs are merged. Data are read twice and written twice, always in sequence; temporary space is the size of the data.
-  What fits into `memory` needs none. Whoever wants this for files too opens them as streams (`Inputs.stream`).
+  What fits into `memory` needs none. Whoever wants this for files too opens them as streams (`Inputs.stream`, see
+  `in_place`).
 
-A list that is larger than `memory` is sorted in runs itself.
+A list that is larger than `memory` is sorted in runs itself. External merge sort: Knuth, The Art of Computer
+Programming 3, 5.4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import heapq
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
-from tarkit.dataset.sample import Sample
+from tarkit.dataset.passes import Record, Runs, Twins, memory_of_machine
+from tarkit.dataset.places import (
+    JoinedRanges,
+    Place,
+    PlacedSample,
+    Places,
+    input_of,
+    joined,
+    key_in,
+    split_off_strays,
+    will_need,
+)
+from tarkit.dataset.sample import KEYLESS, Sample
+from tarkit.errors import Problem, Usage, show
 from tarkit.problems import Policy
+from tarkit.streams.location import Location
 
 Rank = Callable[[Sample, int], bytes | None]
 
-LEAST = 1 << 23  # bytes of memory with which there is still something to be done
+LEAST = 1_000_000  # bytes of memory with which there is still something to be done
+LARGE = 1 << 22  # bytes of a sample of a stream that goes to a temporary file at once
+OFTEN = 1 << 12  # after so many samples it is looked whether memory is used up
+
+
+def parse_memory(text: str | None) -> int:
+    """Bytes of --memory, a quarter of what the machine has if nothing is said. Raises Usage."""
+    from tarkit.dataset.names import parse_size
+
+    if text is None:
+        return max(memory_of_machine()[0] // 4, LEAST)
+    size = parse_size(text)
+    if size < LEAST:
+        raise Usage(f"--memory {text}: with less than 1 MB nothing can be done", "500M, 2GB, 16GiB are sizes")
+    return size
+
+
+def in_place(locations: Sequence[Location], note: Callable[[str], None]) -> bool:
+    """Whether the samples of files are to stay where they are: these fit into free memory, else that would be seeks."""
+    total = 0
+    for location in locations:
+        if location.kind == "path" and os.path.isfile(location.text):
+            total += os.stat(location.text).st_size
+    free = memory_of_machine()[1]
+    if total > free:
+        note(f"files of {total} bytes are read in order and sorted in runs: {free} bytes of memory are free")
+    elif total:
+        note(f"samples of files are copied from where they are: {total} bytes fit into free memory")
+    return total <= free
 
 
 @dataclass
@@ -60,6 +107,174 @@ class Arrange:
     left_out: int = 0
     given: int = 0
 
+    def __post_init__(self) -> None:
+        self._places = Places(self.tmpdir)
+        share = self.memory // 2
+        self._runs = Runs(self._places, share, self._spilled)
+        self._strays = Runs(self._places, share // 8)
+        self._pending = Runs(self._places, share // 4)
+        self._late = Runs(self._places, share // 4)
+        self._twins = Twins(self.memory // 16, self.tmpdir)
+        self._marks: bytearray | None = None
+        self._large = min(LARGE, self.memory // 16)
+
     def __iter__(self) -> Iterator[Sample]:
         """Yield the samples."""
-        raise NotImplementedError
+        self._take_all()
+        self._settle()
+        strays = [place for _, _, place, _ in self._strays]
+        front = joined(strays) if strays else None
+        for record in self._in_order():
+            sample = self._places.sample(*record[2:])
+            if front is not None:
+                sample, front = self._behind(front, sample), None
+            self.given += 1
+            yield sample
+        if front is not None:
+            only = self._places.sample(front)
+            only.key = None
+            yield only
+        if self.given != self.taken - self.joined - self.left_out:
+            raise AssertionError(
+                f"{self.taken} samples came in, {self.joined} were joined to others and {self.left_out} left out, "
+                f"but {self.given} came out"
+            )
+
+    def _take_all(self) -> None:
+        """Give each sample a rank and a place."""
+        places, runs, rank, large = self._places, self._runs, self.rank, self._large
+        remember, gather, keep = self._twins.add, self.gather is not None, places.keep
+        source, ordinal, seekable = None, 0, False
+        for sample in self.samples:
+            if sample.source is not source:
+                source = sample.source
+                places.enter(source)
+                seekable = source.seekable
+                if seekable:
+                    will_need(source)
+            place: Place | None
+            blob: bytes | None = None
+            key = sample.key
+            if sample.more is not None:
+                stray, place = places.absorb(sample)
+                if stray is not None:
+                    self._strays.add(b"", self._strays.count, stray)
+                sample = places.sample(place)
+            else:
+                strays, spans = split_off_strays(sample)
+                if strays:
+                    self._strays.add(b"", self._strays.count, keep(None, strays))
+                place = None if spans else b""
+            if key is None:
+                continue
+            value = rank(sample, ordinal)
+            if place is None:
+                if seekable or value is None or sum(stop - start for start, stop in spans) > large:
+                    place = keep(key, spans)
+                else:
+                    start = spans[0][0]
+                    blob = b"".join([sample.source.read(*span) for span in spans])
+                    place = places.in_memory(key, start, len(blob))
+            if value is None:
+                self._pending.add(key, ordinal, place)
+            else:
+                runs.add(value, ordinal, place, blob)
+            if gather:
+                remember(hash(key))
+                if not ordinal % OFTEN:
+                    self._twins.settle()
+            ordinal += 1
+        self.taken = ordinal
+
+    def _spilled(self, count: int) -> None:
+        if count == 1:
+            self.note("more than --memory holds: sorted in runs, in temporary space")
+
+    def _settle(self) -> None:
+        """Put together what has one key, and find ranks for what has none."""
+        lacking = self._pending.count
+        marks = self._marks = self._twins.marked() if self.gather is not None else None
+        if not lacking and marks is None:
+            return
+        if marks is not None:
+            waiting = [record[1] for record in self._pending.records()]  # they are pending already
+            for ordinal in waiting:
+                marks[ordinal] = 2
+            if self._runs.held:
+                self._runs.spill()
+            for _, ordinal, place, blob in self._runs.records():
+                if marks[ordinal]:
+                    assert blob is None
+                    self._pending.add(key_in(place), ordinal, place)
+        for _, group in groupby(self._pending, key=_first):
+            self._resolve(list(group))
+
+    def _resolve(self, group: list[Record]) -> None:
+        """Make one sample of the records of a key, in their order; each by itself if they are not to be gathered."""
+        if self.gather is None:
+            for _, ordinal, place, _ in group:
+                self._rank(ordinal, place)
+            return
+        first = input_of(group[0][2])
+        kept, refused = [group[0][2]], set()
+        for _, _, place, _ in group[1:]:
+            other = input_of(place)
+            if other != first and other not in refused and other != input_of(kept[-1]):
+                sample = self._places.sample(place)
+                what = f"the key {show(sample.key or b'')} was in an earlier input"
+                problem = Problem("joined-sample", sample.source.name, sample.start, what)
+                if self.gather.judge(problem) == "drop":
+                    refused.add(other)
+            if other not in refused:
+                kept.append(place)
+        self.left_out += len(group) - len(kept)
+        place = kept[0]
+        if len(kept) > 1:
+            place = joined(kept)
+            if not self._distinct(place):
+                self.left_out += len(kept)
+                return
+            self.joined += len(kept) - 1
+        self._rank(group[0][1], place)
+
+    def _rank(self, ordinal: int, place: Place) -> None:
+        sample = self._places.sample(place)
+        value = self.rank(sample, ordinal)
+        if value is None and self.absent is not None:
+            value = self.absent(sample)
+        if value is None:
+            self.left_out += 1
+        else:
+            self._late.add(value, ordinal, place)
+
+    def _distinct(self, place: Place) -> bool:
+        """Whether the ranges of a place have no name twice, or that is allowed."""
+        assert self.gather is not None
+        names: set[bytes] = set()
+        good = True
+        for source, start, stop in self._places.pieces(place):
+            for entry in PlacedSample(None, source, (), start, stop).entries:
+                if entry.name in names and entry.type not in KEYLESS:
+                    what = f"{show(entry.name)} is there twice, in parts of one sample that were apart"
+                    problem = Problem("duplicate-entry", source.name, entry.start, what)
+                    good = self.gather.judge(problem) == "keep" and good
+                names.add(entry.name)
+        return good
+
+    def _in_order(self) -> Iterator[Record]:
+        if not self._late.count and self._marks is None:
+            yield from self._runs
+            return
+        marks = self._marks
+        rest = (record for record in self._runs if marks is None or not marks[record[1]])
+        yield from heapq.merge(rest, self._late)
+
+    def _behind(self, front: Place, sample: Sample) -> Sample:
+        """A sample that has the entries without key in front of it."""
+        pieces = [*self._places.pieces(front), (sample.source, sample.start, sample.stop)]
+        source = JoinedRanges(pieces)
+        return PlacedSample(sample.key, source, (), source.start, source.size or 0)
+
+
+def _first(record: Record) -> bytes:
+    return record[0]
