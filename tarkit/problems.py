@@ -62,7 +62,7 @@ PROBLEMS: dict[str, Kind] = {
         "a key comes back later in the same input",
         "keeps both parts, as two samples of one key",
         "drops the later part",
-        "gather each sample's entries first: tar with --sort=name",
+        "tarkit sort puts the parts of each sample together",
     ),
     "joined-sample": Kind(
         "error",

@@ -53,6 +53,12 @@ def _inputs(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, loa
     return locations
 
 
+def _memory(memory: str | None) -> int:
+    from tarkit.dataset.order import parse_memory
+
+    return parse_memory(memory)
+
+
 def _output(output: str | None, compress: str | None, fsync: bool) -> Output:
     opened = open_output(output, compress, fsync)
     if opened.location.kind == "path":
@@ -155,6 +161,13 @@ select = group(
     click.option("--sample", type=float, metavar="P", help="Each sample with probability P."),
     click.option("--seed", type=int, metavar="S", help="Seed for what is random; without it one is drawn and printed."),
     click.option("--slice", "slice_", metavar="LO:HI:STEP", help="Only these of the samples that are left."),
+)
+memory = group(
+    "memory",
+    _memory,
+    click.option(
+        "--memory", metavar="SIZE", help="What may be held in memory: 500M, 4GB.  [default: a quarter of the machine's]"
+    ),
 )
 count = click.option("-c", "--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
 fields = group(
