@@ -52,7 +52,7 @@ def test_by_key(keys: str, kept: tuple[int, float, int], distance: float, expect
         ("xxxx", Count(3, 3.0, 3), 1, 4),
         ("xyyyxz", Count(2, 8 / 6, 5), 3, 3),
         ("abcd", Count(0, 0.0, 3), 4, 1),
-        ("x--", Count(1, 2 / 3, 2), 2, 2),  # those without a class are one
+        ("x-x-y", Count(1, 2 / 3, 2), 2, 2),  # those without a class are left out
     ],
 )
 def test_by_class(classes: str, same: Count, number: int, longest: int) -> None:

@@ -58,17 +58,23 @@ class Mixing:
 
 
 def measure(samples: Iterator[Sample], by: Callable[[Sample, int], bytes | None] | None = None) -> Mixing:
-    """Measure how mixed `samples` are, `by` class too if that is given: what it says of each; None is a class too.
+    """Measure how mixed `samples` are, `by` class too if that is given: what it says of each; None leaves one out.
 
     Only names are read, besides what `by` reads. Keys are held: about 150 bytes a sample.
     """
     codes: list[bytes] = []
-    classes: list[bytes | None] = []
+    classes: list[bytes] = []
+    ordinal = 0
     for sample in samples:
-        if sample.key is not None:
-            codes.append(ordered.natural(sample.key))
-            if by is not None:
-                classes.append(by(sample, len(classes)))
+        if sample.key is None:
+            continue
+        if by is not None:
+            kind = by(sample, ordinal)
+            ordinal += 1
+            if kind is None:
+                continue
+            classes.append(kind)
+        codes.append(ordered.natural(sample.key))
     count = len(codes)
     places = array("Q", bytes(8 * count))
     for place, index in enumerate(sorted(range(count), key=codes.__getitem__)):
@@ -82,7 +88,7 @@ def measure(samples: Iterator[Sample], by: Callable[[Sample, int], bytes | None]
     return mixing
 
 
-def _by_class(mixing: Mixing, classes: list[bytes | None]) -> None:
+def _by_class(mixing: Mixing, classes: list[bytes]) -> None:
     counts = Counter(classes)
     count = len(classes)
     alike = sum(number * (number - 1) for number in counts.values())
