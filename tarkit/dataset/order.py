@@ -273,6 +273,7 @@ class Arrange:
         """A sample that has the entries without key in front of it."""
         pieces = [*self._places.pieces(front), (sample.source, sample.start, sample.stop)]
         source = JoinedRanges(pieces)
+        source.name = sample.source.name  # a new key may have it in it
         return PlacedSample(sample.key, source, (), source.start, source.size or 0)
 
 
