@@ -6,8 +6,10 @@ import gzip
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -400,6 +402,37 @@ def test_signals(signum: int, options: str, run: Run, archive: Archive) -> None:
         assert started.stderr.read() == b""
     assert os.listdir("tmp") == []
     assert sorted(os.listdir()) == ["in.tar", "tmp"]
+
+
+@pytest.mark.parametrize("options", ["-c 1", "-c 4 --buffer 3", "-c 4 --rng pcg", "-c 4 --memory 1M"])
+def test_a_signal_while_it_writes(options: str, run: Run, archive: Archive) -> None:
+    """Shards that are complete stay, and nothing else does."""
+    archive(MANY)
+    os.mkfifo("s-1.tar")  # where nobody reads, so that there it waits
+    words = [*TARKIT, "shuffle", "in.tar", "--seed", "1", "-q", "--force", "-o", "s-%d.tar", *options.split()]
+    with subprocess.Popen(words, stderr=subprocess.PIPE) as started:
+        limit = time.monotonic() + 20
+        while not os.path.exists("s-0.tar") and time.monotonic() < limit:
+            time.sleep(0.005)
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(20) == -signal.SIGTERM
+        assert started.stderr
+        assert started.stderr.read() == b""
+    assert sorted(os.listdir()) == ["in.tar", "s-0.tar", "s-1.tar"]
+    assert len(keys(Path("s-0.tar")).split()) == int(options.split()[1])
+
+
+@pytest.mark.parametrize("words", ["in.tar -o out.tar", "- -o s-%d.tar --size 1M", "- -o out.tar --memory 1M"])
+def test_a_full_disk(words: str, run: Run, archive: Archive) -> None:
+    """It is said what is full, and nothing of it stays: of the output, or of the temporary space."""
+    data = archive(MANY)
+    Path("tmp").mkdir()
+    script = f"ulimit -f 64; cat {data} | {shlex.join(TARKIT)} shuffle {words} --seed 1 --tmpdir tmp"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, timeout=20, check=False)
+    name = "temporary space in tmp" if "--memory" in words else words.split()[2].replace("%d", "0")
+    assert (done.returncode, done.stderr.decode()) == (1, f"tarkit: {name}: File too large\n")
+    assert sorted(os.listdir()) == ["in.tar", "tmp"]
+    assert os.listdir("tmp") == []
 
 
 def test_a_failing_output(run: Run, archive: Archive) -> None:
