@@ -25,7 +25,7 @@ COMMANDS = {
     "create": "Pack what a recipe lists into an archive.",
     "split": "Cut archives into shards by number of samples or size.",
     "sort": "Put samples in order, by key or by what is in them.",
-    "shuffle": "Put all samples into a random order, each order as likely as any other.",
+    "shuffle": "Put all samples into a random order, each as likely as any other.",
     "cat": "Concatenate archives; choose samples and fields on the way.",
     "completion": "Print the script for completion in bash, zsh or fish.",
 }

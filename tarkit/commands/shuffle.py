@@ -36,14 +36,14 @@ WRITING += ("epochs", "buffer", "initial", "rng", "fields", "drop", "require", "
 EXAMPLES = (
     "tarkit shuffle big.tar --seed 7 -o mixed.tar",
     "tarkit shuffle 'raw-*.tar' --memory 4G -o 'train-%06d.tar' -c 1000",
-    "tarkit shuffle big.tar --seed 7 --epochs 3 -o 'e{epoch}-%06d.tar' --size 500M",
+    "tarkit shuffle big.tar --epochs 3 -o 'e{epoch}-%06d.tar' --size 500M",
     "tarkit shuffle mixed.tar --audit --by cls",
 )
 COST = (
-    "Files that fit into free memory: headers are read first, then each byte is read and written once, in the order of "
-    "the output. Streams, compressed inputs and larger files: beyond --memory all data go to temporary space once and "
-    "come back, so they are read twice and written twice. --epochs does that each time, and keeps streams in temporary "
-    "space. --rng pcg has to count first: the headers are read once more, and 16 bytes a sample are held besides "
+    "Files that fit into free memory: the headers are read, which where entries are small is to read all, and then each "
+    "byte is read and written once, in the order of the output. Streams, compressed inputs and larger files: what "
+    "--memory does not hold goes to temporary space and comes back, two times read and written. --epochs and --rng pcg "
+    "copy from files always, and keep a stream in temporary space; pcg counts first, and holds 16 bytes a sample beside "
     "--memory. --buffer N is one pass and holds N samples. --audit reads headers, and holds 150 bytes a sample."
 )
 
@@ -99,7 +99,7 @@ def shuffle(
     policy: Policy,
     **given: Any,
 ) -> None:
-    """Put all samples into a random order, each order as likely as any other.
+    """Put all samples into a random order, each as likely as any other.
 
     INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
 
@@ -110,7 +110,7 @@ def shuffle(
     With --epochs N there are N orders, the first of which is that of one alone. Where OUT has no {epoch} or
     {epoch:03d}, its name begins with epoch0-, epoch1- and so on.
 
-    --buffer does not mix far: a sample is never written long before its turn, and entries stay with their sample.
+    --buffer does not mix far: no sample comes more than N places early. Entries without key stay with their sample.
 
     --audit counts neighbours whose keys are neighbours in natural order, and with --by those of one class, and compares
     with what chance would have.
