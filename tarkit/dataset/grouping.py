@@ -109,7 +109,13 @@ class Samples:
                     else:
                         if key is not None:
                             sample = Sample(key, source, entries, start, stop)
-                            if ((plain and not walk.nul) or self._examine(sample)) and good:
+                            if plain and not walk.nul:
+                                sample.plain = True
+                                if good:
+                                    yield sample
+                                else:
+                                    self.dropped += 1
+                            elif self._examine(sample) and good:
                                 yield sample
                             else:
                                 self.dropped += 1

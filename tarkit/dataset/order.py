@@ -31,9 +31,11 @@ from tarkit.dataset.places import (
     Place,
     PlacedSample,
     Places,
+    Span,
     input_of,
     joined,
     key_in,
+    pack_one,
     split_off_strays,
     will_need,
 )
@@ -142,49 +144,76 @@ class Arrange:
 
     def _take_all(self) -> None:
         """Give each sample a rank and a place."""
-        places, runs, rank, large = self._places, self._runs, self.rank, self._large
-        remember, gather, keep = self._twins.add, self.gather is not None, places.keep
-        source, ordinal, seekable = None, 0, False
+        runs, rank = self._runs, self.rank
+        remember, settle = (self._twins.add, self._twins.settle) if self.gather is not None else (None, None)
+        source, ordinal = None, 0
+        number = file = 0
+        ranks: list[bytes] = []  # of the last samples that stay where they are
+        where: list[Place] = []
         for sample in self.samples:
             if sample.source is not source:
                 source = sample.source
-                places.enter(source)
-                seekable = source.seekable
-                if seekable:
+                self._places.enter(source)
+                if source.seekable:
                     will_need(source)
-            place: Place | None
-            blob: bytes | None = None
+                    number, file = self._places.here
             key = sample.key
-            if sample.more is not None:
-                stray, place = places.absorb(sample)
-                if stray is not None:
-                    self._strays.add(b"", self._strays.count, stray)
-                sample = places.sample(place)
-            else:
-                strays, spans = split_off_strays(sample)
-                if strays:
-                    self._strays.add(b"", self._strays.count, keep(None, strays))
-                place = None if spans else b""
-            if key is None:
-                continue
-            value = rank(sample, ordinal)
-            if place is None:
-                if seekable or value is None or sum(stop - start for start, stop in spans) > large:
-                    place = keep(key, spans)
+            if sample.plain and source.seekable:
+                value = rank(sample, ordinal)
+                start = sample.start
+                place = pack_one(1, number, file, start, start, sample.stop - start) + key  # type: ignore[operator]
+                if value is not None:
+                    ranks.append(value)
+                    where.append(place)
                 else:
-                    start = spans[0][0]
-                    blob = b"".join([sample.source.read(*span) for span in spans])
-                    place = places.in_memory(key, start, len(blob))
-            if value is None:
-                self._pending.add(key, ordinal, place)
+                    runs.extend(ranks, ordinal - len(ranks), where)
+                    ranks, where = [], []
+                    self._pending.add(key or b"", ordinal, place)
             else:
-                runs.add(value, ordinal, place, blob)
-            if gather:
+                runs.extend(ranks, ordinal - len(ranks), where)
+                ranks, where = [], []
+                if not self._take(sample, ordinal):
+                    continue
+            if remember is not None:
                 remember(hash(key))
-                if not ordinal % OFTEN:
-                    self._twins.settle()
             ordinal += 1
+            if not ordinal % OFTEN:
+                runs.extend(ranks, ordinal - len(ranks), where)
+                ranks, where = [], []
+                if settle is not None:
+                    settle()
+        runs.extend(ranks, ordinal - len(ranks), where)
         self.taken = ordinal
+
+    def _take(self, sample: Sample, ordinal: int) -> bool:
+        """The same of one sample of any kind; False if there are only entries without key."""
+        places = self._places
+        key, place, blob = sample.key, None, None
+        spans: list[Span] = []
+        if sample.more is not None:
+            stray, place = places.absorb(sample)
+            if stray is not None:
+                self._strays.add(b"", self._strays.count, stray)
+            sample = places.sample(place)
+        else:
+            strays, spans = split_off_strays(sample)
+            if strays:
+                self._strays.add(b"", self._strays.count, places.keep(None, strays))
+        if key is None:
+            return False
+        value = self.rank(sample, ordinal)
+        if place is None:
+            size = sum(stop - start for start, stop in spans)
+            if sample.source.seekable or value is None or size > self._large:
+                place = places.keep(key, spans)
+            else:
+                blob = b"".join([sample.source.read(*span) for span in spans])
+                place = places.in_memory(key, spans[0][0], size)
+        if value is None:
+            self._pending.add(key, ordinal, place)
+        else:
+            self._runs.add(value, ordinal, place, blob)
+        return True
 
     def _spilled(self, count: int) -> None:
         if count == 1:

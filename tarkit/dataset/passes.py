@@ -94,6 +94,16 @@ class Runs:
         if self.held > self._memory:
             self.spill()
 
+    def extend(self, ranks: list[bytes], ordinal: int, places: list[Place]) -> None:
+        """Take records whose ordinals go on from `ordinal`."""
+        self._ranks += ranks
+        self._ordinals.extend(range(ordinal, ordinal + len(ranks)))
+        self._where += places
+        self.count += len(ranks)
+        self.held += COST * len(ranks) + sum(map(len, ranks)) + sum(map(len, places))
+        if self.held > self._memory:
+            self.spill()
+
     def _order(self) -> list[int]:
         ordinals, ranks = self._ordinals, self._ranks
         order = range(len(ranks))

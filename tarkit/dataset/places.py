@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 
-from tarkit.dataset.sample import KEYLESS, Sample, Source, key_of
+from tarkit.dataset.sample import Sample, Source, key_of
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import FileSource
@@ -20,6 +20,7 @@ Place = bytes
 """The number of ranges; for each the input, the file, where it began in the input, its offset in the file and its
 length; then the key."""
 
+pack_one = Struct("<IIIQQQ").pack  # 1, input, file, start, offset, length: the place without its key
 _COUNT = Struct("<I")
 _RANGE = Struct("<IIQQQ")
 _ONE = Struct("<IIIQQQ")
@@ -83,15 +84,8 @@ class PlacedSample(Sample):
 
 def split_off_strays(sample: Sample) -> tuple[list[Span], list[Span]]:
     """Ranges of the entries without key that stand before or behind all others, and ranges of the rest."""
-    entries, key = sample._entries, sample.key
-    if sample.parts is None and key is not None:
-        size, prefix = len(key) + 1, key + b"."
-        for each in (entries[0], entries[-1]):
-            name = each[0]
-            if each[5] in KEYLESS or not name.startswith(prefix) or name.find(b"/", size) >= 0:
-                break
-        else:
-            return [], [(sample.start, sample.stop)]
+    if sample.plain:
+        return [], [(sample.start, sample.stop)]
     named = sample.entries
     keyed = [number for number, entry in enumerate(named) if key_of(entry) is not None]
     first, last = (keyed[0], keyed[-1]) if keyed else (len(named), len(named))
@@ -130,6 +124,11 @@ class Places:
             self._names.append(source.name)
             if source.seekable:
                 self._file = self.add_file(source)
+
+    @property
+    def here(self) -> tuple[int, int]:
+        """The numbers of the current input and of its file."""
+        return len(self._names) - 1, self._file
 
     def add_file(self, file: Source | Scratch) -> int:
         """The number of a file in which ranges lie."""
@@ -192,6 +191,10 @@ class Places:
     def sample(self, place: Place, blob: bytes | None = None) -> Sample:
         """The sample at a place; `blob` are its bytes if they are in memory."""
         count, number, in_file, start, offset, size = _ONE.unpack_from(place)
+        if blob is None and count == 1:
+            file = self._files[in_file]
+            if not isinstance(file, Scratch):
+                return PlacedSample(place[_WHOLE:], file, (), start, start + size)
         if count > 1:
             pieces = self.pieces(place)
             joined = JoinedRanges(pieces)
@@ -201,10 +204,8 @@ class Places:
             source = HeldRange(self._names[number], start, blob)
         else:
             file = self._files[in_file]
-            if isinstance(file, Scratch):
-                source = MovedRange(file, self._names[number], start, start + size, offset)
-            else:
-                source = file
+            assert isinstance(file, Scratch)
+            source = MovedRange(file, self._names[number], start, start + size, offset)
         return PlacedSample(place[_WHOLE:], source, (), start, start + size)
 
     def pieces(self, place: Place) -> list[tuple[Source, int, int]]:

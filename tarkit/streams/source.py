@@ -78,6 +78,8 @@ class FileSource:
         """Bytes [start, stop)."""
         try:
             data = os.pread(self.fd, stop - start, self.offset + start)
+            if len(data) == stop - start:
+                return data
             while len(data) < stop - start:
                 more = os.pread(self.fd, stop - start - len(data), self.offset + start + len(data))
                 if not more:
