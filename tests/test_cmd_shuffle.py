@@ -16,6 +16,7 @@ import pytest
 from _tools import TARKIT
 from conftest import Archive, Content, Feed, Link, Run, entries, keys, pick, tar
 
+from tarkit.dataset import grouping
 from tarkit.dataset.permute import random_keys
 
 TEN: dict[str, Content] = {
@@ -240,6 +241,42 @@ def test_damage_is_an_error(run: Run, archive: Archive, feed: Feed) -> None:
     assert (report["samples"], report["skipped"], report["dropped"]) == (9, {"truncated": 1}, 1)
 
 
+def test_damaged_samples_move_whole(run: Run, archive: Archive, feed: Feed) -> None:
+    """What damage left of a sample goes with it, without what lies between."""
+    data = tar(TEN)
+    word = feed(archive(data[: 512 * 3] + b"x" * 512 + data[512 * 3 :]))
+    ran = run("shuffle", word, "--seed", "1", "--allow", "bad-header", "-f", "cls", "-q")
+    assert ran.stdout == tar([row for row in pick(TEN, by_seed(LETTERS, 1)) if row[0].endswith("cls")])
+    ran = run("shuffle", feed("in.tar"), "--seed", "1", "--skip", "bad-header", "-q")
+    assert set(entries(ran.stdout)) < set(TEN.items())
+
+
+@pytest.mark.parametrize("options", ["", "--memory 1M", "--rng pcg", "-p 2", "--buffer 9"])
+def test_large_samples(
+    options: str, run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a stream are handed out before their end is known, with entries without key behind them."""
+    monkeypatch.setattr(grouping, "LARGE", 1 << 16)
+    draw = random.Random(3).randbytes
+    members: list[tuple[str, Content]] = [("d", None)]
+    for key in "abcde":
+        members += [
+            (f"{key}.0", draw(300_000)),
+            (f"{key}.1", draw(5)),
+            (f"{key}.d/x", b"x"),
+            (f"{key}.2", draw(99_999)),
+        ]
+    members.append(("end", b"1"))
+    outs = {run("shuffle", feed(archive(members)), "--seed", "2", "-q", *options.split()).stdout for feed in feeds}
+    assert len(outs) == 1
+    out = entries(outs.pop())
+    assert sorted(out, key=str) == sorted(members, key=str)
+    if not options.startswith("--buffer"):
+        assert out[:2] == [("d", None), ("end", b"1")]
+    if options in ("", "--memory 1M", "-p 2"):
+        assert [name[0] for name, _ in out[2::4]] == by_seed("a b c d e", 2).split()
+
+
 # ---- shards and epochs
 
 
@@ -283,9 +320,11 @@ def test_epochs(rng: str, run: Run, archive: Archive, feed: Feed) -> None:
 def test_problems_are_told_once(run: Run, archive: Archive, feed: Feed) -> None:
     """Whatever the number of passes."""
     word = feed(archive(tar(TEN)[: 512 * 2 * 19 + 100]))
-    options = ["--epochs", "3", "--rng", "pcg", "--seed", "1", "--skip", "truncated"]
+    Path("list").write_text(LETTERS.replace(" ", "\n"))
+    options = ["--epochs", "3", "--rng", "pcg", "--seed", "1", "--skip", "truncated", "--keys-from", "list"]
     ran = run("shuffle", word, *options, "-o", "e-{epoch}.tar", "--report", "r.json")
     assert ran.stderr.count("[truncated]") == 1
+    assert ran.stderr.count("9 found, 1 missing") == 1
     assert json.loads(Path("r.json").read_text())["skipped"] == {"truncated": 1}
     for epoch in range(3):
         assert sorted(keys(Path(f"e-{epoch}.tar")).split()) == LETTERS.split()[:9]

@@ -112,3 +112,25 @@ def test_cat_of_many_entries(peak: Callable[..., int]) -> None:
 def test_a_large_sample_of_many_entries(peak: Callable[..., int]) -> None:
     """What is not known whole is not looked through again for each of its entries."""
     assert peak("cat - -o -", many(40_000, 600, b"k.%06d")) < LIMIT
+
+
+SHUFFLED = (16_000_000 >> 10) + (40 << 10)  # KiB: --memory 16M, and what Python takes
+
+
+@pytest.mark.parametrize("words", ["-", "many.tar", "- -c 100 -o s-%d.tar"])
+def test_shuffle_is_bounded(words: str, peak: Callable[..., int]) -> None:
+    """Of samples of several times --memory, from a stream and from a file."""
+    producer = many(1000, 80_000)
+    peaked = peak(f"shuffle {words} --memory 16M --seed 1 --tmpdir .", producer if "-" in words else "true")
+    assert peaked < SHUFFLED
+
+
+def test_shuffle_of_many(peak: Callable[..., int]) -> None:
+    """Tiny ones, whose list alone is several times --memory."""
+    many(30_000, 0)
+    assert peak("shuffle many.tar --memory 1M --seed 1 --tmpdir .") < SHUFFLED
+
+
+def test_shuffle_of_a_large_sample(peak: Callable[..., int]) -> None:
+    """One that memory does not hold."""
+    assert peak("shuffle - --memory 16M --seed 1 --tmpdir .", one()) < SHUFFLED

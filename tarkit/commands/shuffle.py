@@ -40,11 +40,11 @@ EXAMPLES = (
     "tarkit shuffle mixed.tar --audit --by cls",
 )
 COST = (
-    "Files that fit into free memory: the headers are read, which where entries are small is to read all, and then each "
-    "byte is read and written once, in the order of the output. Streams, compressed inputs and larger files: what "
+    "Files that fit into free memory: the headers are read, which where entries are small is to read all, and then "
+    "each byte is read and written once, in the order of the output. Streams, compressed inputs and larger files: what "
     "--memory does not hold goes to temporary space and comes back, two times read and written. --epochs and --rng pcg "
-    "copy from files always, and keep a stream in temporary space; pcg counts first, and holds 16 bytes a sample beside "
-    "--memory. --buffer N is one pass and holds N samples. --audit reads headers, and holds 150 bytes a sample."
+    "copy from files always, and keep a stream in temporary space; pcg counts first, and holds 16 bytes a sample "
+    "beside --memory. --buffer N is one pass and holds N samples. --audit reads headers, and holds 150 bytes a sample."
 )
 
 
@@ -172,9 +172,8 @@ def run_shuffle(run: Run, locations: list[Location], target: Target, chosen: Shu
         run.note(f"{total} samples for --rng pcg")
     for epoch, output in enumerate(outputs):
         inputs.policy = silent() if epoch else policy
-        output.write(
-            run, _shuffled(run, inputs, chosen, epoch, total), partial(options.report_keys, run, chosen.select)
-        )
+        check = partial(options.report_keys, run, chosen.select if epoch == 0 else Select())
+        output.write(run, _shuffled(run, inputs, chosen, epoch, total), check)
         run.dropped = inputs.dropped
     run.finish()
 
