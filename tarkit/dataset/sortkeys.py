@@ -62,13 +62,15 @@ class SortKey:
 
     def __post_init__(self) -> None:
         names = self.fields if self.by == "field" else [f"__{self.by}__"]
-        self._plain = names in (["__key__"], ("__key__",)) and self.type in ("auto", "str") and not self.reverse
+        self._plain = list(names) == ["__key__"] and self.type in ("auto", "str")
         self._names = [os.fsencode(name) for name in names]
 
     def __call__(self, sample: Sample, ordinal: int = 0) -> bytes | None:
         """The rank; None when the sample lacks a field."""
-        if self._plain or sample.key is None:
-            return sample.key or b""
+        if sample.key is None:
+            return b""
+        if self._plain:
+            return ordered.reverse(ordered.text(sample.key)) if self.reverse else sample.key
         try:
             return self._rank(sample, False)
         except Missing:
