@@ -445,7 +445,7 @@ def test_verbose(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     if way == "plenty" and feed.kind == "file":
         assert "fit into free memory" in text
     if way == "little":
-        assert "more than --memory holds: sorted in runs, in temporary space" in text
+        assert "--memory does not hold samples: sorted in runs, in temporary space" in text
     assert "40 samples came in, 0 became parts of others, 0 were left out, and 40 came out" in text
 
 

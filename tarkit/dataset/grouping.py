@@ -109,13 +109,8 @@ class Samples:
                     else:
                         if key is not None:
                             sample = Sample(key, source, entries, start, stop)
-                            if plain and not walk.nul:
-                                sample.plain = True
-                                if good:
-                                    yield sample
-                                else:
-                                    self.dropped += 1
-                            elif self._examine(sample) and good:
+                            sample.plain = plain and not walk.nul
+                            if (sample.plain or self._examine(sample)) and good:
                                 yield sample
                             else:
                                 self.dropped += 1

@@ -13,8 +13,7 @@ Two ways, each sample by the one that its source allows:
   What fits into `memory` needs none. Whoever wants this for files too opens them as streams (`Inputs.stream`, see
   `in_place`).
 
-A list that is larger than `memory` is sorted in runs itself. External merge sort: Knuth, The Art of Computer
-Programming 3, 5.4.
+A list that is larger than `memory` is sorted in runs itself (external merge sort: Knuth, TAOCP 3, 5.4).
 """
 
 from __future__ import annotations
@@ -27,9 +26,7 @@ from itertools import groupby
 
 from tarkit.dataset.passes import Record, Runs, Twins, memory_of_machine
 from tarkit.dataset.places import (
-    JoinedRanges,
     Place,
-    PlacedSample,
     Places,
     Span,
     input_of,
@@ -129,7 +126,7 @@ class Arrange:
         for record in self._in_order():
             sample = self._places.sample(*record[2:])
             if front is not None:
-                sample, front = self._behind(front, sample), None
+                sample, front = self._places.behind(front, sample), None
             self.given += 1
             yield sample
         if front is not None:
@@ -217,7 +214,8 @@ class Arrange:
 
     def _spilled(self, count: int) -> None:
         if count == 1:
-            self.note("more than --memory holds: sorted in runs, in temporary space")
+            what = "samples" if self._places.stored else "the list of samples"
+            self.note(f"--memory does not hold {what}: sorted in runs, in temporary space")
 
     def _settle(self) -> None:
         """Put together what has one key, and find ranks for what has none."""
@@ -281,13 +279,12 @@ class Arrange:
         assert self.gather is not None
         names: set[bytes] = set()
         good = True
-        for source, start, stop in self._places.pieces(place):
-            for entry in PlacedSample(None, source, (), start, stop).entries:
-                if entry.name in names and entry.type not in KEYLESS:
-                    what = f"{show(entry.name)} is there twice, in parts of one sample that were apart"
-                    problem = Problem("duplicate-entry", source.name, entry.start, what)
-                    good = self.gather.judge(problem) == "keep" and good
-                names.add(entry.name)
+        for source, entry in self._places.entries(place):
+            if entry.name in names and entry.type not in KEYLESS:
+                what = f"{show(entry.name)} is there twice, in parts of one sample that were apart"
+                problem = Problem("duplicate-entry", source.name, entry.start, what)
+                good = self.gather.judge(problem) == "keep" and good
+            names.add(entry.name)
         return good
 
     def _in_order(self) -> Iterator[Record]:
@@ -297,13 +294,6 @@ class Arrange:
         marks = self._marks
         rest = (record for record in self._runs if marks is None or not marks[record[1]])
         yield from heapq.merge(rest, self._late)
-
-    def _behind(self, front: Place, sample: Sample) -> Sample:
-        """A sample that has the entries without key in front of it."""
-        pieces = [*self._places.pieces(front), (sample.source, sample.start, sample.stop)]
-        source = JoinedRanges(pieces)
-        source.name = sample.source.name  # a new key may have it in it
-        return PlacedSample(sample.key, source, (), source.start, source.size or 0)
 
 
 def _first(record: Record) -> bytes:

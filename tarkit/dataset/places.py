@@ -220,6 +220,18 @@ class Places:
             found.append((file, start, start + size))
         return found
 
+    def entries(self, place: Place) -> Iterator[tuple[Source, Entry]]:
+        """The entries at a place, each with where it was read."""
+        for source, start, stop in self.pieces(place):
+            for entry in PlacedSample(None, source, (), start, stop).entries:
+                yield source, entry
+
+    def behind(self, front: Place, sample: Sample) -> Sample:
+        """The sample with what is at a place in front of it."""
+        source = JoinedRanges([*self.pieces(front), (sample.source, sample.start, sample.stop)])
+        source.name = sample.source.name  # what stands in front may be of another archive, and keys may be made of it
+        return PlacedSample(sample.key, source, (), source.start, source.size or 0)
+
     def _writer(self) -> tuple[Scratch, Writer, int]:
         if self._spool is None:
             scratch = Scratch(self.tmpdir)
