@@ -119,6 +119,13 @@ def test_seeds_of_dsort(seed: str, run: Run, archive: Archive) -> None:
     assert ran.lines == [f"tarkit: --seed {seed}: with --rng pcg a seed is from 0 to 9223372036854775807"]
 
 
+def test_sort_at_random(run: Run, archive: Archive, feed: Feed) -> None:
+    """What tarp calls so is the same."""
+    word = feed(archive([("README", b""), *TEN.items()]))
+    out = run("sort", word, "-s", "__random__", "--seed", "9").stdout
+    assert out == run("shuffle", feed("in.tar"), "--seed", "9").stdout
+
+
 # ---- through a buffer
 
 
@@ -387,7 +394,7 @@ def test_audit(run: Run, archive: Archive, feed: Feed) -> None:
 
 USAGE = [
     ("--buffer 1G", "tarkit: --buffer '1G' is no number of samples"),
-    ("--buffer 0", "tarkit: --buffer '0' is no number of samples"),
+    ("--buffer 0", "tarkit: --buffer 0 holds nothing"),
     ("--buffer ²", "tarkit: --buffer '²' is no number of samples"),
     ("--initial 3", "tarkit: --initial is about --buffer"),
     ("--buffer 3 --rng pcg", "tarkit: --rng is about whole shuffles: it does not go with --buffer"),

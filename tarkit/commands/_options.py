@@ -203,6 +203,15 @@ problems = group(
 )
 
 
+def number_of_samples(words: str | None, option: str, example: str) -> int:
+    """The number that an option has, 0 for none; raises Usage for what is no number, such as a size."""
+    if words is None:
+        return 0
+    if not (words.isascii() and words.isdigit()):
+        raise Usage(f"{option} {show(words)} is no number of samples", f"it counts samples, not bytes: {example}")
+    return int(words)
+
+
 def draw_seed(given: int | None) -> int:
     """The seed that was given, or one that is drawn and printed; the report has it."""
     run = current()

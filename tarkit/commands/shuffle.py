@@ -24,7 +24,7 @@ from tarkit.dataset.sample import Sample
 from tarkit.dataset.select import Select, Slice
 from tarkit.dataset.sortkeys import SortKey
 from tarkit.dataset.stages import buffer_shuffle, neighbours
-from tarkit.errors import Usage, show
+from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 
@@ -126,7 +126,9 @@ def shuffle(
         raise Usage("--initial is about --buffer")
     if buffer is not None and given["rng"] != "tarkit":
         raise Usage("--rng is about whole shuffles: it does not go with --buffer")
-    size = None if buffer is None else _buffer(buffer)
+    size = None if buffer is None else options.number_of_samples(buffer, "--buffer", "--buffer 1000")
+    if size == 0:
+        raise Usage("--buffer 0 holds nothing")
     seed = select.seed = options.draw_seed(select.seed)
     if given["rng"] == "pcg" and not 0 <= seed < PCG_SEEDS:
         raise Usage(f"--seed {seed}: with --rng pcg a seed is from 0 to {PCG_SEEDS - 1}")
@@ -242,9 +244,3 @@ def _refuse_what_audit_ignores() -> None:
         name = param.name or ""
         if name in WRITING and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             raise Usage(f"--audit writes nothing: {param.opts[-1]} does not go with it")
-
-
-def _buffer(words: str) -> int:
-    if not (words.isascii() and words.isdigit() and int(words)):
-        raise Usage(f"--buffer {show(words)} is no number of samples", "it counts samples, not bytes: --buffer 1000")
-    return int(words)
