@@ -21,6 +21,7 @@ Record = tuple[bytes, int, Place, bytes | None]
 COST = 180  # bytes of memory that a record takes besides its rank and place
 MOST_RUNS = 256  # that are merged at once: each has an open file
 BUFFER = 1 << 16  # bytes of a list that are read at once
+LEAST_SET = 1 << 20  # bytes that a set of hashes may take in any case
 _SIZES = Struct("<IIQ")
 
 
@@ -240,7 +241,7 @@ class Twins:
     def marked(self) -> bytearray | None:
         """A byte for each key in order, 1 where its hash is there twice; None if there is no such key."""
         total = self._stored // 8 + len(self._hashes)
-        parts = 1 + 100 * total // max(self._memory, 1 << 20)
+        parts = 1 + 100 * total // max(self._memory, LEAST_SET)
         marks: bytearray | None = None
         for part in range(parts):
             seen: set[int] = set()
