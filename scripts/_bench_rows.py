@@ -27,6 +27,8 @@ class Rows:
         for work in self.walk, self.cat, self.split, self.split_pipe:
             for name in "tiny", "npy":
                 yield work(name)
+        yield self.order("sort", "__key__")
+        yield self.order("shuffle", "__random__")
         yield self.create()
         yield self.create_split()
         yield from self.memory()
@@ -67,6 +69,17 @@ class Rows:
         ways.append(Way("cat to cat", [cat, ["cat"]], holds))
         aim = either(name, Aim("tarp", faster=3), Aim("cat to cat", within=2.5))
         return Row(f"split {name} from a pipe", name, ways, aim)
+
+    def order(self, word: str, field: str) -> Row:
+        """Put an archive into another order; what tarp sorts by is a random number for a shuffle."""
+        tar, out = self.data("tiny").tar, self.out / "b.tar"
+        seed = ["--seed", "7"] if word == "shuffle" else []
+        ways = [
+            Way(TARKIT, [[*self.tools[TARKIT], word, tar, "-o", out, *seed]], holds),
+            Way("tarp", [[*self.tools["tarp"], "sort", "-s", field, tar, "-o", out]], holds),
+            self.cp(tar),
+        ]
+        return Row(f"{word} tiny", "tiny", ways, Aim("tarp", faster=25))
 
     def create(self) -> Row:
         """Make an archive of files."""
