@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from tarkit.dataset import ordered
 from tarkit.dataset.recipe import without_bom, without_end
 from tarkit.dataset.sample import Sample
-from tarkit.dataset.sortvalues import Missing, Number, Values, as_text, code_of_json
+from tarkit.dataset.sortvalues import CONTENT_LIMIT, Missing, Number, Values, as_text, code_of_json
 from tarkit.errors import TarkitError, show
 from tarkit.problems import Policy
 
@@ -33,6 +33,7 @@ _CODES: dict[str, Callable[[bytes], bytes | None]] = {
     "auto": lambda raw: ordered.number(raw) or ordered.text(raw),
 }
 _NAMES = (b"__key__", b"__name__")
+_SPECIAL = (*_NAMES, b"__md5__")
 _WORDS = {"int": "whole number", "float": "number"}
 
 
@@ -64,6 +65,9 @@ class SortKey:
         names = self.fields if self.by == "field" else [f"__{self.by}__"]
         self._plain = list(names) == ["__key__"] and self.type in ("auto", "str")
         self._names = [os.fsencode(name) for name in names]
+        self._field = None  # the one field whose content it is
+        if len(names) == 1 and self._names[0] not in _SPECIAL:
+            self._field = self._names[0].lower()
 
     def __call__(self, sample: Sample, ordinal: int = 0) -> bytes | None:
         """The rank; None when the sample lacks a field."""
@@ -71,10 +75,24 @@ class SortKey:
             return b""
         if self._plain:
             return ordered.reverse(ordered.text(sample.key)) if self.reverse else sample.key
+        if self._field is not None and sample.plain:
+            code = self._quick(sample, len(sample.key) + 1, self._field)
+            if code is not None:
+                return ordered.reverse(code) if self.reverse else code
         try:
             return self._rank(sample, False)
         except Missing:
             return None
+
+    def _quick(self, sample: Sample, skip: int, field: bytes) -> bytes | None:
+        """The code of a field of a sample that has nothing unusual; None leaves it to `_rank`."""
+        for entry in sample._entries:
+            if entry[0][skip:].lower() == field:
+                start, size, sparse = entry[2], entry[3], entry[7] >= 0
+                if sparse or size > CONTENT_LIMIT:
+                    return None
+                return _CODES[self.type](sample.source.read(start, start + size))
+        return None
 
     def absent(self, sample: Sample, policy: Policy) -> bytes | None:
         """The rank of a sample that lacks a field, before those that have it, or None if it is to be left out."""
