@@ -25,17 +25,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tarkit.dataset.passes import Record, Runs, Twins, memory_of_machine
-from tarkit.dataset.places import (
-    Place,
-    Places,
-    Span,
-    input_of,
-    joined,
-    key_in,
-    pack_one,
-    split_off_strays,
-    will_need,
-)
+from tarkit.dataset.places import Place, Places, Span, input_of, joined, key_in, pack_one, split_off_strays, will_need
 from tarkit.dataset.sample import KEYLESS, Sample
 from tarkit.errors import Problem, Usage, show
 from tarkit.problems import Policy
@@ -227,12 +217,13 @@ class Arrange:
             waiting = [record[1] for record in self._pending.records()]  # they are pending already
             for ordinal in waiting:
                 marks[ordinal] = 2
-            if self._runs.held:
-                self._runs.spill()
+            if self._runs.on_disk:
+                self._runs.spill()  # what is merged later would take the files away to which places refer
             for _, ordinal, place, blob in self._runs.records():
                 if marks[ordinal]:
-                    assert blob is None
-                    self._pending.add(key_in(place), ordinal, place)
+                    where = place if blob is None else self._places.store(place, blob)
+                    self._pending.add(key_in(place), ordinal, where)
+            self._places.flush()
         for _, group in groupby(self._pending, key=_first):
             self._resolve(list(group))
 

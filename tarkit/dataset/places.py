@@ -160,6 +160,19 @@ class Places:
         writer.flush()
         return b"".join([_COUNT.pack(len(ranges)), *ranges, key or b""])
 
+    def store(self, place: Place, blob: bytes) -> Place:
+        """The place of a sample in memory once its bytes are in temporary space, where `flush` brings them."""
+        _, writer, in_file = self._writer()
+        offset = writer.position
+        writer.raw((blob,), len(blob))
+        self.stored += len(blob)
+        return self.moved(place, in_file, offset)
+
+    def flush(self) -> None:
+        """What was stored can be read."""
+        if self._spool is not None:
+            self._spool[1].flush()
+
     def absorb(self, sample: Sample) -> tuple[Place | None, Place]:
         """Places of the strays and of the rest of a sample of a stream whose end is not known: it is read on."""
         _, writer, in_file = self._writer()
