@@ -28,7 +28,7 @@ from tarkit.streams.location import Location
 RANDOM = "__random__"
 EXAMPLES = (
     "tarkit sort a.tar -o sorted.tar",
-    "tarkit sort 'train-{000..099}.tar' -s cls -t int -o 'by-class-%06d.tar' -c 1000",
+    "tarkit sort 'a-{000..099}.tar' -s cls -t int -o 'by-class-%06d.tar' -c 1000",
     "tarkit sort images.tar labels.tar --allow joined-sample -o both.tar",
 )
 COST = (
@@ -102,7 +102,7 @@ def sort(
     fields: Fields,
     policy: Policy,
 ) -> None:
-    """Put samples in order, by key or by what is in them; put scattered samples together.
+    """Put samples in order, by key or by what is in them.
 
     INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
 
