@@ -32,9 +32,9 @@ EXAMPLES = (
     "tarkit sort images.tar labels.tar --allow joined-sample -o both.tar",
 )
 COST = (
-    "Files that fit into free memory are read and written once, beside a list in memory of about 250 bytes a sample. "
-    "Else, and for streams, what --memory does not hold is sorted in runs: two times read and written, with temporary "
-    "space for all of the data."
+    "Files that fit into free memory: one pass over the headers, one over the data, with a list in memory of about 250 "
+    "bytes a sample. Else, and for streams: two passes, reading and writing; what --memory does not hold is sorted "
+    "in runs, with temporary space for all of the data."
 )
 
 

@@ -20,10 +20,12 @@ from __future__ import annotations
 
 import heapq
 import os
+import resource
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from tarkit.dataset.inputs import SPARE_FILES
 from tarkit.dataset.passes import Record, Runs, Twins, memory_of_machine
 from tarkit.dataset.places import Place, Places, Span, input_of, joined, key_in, pack_one, split_off_strays, will_need
 from tarkit.dataset.sample import KEYLESS, Sample
@@ -51,11 +53,16 @@ def parse_memory(text: str | None) -> int:
 
 
 def in_place(locations: Sequence[Location], note: Callable[[str], None]) -> bool:
-    """Whether the samples of files are to stay where they are: these fit into free memory, else that would be seeks."""
-    total = 0
-    for location in locations:
-        if location.kind == "path" and os.path.isfile(location.text):
-            total += os.stat(location.text).st_size
+    """Whether the samples of files are to stay where they are: these fit into free memory, else that would be seeks.
+
+    All of them are open at once then, which must be allowed.
+    """
+    files = [each.text for each in locations if each.kind == "path" and os.path.isfile(each.text)]
+    total = sum(os.stat(path).st_size for path in files)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if most != resource.RLIM_INFINITY and len(files) + SPARE_FILES > most:
+        note(f"{len(files)} files are read in order and sorted in runs: only {most} can be open at once")
+        return False
     free = memory_of_machine()[1]
     if total > free:
         note(f"files of {total} bytes are read in order and sorted in runs: {free} bytes of memory are free")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import os
+import resource
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -75,7 +76,8 @@ class Runs:
         self._where: list[Place] = []
         self._blobs: dict[int, bytes] = {}
         self._runs: list[_Run] = []
-        self._most = max(2, min(MOST_RUNS, memory // 2 // BUFFER))
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = max(2, min(MOST_RUNS, memory // 2 // BUFFER, MOST_RUNS if files < 0 else files // 4))
 
     @property
     def on_disk(self) -> bool:
