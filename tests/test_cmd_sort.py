@@ -104,10 +104,11 @@ def test_sorted_twice(by: str, run: Run, archive: Archive, feed: Feed, way: str)
 
 def test_equal_values(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """20 000 samples, all or many with equal values: every one comes out, ties in the order of the input."""
-    names = [b"%05d" % (number * 7919 % 20_000) for number in range(20_000)]
+    count = 20_000 if feed.kind == "pipe" else 2000
+    names = [b"%05d" % (number * 7919 % count) for number in range(count)]
     data = b"".join(member(name + b".cls", b"%d" % (index % 3)) for index, name in enumerate(names))
     word = feed(archive(data + end_of_archive(len(data))))
-    options = ["--memory", "4MB"] if way == "little" else []
+    options = ["--memory", "2MB"] if way == "little" else []
 
     def order(*words: str) -> list[bytes]:
         data = run("sort", word, *words, *options).stdout
