@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from _bench_data import Content, Dataset, dataset
-from _bench_run import MIB, TARKIT, Aim, Row, Stage, Way, counts, holds, lists, measures
+from _bench_data import SETS, Content, Dataset, dataset
+from _bench_run import MIB, MOVED, TARKIT, Aim, Row, Stage, Way, counts, holds, lists, measures
 
 INSIDE = Path(__file__).resolve().parent / "_bench_inside.py"
 BOTH = (TARKIT, "tarp")
@@ -27,9 +27,15 @@ class Rows:
         for work in self.walk, self.cat, self.split, self.split_pipe:
             for name in "tiny", "npy":
                 yield work(name)
+        yield self.order("sort", "bin")
+        yield self.order("sort", "__key__")
+        yield self.order("shuffle", "__random__")
         yield self.create()
         yield self.create_split()
         yield from self.memory()
+        for name in "tiny", "npy":
+            yield self.moved("sort", name)
+        yield self.moved("shuffle", "npy")
 
     def start_up(self) -> Iterator[Row]:
         """Nothing but coming up, beside the library that takes most of it."""
@@ -67,6 +73,43 @@ class Rows:
         ways.append(Way("cat to cat", [cat, ["cat"]], holds))
         aim = either(name, Aim("tarp", faster=3), Aim("cat to cat", within=2.5))
         return Row(f"split {name} from a pipe", name, ways, aim)
+
+    def order(self, word: str, field: str) -> Row:
+        """Put an archive into another order; what tarp sorts by is a random number for a shuffle.
+
+        By its bytes, which are random, it is another order; by its keys it is in order already.
+        """
+        tar, out = self.data("tiny").tar, self.out / "b.tar"
+        how = ["--seed", "7"] if word == "shuffle" else ["-s", field]
+        ways = [
+            Way(TARKIT, [[*self.tools[TARKIT], word, tar, "-o", out, *how]], holds),
+            Way("tarp", [[*self.tools["tarp"], "sort", "-s", field, tar, "-o", out]], holds),
+            self.cp(tar),
+        ]
+        name = "shuffle tiny" if word == "shuffle" else f"sort tiny by {field}"
+        return Row(name, "tiny", ways, Aim("tarp", faster=25))
+
+    def moved(self, word: str, name: str) -> Row:
+        """A stream of four times the memory that there may be: what is read and written, beside what `cp` does."""
+        tar, out = self.data(name).tar, self.out / "b.tar"
+        entries, size = SETS[name][:2]
+        memory = max(entries * size // self.part // 4, 1_000_000)
+        how = ["-s", "size,__key__", "-r"] if word == "sort" else ["--seed", "7"]
+        command: Stage = [
+            *self.tools[TARKIT],
+            word,
+            "-",
+            *how,
+            "--memory",
+            str(memory),
+            "--tmpdir",
+            self.out,
+            "-o",
+            out,
+        ]
+        cat: Stage = ["cat", tar]
+        ways = [Way(TARKIT, [cat, command], holds), self.cp(tar)]
+        return Row(f"{word} {name} in a quarter of its memory", name, ways, Aim("cp", within=2.1), repeat=0, unit=MOVED)
 
     def create(self) -> Row:
         """Make an archive of files."""

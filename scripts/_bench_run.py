@@ -19,6 +19,7 @@ from _bench_data import BLOCK, RECORD, Content, content
 TARKIT = "tarkit"
 STDOUT = "stdout"  # the file that takes it, among the outputs
 MIB = 1 << 20
+MOVED = "MiB read and written"
 NOTHING = Content(0, 0)
 
 
@@ -31,6 +32,7 @@ class Cost(NamedTuple):
 
     seconds: float
     mib: float  # peak resident set of the process that is watched
+    moved: float = 0  # MiB that it has read and written, in memory or not; 0 where the system does not tell
 
 
 Stage = Sequence[str | Path]
@@ -128,7 +130,7 @@ class Runner:
                 raise BenchError(f"{row.name}: {way.who}: {error}") from error
         if expected:
             self.checked[str(way.stages)] = cost
-        return cost.seconds if row.unit == "s" else cost.mib
+        return {"s": cost.seconds, "MiB": cost.mib, MOVED: cost.moved}[row.unit]
 
     def _cost(self, way: Way, expected: Content | None) -> Cost:
         shutil.rmtree(self.out, ignore_errors=True)
@@ -145,6 +147,8 @@ class Runner:
         with tempfile.TemporaryFile() as errors, (self.out / STDOUT).open("w+b") as stdout:
             began = time.perf_counter()
             children = self._start(way, errors, stdout)
+            os.waitid(os.P_PID, children[way.watch].pid, os.WEXITED | os.WNOWAIT)
+            moved = moved_by(children[way.watch].pid)
             ends = [os.wait4(child.pid, 0) for child in children]
             seconds = time.perf_counter() - began
             for child, (_, status, _) in zip(children, ends, strict=True):
@@ -157,7 +161,7 @@ class Runner:
             if way.inside:
                 stdout.seek(0)
                 seconds = float(stdout.read().split()[0])
-            return Cost(seconds, resident(ends[way.watch][2].ru_maxrss))
+            return Cost(seconds, resident(ends[way.watch][2].ru_maxrss), moved)
 
     def _start(self, way: Way, errors: IO[bytes], stdout: IO[bytes]) -> list[subprocess.Popen[bytes]]:
         children: list[subprocess.Popen[bytes]] = []
@@ -182,6 +186,15 @@ def blame(way: Way, statuses: Sequence[int]) -> int | None:
     if first is None and failed and way.who == TARKIT:
         return failed[0]
     return first
+
+
+def moved_by(pid: int) -> float:
+    """MiB that a process which has just ended has read and written."""
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("rchar", "wchar"))) / MIB
 
 
 def resident(maxrss: int) -> float:
@@ -237,7 +250,7 @@ def table(rows: Sequence[Row], unit: str) -> str:
 def _show(value: float, unit: str) -> str:
     if unit == "s":
         return f"{value:.2f}" if value >= 1 else f"{value:.3f}"
-    return f"{value:.0f}" if _seen(value) else f"≤ {value:.0f}"
+    return f"{value:.0f}" if unit == MOVED or _seen(value) else f"≤ {value:.0f}"
 
 
 def _seen(mib: float) -> bool:
@@ -252,7 +265,7 @@ def own() -> float:
 
 
 def _versus(mine: float | None, peer: float, unit: str) -> str:
-    if not mine or (unit != "s" and not (_seen(mine) and _seen(peer))):
+    if not mine or (unit == "MiB" and not (_seen(mine) and _seen(peer))):
         return ""
     better, worse = ("faster", "slower") if unit == "s" else ("less", "more")
     ratio = peer / mine

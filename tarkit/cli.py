@@ -24,6 +24,8 @@ Result = TypeVar("Result")
 COMMANDS = {
     "create": "Pack what a recipe lists into an archive.",
     "split": "Cut archives into shards by number of samples or size.",
+    "sort": "Put samples in order, by key or by what is in them.",
+    "shuffle": "Put all samples into a random order, each as likely as any other.",
     "cat": "Concatenate archives; choose samples and fields on the way.",
     "mix": "Draw from several sources by their weights.",
     "show": "Look into archives: fields, kinds, sizes, texts, pictures.",

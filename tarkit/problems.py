@@ -62,7 +62,7 @@ PROBLEMS: dict[str, Kind] = {
         "a key comes back later in the same input",
         "keeps both parts, as two samples of one key",
         "drops the later part",
-        "gather each sample's entries first: tar with --sort=name",
+        "tarkit sort puts the parts of each sample together",
     ),
     "joined-sample": Kind(
         "error",
@@ -91,6 +91,13 @@ PROBLEMS: dict[str, Kind] = {
         "keeps the sample",
         "drops the sample",
         "--on-missing-field skip leaves such samples out, keep lets them pass",
+    ),
+    "sparse-entry": Kind(
+        "error",
+        "the content of a file is needed, and the archive has that as a map of holes",
+        "goes on as if the field were missing",
+        "drops the sample",
+        "unpack it, and pack it again without --sparse",
     ),
     "unsafe-name": Kind(
         "warning",

@@ -233,6 +233,34 @@ def test_shuffle(data: bytes, size: int, seed: int) -> None:
             assert out[at : at + len(rows)] == rows
 
 
+@laws
+@given(archives(), st.integers(-99, 99), st.integers(0, 3))
+def test_full_shuffle(data: bytes, seed: int, count: int) -> None:
+    """It loses nothing, keeps samples whole, puts what has no key first; sort(shuffle(x)) = sort(x)."""
+    with stored(data) as (folder, words):
+        outs = {tarkit("shuffle", word, "--seed", str(seed)).stdout for word in words}
+        assert len(outs) == 1
+        (folder / "out.tar").write_bytes(outs.pop())
+        out = entries(folder / "out.tar")
+        assert sorted(map(str, out)) == sorted(map(str, entries(data)))
+        groups = [without_edges(rows) for _, rows in grouped(entries(data))]
+        assert all(out[(at := out.index(rows[0])) : at + len(rows)] == rows for rows in groups)
+        inside = flat([(None, rows) for rows in groups])
+        strays = [row for row in entries(data) if row not in inside]
+        assert out[: len(strays)] == strays
+        assert tarkit("sort", folder / "out.tar").stdout == tarkit("sort", words[0]).stdout
+        if count:
+            tarkit("shuffle", words[1], "--seed", str(seed), "-c", str(count), "-o", folder / "out-%d.tar", "-q")
+            parts = [path.read_bytes() for path in sorted(folder.glob("out-*"))]
+            assert [row for part in parts for row in entries(part)] == (out if groups else [])
+
+
+def without_edges(rows: Members) -> Members:
+    """A sample without the entries before and behind it that have no key."""
+    keyed = [index for index, row in enumerate(rows) if grouped([row])]
+    return rows[keyed[0] : keyed[-1] + 1]
+
+
 # ---- damage
 
 

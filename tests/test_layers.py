@@ -133,7 +133,7 @@ def test_libraries_have_one_place(name: str) -> None:
 
 
 LAZY = """
-    zstandard lz4 isal tqdm rich PIL filetype numpy pyarrow yaml simpleeval subprocess multiprocessing concurrent sqlite3
+    zstandard lz4 isal tqdm rich PIL filetype numpy pyarrow yaml simpleeval subprocess multiprocessing sqlite3
 """
 
 

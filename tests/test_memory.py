@@ -132,3 +132,45 @@ def test_mix_of_many_samples(peak: Callable[..., int]) -> None:
         many(100_000, 0, letter.encode() + b"%06d.x")
         Path("many.tar").rename(f"{letter}.tar")
     assert peak("mix a.tar@2 'pipe:cat b.tar' --until all --seed 1 -q -o -") < LIMIT
+
+
+SHUFFLED = (16_000_000 >> 10) + (40 << 10)  # KiB: --memory 16M, and what Python takes
+
+
+@pytest.mark.parametrize("words", ["-", "many.tar", "- -c 100 -o s-%d.tar"])
+def test_shuffle_is_bounded(words: str, peak: Callable[..., int]) -> None:
+    """Of samples of several times --memory, from a stream and from a file."""
+    producer = many(1000, 80_000)
+    peaked = peak(f"shuffle {words} --memory 16M --seed 1 --tmpdir .", producer if "-" in words else "true")
+    assert peaked < SHUFFLED
+
+
+def test_shuffle_of_many(peak: Callable[..., int]) -> None:
+    """Tiny ones, whose list alone is several times --memory."""
+    many(30_000, 0)
+    assert peak("shuffle many.tar --memory 1M --seed 1 --tmpdir .") < SHUFFLED
+
+
+def test_shuffle_of_a_large_sample(peak: Callable[..., int]) -> None:
+    """One that memory does not hold."""
+    assert peak("shuffle - --memory 16M --seed 1 --tmpdir .", one()) < SHUFFLED
+
+
+@pytest.mark.parametrize("words", ["-", "many.tar", "- -s x -r", "- -c 100 -o s-%d.tar"])
+def test_sort_is_bounded(words: str, peak: Callable[..., int]) -> None:
+    """Of samples of several times --memory, by key and by what is in them."""
+    producer = many(1000, 80_000)
+    peaked = peak(f"sort {words} --memory 16M --tmpdir .", producer if "-" in words.split() else "true")
+    assert peaked < SHUFFLED
+
+
+def test_sort_of_what_is_scattered(peak: Callable[..., int]) -> None:
+    """When every sample is in two parts the lists of what is put together are bounded too."""
+    many(15_000, 0)
+    Path("two.tar").write_bytes(Path("many.tar").read_bytes()[: -len(MARKER)] + Path("many.tar").read_bytes())
+    assert peak("sort two.tar --memory 1M --tmpdir . -s size --allow duplicate-entry -q") < SHUFFLED
+
+
+def test_sort_of_a_large_sample(peak: Callable[..., int]) -> None:
+    """One that memory does not hold."""
+    assert peak("sort - --memory 16M --tmpdir . -r", one()) < SHUFFLED

@@ -74,12 +74,38 @@ def test_neighbours_are_one_copy() -> None:
 
 
 @pytest.mark.parametrize(("numbers", "copies"), [([0, 1, 3, 4], 2), ([3, 2, 1], 3), ([1, 1], 2), ([5], 1), ([], 0)])
-def test_any_order(numbers: list[int], copies: int) -> None:
-    """What does not lie end to end is copied piece by piece, in the order of the calls."""
+def test_any_order(numbers: list[int], copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not lie end to end is gathered, or copied piece by piece, in the order of the calls."""
+    expected = b"".join(DATA[number * ENTRY : (number + 1) * ENTRY] for number in numbers)
+    sink, writer = ranges(on_disk(DATA), *numbers)
+    writer.finish(0)
+    assert sink.calls == ["writev"] * (copies > 1) + ["copy"] * (copies > 0), "short ones go out together"
+    assert sink.data == expected
+    monkeypatch.setattr(writing, "SMALL", 0)
     sink, writer = ranges(on_disk(DATA), *numbers)
     writer.finish(0)
     assert sink.calls == ["copy"] * copies
-    assert sink.data == b"".join(DATA[number * ENTRY : (number + 1) * ENTRY] for number in numbers)
+    assert sink.data == expected
+
+
+def test_short_ranges_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go out when there are many or when they are much; long ones stand between them where they belong."""
+    monkeypatch.setattr(writing, "SMALL", ENTRY)
+    source = on_disk(DATA)
+    sink, writer = ranges(source, 5, 3, 1, 0)
+    writer.append(source, 2 * ENTRY, 4 * ENTRY)
+    writer.append(source, 0, ENTRY)
+    writer.append(stream(DATA), 0, ENTRY)
+    writer.add(encode(b"x", 1), b"x")
+    writer.finish(0)
+    assert sink.calls == ["writev", "copy", "writev", "write", "writev"]
+    at = [DATA[number * ENTRY : (number + 1) * ENTRY] for number in (5, 3, 1, 0, 2, 3, 0, 0)]
+    assert sink.data == b"".join(at) + member("x", b"x")
+    monkeypatch.setattr(writing, "GATHERED", 2 * ENTRY)
+    assert ranges(source, *range(7, 0, -1))[0].calls == ["writev", "writev"]
+    monkeypatch.setattr(writing, "GATHERED", 1 << 20)
+    monkeypatch.setattr(writing, "PIECES", 1)
+    assert ranges(source, *range(7, 0, -1))[0].calls == ["writev"] * 3
 
 
 def test_two_sources_are_not_neighbours() -> None:
@@ -178,8 +204,8 @@ def test_an_exception_gives_up() -> None:
     writer.add(encode(b"x", 1), b"x")
     with pytest.raises(KeyError), writer:
         raise KeyError
-    assert sink.calls == ["copy", "abort"]
-    assert len(sink.data) == ENTRY
+    assert sink.calls == ["abort"]
+    assert not sink.data
 
 
 def test_a_failure_at_the_end_gives_up() -> None:

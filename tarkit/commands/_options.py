@@ -54,6 +54,12 @@ def _inputs(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, loa
     return locations
 
 
+def _memory(memory: str | None) -> int:
+    from tarkit.dataset.order import parse_memory
+
+    return parse_memory(memory)
+
+
 def _output(output: str | None, compress: str | None, fsync: bool) -> Output:
     opened = open_output(output, compress, fsync)
     if opened.location.kind == "path":
@@ -161,6 +167,13 @@ select = group(
     click.option("--seed", type=int, metavar="S", help="Seed for what is random; without it one is drawn and printed."),
     click.option("--slice", "slice_", metavar="LO:HI:STEP", help="Only these of the samples that are left."),
 )
+memory = group(
+    "memory",
+    _memory,
+    click.option(
+        "--memory", metavar="SIZE", help="What may be held in memory: 500M, 4GB.  [default: a quarter of the machine's]"
+    ),
+)
 count = click.option("-c", "--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
 fields = group(
     "fields",
@@ -205,6 +218,15 @@ problems = group(
         "--maxerr", type=click.IntRange(0), default=0, metavar="N", help="Go on over N problems as --skip all."
     ),
 )
+
+
+def number_of_samples(words: str | None, option: str, example: str) -> int:
+    """The number that an option has, 0 for none; raises Usage for what is no number, such as a size."""
+    if words is None:
+        return 0
+    if not (words.isascii() and words.isdigit()):
+        raise Usage(f"{option} {show(words)} is no number of samples", f"it counts samples, not bytes: {example}")
+    return int(words)
 
 
 def draw_seed(given: int | None) -> int:

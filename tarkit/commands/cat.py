@@ -14,7 +14,6 @@ from tarkit.dataset.fields import Fields
 from tarkit.dataset.inputs import Inputs
 from tarkit.dataset.select import Select, Slice
 from tarkit.dataset.stages import buffer_shuffle, neighbours
-from tarkit.errors import Usage, show
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 from tarkit.tar.writer import Writer
@@ -78,7 +77,7 @@ def cat(
     Samples are chosen first, in the order of the options below; then their fields.
     """
     select.count = count
-    buffer = _buffer(shuffle)
+    buffer = options.number_of_samples(shuffle, "--shuffle", "-s 1000")
     if buffer:
         select.seed = options.draw_seed(select.seed)
     run_cat(current(), inputs, output, CatOptions(select, fields, shard_slice, mix, buffer, parallel - 1, log), policy)
@@ -115,11 +114,3 @@ def run_cat(run: Run, locations: list[Location], output: Output, chosen: CatOpti
         run.warn("no sample was chosen: the output is an archive without any")
     run.bytes, run.dropped = writer.position, inputs.dropped
     run.finish()
-
-
-def _buffer(shuffle: str | None) -> int:
-    if shuffle is None:
-        return 0
-    if not (shuffle.isascii() and shuffle.isdigit()):
-        raise Usage(f"--shuffle {show(shuffle)} is no number of samples", "it counts samples, not bytes: -s 1000")
-    return int(shuffle)

@@ -11,7 +11,8 @@ import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._run import Output, Run, current
+from tarkit.commands._output import Output
+from tarkit.commands._run import Run, current
 from tarkit.commands._show import ShowOptions, view
 from tarkit.dataset.fields import Fields
 from tarkit.dataset.inputs import Inputs

@@ -12,8 +12,9 @@ import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._output import Output, open_output, status_of, total_size
+from tarkit.commands._output import Output, open_output, total_size
 from tarkit.commands._run import Run, current
+from tarkit.commands._target import refuse_inputs
 from tarkit.dataset.inputs import Inputs
 from tarkit.dataset.names import DEFAULT_NAME, Template, parse_size, parse_template
 from tarkit.dataset.sample import Sample
@@ -163,7 +164,7 @@ def run_split(
             raise Usage(f"{path} has a name that the shards may get")
     existing = template.existing()
     start = _first_index(template, chosen, existing)
-    _refuse_inputs(existing, locations)
+    refuse_inputs(existing, locations)
     inputs = Inputs(
         locations,
         policy,
@@ -220,17 +221,6 @@ def _first_index(template: Template, chosen: SplitOptions, existing: list[tuple[
     raise TarkitError(
         f"{existing[0][1]}{more}: there are shards of this name", "--append goes on behind them, --force replaces them"
     )
-
-
-def _refuse_inputs(existing: list[tuple[int, str]], locations: list[Location]) -> None:
-    """Raises Usage when an input has one of the names that the shards may get."""
-    if existing:
-        there = {(status.st_dev, status.st_ino) for status in map(status_of, (path for _, path in existing)) if status}
-        for location in locations:
-            if location.kind in ("path", "stdin"):
-                status = os.fstat(0) if location.kind == "stdin" else os.stat(location.text)
-                if (status.st_dev, status.st_ino) in there:
-                    raise Usage(f"{location.name} is an input, and has a name that the shards may get")
 
 
 def _equal(run: Run, inputs: Inputs, chosen: SplitOptions, policy: Policy) -> tuple[Iterator[Sample], Iterator[int]]:

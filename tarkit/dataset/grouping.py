@@ -20,13 +20,18 @@ _NAME = itemgetter(0)
 _PLAIN = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
 
 
+def _never(key: bytes) -> bool:
+    return False
+
+
 class Samples:
     """Iterate over the samples of one archive, in order.
 
     `earlier` remembers the keys of all inputs, where there are several. `moves` says that samples will not stay where
-    they are, which hard links cannot bear. With `partial` what came before damage that ends the run is handed out
-    first, also entries of the last sample. Afterwards `zeros` is the length of the end marker with its padding if the
-    archive was read whole and without loss, else None, and `dropped` how many samples the policy left out.
+    they are, which hard links cannot bear. `gather` says that somebody puts together what has one key, so that a key
+    may come back. With `partial` what came before damage that ends the run is handed out first, also entries of the
+    last sample. Afterwards `zeros` is the length of the end marker with its padding if the archive was read whole and
+    without loss, else None, and `dropped` how many samples the policy left out.
 
     Raises:
         Problem: what `policy` does not let pass.
@@ -34,7 +39,15 @@ class Samples:
 
     partial = False
 
-    def __init__(self, source: Source, policy: Policy, *, earlier: Recent | None = None, moves: bool = True) -> None:
+    def __init__(
+        self,
+        source: Source,
+        policy: Policy,
+        *,
+        earlier: Recent | None = None,
+        moves: bool = True,
+        gather: bool = False,
+    ) -> None:
         self.source = source
         self.policy = policy
         self.moves = moves
@@ -42,7 +55,7 @@ class Samples:
         self.zeros: int | None = None
         self.dropped = 0
         self._earlier = earlier
-        self._recent = Recent()
+        self._remember = _never if gather else Recent().add
         self._early = not source.seekable and not policy.lenient
         self._damaged = False
         self._glued = False  # another archive follows the end marker
@@ -71,7 +84,7 @@ class Samples:
 
     def _run(self) -> Iterator[Sample]:
         """Yield samples up to the end, to damage, or to one that is handed out before its end is known."""
-        source, strays, remember, release = self.source, self._strays, self._recent.add, self.source.release
+        source, strays, remember, release = self.source, self._strays, self._remember, self.source.release
         room = LARGE if self._early and not self._damaged else 1 << 62
         walk, careful = self._walk, self._damaged or self._earlier is not None
         key, entries, good = self._key, self._sample, self._good
@@ -102,7 +115,8 @@ class Samples:
                     else:
                         if key is not None:
                             sample = Sample(key, source, entries, start, stop)
-                            if ((plain and not walk.nul) or self._examine(sample)) and good:
+                            sample.plain = plain and not walk.nul
+                            if (sample.plain or self._examine(sample)) and good:
                                 yield sample
                             else:
                                 self.dropped += 1

@@ -27,8 +27,10 @@ SPARE_FILES = 64  # descriptors besides those of inputs
 SNIFFED = 512  # bytes that tell an archive from a compressed one
 
 
-def open_source(location: Location, *, ahead: bool = False, tmpdir: str | None = None) -> Source:
+def open_source(location: Location, *, ahead: bool = False, tmpdir: str | None = None, stream: bool = False) -> Source:
     """Open one input. Compressed ones are decoded, by what they begin with; `ahead` reads a stream in a thread.
+
+    `stream` reads files as streams too: in order, each byte once.
 
     Raises:
         OSError, CommandFailed: it cannot be opened.
@@ -51,7 +53,7 @@ def open_source(location: Location, *, ahead: bool = False, tmpdir: str | None =
     except OSError as error:
         error.filename = location.name
         raise
-    if _codec(head) is None:
+    if _codec(head) is None and not stream:
         return FileSource(fd, location.name, offset)
     return _stream(DescriptorReader(fd, location.name), location.name, ahead, tmpdir)
 
@@ -91,15 +93,18 @@ class Inputs:
     """Iterate over the samples of all inputs, one after another, or `mix` of them in turn.
 
     `ahead` inputs are opened before their turn, and read in threads if they are streams. `shard_slice` applies to each.
-    `distinct` looks for keys that two inputs have. `spool` keeps streams in temporary files, so that all can be
-    iterated over again. `partial` hands out what came before damage that ends the run. `announce` hears of each input.
-    Afterwards `zeros` is the length of the end of the archive, if there was one only and all of it was given out.
+    `distinct` looks for keys that two inputs have; with `gather` a key may come back in any of them. `stream` reads
+    files as streams. `spool` keeps streams in temporary files, so that all can be iterated over again. `partial` hands
+    out what came before damage that ends the run. `announce` hears of each input. Afterwards `zeros` is the length of
+    the end of the archive, if there was one only and all of it was given out.
     """
 
     locations: Sequence[Location]
     policy: Policy
     moves: bool = True
     distinct: bool = True
+    gather: bool = False
+    stream: bool = False
     shard_slice: tuple[int, int | None, int] | None = None
     mix: int = 1
     ahead: int = 0
@@ -112,7 +117,7 @@ class Inputs:
     dropped: int = 0
 
     def __post_init__(self) -> None:
-        self._earlier = Recent() if len(self.locations) > 1 and self.distinct else None
+        self._earlier = Recent() if len(self.locations) > 1 and self.distinct and not self.gather else None
         self._again: list[Source | Location] = []
 
     def __iter__(self) -> Iterator[Sample]:
@@ -128,7 +133,7 @@ class Inputs:
     def _samples(self, source: Source) -> Iterator[Sample]:
         self.announce(source.name)
         self.opened += 1
-        samples = Samples(source, self.policy, earlier=self._earlier, moves=self.moves)
+        samples = Samples(source, self.policy, earlier=self._earlier, moves=self.moves, gather=self.gather)
         samples.partial = self.partial
         chosen = iter(samples) if self.shard_slice is None else islice(samples, *self.shard_slice)
         try:
@@ -147,7 +152,7 @@ class Inputs:
         rest = iter(self.locations)
         while True:
             for location in islice(rest, self.ahead + 1 - len(waiting)):
-                source = open_source(location, ahead=self.ahead > 0, tmpdir=self.tmpdir)
+                source = open_source(location, ahead=self.ahead > 0, tmpdir=self.tmpdir, stream=self.stream)
                 if self.ahead and isinstance(source, FileSource):
                     source.will_need()
                 waiting.append((location, source))

@@ -70,11 +70,12 @@ class Sample:
     """Entries of one key. From a stream it is good until the next one is asked for.
 
     `parts` is what to write in place of its range, once fields were chosen or names changed. A sample whose end is not
-    known yet has `more`, which reads on by one entry and is None at the end. `key` is None for the entries of an
-    archive that has no sample at all.
+    known yet has `more`, which reads on by one entry and is None at the end. `plain` says that its entries are files
+    with a key, one behind the other; False leaves that open. `key` is None for the entries of an archive that has no
+    sample at all.
     """
 
-    __slots__ = ("_entries", "_named", "key", "more", "parts", "source", "start", "stop")
+    __slots__ = ("_entries", "_named", "key", "more", "parts", "plain", "source", "start", "stop")
 
     def __init__(
         self, key: bytes | None, source: Source, entries: Sequence[Entry | Raw], start: int, stop: int
@@ -87,6 +88,7 @@ class Sample:
         self.stop = stop
         self.parts: list[Part] | None = None
         self.more: Callable[[], None] | None = None
+        self.plain = False
 
     @property
     def entries(self) -> list[Entry]:

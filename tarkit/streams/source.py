@@ -76,11 +76,19 @@ class FileSource:
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop)."""
-        data = bytearray(stop - start)
-        got = self._fill(memoryview(data), start, len(data))
-        if got < len(data):
-            raise self._shortened(self.offset + start + got)
-        return bytes(data)
+        try:
+            data = os.pread(self.fd, stop - start, self.offset + start)
+            if len(data) == stop - start:
+                return data
+            while len(data) < stop - start:
+                more = os.pread(self.fd, stop - start - len(data), self.offset + start + len(data))
+                if not more:
+                    raise self._shortened(self.offset + start + len(data))
+                data += more
+        except OSError as error:
+            error.filename = self.name
+            raise
+        return data
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
@@ -101,7 +109,7 @@ class FileSource:
         """A file keeps its bytes where they are."""
 
     def close(self) -> None:
-        """Give memory back. Samples may still refer to the file, which is closed with the last of them."""
+        """Give back what was read ahead. Samples may still refer to the file, which is closed with the last of them."""
         self._view = memoryview(b"")
 
     def __del__(self) -> None:

@@ -11,7 +11,7 @@ from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink import Sink
 
 
-class _Held:
+class Held:
     """A source of one range, whose positions are those of the stream it was taken from."""
 
     seekable = True
@@ -40,7 +40,7 @@ class _Held:
         """It goes when nobody refers to it."""
 
 
-class HeldRange(_Held):
+class HeldRange(Held):
     """A range in memory."""
 
     def __init__(self, name: str, start: int, data: bytes) -> None:
@@ -56,12 +56,11 @@ class HeldRange(_Held):
         sink.write(memoryview(self.data)[start - self.start : stop - self.start])
 
 
-class SpooledRange(_Held):
-    """A range in the file of a spool, which takes the room back when nobody refers to the range."""
+class MovedRange(Held):
+    """A range that is now in a temporary file, from `offset` on."""
 
-    def __init__(self, spool: Spool, file: Scratch, name: str, start: int, stop: int, offset: int) -> None:
+    def __init__(self, file: Scratch, name: str, start: int, stop: int, offset: int) -> None:
         super().__init__(name, start, stop)
-        self.spool = spool
         self.file = file
         self.offset = offset
 
@@ -72,6 +71,14 @@ class SpooledRange(_Held):
     def send(self, start: int, stop: int, sink: sources.Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
         sink.copy(self.file.fd, self.offset + start - self.start, self.offset + stop - self.start)
+
+
+class SpooledRange(MovedRange):
+    """A range in the file of a spool, which takes the room back when nobody refers to the range."""
+
+    def __init__(self, spool: Spool, file: Scratch, name: str, start: int, stop: int, offset: int) -> None:
+        super().__init__(file, name, start, stop, offset)
+        self.spool = spool
 
     def __del__(self) -> None:
         self.spool.free(self.offset, (self.size or 0) - self.start)

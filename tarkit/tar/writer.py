@@ -43,6 +43,13 @@ class Sink(Protocol):
 class Source(Protocol):
     """Where ranges come from; `tarkit.streams.source` has them."""
 
+    @property
+    def seekable(self) -> bool:
+        """Whether bytes can be read at any time."""
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop)."""
+
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
 
@@ -53,8 +60,9 @@ class Source(Protocol):
 class Writer:
     """Ranges and entries, in order, then the end of the archive. `position` is the length so far in bytes.
 
-    A range that begins where the one before ended makes it longer: neighbours are one copy. Leaving the `with` block
-    normally closes the archive and its sink; leaving it by an exception gives both up.
+    A range that begins where the one before ended makes it longer: neighbours are one copy. Short ones that can be read
+    at any time are gathered. Leaving the `with` block normally closes the archive and its sink; leaving it by an
+    exception gives both up.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -74,9 +82,11 @@ class Writer:
             if stop - self._start > LONG:
                 self.flush()
             return
-        self.flush()
+        if self._source is not None:
+            self._settle()
         self._source, self._start, self._stop = source, start, stop
-        source.lend(self.flush)
+        if not source.seekable:
+            source.lend(self.flush)
 
     def add(self, header: bytes, payload: bytes) -> None:
         """Append an entry that is in memory: its headers, its payload and what pads that to a block."""
@@ -87,7 +97,7 @@ class Writer:
     def raw(self, pieces: Sequence[bytes], size: int) -> None:
         """Append `pieces`, together `size` bytes, as they are."""
         if self._source is not None:
-            self.flush()
+            self._settle()
         self._pieces += pieces
         self._gathered += size
         self.position += size
@@ -106,12 +116,26 @@ class Writer:
 
     def flush(self) -> None:
         """Hand what is pending to the sink."""
-        if self._source is not None:
-            source, self._source = self._source, None
-            source.send(self._start, self._stop, self.sink)
         if self._pieces:
             pieces, self._pieces, self._gathered = self._pieces, [], 0
             self.sink.writev(pieces)
+        if self._source is not None:
+            source, self._source = self._source, None
+            source.send(self._start, self._stop, self.sink)
+
+    def _settle(self) -> None:
+        """Let the pending range join the pieces if it is short, else hand it to the sink."""
+        source = self._source
+        assert source is not None
+        size = self._stop - self._start
+        if size > SMALL or not source.seekable:
+            self.flush()
+            return
+        self._source = None
+        self._pieces.append(source.read(self._start, self._stop))
+        self._gathered += size
+        if self._gathered > GATHERED or len(self._pieces) > PIECES:
+            self.flush()
 
     def finish(self, zeros: int | None = None) -> None:
         """Write the end of the archive, unless that was done.

@@ -1,0 +1,227 @@
+"""tarkit sort: put samples in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from tarkit.cli import Command
+from tarkit.commands import _options as options
+from tarkit.commands._order import note_order, reading
+from tarkit.commands._run import Run, current
+from tarkit.commands._target import Target, target
+from tarkit.dataset.fields import Fields
+from tarkit.dataset.inputs import Inputs
+from tarkit.dataset.order import Arrange, Rank, in_place
+from tarkit.dataset.permute import random_keys
+from tarkit.dataset.sample import Sample
+from tarkit.dataset.select import Select, Slice
+from tarkit.dataset.sortkeys import OrderFile, SortKey, check_order
+from tarkit.dataset.stages import neighbours
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.problems import Policy
+from tarkit.streams.location import Location
+
+RANDOM = "__random__"
+EXAMPLES = (
+    "tarkit sort a.tar -o sorted.tar",
+    "tarkit sort 'a-{000..099}.tar' -s cls -t int -o 'by-class-%06d.tar' -c 1000",
+    "tarkit sort images.tar labels.tar --allow joined-sample -o both.tar",
+)
+COST = (
+    "Files that fit into free memory: one pass over the headers, one over the data, with a list in memory of about 250 "
+    "bytes a sample. Else, and for streams: two passes, reading and writing; what --memory does not hold is sorted "
+    "in runs, with temporary space for all of the data."
+)
+
+
+@dataclass
+class SortOptions:
+    """The order, and what becomes of the samples besides. `seed` is for a random order, `order` beats `key`."""
+
+    key: SortKey
+    select: Select
+    fields: Fields
+    memory: int
+    order: OrderFile | None = None
+    seed: int | None = None
+    shard_slice: Slice | None = None
+    check_only: bool = False
+
+
+@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@options.inputs
+@target
+@click.option(
+    "-s",
+    "--sort-field",
+    "--sortfield",
+    "sort_field",
+    multiple=True,
+    metavar="FIELDS",
+    help="Sort by the content of FIELDS, size, size.FIELD or json.a.b.  [default: __key__]",
+)
+@click.option(
+    "-t",
+    "--type",
+    "type_",
+    type=click.Choice(["auto", "str", "int", "float", "natural"]),
+    default="auto",
+    metavar="auto|str|int|float|natural",
+    help="What the values are; auto takes numbers by value before text.  [default: auto]",
+)
+@click.option("-r", "--reverse", is_flag=True, help="The greatest first; what is equal stays in its order.")
+@click.option(
+    "--by",
+    type=click.Choice(["key", "name", "md5"]),
+    metavar="key|name|md5",
+    help="Sort by the key, by the path of the first entry, or by the MD5 of the key.",
+)
+@click.option("--order-file", metavar="FILE", help="The order is that of the keys in FILE, one a line.")
+@click.option("--check-only", is_flag=True, help="Write nothing; fail if the samples are not in order.")
+@options.memory
+@options.shard_slice
+@options.select
+@options.fields
+@options.problems
+def sort(
+    inputs: list[Location],
+    target: Target,
+    sort_field: tuple[str, ...],
+    type_: Any,
+    reverse: bool,
+    by: Any,
+    order_file: str | None,
+    check_only: bool,
+    memory: int,
+    shard_slice: Slice | None,
+    select: Select,
+    fields: Fields,
+    policy: Policy,
+) -> None:
+    """Put samples in order, by key or by what is in them.
+
+    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+
+    Without -s samples are sorted by key, byte by byte. What is equal stays in its order, and as many samples come out
+    as went in. The entries of a sample that are scattered over an input come together again. Two inputs with equal keys
+    are an error, or with --allow joined-sample a join: images in one, labels in the other.
+    """
+    names = " ".join(sort_field).replace(",", " ").split()
+    if sort_field and not names:
+        raise Usage("--sort-field names no field")
+    if sum((bool(names), by is not None, order_file is not None)) > 1:
+        raise Usage("--sort-field, --by and --order-file are three orders: choose one")
+    random = RANDOM in names
+    if random and (len(names) > 1 or check_only):
+        raise Usage(f"-s {RANDOM} is an order of its own, and no sample is out of it")
+    if check_only and target.given:
+        raise Usage("--check-only writes nothing: it has no output")
+    if order_file is not None:
+        current().reserve(order_file, "the list of keys in order", written=False)
+        if reverse:
+            raise Usage("--order-file is the order: -r does not go with it")
+    chosen = SortOptions(
+        SortKey(names or ["__key__"], type_, reverse, by or "field"),
+        select,
+        fields,
+        memory,
+        None if order_file is None else OrderFile(order_file),
+        options.draw_seed(select.seed) if random else None,
+        shard_slice,
+        check_only,
+    )
+    run_sort(current(), inputs, target, chosen, policy)
+
+
+def run_sort(run: Run, locations: list[Location], target: Target, chosen: SortOptions, policy: Policy) -> None:
+    """Write the samples of all inputs in the order that was chosen, or only look whether they are in it."""
+    order = chosen.order or chosen.key
+    if chosen.check_only:
+        _check(run, locations, chosen, order, policy)
+        return
+    opened = target.open(run, locations)
+    tmpdir = run.scratch(opened.output)
+    inputs = _inputs(run, locations, chosen, policy, tmpdir, not in_place(locations, run.note))
+    arranged = Arrange(
+        reading(run, chosen.select(iter(inputs)), locations),
+        order if chosen.seed is None else _random(chosen.seed),
+        chosen.memory,
+        tmpdir,
+        run.note,
+        policy if chosen.seed is None else None,
+        lambda sample: order.absent(sample, policy),
+    )
+    samples = neighbours(chosen.fields(iter(arranged), policy), policy, tmpdir)
+    opened.write(run, samples, lambda: options.report_keys(run, chosen.select))
+    _sum_up(run, inputs, arranged, chosen)
+
+
+def _random(seed: int) -> Rank:
+    """The ranks of `tarkit shuffle`."""
+    keys = random_keys(seed)
+    return lambda sample, ordinal: next(keys)
+
+
+def _inputs(
+    run: Run, locations: list[Location], chosen: SortOptions, policy: Policy, tmpdir: str | None, stream: bool
+) -> Inputs:
+    """The inputs. What counts samples before they are gathered must not tear them: then they may not be scattered.
+
+    A random order is that of shuffle, which gathers nothing.
+    """
+    counts = (
+        chosen.seed is not None
+        or chosen.shard_slice is not None
+        or chosen.select.slice is not None
+        or chosen.select.sample is not None
+    )
+    return Inputs(
+        locations,
+        policy,
+        gather=not counts,
+        distinct=chosen.seed is not None,
+        stream=stream,
+        shard_slice=chosen.shard_slice,
+        tmpdir=tmpdir,
+        announce=lambda name: run.note(f"reading {name}"),
+    )
+
+
+def _check(
+    run: Run, locations: list[Location], chosen: SortOptions, order: SortKey | OrderFile, policy: Policy
+) -> None:
+    """Raise TarkitError for the first sample that is out of order."""
+    inputs = Inputs(locations, policy, moves=False, distinct=False, shard_slice=chosen.shard_slice)
+
+    def rank(sample: Sample, ordinal: int) -> bytes | None:
+        value = order(sample, ordinal)
+        return order.absent(sample, policy) if value is None else value
+
+    def counted() -> Iterator[Sample]:
+        for sample in chosen.select(iter(inputs)):
+            run.samples += sample.key is not None
+            yield sample
+
+    found = check_order(neighbours(counted(), policy), rank)
+    options.report_keys(run, chosen.select)
+    if found is not None:
+        raise TarkitError(
+            f"{found.archive}: at {found.offset}: {show(found.after)} is out of order behind {show(found.before)}",
+            "tarkit sort without --check-only puts it in order",
+        )
+    run.dropped = inputs.dropped
+    run.finish()
+
+
+def _sum_up(run: Run, inputs: Inputs, arranged: Arrange, chosen: SortOptions) -> None:
+    """The summary, with what came in and what came out of the order."""
+    run.dropped = inputs.dropped + arranged.left_out
+    note_order(run, arranged)
+    if chosen.order is not None and chosen.order.missing:
+        run.facts["not_found"] = chosen.order.missing
+        run.tell(f"{chosen.order.name}: {chosen.order.missing} of {len(chosen.order.places)} keys did not come by")
+    run.finish()

@@ -1,0 +1,298 @@
+"""Put any number of samples into any order, in bounded memory: sort, shuffle, and joins rest on it.
+
+An order is a function that gives each sample a *rank*: bytes whose byte order is the wanted one. Samples of equal rank
+stay in the order in which they came, so every order is stable. The bytes that come out do not depend on `memory`, nor
+on whether a sample comes from a file or a stream.
+
+Two ways, each sample by the one that its source allows:
+
+- by ranges: samples of files stay where they are; a compact list of ranks and ranges is sorted, and they are copied
+  from the files in their new order. Data are read once and written once, beside the headers.
+- by runs: samples of streams are collected up to `memory`, sorted, and written to a temporary file as one run; the
+  runs are merged. Data are read twice and written twice, always in sequence; temporary space is the size of the data.
+  What fits into `memory` needs none. Whoever wants this for files too opens them as streams (`Inputs.stream`, see
+  `in_place`).
+
+A list that is larger than `memory` is sorted in runs itself (external merge sort: Knuth, TAOCP 3, 5.4).
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import resource
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from tarkit.dataset.inputs import SPARE_FILES
+from tarkit.dataset.passes import Record, Runs, Twins, memory_of_machine
+from tarkit.dataset.places import Place, Places, Span, input_of, joined, key_in, pack_one, split_off_strays, will_need
+from tarkit.dataset.sample import KEYLESS, Sample
+from tarkit.errors import Problem, Usage, show
+from tarkit.problems import Policy
+from tarkit.streams.location import Location
+
+Rank = Callable[[Sample, int], bytes | None]
+
+LEAST = 1_000_000  # bytes of memory with which there is still something to be done
+LARGE = 1 << 22  # bytes of a sample of a stream that goes to a temporary file at once
+OFTEN = 1 << 12  # after so many samples it is looked whether memory is used up
+
+
+def parse_memory(text: str | None) -> int:
+    """Bytes of --memory, a quarter of what the machine has if nothing is said. Raises Usage."""
+    from tarkit.dataset.names import parse_size
+
+    if text is None:
+        return max(memory_of_machine()[0] // 4, LEAST)
+    size = parse_size(text)
+    if size < LEAST:
+        raise Usage(f"--memory {text}: with less than 1 MB nothing can be done", "500M, 2GB, 16GiB are sizes")
+    return size
+
+
+def in_place(locations: Sequence[Location], note: Callable[[str], None]) -> bool:
+    """Whether the samples of files are to stay where they are: these fit into free memory, else that would be seeks.
+
+    All of them are open at once then, which must be allowed.
+    """
+    files = [each.text for each in locations if each.kind == "path" and os.path.isfile(each.text)]
+    total = sum(os.stat(path).st_size for path in files)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if most != resource.RLIM_INFINITY and len(files) + SPARE_FILES > most:
+        note(f"{len(files)} files are read in order and sorted in runs: only {most} can be open at once")
+        return False
+    free = memory_of_machine()[1]
+    if total > free:
+        note(f"files of {total} bytes are read in order and sorted in runs: {free} bytes of memory are free")
+    elif total:
+        note(f"samples of files are copied from where they are: {total} bytes fit into free memory")
+    return total <= free
+
+
+@dataclass
+class Arrange:
+    """Iterate over `samples` in the order of their ranks.
+
+    `rank(sample, ordinal)` gives the rank of a sample, whose bytes can be read meanwhile; `ordinal` counts the samples
+    from 0 as they come. None says that it has none, as it lacks a field: `absent(sample)` then gives it one, or None
+    to leave it out, or raises; without `absent` such a sample is left out.
+
+    With a policy in `gather` samples of one key become one sample: those of one input as they are (they were scattered
+    in it), those of two inputs if `joined-sample` is allowed. Entries stay in the order in which they came, the first
+    one says the ordinal, and `duplicate-entry` is judged. `rank` is asked again about what was gathered, and `absent`
+    only about samples that nothing more can be gathered to.
+
+    `memory` is in bytes, for data and lists together. Samples that come out can be written until the next is asked for;
+    their entries are read again when somebody wants them. `note` hears which way was taken, and why.
+
+    Afterwards `taken` samples came in, `joined` of them became part of another, `left_out` were left out, and `given`
+    came out; that nothing else became of any is made sure before the end, by an AssertionError.
+    """
+
+    samples: Iterator[Sample]
+    rank: Rank
+    memory: int
+    tmpdir: str | None = None
+    note: Callable[[str], None] = lambda text: None
+    gather: Policy | None = None
+    absent: Callable[[Sample], bytes | None] | None = None
+    taken: int = 0
+    joined: int = 0
+    left_out: int = 0
+    given: int = 0
+
+    def __post_init__(self) -> None:
+        self._places = Places(self.tmpdir)
+        share = self.memory // 2
+        self._runs = Runs(self._places, share, self._spilled)
+        self._strays = Runs(self._places, share // 8)
+        self._pending = Runs(self._places, share // 4)
+        self._late = Runs(self._places, share // 4)
+        self._twins = Twins(self.memory // 16, self.tmpdir)
+        self._marks: bytearray | None = None
+        self._large = min(LARGE, self.memory // 16)
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Yield the samples."""
+        self._take_all()
+        self._settle()
+        strays = [place for _, _, place, _ in self._strays]
+        front = joined(strays) if strays else None
+        for record in self._in_order():
+            sample = self._places.sample(*record[2:])
+            if front is not None:
+                sample, front = self._places.behind(front, sample), None
+            self.given += 1
+            yield sample
+        if front is not None:
+            only = self._places.sample(front)
+            only.key = None
+            yield only
+        if self.given != self.taken - self.joined - self.left_out:
+            raise AssertionError(
+                f"{self.taken} samples came in, {self.joined} were joined to others and {self.left_out} left out, "
+                f"but {self.given} came out"
+            )
+
+    def _take_all(self) -> None:
+        """Give each sample a rank and a place."""
+        runs, rank = self._runs, self.rank
+        remember, settle = (self._twins.add, self._twins.settle) if self.gather is not None else (None, None)
+        source, ordinal = None, 0
+        number = file = 0
+        ranks: list[bytes] = []  # of the last samples that stay where they are
+        where: list[Place] = []
+        for sample in self.samples:
+            if sample.source is not source:
+                source = sample.source
+                self._places.enter(source)
+                if source.seekable:
+                    will_need(source)
+                    number, file = self._places.here
+            key = sample.key
+            if sample.plain and source.seekable:
+                value = rank(sample, ordinal)
+                start = sample.start
+                place = pack_one(1, number, file, start, start, sample.stop - start) + key  # type: ignore[operator]
+                if value is not None:
+                    ranks.append(value)
+                    where.append(place)
+                else:
+                    runs.extend(ranks, ordinal - len(ranks), where)
+                    ranks, where = [], []
+                    self._pending.add(key or b"", ordinal, place)
+            else:
+                runs.extend(ranks, ordinal - len(ranks), where)
+                ranks, where = [], []
+                if not self._take(sample, ordinal):
+                    continue
+            if remember is not None:
+                remember(hash(key))
+            ordinal += 1
+            if not ordinal % OFTEN:
+                runs.extend(ranks, ordinal - len(ranks), where)
+                ranks, where = [], []
+                if settle is not None:
+                    settle()
+        runs.extend(ranks, ordinal - len(ranks), where)
+        self.taken = ordinal
+
+    def _take(self, sample: Sample, ordinal: int) -> bool:
+        """The same of one sample of any kind; False if there are only entries without key."""
+        places = self._places
+        key, place, blob = sample.key, None, None
+        spans: list[Span] = []
+        if sample.more is not None:
+            stray, place = places.absorb(sample)
+            if stray is not None:
+                self._strays.add(b"", self._strays.count, stray)
+            sample = places.sample(place)
+        else:
+            strays, spans = split_off_strays(sample)
+            if strays:
+                self._strays.add(b"", self._strays.count, places.keep(None, strays))
+        if key is None:
+            return False
+        value = self.rank(sample, ordinal)
+        if place is None:
+            size = sum(stop - start for start, stop in spans)
+            if sample.source.seekable or value is None or size > self._large:
+                place = places.keep(key, spans)
+            else:
+                blob = b"".join([sample.source.read(*span) for span in spans])
+                place = places.in_memory(key, spans[0][0], size)
+        if value is None:
+            self._pending.add(key, ordinal, place)
+        else:
+            self._runs.add(value, ordinal, place, blob)
+        return True
+
+    def _spilled(self, count: int) -> None:
+        if count == 1:
+            what = "samples" if self._places.stored else "the list of samples"
+            self.note(f"--memory does not hold {what}: sorted in runs, in temporary space")
+
+    def _settle(self) -> None:
+        """Put together what has one key, and find ranks for what has none."""
+        lacking = self._pending.count
+        marks = self._marks = self._twins.marked() if self.gather is not None else None
+        if not lacking and marks is None:
+            return
+        if marks is not None:
+            waiting = [record[1] for record in self._pending.records()]  # they are pending already
+            for ordinal in waiting:
+                marks[ordinal] = 2
+            if self._runs.on_disk:
+                self._runs.spill()  # what is merged later would take the files away to which places refer
+            for _, ordinal, place, blob in self._runs.records():
+                if marks[ordinal]:
+                    where = place if blob is None else self._places.store(place, blob)
+                    self._pending.add(key_in(place), ordinal, where)
+            self._places.flush()
+        for _, group in groupby(self._pending, key=_first):
+            self._resolve(list(group))
+
+    def _resolve(self, group: list[Record]) -> None:
+        """Make one sample of the records of a key, in their order; each by itself if they are not to be gathered."""
+        if self.gather is None:
+            for _, ordinal, place, _ in group:
+                self._rank(ordinal, place)
+            return
+        first = input_of(group[0][2])
+        kept, refused = [group[0][2]], set()
+        for _, _, place, _ in group[1:]:
+            other = input_of(place)
+            if other != first and other not in refused and other != input_of(kept[-1]):
+                sample = self._places.sample(place)
+                what = f"the key {show(sample.key or b'')} was in an earlier input"
+                problem = Problem("joined-sample", sample.source.name, sample.start, what)
+                if self.gather.judge(problem) == "drop":
+                    refused.add(other)
+            if other not in refused:
+                kept.append(place)
+        self.left_out += len(group) - len(kept)
+        place = kept[0]
+        if len(kept) > 1:
+            place = joined(kept)
+            if not self._distinct(place):
+                self.left_out += len(kept)
+                return
+            self.joined += len(kept) - 1
+        self._rank(group[0][1], place)
+
+    def _rank(self, ordinal: int, place: Place) -> None:
+        sample = self._places.sample(place)
+        value = self.rank(sample, ordinal)
+        if value is None and self.absent is not None:
+            value = self.absent(sample)
+        if value is None:
+            self.left_out += 1
+        else:
+            self._late.add(value, ordinal, place)
+
+    def _distinct(self, place: Place) -> bool:
+        """Whether the ranges of a place have no name twice, or that is allowed."""
+        assert self.gather is not None
+        names: set[bytes] = set()
+        good = True
+        for source, entry in self._places.entries(place):
+            if entry.name in names and entry.type not in KEYLESS:
+                what = f"{show(entry.name)} is there twice, in parts of one sample that were apart"
+                problem = Problem("duplicate-entry", source.name, entry.start, what)
+                good = self.gather.judge(problem) == "keep" and good
+            names.add(entry.name)
+        return good
+
+    def _in_order(self) -> Iterator[Record]:
+        if not self._late.count and self._marks is None:
+            yield from self._runs
+            return
+        marks = self._marks
+        rest = (record for record in self._runs if marks is None or not marks[record[1]])
+        yield from heapq.merge(rest, self._late)
+
+
+def _first(record: Record) -> bytes:
+    return record[0]

@@ -1,0 +1,85 @@
+"""Values as bytes whose byte order is the order of the values: numbers of any size, text, names with numbers in them.
+
+No code is the beginning of another, so codes can stand one behind the other and are compared one after the other, and
+the complement of all bytes is the opposite order. The first byte says what kind of value it is, and kinds that come
+together in one field stand in this order: nothing, false, true, numbers by value, text, lists, objects.
+"""
+
+from __future__ import annotations
+
+import re
+
+MISSING = b"\x05"  # also JSON's null
+FALSE, TRUE = b"\x06", b"\x07"
+_LOWEST, _NEGATIVE, _ZERO, _POSITIVE, _HIGHEST, _NAN = b"\x10", b"\x11", b"\x12", b"\x13", b"\x14", b"\x15"
+TEXT, LIST, OBJECT = b"\x20", b"\x30", b"\x31"
+
+_FLIP = bytes(range(255, -1, -1))
+_NUMBER = re.compile(rb"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,18}))?")
+_INTEGER = re.compile(rb"[+-]?[0-9]+")
+_SPECIAL = re.compile(rb"([+-]?)(?:(inf(?:inity)?)|nan)", re.IGNORECASE)
+_RUN = re.compile(rb"[0-9]+")
+_NEAR = 100  # exponents up to here take one byte
+_WHITE = b" \t\r\n\f\v"
+
+
+def reverse(code: bytes) -> bytes:
+    """The code whose order is the opposite."""
+    return code.translate(_FLIP)
+
+
+def text(raw: bytes, kind: bytes = TEXT) -> bytes:
+    """Bytes, by their bytes."""
+    return kind + raw.replace(b"\0", b"\0\xff") + b"\0\0"
+
+
+def number(raw: bytes) -> bytes | None:
+    """A decimal number, by its exact value, whatever its length: `12`, `-0.5`, `1e9`; None for what is none.
+
+    White space around it does not count. 1, 1.0 and 1e0 are equal, and so are 0 and -0.
+    """
+    found = _NUMBER.fullmatch(raw.strip(_WHITE))
+    if found is None:
+        return None
+    sign, whole, fraction, power = found.groups()
+    digits = whole + (fraction or b"")
+    if not digits:
+        return None
+    mantissa = digits.lstrip(b"0")
+    if not mantissa:
+        return _ZERO
+    exponent = len(whole) - len(digits) + len(mantissa) + int(power or 0)  # of 0.MANTISSA
+    code = _exponent(exponent) + mantissa.rstrip(b"0") + b"\0"
+    return _NEGATIVE + code.translate(_FLIP) if sign == b"-" else _POSITIVE + code
+
+
+def integer(raw: bytes) -> bytes | None:
+    """A whole number in decimal, of any length; None for what is none."""
+    return number(raw) if _INTEGER.fullmatch(raw.strip(_WHITE)) else None
+
+
+def real(raw: bytes) -> bytes | None:
+    """A number, or inf, -inf, nan, which is behind all others; None for what is none."""
+    code = number(raw)
+    if code is None:
+        found = _SPECIAL.fullmatch(raw.strip(_WHITE))
+        if found is not None:
+            code = _NAN if found[2] is None else _LOWEST if found[1] == b"-" else _HIGHEST
+    return code
+
+
+def natural(raw: bytes) -> bytes:
+    """Bytes, but runs of digits by their value: img9 < img10. What is equal so, as 7 and 07, comes by its bytes."""
+    return text(_RUN.sub(_run, raw)) + text(raw)
+
+
+def _run(found: re.Match[bytes]) -> bytes:
+    digits = found[0].lstrip(b"0")
+    length = len(digits)
+    return b"0" + (bytes((length,)) if length < 255 else b"\xff" + length.to_bytes(8, "big")) + digits
+
+
+def _exponent(value: int) -> bytes:
+    if -_NEAR <= value <= _NEAR:
+        return bytes((128 + value,))
+    return (b"\xff" if value > 0 else b"\0") + (value + (1 << 63)).to_bytes(8, "big")
