@@ -92,6 +92,19 @@ PROBLEMS: dict[str, Kind] = {
         "drops the sample",
         "--on-missing-field skip leaves such samples out, keep lets them pass",
     ),
+    "bad-field": Kind(
+        "error",
+        "a field is not what an expression or a table takes it for: no JSON, no text, no picture, too large",
+        "keeps the sample",
+        "drops the sample",
+    ),
+    "sparse-entry": Kind(
+        "error",
+        "the content of a sparse file is asked for",
+        "keeps the sample, without that content",
+        "drops the sample",
+        "pack the file again without --sparse",
+    ),
     "unsafe-name": Kind(
         "warning",
         "a name is absolute, has a '..' component or a NUL",

@@ -109,6 +109,7 @@ EDGE = {
     "rich": lambda name: layer(name) in ("commands", "views"),
     "braceexpand": lambda name: name == "tarkit.streams.braces",
     "subprocess": lambda name: name == "tarkit.streams.command",
+    "simpleeval": lambda name: name == "tarkit.dataset.where",
     "tempfile": lambda name: name == "tarkit.streams.scratch",
     "tarfile": lambda name: False,
     "logging": lambda name: False,
@@ -132,7 +133,7 @@ def test_libraries_have_one_place(name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_optional_libraries_are_imported_where_they_are_used(name: str) -> None:
     """Not at the top: whoever needs none does not wait for them."""
-    lazy = ("zstandard", "lz4", "isal", "tqdm", "rich", "subprocess", "multiprocessing", "sqlite3")
+    lazy = ("zstandard", "lz4", "isal", "tqdm", "rich", "subprocess", "multiprocessing", "sqlite3", "simpleeval")
     for node in TREES[name].body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
@@ -243,7 +244,14 @@ def test_cat_of_a_file(tmp_path: Path, click: set[str]) -> None:
     modules = loaded("cat", str(tmp_path / "a.tar"), "-o", str(tmp_path / "b.tar")) - click
     allowed = {"dataclasses", "random", "braceexpand"}
     assert [each for each in heavy(modules) if each.partition(".")[0] not in allowed] == []
-    for name in ("commands.split", "commands.create", "dataset.table", "dataset.keys", "dataset.shards"):
+    for name in (
+        "commands.split",
+        "commands.create",
+        "dataset.table",
+        "dataset.keys",
+        "dataset.shards",
+        "dataset.where",
+    ):
         assert f"tarkit.{name}" not in modules
 
 

@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from tarkit.dataset.select import KeyList, Select, Slice, parse_slice
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.streams.location import Location, expand_inputs
+
+if TYPE_CHECKING:
+    from tarkit.dataset.where import Where
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -64,6 +67,7 @@ def _select(
     match: str | None,
     keys_from: str | None,
     require_all: bool,
+    where: str | None,
     sample: float | None,
     seed: int | None,
     slice_: str | None,
@@ -73,13 +77,22 @@ def _select(
     select = Select(
         match=match,
         keys=_keys(keys_from, require_all) if keys_from is not None else None,
+        where=_where(where) if where is not None else None,
         sample=sample,
         seed=seed,
         slice=parse_slice(slice_) if slice_ is not None else None,
     )
+    run = current()
+    select.policy = lambda: run.policy
     if sample is not None:
         select.seed = draw_seed(seed)
     return select
+
+
+def _where(text: str) -> Where:
+    from tarkit.dataset.where import Where
+
+    return Where(text)
 
 
 def _keys(keys_from: str, require_all: bool) -> KeyList:
@@ -152,6 +165,7 @@ select = group(
     click.option("--match", metavar="REGEX", help="Only samples whose key has REGEX in it."),
     click.option("--keys-from", metavar="FILE[:COLUMN]", help="Only keys that FILE has, one a line, or in a column."),
     click.option("--require-all", is_flag=True, help="A key of --keys-from that is not found is an error."),
+    click.option("--where", metavar="EXPR", help="Only where EXPR holds: 'cls == 3 and json.width > 512'."),
     click.option("--sample", type=float, metavar="P", help="Each sample with probability P."),
     click.option("--seed", type=int, metavar="S", help="Seed for what is random; without it one is drawn and printed."),
     click.option("--slice", "slice_", metavar="LO:HI:STEP", help="Only these of the samples that are left."),

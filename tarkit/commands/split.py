@@ -204,7 +204,7 @@ def run_split(
 
 
 def _samples(inputs: Inputs, chosen: SplitOptions, policy: Policy) -> Iterator[Sample]:
-    for sample in neighbours(chosen.select(iter(inputs)), policy, inputs.tmpdir):
+    for sample in neighbours(chosen.select(iter(inputs), policy), policy, inputs.tmpdir):
         if sample.key is not None:
             yield sample
         else:

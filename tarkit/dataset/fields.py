@@ -141,13 +141,19 @@ class Fields:
             return False
         if self.on_missing == "keep":
             return True
-        have = ", ".join(show(entry.name[len(sample.key) + 1 :]) for entry in sample.entries if key_of(entry))
-        what = f"{show(sample.key)} has no field {' or '.join(map(show, names))}, it has {have}"
-        problem = Problem("missing-field", sample.source.name, sample.start, what)
+        problem = missing_field(sample, names)
         if self.on_missing == "warn":
             policy.say(problem)
             return True
         return policy.judge(problem) == "keep"
+
+
+def missing_field(sample: Sample, names: tuple[bytes, ...]) -> Problem:
+    """That a sample has none of these fields."""
+    key = sample.key or b""
+    have = ", ".join(show(entry.name[len(key) + 1 :]) for entry in sample.entries if key_of(entry))
+    what = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
+    return Problem("missing-field", sample.source.name, sample.start, what)
 
 
 class _NewKeys:
