@@ -63,6 +63,13 @@ def _output(output: str | None, compress: str | None, fsync: bool) -> Output:
     return opened
 
 
+def _text_output(output: str | None, compress: str | None, fsync: bool) -> Output:
+    opened = open_output(output, compress, fsync, for_eyes=compress is None)
+    if opened.location.kind == "path":
+        current().reserve(opened.location.text, "the output")
+    return opened
+
+
 def _select(
     match: str | None,
     keys_from: str | None,
@@ -105,6 +112,12 @@ def _keys(keys_from: str, require_all: bool) -> KeyList:
     return read_keys(keys_from, require_all)
 
 
+def _fields_without_choice(
+    drop: tuple[str, ...], require: tuple[str, ...], on_missing_field: str, rekey: str | None
+) -> Fields:
+    return _fields((), drop, require, on_missing_field, rekey)
+
+
 def _fields(
     fields: tuple[str, ...],
     drop: tuple[str, ...],
@@ -145,15 +158,15 @@ inputs = group(
     click.option("-0", "--null", is_flag=True, help="The names in LIST end with NUL."),
     click.option("-l", "--load", is_flag=True, help="The one INPUT is such a list."),
 )
-output = group(
-    "output",
-    _output,
+_OUTPUT = (
     click.option(
         "-o", "--output", "--outputs", metavar="OUT", help="Write to file OUT, - or pipe:COMMAND.  [default: -]"
     ),
     click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, none.  [default: by the suffix]"),
     click.option("--fsync", is_flag=True, help="Have the output on the disk before it gets its name."),
 )
+output = group("output", _output, *_OUTPUT)
+text_output = group("output", _text_output, *_OUTPUT)
 shard_slice = group(
     "shard_slice",
     _slice,
@@ -171,6 +184,19 @@ select = group(
     click.option("--slice", "slice_", metavar="LO:HI:STEP", help="Only these of the samples that are left."),
 )
 count = click.option("-c", "--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
+_FIELDS = (
+    click.option("--drop", multiple=True, metavar="GLOB", help="All but the fields that match GLOB."),
+    click.option("--require", multiple=True, metavar="F1,F2", help="Fields that must be there; a|b asks for either."),
+    click.option(
+        "--on-missing-field",
+        type=click.Choice(["error", "warn", "skip", "keep", *_OLD_WORDS]),
+        default="error",
+        metavar="error|warn|skip|keep",
+        help="What to do with a sample that lacks one.  [default: error]",
+    ),
+    click.option("-R", "--rekey", metavar="SPEC", help="New keys: '{stem}/{key}', '{index:06d}', # for nine digits."),
+)
+fields_without_choice = group("fields", _fields_without_choice, *_FIELDS)
 fields = group(
     "fields",
     _fields,
@@ -182,16 +208,7 @@ fields = group(
         metavar="FIELDS",
         help="Only these, in this order: 'png new:old1,old2'.",
     ),
-    click.option("--drop", multiple=True, metavar="GLOB", help="All but the fields that match GLOB."),
-    click.option("--require", multiple=True, metavar="F1,F2", help="Fields that must be there; a|b asks for either."),
-    click.option(
-        "--on-missing-field",
-        type=click.Choice(["error", "warn", "skip", "keep", *_OLD_WORDS]),
-        default="error",
-        metavar="error|warn|skip|keep",
-        help="What to do with a sample that lacks one.  [default: error]",
-    ),
-    click.option("-R", "--rekey", metavar="SPEC", help="New keys: '{stem}/{key}', '{index:06d}', # for nine digits."),
+    *_FIELDS,
 )
 problems = group(
     "policy",

@@ -133,19 +133,19 @@ class Fields:
 
     def _missing(self, sample: Sample, names: tuple[bytes, ...], policy: Policy) -> bool:
         """Whether a sample that lacks a field goes on."""
-        assert sample.key is not None
-        if self.on_missing != "error":
-            policy.counts["missing-field"] += 1
-        if self.on_missing == "skip":
-            policy.dropped["missing-field"] += 1
-            return False
-        if self.on_missing == "keep":
-            return True
-        problem = missing_field(sample, names)
-        if self.on_missing == "warn":
-            policy.say(problem)
-            return True
-        return policy.judge(problem) == "keep"
+        return pass_missing(missing_field(sample, names), self.on_missing, policy)
+
+
+def pass_missing(problem: Problem, on_missing: OnMissing, policy: Policy) -> bool:
+    """Whether a sample that lacks a field, as `problem` says, goes on."""
+    if on_missing != "error":
+        policy.counts["missing-field"] += 1
+    if on_missing == "skip":
+        policy.dropped["missing-field"] += 1
+        return False
+    if on_missing == "warn":
+        policy.say(problem)
+    return on_missing != "error" or policy.judge(problem) == "keep"
 
 
 def missing_field(sample: Sample, names: tuple[bytes, ...]) -> Problem:

@@ -143,9 +143,12 @@ class Name:
         return self._other(view) if raw is None else view.text(self.field, raw)
 
     def cell(self, view: View, limit: int) -> Any:
-        """The same, but a field as its bytes, as they are; at most `limit`."""
+        """The same, but a field, a key and an archive's name as their bytes; at most `limit` of them."""
         raw = view.fields.get(self.field)
-        return self._other(view) if raw is None else view.content(self.field, raw, limit)
+        if raw is not None:
+            return view.content(self.field, raw, limit)
+        value = self._other(view)
+        return os.fsencode(value) if self.text in ("__key__", "shard") else value
 
     def present(self, view: View) -> bool:
         """Whether there is anything of this name."""
