@@ -25,6 +25,7 @@ COMMANDS = {
     "create": "Pack what a recipe lists into an archive.",
     "split": "Cut archives into shards by number of samples or size.",
     "cat": "Concatenate archives; choose samples and fields on the way.",
+    "stats": "Count samples, fields and sizes by the headers alone.",
     "tsv": "Write a table with a row for each sample.",
     "completion": "Print the script for completion in bash, zsh or fish.",
 }
