@@ -200,7 +200,7 @@ def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions) -> str
     from tarkit.views.text import coloured, plain
 
     if os.isatty(1) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
-        return coloured(report, os.get_terminal_size(1).columns)
+        return coloured(report, os.get_terminal_size(1).columns or 80)
     return plain(report)
 
 

@@ -103,7 +103,7 @@ def _set(names: Iterable[bytes]) -> Set:
 
 
 def count(source: Source, policy: Policy) -> Census:
-    """Count a whole archive whose faults all end the run, at the speed of its headers: no sample is made.
+    """Count a whole archive at the speed of its headers: no sample is made. All its faults must end the run.
 
     Raises Problem.
     """
@@ -126,9 +126,9 @@ class _Counting:
         try:
             self._count()
         except Problem as problem:
-            raise self.source.failure or problem from None
+            self.policy.judge(self.source.failure or problem)
         if self.source.failure is not None:
-            raise self.source.failure
+            self.policy.judge(self.source.failure)
         self._settle()
         assert self.walk.marker is not None
         assert self.walk.end is not None

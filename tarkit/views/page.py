@@ -18,10 +18,11 @@ body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .4rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; }
 th, td { padding: .2rem .8rem .2rem 0; text-align: left; border-bottom: 1px solid var(--line);
-  overflow-wrap: anywhere; }
-th { color: var(--soft); font-weight: 500; } .n { text-align: right; font-variant-numeric: tabular-nums;
-  white-space: nowrap; }
-.bar { width: 14rem; } .bar i { display: block; height: .8rem; background: var(--bar); border-radius: 2px; }
+  overflow-wrap: anywhere; min-width: 5.5rem; }
+th { color: var(--soft); font-weight: 500; } th.n, td.n { text-align: right; white-space: nowrap; min-width: 0;
+  font-variant-numeric: tabular-nums; }
+.bar { width: clamp(6rem, 25vw, 16rem); }
+.bar i { display: block; height: .8rem; background: var(--bar); border-radius: 2px; }
 svg { fill: var(--bar); vertical-align: middle; } p { color: var(--soft); margin: .3rem 0; }
 """
 

@@ -47,7 +47,6 @@ def drawn(cell: Cell) -> str:
 
 def coloured(sections: Sequence[Section], width: int) -> str:
     """For a terminal of that width."""
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -56,14 +55,14 @@ def coloured(sections: Sequence[Section], width: int) -> str:
     with console.capture() as capture:
         for section in sections:
             right = section.numeric()
-            table = Table(title=Text(section.title, "bold"), title_justify="left", box=SIMPLE_HEAD)
+            title = Text(section.title, "bold green")
+            table = Table(title=title, title_justify="left", box=None, padding=(0, 0, 0, 2), pad_edge=True)
             table.show_header = any(section.heads)
             for place, head in enumerate(section.heads):
                 justify: Any = "right" if place in right else "left"
-                table.add_column(Text(head), justify=justify, overflow="fold", no_wrap=place in right)
+                table.add_column(Text(head, "dim"), justify=justify, overflow="fold", no_wrap=place in right)
             for row in section.rows:
                 table.add_row(*(Text(drawn(cell), "cyan" if isinstance(cell, (Bar, Spark)) else "") for cell in row))
             console.print(table)
-            if section.note:
-                console.print(Text(f"  {section.note}\n", "dim"))
+            console.print(Text(f"  {section.note}\n" if section.note else "", "dim"))
     return capture.get()
