@@ -27,7 +27,7 @@ EXAMPLES = (
     "tarkit tsv 'train-{000..099}.tar' -f 'cls json.label size.jpg' -o t.tsv",
     "tarkit tsv a.tar -f 'offset.jpg size.jpg width.jpg height.jpg' -o jpg.csv",
     "tarkit tsv a.tar -f json.score --where 'json.score > 0.5' --format jsonl",
-    "tarkit tsv a.tar -f 'cls txt' | tarkit create --format tsv - -o labels.tar",
+    "tarkit tsv a.tar -f 'cls txt' | tarkit create --format tsv - -o b.tar",
 )
 COST = (
     "One pass; of the contents only what is in the table is read. Memory does not grow with the data: one row is held, "
