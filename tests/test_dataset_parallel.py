@@ -20,6 +20,7 @@ ERRORS: list[Exception] = [
     TarkitError("it is so"),
     FileNotFoundError(2, "No such file or directory", "a.tar"),
 ]
+COMMAND = CommandFailed("false", 1, "tail", "hint")
 
 
 def square(number: int) -> tuple[int, int]:
@@ -27,10 +28,10 @@ def square(number: int) -> tuple[int, int]:
     return number * number, os.getpid()
 
 
-def fail(errors: list[Exception], number: int) -> int:
+def fail(which: int, number: int) -> int:
     """An error in the place of a number that is too large."""
     if number >= 3:
-        raise errors[number - 3]
+        raise [*ERRORS, COMMAND][which]
     return number
 
 
@@ -44,10 +45,11 @@ def test_in_order(processes: int) -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("error", ERRORS, ids=repr)
-def test_errors(error: Exception, processes: int) -> None:
+@pytest.mark.parametrize("which", range(len(ERRORS)))
+def test_errors(which: int, processes: int) -> None:
     """The first one is raised as it was, with all that it says, behind the results before it."""
-    found = in_processes(partial(fail, [error] * 9), range(9), processes)
+    error = ERRORS[which]
+    found = in_processes(partial(fail, which), range(9), processes)
     assert [next(found) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(type(error)) as raised:
         next(found)
@@ -57,9 +59,8 @@ def test_errors(error: Exception, processes: int) -> None:
 
 def test_a_command_that_failed() -> None:
     """Its message comes through."""
-    error = CommandFailed("false", 1, "tail", "hint")
     with pytest.raises(TarkitError, match="command ended with status 1: false: tail"):
-        list(in_processes(partial(fail, [error] * 9), [3, 4], 2))
+        list(in_processes(partial(fail, len(ERRORS)), [3, 4], 2))
 
 
 def end(number: int) -> int:
