@@ -110,6 +110,18 @@ def test_extensions_links_and_sparse_files(run: Run, archive: Archive, feed: Fee
         assert found["bytes"] == path.stat().st_size
 
 
+def test_global_headers(run: Run, archive: Archive, feed: Feed) -> None:
+    """They are no entries, and cost what extensions cost; the same when samples are chosen or faults allowed."""
+    name = feed(archive(tar(ROWS, PAX, pax_headers={"comment": "x" * 600})))
+    found = told(run, name)
+    assert (found["entries"], found["strays"], found["samples"]) == (9, 2, 3)
+    assert found["content"] == sum(len(data) for _, data in ROWS if isinstance(data, bytes))
+    assert found["extensions"] == 512 + len("612 comment=\n") + 600
+    assert found == told(run, name, "--allow", "truncated")
+    chosen = told(run, name, "--match", "")
+    assert {**chosen, "bytes": 0, "end": 0, "shards": []} == {**found, "bytes": 0, "end": 0, "shards": []}
+
+
 def by_tarfile(data: bytes) -> dict[str, Any]:
     """The same counts from the entries that Python's tarfile lists."""
     found: list[tuple[str, str, int]] = []

@@ -130,7 +130,11 @@ def _count_all(run: Run, locations: list[Location], chosen: StatsOptions, policy
     def counted() -> int:
         return position
 
-    found = in_processes(work, locations, processes) if not policy.maxerr else map(partial(_said, policy), locations)
+    found = (
+        in_processes(work, locations, processes)
+        if not policy.maxerr
+        else map(partial(_said, policy, run.tmpdir), locations)
+    )
     if run.shows_progress:
         found = run.draw(iter(found), counted, lambda: run.samples)
     for said in found:
@@ -145,9 +149,9 @@ def _count_all(run: Run, locations: list[Location], chosen: StatsOptions, policy
     return shards
 
 
-def _said(policy: Policy, location: Location) -> _Said:
+def _said(policy: Policy, tmpdir: str | None, location: Location) -> _Said:
     """One input under the policy of all."""
-    return _Said(count_input(location, policy))
+    return _Said(count_input(location, policy, tmpdir))
 
 
 def _count_one(location: Location, allowed: frozenset[str], skipped: frozenset[str], tmpdir: str | None) -> _Said:

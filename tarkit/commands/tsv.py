@@ -61,8 +61,8 @@ class TsvOptions:
     metavar="COLUMNS",
     help="Columns: 'cls json.label size.jpg'.  [default: short texts of the first sample, sizes of the rest]",
 )
-@click.option("--no-key", is_flag=True, help="No column __key__.")
-@click.option("--no-header", is_flag=True, help="No line with the names of the columns, in TSV and CSV.")
+@click.option("--no-key", "--nokey", is_flag=True, help="No column __key__.")
+@click.option("--no-header", "--noheader", is_flag=True, help="No line with the names of the columns, in TSV and CSV.")
 @click.option(
     "--format",
     type=click.Choice(["tsv", "csv", "jsonl", "json", "yaml", "parquet"]),

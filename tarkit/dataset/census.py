@@ -16,7 +16,7 @@ from tarkit.dataset.sizes import Sizes
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
-from tarkit.tar.block import BLOCK
+from tarkit.tar.block import BLOCK, PAX_GLOBAL
 from tarkit.tar.walk import Raw, Walk
 
 MOST = 4096  # different fields, and sets of them, that are told apart
@@ -80,7 +80,7 @@ class Census:
             self._add_entry(raw)
             parts = None if raw[5] in KEYLESS else split_name(raw[0])
             if parts is None or parts[0] != key:
-                self.strays += 1
+                self.strays += raw[5] != PAX_GLOBAL
             else:
                 names.append(parts[1])
                 self.sizes(parts[1]).add([raw[7] if raw[7] >= 0 else raw[3]])
@@ -89,12 +89,16 @@ class Census:
             self.add_set(_set(names))
 
     def _add_entry(self, raw: Raw) -> None:
-        _, start, data, size, stop, _, _, _ = raw
+        _, start, data, size, stop, kind, _, _ = raw
+        self.padding += stop - data - size
+        if kind == PAX_GLOBAL:
+            self.headers += data - start + size
+            self.extensions += data - start + size
+            return
         self.entries += 1
         self.content += size
         self.headers += data - start
         self.extensions += data - start - BLOCK
-        self.padding += stop - data - size
 
 
 def _set(names: Iterable[bytes]) -> Set:
@@ -152,6 +156,10 @@ class _Counting:
             else:
                 parts = None if kind in KEYLESS else split_name(name)
                 if parts is None:
+                    if kind == PAX_GLOBAL:
+                        entries -= 1
+                        self.census.extensions += data - start + size
+                        continue
                     self.census.strays += 1
                     self.census.content += size
                     self.census.extensions += data - start - BLOCK
