@@ -45,7 +45,7 @@ class Column(NamedTuple):
     @property
     def is_name(self) -> bool:
         """Whether its bytes are those of a name, and not of content."""
-        return self.names[0].text in (KEY, "shard")
+        return self.names[0].is_name
 
     def cell(self, view: View) -> Any:
         """What the sample has for it. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`."""

@@ -39,24 +39,27 @@ class View:
 
     def __init__(self, sample: Sample, complete: bool = True) -> None:
         """Without `complete` it need not have all fields: enough for the key, the shard and the offset."""
-        if complete:
+        if complete and sample.more is not None:
             sample.complete()
         self.sample = sample
-        self._decoded: dict[tuple[bytes, bool], Any] = {}
-        self.fields: dict[bytes, Raw] = {}  # lower case; of two that differ in case alone it is the first
+        self._decoded: dict[tuple[bytes, bool], Any] | None = None
+        fields: dict[bytes, Raw] = {}  # lower case; of two that differ in case alone it is the first
+        self.fields = fields
         prefix = (sample.key or b"") + b"."
         length = len(prefix)
         for raw in sample.raw:
             name = raw[0]
             if name.startswith(prefix) and name.find(b"/", length) < 0 and raw[5] not in KEYLESS:
-                self.fields.setdefault(name[length:].lower(), raw)
+                fields.setdefault(name[length:].lower(), raw)
 
     def content(self, field: bytes, raw: Raw, limit: int) -> bytes:
         """The bytes of a field. Raises Problem: `bad-field` for more than `limit`, or none at all; `sparse-entry`."""
-        raw = self.located(field, raw)
-        if raw[3] > limit:
-            raise self.bad(field, f"has {raw[3]} bytes, and at most {limit} are read")
-        return self.sample.source.read(raw[2], raw[2] + raw[3])
+        if raw[5] != block.REGULAR or raw[7] >= 0:
+            raw = self.located(field, raw)
+        start, size = raw[2], raw[3]
+        if size > limit:
+            raise self.bad(field, f"has {size} bytes, and at most {limit} are read")
+        return self.sample.source.read(start, start + size)
 
     def located(self, field: bytes, raw: Raw) -> Raw:
         """The entry that has the content of a field: a hard link is as good as what it links to."""
@@ -74,6 +77,8 @@ class View:
 
     def decoded(self, field: bytes, raw: Raw, as_json: bool = False) -> Any:
         """The value of a field: what JSON says, text, or a number where the whole text is one."""
+        if self._decoded is None:
+            self._decoded = {}
         known = (field, as_json)
         if known not in self._decoded:
             self._decoded[known] = self._decode(field, raw, as_json)
@@ -120,6 +125,7 @@ class Name:
         self.text = text
         self.field = os.fsencode(text).lower()
         head, _, rest = text.partition(".")
+        self.is_name = text in ("__key__", "shard")
         self._word = None if exact else (_WORDS.get(text) or _of_field(head, rest))
         parts = text.split(".")
         self._paths = [
@@ -148,7 +154,7 @@ class Name:
         if raw is not None:
             return view.content(self.field, raw, limit)
         value = self._other(view)
-        return os.fsencode(value) if self.text in ("__key__", "shard") else value
+        return os.fsencode(value) if self.is_name else value
 
     def present(self, view: View) -> bool:
         """Whether there is anything of this name."""

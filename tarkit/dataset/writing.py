@@ -70,11 +70,12 @@ def as_bytes(value: Any) -> bytes:
 def _tsv(columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterator[bytes]:
     if header:
         rows = _headed(columns, rows)
-    first = True
+    first, tabs = True, len(columns) - 1
     for row in rows:
-        line = b"\t".join(
-            [ABSENT if cell is MISSING else escape_tsv(cell if type(cell) is bytes else as_bytes(cell)) for cell in row]
-        )
+        cells = [cell if type(cell) is bytes else None if cell is MISSING else as_bytes(cell) for cell in row]
+        line = b"\t".join([ABSENT if cell is None else cell for cell in cells])
+        if b"\\" in line or b"\n" in line or b"\r" in line or line.count(b"\t") != tabs:
+            line = b"\t".join([ABSENT if cell is None else escape_tsv(cell) for cell in cells])
         yield (BOM if first and line.startswith(BOM) else b"") + line + b"\n"  # a reader takes the first one away
         first = False
 

@@ -74,11 +74,19 @@ class FileSource:
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop)."""
-        data = bytearray(stop - start)
-        got = self._fill(memoryview(data), start, len(data))
-        if got < len(data):
+        if stop - start <= AHEAD[-1]:
+            try:
+                data = os.pread(self.fd, stop - start, self.offset + start)
+            except OSError as error:
+                error.filename = self.name
+                raise
+            if len(data) == stop - start:
+                return data
+        room = bytearray(stop - start)
+        got = self._fill(memoryview(room), start, len(room))
+        if got < len(room):
             raise self._short(start + got)
-        return bytes(data)
+        return bytes(room)
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
