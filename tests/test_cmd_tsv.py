@@ -254,6 +254,19 @@ def test_no_cell(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.Mon
     assert ran.stdout.split()[3] == str(entries_of("sparse.tar")[0].size).encode()
 
 
+def test_what_a_format_cannot_say(run: Run, archive: Archive) -> None:
+    """An error that names the sample; nothing is made of it that was not there."""
+    name = archive({"a.json": b'{"x": 1e999, "y": NaN}', "a.deep.json": b'{"x": ' + b"[" * 900 + b"]" * 900 + b"}"})
+    for column in ("json.x", "json.y"):
+        for format in ("json", "jsonl"):
+            ran = run("tsv", name, "-f", column, "--format", format, "-o", "t", exit=1)
+            assert ran.lines == ["tarkit: the row of 'a' has a number that JSON cannot say, NaN or Infinity"]
+    pytest.importorskip("yaml")
+    ran = run("tsv", name, "-f", "d:deep.json.x", "--format", "yaml", "-o", "t", exit=1)
+    assert ran.lines == ["tarkit: the row of 'a' has a value that is nested too deep for YAML"]
+    assert not Path("t").exists()
+
+
 def entries_of(name: str) -> list[tarfile.TarInfo]:
     """The entries of an archive as Python's tarfile sees them."""
     with tarfile.open(name) as file:

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 from tarkit.dataset.columns import MISSING, Column, Row
 from tarkit.dataset.recipe import BOM
 from tarkit.dataset.tsv import ABSENT, escape_tsv
-from tarkit.errors import TarkitError
+from tarkit.errors import TarkitError, show
 
 Format = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 
@@ -128,8 +128,14 @@ def _object(found: dict[str, Any]) -> bytes:
         except UnicodeEncodeError:
             return json.dumps(found, allow_nan=False).encode("ascii")
     except ValueError:
-        key = str(next(iter(found.values()), ""))
-        raise TarkitError(f"the row of '{key}' has a number that JSON cannot say: NaN or Infinity") from None
+        raise _odd(found, "a number that JSON cannot say, NaN or Infinity") from None
+    except RecursionError:
+        raise _odd(found, "a value that is nested too deep") from None
+
+
+def _odd(found: dict[str, Any], what: str) -> TarkitError:
+    """That a row cannot be written; its first cell, which is the key unless that is not wanted, names it."""
+    return TarkitError(f"the row of {show(str(next(iter(found.values()), '')))} has {what}")
 
 
 def _yaml(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
@@ -143,7 +149,12 @@ def _yaml(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
         found = {
             column.head: None if cell is MISSING else _text(cell) for column, cell in zip(columns, row, strict=True)
         }
-        yield yaml.dump([found], Dumper=dumper, allow_unicode=True, sort_keys=False, width=1 << 30, encoding="utf-8")
+        try:
+            yield yaml.dump(
+                [found], Dumper=dumper, allow_unicode=True, sort_keys=False, width=1 << 30, encoding="utf-8"
+            )
+        except RecursionError:
+            raise _odd(found, "a value that is nested too deep for YAML") from None
         empty = False
     if empty:
         yield b"[]\n"
