@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from _bench_data import SETS, Content, Dataset, dataset
-from _bench_run import MIB, MOVED, TARKIT, Aim, Row, Stage, Way, counts, holds, lists, measures
+from _bench_run import MIB, MOVED, TARKIT, Aim, Row, Stage, Way, counts, holds, lists, measures, rows, summarises
 
 INSIDE = Path(__file__).resolve().parent / "_bench_inside.py"
 BOTH = (TARKIT, "tarp")
@@ -24,7 +24,7 @@ class Rows:
 
     def __iter__(self) -> Iterator[Row]:
         yield from self.start_up()
-        for work in self.walk, self.cat, self.split, self.split_pipe:
+        for work in self.walk, self.stats, self.cat, self.split, self.split_pipe:
             for name in "tiny", "npy":
                 yield work(name)
         yield self.order("sort", "bin")
@@ -32,6 +32,7 @@ class Rows:
         yield self.order("shuffle", "__random__")
         yield self.create()
         yield self.create_split()
+        yield self.tsv()
         yield from self.memory()
         for name in "tiny", "npy":
             yield self.moved("sort", name)
@@ -51,6 +52,21 @@ class Rows:
         ways = [Way(who, [[self.python, INSIDE, mode, tar]], counts, inside=True) for who, mode in modes.items()]
         ways += [Way(who, [[tool, "-tf", tar]], lists) for who, tool in (("GNU tar", "tar"), ("bsdtar", "bsdtar"))]
         return Row(f"walk {name}", name, ways, Aim("tarfile", faster=10) if name == "tiny" else None)
+
+    def stats(self, name: str) -> Row:
+        """Count what is in an archive, beside a list of it: whole processes."""
+        tar = self.data(name).tar
+        ways = [Way(TARKIT, [[*self.tools[TARKIT], "stats", tar]], summarises)]
+        ways.append(Way("tarfile", [[self.python, INSIDE, "tarfile", tar]], counts))
+        ways += [Way(who, [[tool, "-tf", tar]], lists) for who, tool in (("GNU tar", "tar"), ("bsdtar", "bsdtar"))]
+        return Row(f"stats {name}", name, ways, Aim("tarfile", faster=7) if name == "tiny" else None)
+
+    def tsv(self) -> Row:
+        """A table of all samples, beside reading them all with webdataset: whole processes."""
+        tar = self.data("tiny").tar
+        ways = [Way(TARKIT, [[*self.tools[TARKIT], "tsv", tar, "-f", "cls size.bin"]], rows)]
+        ways.append(Way("webdataset", [[self.python, INSIDE, "webdataset", tar]], counts))
+        return Row("tsv tiny", "tiny", ways)
 
     def cat(self, name: str) -> Row:
         """Copy an archive."""
@@ -129,7 +145,7 @@ class Rows:
     def memory(self) -> Iterator[Row]:
         """The same work once more, for its memory, and an entry that is larger than any memory it may have."""
         works = [self.cat("tiny"), self.cat("npy"), self.split("npy"), self.split_pipe("tiny"), self.split_pipe("npy")]
-        for row in [*works, self.create()]:
+        for row in [*works, self.create(), self.stats("tiny"), self.tsv()]:
             ways = [way for way in row.ways if way.who in BOTH]
             yield Row(f"memory: {row.name}", row.data, ways, Aim(within=64), repeat=0, unit="MiB")
         size = (4 << 30) if self.part == 1 else (256 << 20)

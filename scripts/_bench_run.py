@@ -220,6 +220,17 @@ def counts(out: Path, expected: Content) -> None:
     _same(int((out / STDOUT).read_bytes().split()[-1]), expected.entries)
 
 
+def summarises(out: Path, expected: Content) -> None:
+    """The summary says how many entries there are, with blanks between the thousands."""
+    said = (out / STDOUT).read_text().partition("\n  entries")[2].partition("\n")[0]
+    _same(int(said.replace(" ", "")), expected.entries)
+
+
+def rows(out: Path, expected: Content) -> None:
+    """There is a line on stdout for each sample of two entries, and one above them."""
+    _same((out / STDOUT).read_bytes().count(b"\n"), expected.entries // 2 + 1)
+
+
 def measures(out: Path, expected: Content) -> None:
     """The last word on stdout is the length of an archive with this content in one entry."""
     size = BLOCK + expected.size + 2 * BLOCK

@@ -29,6 +29,8 @@ COMMANDS = {
     "cat": "Concatenate archives; choose samples and fields on the way.",
     "mix": "Draw from several sources by their weights.",
     "show": "Look into archives: fields, kinds, sizes, texts, pictures.",
+    "tsv": "Write a table with a row for each sample.",
+    "stats": "Count samples, fields and sizes by the headers alone.",
     "completion": "Print the script for completion in bash, zsh or fish.",
 }
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")

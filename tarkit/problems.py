@@ -92,10 +92,16 @@ PROBLEMS: dict[str, Kind] = {
         "drops the sample",
         "--on-missing-field skip leaves such samples out, keep lets them pass",
     ),
+    "bad-field": Kind(
+        "error",
+        "a field is not what an expression or a table takes it for: no JSON, no text, no picture, too large",
+        "keeps the sample",
+        "drops the sample",
+    ),
     "sparse-entry": Kind(
         "error",
         "the content of a file is needed, and the archive has that as a map of holes",
-        "goes on as if the field were missing",
+        "goes on without that content",
         "drops the sample",
         "unpack it, and pack it again without --sparse",
     ),

@@ -232,7 +232,7 @@ TABLES: list[tuple[Format, bytes, str | None, list[str] | None, str]] = [
     ("jsonl", b'{"a":}\n', None, None, "t:1: bad JSON: Expecting value at column 6"),
     ("jsonl", b'{"a":"\xff"}\n', None, None, "t:1: bad JSON: 'utf-8' codec can't decode byte 0xff..."),
     ("jsonl", b'{"a":"\\ud800"}\n', None, None, "t:1: bad JSON: 'utf-8' codec can't encode character..."),
-    ("jsonl", b'{"\\udc80":1}\n', None, None, "t:1: bad JSON: 'utf-8' codec can't encode character..."),
+    ("jsonl", b'{"\\ud880":1}\n', None, None, "t:1: bad JSON: 'utf-8' codec can't encode character..."),
     ("jsonl", b"[" * 100_000, None, None, "t:1: bad JSON: nested too deep"),
     ("jsonl", b'{"a":' + b"1" * 5000 + b"}", None, None, "t:1: bad JSON: Exceeds the limit..."),
 ]  # fmt: skip

@@ -111,6 +111,7 @@ EDGE = {
     "filetype": lambda name: name == "tarkit.dataset.kinds",
     "braceexpand": lambda name: name == "tarkit.streams.braces",
     "subprocess": lambda name: name == "tarkit.streams.command",
+    "simpleeval": lambda name: name == "tarkit.dataset.where",
     "tempfile": lambda name: name == "tarkit.streams.scratch",
     "yaml": lambda name: name == "tarkit.dataset.described",
     "tarfile": lambda name: False,
@@ -251,7 +252,14 @@ def test_cat_of_a_file(tmp_path: Path, click: set[str]) -> None:
     modules = loaded("cat", str(tmp_path / "a.tar"), "-o", str(tmp_path / "b.tar")) - click
     allowed = {"dataclasses", "random", "braceexpand"}
     assert [each for each in heavy(modules) if each.partition(".")[0] not in allowed] == []
-    for name in ("commands.split", "commands.create", "dataset.table", "dataset.keys", "dataset.shards"):
+    for name in (
+        "commands.split",
+        "commands.create",
+        "dataset.table",
+        "dataset.keys",
+        "dataset.shards",
+        "dataset.where",
+    ):
         assert f"tarkit.{name}" not in modules
 
 

@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ from tarkit.dataset.select import KeyList, Select, Slice, parse_slice
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.streams.location import Location, expand_inputs
+
+if TYPE_CHECKING:
+    from tarkit.dataset.where import Where
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -67,10 +70,18 @@ def _output(output: str | None, compress: str | None, fsync: bool) -> Output:
     return opened
 
 
+def _text_output(output: str | None, compress: str | None, fsync: bool) -> Output:
+    opened = open_output(output, compress, fsync, for_eyes=compress is None)
+    if opened.location.kind == "path":
+        current().reserve(opened.location.text, "the output")
+    return opened
+
+
 def _select(
     match: str | None,
     keys_from: str | None,
     require_all: bool,
+    where: str | None,
     sample: float | None,
     seed: int | None,
     slice_: str | None,
@@ -80,13 +91,22 @@ def _select(
     select = Select(
         match=match,
         keys=_keys(keys_from, require_all) if keys_from is not None else None,
+        where=_where(where) if where is not None else None,
         sample=sample,
         seed=seed,
         slice=parse_slice(slice_) if slice_ is not None else None,
     )
+    run = current()
+    select.policy = lambda: run.policy
     if sample is not None:
         select.seed = draw_seed(seed)
     return select
+
+
+def _where(text: str) -> Where:
+    from tarkit.dataset.where import Where
+
+    return Where(text)
 
 
 def _keys(keys_from: str, require_all: bool) -> KeyList:
@@ -97,6 +117,12 @@ def _keys(keys_from: str, require_all: bool) -> KeyList:
             current().reserve(path, "the list of keys", written=False)
             break
     return read_keys(keys_from, require_all)
+
+
+def _fields_without_choice(
+    drop: tuple[str, ...], require: tuple[str, ...], on_missing_field: str, rekey: str | None
+) -> Fields:
+    return _fields((), drop, require, on_missing_field, rekey)
 
 
 def _fields(
@@ -143,15 +169,15 @@ inputs = group(
     click.option("-0", "--null", is_flag=True, help="The names in LIST end with NUL."),
     click.option("-l", "--load", is_flag=True, help="The one INPUT is such a list."),
 )
-output = group(
-    "output",
-    _output,
+_OUTPUT = (
     click.option(
         "-o", "--output", "--outputs", metavar="OUT", help="Write to file OUT, - or pipe:COMMAND.  [default: -]"
     ),
     click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, none.  [default: by the suffix]"),
     click.option("--fsync", is_flag=True, help="Have the output on the disk before it gets its name."),
 )
+output = group("output", _output, *_OUTPUT)
+text_output = group("output", _text_output, *_OUTPUT)
 shard_slice = group(
     "shard_slice",
     _slice,
@@ -163,6 +189,7 @@ select = group(
     click.option("--match", metavar="REGEX", help="Only samples whose key has REGEX in it."),
     click.option("--keys-from", metavar="FILE[:COLUMN]", help="Only keys that FILE has, one a line, or in a column."),
     click.option("--require-all", is_flag=True, help="A key of --keys-from that is not found is an error."),
+    click.option("--where", metavar="EXPR", help="Only where EXPR holds: 'cls == 3 and json.width > 512'."),
     click.option("--sample", type=float, metavar="P", help="Each sample with probability P."),
     click.option("--seed", type=int, metavar="S", help="Seed for what is random; without it one is drawn and printed."),
     click.option("--slice", "slice_", metavar="LO:HI:STEP", help="Only these of the samples that are left."),
@@ -175,6 +202,19 @@ memory = group(
     ),
 )
 count = click.option("-c", "--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
+_FIELDS = (
+    click.option("--drop", multiple=True, metavar="GLOB", help="All but the fields that match GLOB."),
+    click.option("--require", multiple=True, metavar="F1,F2", help="Fields that must be there; a|b asks for either."),
+    click.option(
+        "--on-missing-field",
+        type=click.Choice(["error", "warn", "skip", "keep", *_OLD_WORDS]),
+        default="error",
+        metavar="error|warn|skip|keep",
+        help="What to do with a sample that lacks one.  [default: error]",
+    ),
+    click.option("-R", "--rekey", metavar="SPEC", help="New keys: '{stem}/{key}', '{index:06d}', # for nine digits."),
+)
+fields_without_choice = group("fields", _fields_without_choice, *_FIELDS)
 fields = group(
     "fields",
     _fields,
@@ -186,16 +226,7 @@ fields = group(
         metavar="FIELDS",
         help="Only these, in this order: 'png new:old1,old2'.",
     ),
-    click.option("--drop", multiple=True, metavar="GLOB", help="All but the fields that match GLOB."),
-    click.option("--require", multiple=True, metavar="F1,F2", help="Fields that must be there; a|b asks for either."),
-    click.option(
-        "--on-missing-field",
-        type=click.Choice(["error", "warn", "skip", "keep", *_OLD_WORDS]),
-        default="error",
-        metavar="error|warn|skip|keep",
-        help="What to do with a sample that lacks one.  [default: error]",
-    ),
-    click.option("-R", "--rekey", metavar="SPEC", help="New keys: '{stem}/{key}', '{index:06d}', # for nine digits."),
+    *_FIELDS,
 )
 problems = group(
     "policy",

@@ -58,10 +58,11 @@ class Output:
         return os.path.dirname(os.path.abspath(self.location.text))
 
 
-def open_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
-    """The output that the options describe; stdout unless it is a terminal. Raises Usage."""
+def open_output(word: str | None, compress: str | None, fsync: bool = False, for_eyes: bool = False) -> Output:
+    """The output that the options describe; stdout unless it is a terminal and this not `for_eyes`. Raises Usage."""
     location = parse_output("-" if word is None else word)
-    if (location.kind == "stdout" and os.isatty(1)) or (location.kind == "path" and _is_terminal(location.text)):
+    seen = (location.kind == "stdout" and os.isatty(1)) or (location.kind == "path" and _is_terminal(location.text))
+    if seen and not for_eyes:
         name = "stdout" if location.kind == "stdout" else location.name
         raise Usage(f"{name} is a terminal, and an archive is not for eyes", "name the output with -o, or use a pipe")
     return Output(location, parse_spec(compress) if compress else None, fsync)

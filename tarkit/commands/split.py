@@ -206,7 +206,7 @@ def run_split(
 
 
 def _samples(inputs: Inputs, chosen: SplitOptions, policy: Policy) -> Iterator[Sample]:
-    return without_strays(neighbours(chosen.select(iter(inputs)), policy, inputs.tmpdir), policy)
+    return without_strays(neighbours(chosen.select(iter(inputs), policy), policy, inputs.tmpdir), policy)
 
 
 def _first_index(template: Template, chosen: SplitOptions, existing: list[tuple[int, str]]) -> int:

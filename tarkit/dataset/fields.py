@@ -152,21 +152,27 @@ class Fields:
 
     def _missing(self, sample: Sample, names: tuple[bytes, ...], policy: Policy) -> bool:
         """Whether a sample that lacks a field goes on."""
-        assert sample.key is not None
-        if self.on_missing != "error":
-            policy.counts["missing-field"] += 1
-        if self.on_missing == "skip":
-            policy.dropped["missing-field"] += 1
-            return False
-        if self.on_missing == "keep":
-            return True
-        have = ", ".join(show(entry.name[len(sample.key) + 1 :]) for entry in sample.entries if key_of(entry))
-        what = f"{show(sample.key)} has no field {' or '.join(map(show, names))}, it has {have}"
-        problem = Problem("missing-field", sample.source.name, sample.start, what)
-        if self.on_missing == "warn":
-            policy.say(problem)
-            return True
-        return policy.judge(problem) == "keep"
+        return pass_missing(missing_field(sample, names), self.on_missing, policy)
+
+
+def pass_missing(problem: Problem, on_missing: OnMissing, policy: Policy) -> bool:
+    """Whether a sample that lacks a field, as `problem` says, goes on."""
+    if on_missing != "error":
+        policy.counts["missing-field"] += 1
+    if on_missing == "skip":
+        policy.dropped["missing-field"] += 1
+        return False
+    if on_missing == "warn":
+        policy.say(problem)
+    return on_missing != "error" or policy.judge(problem) == "keep"
+
+
+def missing_field(sample: Sample, names: tuple[bytes, ...]) -> Problem:
+    """That a sample has none of these fields."""
+    key = sample.key or b""
+    have = ", ".join(show(entry.name[len(key) + 1 :]) for entry in sample.entries if key_of(entry))
+    what = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
+    return Problem("missing-field", sample.source.name, sample.start, what)
 
 
 class NewKeys:

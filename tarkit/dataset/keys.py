@@ -8,7 +8,7 @@ import os
 
 from tarkit.dataset.recipe import Malformed, without_bom, without_end
 from tarkit.dataset.select import KeyList
-from tarkit.dataset.tsv import unescape_tsv
+from tarkit.dataset.tsv import parse_tsv
 from tarkit.errors import TarkitError, show
 
 
@@ -35,6 +35,7 @@ def read_keys(spec: str, require_all: bool = False) -> KeyList:
 
 def _column(name: str, lines: list[bytes], column: str) -> list[bytes]:
     suffix = os.path.splitext(name)[1].lower()
+    rows: list[list[bytes | None]]
     if suffix in (".jsonl", ".ndjson"):
         return _values(name, lines, column)
     try:
@@ -42,14 +43,14 @@ def _column(name: str, lines: list[bytes], column: str) -> list[bytes]:
             text = (line.decode("utf-8", "surrogateescape") for line in lines)
             rows = [[cell.encode("utf-8", "surrogateescape") for cell in row] for row in csv.reader(text, strict=True)]
         else:
-            rows = [[unescape_tsv(cell) for cell in without_end(line).split(b"\t")] for line in lines]
+            rows = [parse_tsv(without_end(line)) for line in lines]
     except (Malformed, csv.Error) as error:
         raise TarkitError(f"{name}: {error}") from None
     wanted = column.encode("utf-8", "surrogateescape")
     if not rows or wanted not in rows[0]:
         raise TarkitError(f"{name}: no column {show(column)}")
     place = rows[0].index(wanted)
-    return [row[place] for row in rows[1:] if len(row) > place and row[place]]
+    return [key for row in rows[1:] if len(row) > place and (key := row[place])]
 
 
 def _values(name: str, lines: list[bytes], column: str) -> list[bytes]:
@@ -60,7 +61,8 @@ def _values(name: str, lines: list[bytes], column: str) -> list[bytes]:
             try:
                 value = json.loads(line)[column]
                 if value is not None:
-                    keys.append((value if isinstance(value, str) else json.dumps(value)).encode("utf-8"))
+                    text = value if isinstance(value, str) else json.dumps(value)
+                    keys.append(text.encode("utf-8", "surrogateescape"))
             except KeyError:
                 continue
             except (ValueError, TypeError, RecursionError):

@@ -16,7 +16,7 @@ from tarkit.streams import remote
 
 Kind = Literal["path", "data", "pipe", "url"]
 
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 
 class Row(NamedTuple):
@@ -110,7 +110,7 @@ def parse_source(source: bytes, pipes_allowed: bool) -> tuple[Kind, bytes]:
 def without_bom(lines: Iterable[bytes]) -> Iterator[bytes]:
     """`lines` without the byte order mark that editors of Windows put before the first."""
     each = iter(lines)
-    return chain([line.removeprefix(_BOM) for line in [next(each, b"")]], each)
+    return chain([line.removeprefix(BOM) for line in [next(each, b"")]], each)
 
 
 def without_end(line: bytes) -> bytes:

@@ -102,6 +102,11 @@ class Sample:
         self._entries = entries
         self._named = True
 
+    @property
+    def raw(self) -> Sequence[Entry | Raw]:
+        """The same as plain tuples, where it is them that were read: for who looks at many samples."""
+        return self._entries
+
     def leave_gaps(self) -> None:
         """Write the entries alone, when other bytes lie between them."""
         entries = self.entries

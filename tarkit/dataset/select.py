@@ -6,12 +6,17 @@ import os
 import random
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from tarkit.dataset.sample import Sample
 from tarkit.errors import Usage, show
+from tarkit.problems import Policy
+
+if TYPE_CHECKING:
+    from tarkit.dataset.where import Where
 
 Slice = tuple[int, int | None, int]
 
@@ -58,14 +63,19 @@ class KeyList:
 
 @dataclass
 class Select:
-    """What --match, --keys-from, --sample, --slice and --count chose, in this order. `seed` is for `sample`."""
+    """What --match, --keys-from, --where, --sample, --slice and --count chose, in this order. `seed` is for `sample`.
+
+    `policy` hands over what says about problems that `where` meets.
+    """
 
     match: str | None = None
     keys: KeyList | None = None
+    where: Where | None = None
     sample: float | None = None
     seed: int | None = None
     slice: Slice | None = None
     count: int | None = None
+    policy: Callable[[], Policy] = field(default=Policy, compare=False)
 
     def __post_init__(self) -> None:
         if self.match is not None:
@@ -81,8 +91,8 @@ class Select:
         """Whether every sample passes."""
         return self == Select(seed=self.seed)
 
-    def __call__(self, samples: Iterator[Sample]) -> Iterator[Sample]:
-        """The samples that were chosen."""
+    def __call__(self, samples: Iterator[Sample], policy: Policy | None = None) -> Iterator[Sample]:
+        """The samples that were chosen; `policy` takes the place of the one that `self.policy` hands over."""
         if self.all:
             return samples
         samples = (sample for sample in samples if sample.key is not None)
@@ -91,6 +101,9 @@ class Select:
             samples = (sample for sample in samples if search(sample.key or b""))
         if self.keys is not None:
             samples = self._listed(samples, self.keys)
+        if self.where is not None:
+            wanted, judge = self.where, policy or self.policy()
+            samples = (sample for sample in samples if wanted(sample, judge))
         if self.sample is not None:
             share, draw = self.sample, random.Random(self.seed).random
             samples = (sample for sample in samples if draw() < share)

@@ -5,6 +5,7 @@ case. Column `__key__` names the sample, else a running number does.
 
 TSV has one escape per byte that would break it: tab, LF, CR and backslash are `\t`, `\n`, `\r` and `\\`. Anything
 else after a backslash is an error: a file that was never escaped (paths of Windows, LaTeX) must not change in silence.
+A cell that is `\N` alone is no entry.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from string import Formatter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tarkit.dataset.recipe import Kind, Malformed, Row, parse_source, without_bom, without_end
-from tarkit.dataset.tsv import unescape_tsv
+from tarkit.dataset.tsv import parse_tsv
 from tarkit.errors import TarkitError, Usage, show
 
 Format = Literal["tsv", "csv", "jsonl"]
@@ -26,7 +27,7 @@ RUNNING_KEY = "{index:09d}"
 
 _CELL_LIMIT = 1 << 26  # bytes of a CSV cell: a quote left open would else take in the rest of the file
 
-_Cells: TypeAlias = tuple[int, list[bytes]]  # the line that a row begins on, what is in it
+_Cells: TypeAlias = tuple[int, list[bytes | None]]  # the line that a row begins on, what is in it
 
 
 class _Record(NamedTuple):
@@ -50,14 +51,14 @@ def read_table(
     columns: Sequence[str] | None = None,
     pipes_allowed: bool,
 ) -> Iterator[Row]:
-    """The rows of a recipe that a table stands for: per line the entries of a sample, in the order of the columns.
+    r"""The rows of a recipe that a table stands for: per line the entries of a sample, in the order of the columns.
 
     `key` is a template of `{index}` (the rows, from 0) and of column names, with format specs (`{id:06d}`); without it,
     `{__key__}` if there is such a column, else `{index:09d}`. `columns` name those of a table without a header.
 
-    tsv: cells are unescaped. csv: as Python's module of that name writes it. jsonl: an object a line; a string is its
-    text, null is no entry, all else is JSON text. Empty cells are empty entries, but no entries in an `@` column. An
-    empty line is skipped, but in a TSV of one column it is a row.
+    tsv: cells are unescaped; `\N` is no entry. csv: as Python's module of that name writes it. jsonl: an object a
+    line; a string is its text, null is no entry, all else is JSON text. Empty cells are empty entries, but no entries
+    in an `@` column. An empty line is skipped, but in a TSV of one column it is a row.
 
     Raises `TarkitError` `RECIPE:LINE: reason`, the line being the row's first, and `Usage` for a bad template.
     """
@@ -176,7 +177,7 @@ def _with_header(rows: Iterator[_Cells], columns: Sequence[str] | None) -> Itera
         if cells == [b""] and (names is None or len(names) > 1):
             continue
         if names is None:
-            names = tuple(cell.decode("utf-8", "surrogateescape") for cell in cells)
+            names = tuple((cell or b"").decode("utf-8", "surrogateescape") for cell in cells)
             try:
                 _layout(names)
             except Malformed as error:
@@ -189,14 +190,10 @@ def _with_header(rows: Iterator[_Cells], columns: Sequence[str] | None) -> Itera
 
 def _tsv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
     for number, line in enumerate(lines, 1):
-        line = without_end(line)
-        cells = line.split(b"\t")
-        if b"\\" in line:
-            try:
-                cells = [unescape_tsv(cell) for cell in cells]
-            except Malformed as error:
-                raise Malformed(str(error), number) from error
-        yield number, cells
+        try:
+            yield number, parse_tsv(without_end(line))
+        except Malformed as error:
+            raise Malformed(str(error), number) from error
 
 
 def _csv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
@@ -238,11 +235,11 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _json_value(name: str, value: object) -> bytes | None:
-    name.encode("utf-8")  # JSON can spell half a surrogate pair, which is no text
+    name.encode("utf-8", "surrogateescape")  # JSON can spell half a surrogate pair, which is no text
     if value is None:
         return None
     if isinstance(value, str):
-        return value.encode("utf-8")
+        return value.encode("utf-8", "surrogateescape")  # as names that are no UTF-8 are spelled
     if name.startswith("@"):
         raise Malformed(f"{show(name)}: a source is a string")
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")

@@ -15,7 +15,7 @@ from tarkit.streams.copy import CHUNK, Short
 from tarkit.streams.scratch import Overflow
 
 HELD = 16 << 20  # bytes of a stream that may be in memory
-AHEAD = (2048, 8192, 32768, 1 << 18)  # how far a file is read ahead: far when entries are small
+AHEAD = (1536, 8192, 32768, 1 << 18)  # how far a file is read ahead: far when entries are small
 SPLICED = 1 << 20  # a range at least so long is spliced, where it can be
 _STEP = 1 << 28
 

@@ -1,0 +1,204 @@
+"""tarkit tsv: a table of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from tarkit.cli import Command
+from tarkit.commands import _options as options
+from tarkit.commands._output import Output, open_output
+from tarkit.commands._run import Run, current
+from tarkit.dataset.columns import Column, Row, Table, checked, parse_columns
+from tarkit.dataset.fields import Fields
+from tarkit.dataset.inputs import Inputs
+from tarkit.dataset.sample import Sample
+from tarkit.dataset.select import Select, Slice
+from tarkit.dataset.tsv import escape_tsv
+from tarkit.dataset.values import View
+from tarkit.errors import Usage
+from tarkit.problems import Policy
+from tarkit.streams.location import Location
+from tarkit.streams.sink import Sink
+
+EXAMPLES = (
+    "tarkit tsv 'train-{000..099}.tar' -f 'cls json.label size.jpg' -o t.tsv",
+    "tarkit tsv a.tar -f 'offset.jpg size.jpg width.jpg height.jpg' -o jpg.csv",
+    "tarkit tsv a.tar -f json.score --where 'json.score > 0.5' --format jsonl",
+    "tarkit tsv a.tar -f 'cls txt' | tarkit create --format tsv - -o b.tar",
+)
+COST = (
+    "One pass; of the contents only what is in the table is read. Memory does not grow with the data: one row is held, "
+    "of Parquet a row group. A field of more than 16 MiB is no cell."
+)
+
+
+@dataclass
+class TsvOptions:
+    """What the table is to be like."""
+
+    select: Select
+    fields: Fields
+    columns: list[Column] | None = None
+    key: bool = True
+    header: bool = True
+    format: str = "tsv"
+    available: bool = False
+    shard_slice: Slice | None = None
+    ahead: int = 0
+
+
+@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@options.inputs
+@click.option(
+    "-f",
+    "--fields",
+    "--field",
+    "columns",
+    multiple=True,
+    metavar="COLUMNS",
+    help="Columns: 'cls json.label size.jpg'.  [default: short texts of the first sample, sizes of the rest]",
+)
+@click.option("--no-key", "--nokey", is_flag=True, help="No column __key__.")
+@click.option("--no-header", "--noheader", is_flag=True, help="No line with the names of the columns, in TSV and CSV.")
+@click.option(
+    "--format",
+    type=click.Choice(["tsv", "csv", "jsonl", "json", "yaml", "parquet"]),
+    metavar="tsv|csv|jsonl|json|yaml|parquet",
+    help="How to write it.  [default: by the suffix of OUT, else tsv]",
+)
+@click.option("--available", is_flag=True, help="Only list the fields that there are, one a line.")
+@options.text_output
+@options.shard_slice
+@options.select
+@options.count
+@options.fields_without_choice
+@click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Read N inputs ahead.")
+@options.problems
+def tsv(
+    inputs: list[Location],
+    columns: tuple[str, ...],
+    no_key: bool,
+    no_header: bool,
+    format: str | None,
+    available: bool,
+    output: Output,
+    shard_slice: Slice | None,
+    select: Select,
+    count: int | None,
+    fields: Fields,
+    parallel: int,
+    policy: Policy,
+) -> None:
+    """Write a table with a row for each sample.
+
+    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+
+    A column is a field (cls), a path into a field of JSON (json.label, json.items.0), size, size.FIELD in bytes,
+    width.FIELD and height.FIELD of a picture, shard, offset (where the sample starts in its archive), offset.FIELD
+    (where the content starts) or header.FIELD. A field of that very name comes first. a;b is the first that a sample
+    has, new:a names a column.
+
+    In TSV a tab, a line end and a backslash in a cell are \\t, \\n, \\r and \\\\; \\N is a field that is not there. So
+    create --format tsv and --keys-from read back what was written, to the last byte. In JSON, content that is no UTF-8
+    is base64 under @FIELD, which create reads too.
+    """
+    select.count = count
+    if format is None:
+        format = next((each for each in FORMATS if output.location.text.lower().endswith(FORMATS[each])), "tsv")
+    if format == "parquet":
+        open_output(None if output.location.kind == "stdout" else output.location.text, None)
+    asked = checked(parse_columns(" ".join(columns))) if columns else None
+    if available and asked:
+        raise Usage("--available lists all fields: -f chooses columns of a table")
+    chosen = TsvOptions(select, fields, asked, not no_key, not no_header, format, available, shard_slice, parallel - 1)
+    run_tsv(current(), inputs, output, chosen, policy)
+
+
+FORMATS = {
+    "csv": (".csv", ".csv.gz", ".csv.zst"),
+    "jsonl": (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst"),
+    "json": (".json", ".json.gz", ".json.zst"),
+    "yaml": (".yaml", ".yml"),
+    "parquet": (".parquet",),
+}
+
+
+def run_tsv(run: Run, locations: list[Location], output: Output, chosen: TsvOptions, policy: Policy) -> None:
+    """Write the table of the samples of all inputs that were chosen."""
+    inputs = Inputs(
+        locations,
+        policy,
+        moves=False,
+        distinct=chosen.fields.rekey is None,
+        shard_slice=chosen.shard_slice,
+        ahead=chosen.ahead,
+        tmpdir=run.scratch(output),
+        announce=lambda name: run.note(f"reading {name}"),
+    )
+    named = (sample for sample in chosen.select(iter(inputs)) if sample.key is not None)
+    samples = chosen.fields(named, policy)
+    with output.open(locations) as sink:
+        if chosen.available:
+            _list_fields(run, samples, _Counted(run, sink))
+        else:
+            _write_table(run, samples, _Counted(run, sink), chosen, policy)
+        options.report_keys(run, chosen.select)
+    run.dropped = inputs.dropped
+    run.finish()
+
+
+class _Counted:
+    """A sink, with its bytes counted."""
+
+    def __init__(self, run: Run, sink: Sink) -> None:
+        self.run = run
+        self.sink = sink
+
+    def write(self, data: bytes) -> None:
+        """Write all of `data`."""
+        self.sink.write(data)
+        self.run.bytes += len(data)
+
+
+def _write_table(run: Run, samples: Iterator[Sample], sink: _Counted, chosen: TsvOptions, policy: Policy) -> None:
+    from tarkit.dataset.writing import gathered, pieces
+
+    table, found = Table.of(chosen.columns, samples, policy, chosen.fields.on_missing, chosen.key)
+    rows = _watched(run, found)
+    if chosen.format == "parquet":
+        from tarkit.dataset.parquet import write_parquet
+
+        write_parquet(table.columns, rows, sink.write)
+    else:
+        format: Any = chosen.format
+        gathered(pieces(format, table.columns, rows, chosen.header), sink.write)
+    if table.outside:
+        run.warn(
+            f"{table.outside} of {run.samples} samples have fields that the table has not, such as {table.example}: "
+            "-f says which columns there are"
+        )
+
+
+def _watched(run: Run, found: Iterator[tuple[Sample, Row]]) -> Iterator[Row]:
+    """The rows, counted, and with a bar if one is wanted."""
+
+    def counted() -> Iterator[Row]:
+        for _, row in found:
+            run.samples += 1
+            yield row
+
+    rows = counted()
+    return run.draw(rows, lambda: run.bytes, lambda: run.samples) if run.shows_progress else rows
+
+
+def _list_fields(run: Run, samples: Iterator[Sample], sink: _Counted) -> None:
+    seen: dict[bytes, None] = {}
+    for sample in run.watch(samples, lambda: run.bytes, None):
+        fields = View(sample).fields
+        if not fields.keys() <= seen.keys():
+            seen.update(dict.fromkeys(fields))
+    sink.write(b"".join(escape_tsv(name) + b"\n" for name in seen))

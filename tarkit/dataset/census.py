@@ -1,0 +1,242 @@
+"""What is in an archive, by its headers alone: samples, fields with their sizes, sets of fields, what the format costs.
+
+One archive is counted at a time and the counts are merged, so that it does not matter where each was counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tarkit.dataset.grouping import Samples
+from tarkit.dataset.inputs import open_source
+from tarkit.dataset.sample import KEYLESS, Recent, Sample, Source, is_safe, split_name
+from tarkit.dataset.sizes import Sizes
+from tarkit.errors import Problem, show
+from tarkit.problems import Policy
+from tarkit.streams.location import Location
+from tarkit.tar.block import BLOCK, PAX_GLOBAL
+from tarkit.tar.walk import Raw, Walk
+
+MOST = 4096  # different fields, and sets of them, that are told apart
+OTHERS = b"/"  # stands for the rest: no field has a slash
+PENDING = 1 << 16  # sizes that wait to be counted
+
+Set = tuple[bytes, ...]
+
+
+@dataclass
+class Census:
+    """Counts of one archive, or of several. Sizes are in bytes of the decompressed archive."""
+
+    name: str = ""
+    samples: int = 0
+    dropped: int = 0  # samples that were left out for a problem
+    entries: int = 0
+    strays: int = 0  # entries that have no key
+    content: int = 0  # as stored
+    headers: int = 0  # of entries and their extensions
+    extensions: int = 0  # of these, what is not the header itself
+    padding: int = 0
+    end: int = 0  # the end marker and all behind it
+    fields: dict[bytes, Sizes] = field(default_factory=dict)
+    sets: Counter[Set] = field(default_factory=Counter)
+
+    @property
+    def size(self) -> int:
+        """All of it."""
+        return self.content + self.headers + self.padding + self.end
+
+    @property
+    def overhead(self) -> int:
+        """What is not content."""
+        return self.size - self.content
+
+    def merge(self, other: Census) -> None:
+        """Count what `other` has too."""
+        for name in ("samples", "dropped", "entries", "strays", "content", "headers", "extensions", "padding", "end"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for each, sizes in other.fields.items():
+            self.sizes(each).merge(sizes)
+        for names, count in other.sets.items():
+            self.add_set(names, count)
+
+    def sizes(self, name: bytes) -> Sizes:
+        """Those of a field; of the fields beyond what is told apart all together."""
+        if name not in self.fields and len(self.fields) >= MOST:
+            name = OTHERS
+        return self.fields.setdefault(name, Sizes())
+
+    def add_set(self, names: Set, count: int = 1) -> None:
+        """Count samples that have just these fields."""
+        self.sets[names if names in self.sets or len(self.sets) < MOST else (OTHERS,)] += count
+
+    def add(self, sample: Sample) -> None:
+        """Count a sample that was chosen, whose entries have been read."""
+        sample.complete()
+        key, names = sample.key, []
+        for raw in sample.raw:
+            self._add_entry(raw)
+            parts = None if raw[5] in KEYLESS else split_name(raw[0])
+            if parts is None or parts[0] != key:
+                self.strays += raw[5] != PAX_GLOBAL
+            else:
+                names.append(parts[1])
+                self.sizes(parts[1]).add([raw[7] if raw[7] >= 0 else raw[3]])
+        if key is not None:
+            self.samples += 1
+            self.add_set(_set(names))
+
+    def _add_entry(self, raw: Raw) -> None:
+        _, start, data, size, stop, kind, _, _ = raw
+        self.padding += stop - data - size
+        if kind == PAX_GLOBAL:
+            self.headers += data - start + size
+            self.extensions += data - start + size
+            return
+        self.entries += 1
+        self.content += size
+        self.headers += data - start
+        self.extensions += data - start - BLOCK
+
+
+def _set(names: Iterable[bytes]) -> Set:
+    """The set of these fields, always in the same order."""
+    return tuple(sorted(set(names)))
+
+
+def count(source: Source, policy: Policy) -> Census:
+    """Count a whole archive at the speed of its headers: no sample is made. All its faults must end the run.
+
+    Raises Problem.
+    """
+    return _Counting(source, policy).run()
+
+
+class _Counting:
+    def __init__(self, source: Source, policy: Policy) -> None:
+        self.source = source
+        self.policy = policy
+        self.census = Census()
+        self.walk = Walk(source)
+        self.waiting: dict[bytes, list[int]] = {}
+        self.rows: Counter[tuple[bytes, ...]] = Counter()
+        self.recent = Recent()
+
+    def run(self) -> Census:
+        """Count."""
+        census = self.census
+        try:
+            self._count()
+        except Problem as problem:
+            self.policy.judge(self.source.failure or problem)
+        if self.source.failure is not None:
+            self.policy.judge(self.source.failure)
+        self._settle()
+        assert self.walk.marker is not None
+        assert self.walk.end is not None
+        census.end = self.walk.end - self.walk.marker
+        census.headers = census.entries * BLOCK + census.extensions
+        census.padding = self.walk.marker - census.headers - census.content
+        return census
+
+    def _count(self) -> None:
+        waiting, release, rows = self.waiting, self.source.release, self.rows
+        prefix, length, key = b"/", 1, b""
+        names: list[bytes] = []
+        entries = pending = 0
+        for raw in self.walk.raw():
+            name, start, data, size, _, kind, _, _ = raw
+            entries += 1
+            if name.startswith(prefix) and kind == b"0" and name.find(b"/", length) < 0:
+                word = name[length:]
+                if word in names:
+                    self._twice(raw)
+            else:
+                parts = None if kind in KEYLESS else split_name(name)
+                if parts is None:
+                    if kind == PAX_GLOBAL:
+                        entries -= 1
+                        self.census.extensions += data - start + size
+                        continue
+                    self.census.strays += 1
+                    self.census.content += size
+                    self.census.extensions += data - start - BLOCK
+                    self._check_name(raw)
+                    continue
+                word = parts[1]
+                if parts[0] == key and names:
+                    if word in names:
+                        self._twice(raw)
+                else:
+                    if names:
+                        rows[tuple(names)] += 1
+                    names = []
+                    key = parts[0]
+                    prefix, length = key + b".", len(key) + 1
+                    release(start)
+                    if self.recent.add(key):
+                        self._judge("scattered-sample", start, f"the key {show(key)} comes back")
+                    if b"/" in key or self.walk.nul:
+                        self._check_name(raw)
+            names.append(word)
+            if raw[7] >= 0 or data - start != BLOCK:
+                self.census.extensions += data - start - BLOCK
+                if raw[7] >= 0:
+                    self.census.content += size - raw[7]
+                    size = raw[7]
+            try:
+                waiting[word].append(size)
+            except KeyError:
+                waiting[word] = [size]
+            pending += 1
+            if pending == PENDING:
+                pending = 0
+                self._settle()
+        if names:
+            rows[tuple(names)] += 1
+        self.census.entries = entries
+
+    def _settle(self) -> None:
+        """Count what waits."""
+        for word, sizes in self.waiting.items():
+            self.census.sizes(word).add(sizes)
+            self.census.content += sum(sizes)
+        self.waiting.clear()
+        for names, times in self.rows.items():
+            self.census.samples += times
+            self.census.add_set(_set(names), times)
+        self.rows.clear()
+
+    def _twice(self, raw: Raw) -> None:
+        self._judge("duplicate-entry", raw[1], f"{show(raw[0])} is there twice")
+
+    def _check_name(self, raw: Raw) -> None:
+        if not is_safe(raw[0]):
+            self._judge("unsafe-name", raw[1], f"the name {show(raw[0])} is not safe to extract")
+
+    def _judge(self, name: str, offset: int, what: str) -> None:
+        self.policy.judge(Problem(name, self.source.name, offset, what))
+
+
+def count_samples(source: Source, policy: Policy) -> Census:
+    """Count an archive whose faults may be passed over: sample by sample, as any command would read it."""
+    samples, census = Samples(source, policy, moves=False), Census()
+    for sample in samples:
+        census.add(sample)
+    census.end = samples.zeros or 0
+    census.dropped = samples.dropped
+    return census
+
+
+def count_input(location: Location, policy: Policy, tmpdir: str | None = None) -> Census:
+    """Count one input. Raises Problem, and what opening an input raises."""
+    source = open_source(location, tmpdir=tmpdir)
+    try:
+        lenient = policy.allowed or policy.skipped or policy.maxerr
+        census = (count_samples if lenient else count)(source, policy)
+    finally:
+        source.close()
+    census.name = source.name
+    return census

@@ -1,0 +1,235 @@
+"""What one sample says under a name: fields, paths into JSON, sizes, places. For expressions, tables and sorting.
+
+A name is looked up in this order: a field of that very name; one of the words below; the field that the longest part of
+the name is, which then holds JSON, with the rest as the path into it (`json.a.b`, `json.items.0`). Case does not count
+in names of fields.
+
+    __key__   size   shard   offset          key, bytes of content, archive, where the sample starts in it
+    size.F    offset.F   header.F            bytes of content of the field F, where they start, where its headers start
+    width.F   height.F                       pixels of a picture, by its header
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tarkit.dataset.fields import missing_field
+from tarkit.dataset.pictures import picture_of
+from tarkit.dataset.sample import KEYLESS, Sample
+from tarkit.errors import Problem, show
+from tarkit.tar import block
+from tarkit.tar.walk import Raw
+
+SMALL = 1 << 20  # bytes of a field that is decoded
+
+_EMPTY = (block.SYMLINK, block.CHAR, block.BLOCK_DEVICE, block.FIFO)
+_JSON = frozenset((b"json", b"jsn"))
+_TEXT = frozenset((b"txt", b"text", b"transcript", b"html", b"htm"))
+_NUMBER = re.compile(r"[+-]?([0-9]{1,300}|([0-9]{1,300}\.[0-9]{0,300}|\.?[0-9]{1,300})([eE][+-]?[0-9]{1,3})?)")
+
+
+class View:
+    """The fields of one sample, each read when it is asked for. It is good for as long as the sample is."""
+
+    __slots__ = ("_decoded", "fields", "sample")
+
+    def __init__(self, sample: Sample, complete: bool = True) -> None:
+        """Without `complete` it need not have all fields: enough for the key, the shard and the offset."""
+        if complete and sample.more is not None:
+            sample.complete()
+        self.sample = sample
+        self._decoded: dict[tuple[bytes, bool], Any] | None = None
+        fields: dict[bytes, Raw] = {}  # lower case; of two that differ in case alone it is the first
+        self.fields = fields
+        prefix = (sample.key or b"") + b"."
+        length = len(prefix)
+        for raw in sample.raw:
+            name = raw[0]
+            if name.startswith(prefix) and name.find(b"/", length) < 0 and raw[5] not in KEYLESS:
+                fields.setdefault(name[length:].lower(), raw)
+
+    def content(self, field: bytes, raw: Raw, limit: int) -> bytes:
+        """The bytes of a field. Raises Problem: `bad-field` for more than `limit`, or none at all; `sparse-entry`."""
+        if raw[5] != block.REGULAR or raw[7] >= 0:
+            raw = self.located(field, raw)
+        start, size = raw[2], raw[3]
+        if size > limit:
+            raise self.bad(field, f"has {size} bytes, and at most {limit} are read")
+        return self.sample.source.read(start, start + size)
+
+    def located(self, field: bytes, raw: Raw) -> Raw:
+        """The entry that has the content of a field: a hard link is as good as what it links to."""
+        if raw[5] == block.HARD_LINK:
+            target = next((each for each in self.sample.raw if each[0] == raw[6]), raw)
+            if target[5] == block.HARD_LINK:
+                raise self.bad(field, f"is a hard link to {show(raw[6])}, which is no file of the sample")
+            raw = target
+        if raw[7] >= 0:
+            what = f"{show(raw[0])} is a sparse file, whose content is not read here"
+            raise Problem("sparse-entry", self.sample.source.name, raw[1], what)
+        if raw[5] in _EMPTY:
+            raise self.bad(field, "is no regular file")
+        return raw
+
+    def decoded(self, field: bytes, raw: Raw, as_json: bool = False) -> Any:
+        """The value of a field: what JSON says, text, or a number where the whole text is one."""
+        if self._decoded is None:
+            self._decoded = {}
+        known = (field, as_json)
+        if known not in self._decoded:
+            self._decoded[known] = self._decode(field, raw, as_json)
+        return self._decoded[known]
+
+    def text(self, field: bytes, raw: Raw) -> str:
+        """A field as text, without the line end behind it. Raises Problem: `bad-field`, `sparse-entry`."""
+        try:
+            return self.content(field, raw, SMALL).decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except ValueError:
+            raise self.bad(field, "is no text") from None
+
+    def _decode(self, field: bytes, raw: Raw, as_json: bool) -> Any:
+        kind, text = field.rpartition(b".")[2], self.text(field, raw)
+        if as_json or kind in _JSON:
+            try:
+                return json.loads(text)
+            except RecursionError:
+                raise self.bad(field, "is JSON that is nested too deep") from None
+            except ValueError as error:
+                raise self.bad(field, f"is no JSON: {error}") from None
+        if kind in _TEXT:
+            return text
+        text = text.strip()
+        if not _NUMBER.fullmatch(text):
+            return text
+        return float(text) if any(char in ".eE" for char in text) else int(text)
+
+    def missing(self, name: str) -> Problem:
+        """That there is nothing of this name."""
+        return missing_field(self.sample, (os.fsencode(name),))
+
+    def bad(self, field: bytes, what: str) -> Problem:
+        """That a field of the sample is not what was asked for."""
+        what = f"the field {show(field)} of {show(self.sample.key or b'')} {what}"
+        return Problem("bad-field", self.sample.source.name, self.sample.start, what)
+
+
+class Name:
+    """A name that is looked up in one sample after another."""
+
+    def __init__(self, text: str, exact: bool = False) -> None:
+        """`exact`: nothing but a field of this very name."""
+        self.text = text
+        self.field = os.fsencode(text).lower()
+        head, _, rest = text.partition(".")
+        self.is_name = text in ("__key__", "shard")
+        self._word = None if exact else (_WORDS.get(text) or _of_field(head, rest))
+        parts = text.split(".")
+        self._paths = [
+            (os.fsencode(".".join(parts[:cut])).lower(), parts[cut:])
+            for cut in range(0 if exact else len(parts) - 1, 0, -1)
+        ]
+
+    @property
+    def needs_entries(self) -> bool:
+        """Whether it takes more than the sample's key and place."""
+        return self.text not in ("__key__", "shard", "offset")
+
+    def value(self, view: View) -> Any:
+        """Its decoded value. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`."""
+        raw = view.fields.get(self.field)
+        return self._other(view) if raw is None else view.decoded(self.field, raw)
+
+    def words(self, view: View) -> Any:
+        """The same, but a field as its text, even if that is a number."""
+        raw = view.fields.get(self.field)
+        return self._other(view) if raw is None else view.text(self.field, raw)
+
+    def cell(self, view: View, limit: int) -> Any:
+        """The same, but a field, a key and an archive's name as their bytes; at most `limit` of them."""
+        raw = view.fields.get(self.field)
+        if raw is not None:
+            return view.content(self.field, raw, limit)
+        value = self._other(view)
+        return os.fsencode(value) if self.is_name else value
+
+    def present(self, view: View) -> bool:
+        """Whether there is anything of this name."""
+        if self.field in view.fields:
+            return True
+        try:
+            self._other(view)
+        except Problem as problem:
+            if problem.name == "missing-field":
+                return False
+            raise
+        return True
+
+    def _other(self, view: View) -> Any:
+        if self._word is not None:
+            return self._word(view)
+        for field, path in self._paths:
+            raw = view.fields.get(field)
+            if raw is not None:
+                return _follow(view, field, view.decoded(field, raw, as_json=True), path)
+        raise view.missing(self.text)
+
+
+def _follow(view: View, field: bytes, value: Any, path: list[str]) -> Any:
+    for place, step in enumerate(path):
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isascii() and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            key, sample = ".".join(path[: place + 1]), view.sample
+            what = f"{show(sample.key or b'')} has no {show(key)} in its field {show(field)}"
+            raise Problem("missing-field", sample.source.name, sample.start, what)
+    return value
+
+
+def length(raw: Raw) -> int:
+    """Bytes of content of an entry; of a sparse file, those that it has once unpacked."""
+    return raw[7] if raw[7] >= 0 else raw[3]
+
+
+_WORDS: dict[str, Callable[[View], Any]] = {
+    "__key__": lambda view: os.fsdecode(view.sample.key or b""),
+    "size": lambda view: sum(map(length, view.sample.raw)),
+    "shard": lambda view: view.sample.source.name,
+    "offset": lambda view: view.sample.start,
+}
+
+
+def _of_field(word: str, field: str) -> Callable[[View], Any] | None:
+    """What `word` says of the field, None if it is no such word."""
+    functions: dict[str, Callable[[View, bytes, Raw], Any]] = {
+        "size": lambda view, name, raw: length(raw if raw[7] >= 0 else view.located(name, raw)),
+        "offset": lambda view, name, raw: view.located(name, raw)[2],
+        "header": lambda view, name, raw: raw[1],
+        "width": lambda view, name, raw: _pixels(view, name, raw)[0],
+        "height": lambda view, name, raw: _pixels(view, name, raw)[1],
+    }
+    name, function = os.fsencode(field).lower(), functions.get(word)
+    if function is None or not field:
+        return None
+
+    def look(view: View) -> Any:
+        raw = view.fields.get(name)
+        if raw is None:
+            raise view.missing(field)
+        return function(view, name, raw)
+
+    return look
+
+
+def _pixels(view: View, field: bytes, raw: Raw) -> tuple[int, int]:
+    """Width and height of a picture."""
+    start, size = view.located(field, raw)[2:4]
+    found = picture_of(lambda count: view.sample.source.read(start, start + min(count, size)), size)
+    if found is None:
+        raise view.bad(field, "is no picture of a known kind")
+    return found

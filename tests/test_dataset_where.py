@@ -1,0 +1,272 @@
+"""--where: what an expression chooses, what it says of samples that it cannot judge, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import Archive, Content, Feed, Link, Run, keys, tar
+
+from tarkit.dataset import values
+from tarkit.dataset.where import LONGEST, Where
+from tarkit.errors import Usage
+
+ROWS: dict[str, Content] = {
+    "d/a.cls": b"3\n",
+    "d/a.json": b'{"width": 600, "tags": ["x", "y"], "o": {"n": null, "t": "cat"}, "ok": true}',
+    "d/a.jpg": b"J" * 2000,
+    "d/a.txt": b"a cat sat\n",
+    "d/b.cls": b"-7",
+    "d/b.json": b'{"width": 512, "tags": [], "o": {"n": 5, "t": "dog"}, "ok": false}',
+    "d/b.JPG": b"J" * 100,
+    "d/b.txt": b"a dog",
+    "d/b.json.width": b"9",
+    "c.cls": b" 0.5 ",
+    "c.json": b'{"width": 1e3, "tags": ["x"], "o": {"n": 1, "t": "cat"}, "ok": true}',
+    "c.jpg": b"",
+    "c.txt": "é".encode(),
+    "c.seg.png": b"\xff",
+    "c.0 (x).mp3": b"007",
+}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("cls == 3", "d/a"),
+        ("CLS == 3", "d/a"),
+        ("cls != 3", "d/b c"),
+        ("cls in (3, 0.5)", "d/a c"),
+        ("cls not in [3, 0.5]", "d/b"),
+        ("cls in {3}", "d/a"),
+        ("-8 < cls < 1", "d/b c"),
+        ("cls == 3 and json.width > 512", "d/a"),
+        ("json.width > 512", "d/a c"),  # b has a field of that very name, and it is 9
+        ("json.width == 9", "d/b"),
+        ("json.tags[0] == 'x' if json.tags else False", "d/a c"),
+        ("json.tags and json.tags[-1] == 'y'", "d/a"),
+        ("len(json.tags) == 0", "d/b"),
+        ("'x' in json.tags", "d/a c"),
+        ("'t' in json.o", "d/a d/b c"),
+        ("json.o.t == 'cat'", "d/a c"),
+        ("json['o']['t'] == 'cat'", "d/a c"),
+        ("json['o'].t == 'cat'", "d/a c"),
+        ("json.o.n is None", "d/a"),
+        ("json.o.n is not None and json.o.n > 2", "d/b"),
+        ("json.ok", "d/a c"),
+        ("not json.ok", "d/b"),
+        ("json.ok is True", "d/a c"),
+        ("size.jpg > 100", "d/a"),
+        ("size.JPG == 100", "d/b"),
+        ("size < 1000", "d/b c"),
+        ("'cat' in txt", "d/a"),
+        ("txt == 'a cat sat'", "d/a"),
+        ("txt == 'é'", "c"),
+        ("lower(txt) == 'a dog' or upper(txt) == 'É'", "d/b c"),
+        ("match('^a (cat|dog)', txt)", "d/a d/b"),
+        ("startswith(txt, 'a') and endswith(txt, 'g')", "d/b"),
+        ("txt[0] == 'a'", "d/a d/b"),
+        ("txt[2:5] == 'cat'", "d/a"),
+        ("has.seg.png", "c"),
+        ("has.json.width and cls > 0", "d/a c"),
+        ("not has.nothing", "d/a d/b c"),
+        ("has.json.o.zz or has.seg.png", "c"),
+        ("has.json.tags.1", None),
+        ("has('json.tags.1')", "d/a"),
+        ("has(seg.png)", "c"),
+        ("has('0 (x).mp3') and field('0 (x).mp3') == 7", "c"),
+        ("has('0 (x).mp3') and str(cls) == ' 0.5 '", "c"),
+        ("str(cls) == '3'", "d/a"),
+        ("__key__ == 'd/a'", "d/a"),
+        ("startswith(__key__, 'd/')", "d/a d/b"),
+        ("endswith(shard, 'in.tar') or True", "d/a d/b c"),
+        ("offset == 0", "d/a"),
+        ("header.cls == 0 and offset.cls == 512", "d/a"),
+        ("cls * 2 + 1 == 7", "d/a"),
+        ("cls // 2 == 1 and cls % 2 == 1 and cls / 2 == 1.5", "d/a"),
+        ("abs(cls) >= 3 and round(cls) <= max(2, 3) and min(1, 2) == 1", "d/a d/b"),
+        ("float(str(cls)) == int(cls)", "d/a d/b"),
+        ("txt + '!' == 'a dog!'", "d/b"),
+        ("True", "d/a d/b c"),
+        ("''", ""),
+        ("  cls == 3 ", "d/a"),
+    ],
+)
+def test_what_is_chosen(expression: str, expected: str | None, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Fields are numbers, text or JSON; sizes, places and keys have their words."""
+    name = archive(ROWS)
+    for feed in feeds:
+        ran = run("cat", feed(name), "--where", expression, exit=2 if expected is None else 0)
+        assert expected is None or keys(ran.stdout) == expected
+
+
+def test_in_its_place(run: Run, archive: Archive) -> None:
+    """After --match and --keys-from, before --slice and --count; split selects too, also when it counts first."""
+    name = archive({f"{n:02}.cls": str(n % 3).encode() for n in range(30)})
+    ran = run("cat", name, "--match", "[0-4]$", "--where", "cls == 1", "--slice", "1:", "--count", "2")
+    assert keys(ran.stdout) == "04 10"
+    run("split", name, "--where", "cls == 1", "-n", "2", "-o", "s-%d.tar")
+    assert [keys(Path(f"s-{n}.tar")) for n in range(2)] == ["01 04 07 10 13", "16 19 22 25 28"]
+
+
+BAD: dict[str, Content] = {
+    "a.json": b'{"w": 1, "s": "x", "n": null}',
+    "a.bad": b"{",
+    "a.bin": b"\xff",
+    "a.bad.json": b"{]",
+    "a.deep.json": b"[" * 100_000,
+    "a.zero": b"0",
+    "a.link": Link("elsewhere"),
+    "a.same": Link("a.zero"),
+    "a.sym": Link("a.zero", b"2"),
+}
+HAS = ", ".join(f"'{name[2:]}'" for name in BAD)
+
+
+@pytest.mark.parametrize(
+    ("expression", "problem", "message"),
+    [
+        ("jsn > 1", "missing-field", f"'a' has no field 'jsn', it has {HAS}"),
+        ("size.jpg > 1", "missing-field", f"'a' has no field 'jpg', it has {HAS}"),
+        ("json.x > 1", "missing-field", "'a' has no 'x' in its field 'json'"),
+        ("json.w.x > 1", "missing-field", "'a' has no 'w.x' in its field 'json'"),
+        ("json['x'] > 1", "missing-field", "--where 'json['x']' for 'a': there is no 'x'"),
+        ("json.s > 1", "bad-field", "--where 'json.s > 1' for 'a': the text 'x' and the number 1"),
+        ("json.n > 1", "bad-field", "--where 'json.n > 1' for 'a': null and the number 1"),
+        ("zero == '0'", "bad-field", "the number 0 and the text '0'; str(NAME) takes a field as text"),
+        ("zero in ('0', '1')", "bad-field", "the number 0 and the text '0'; str(NAME) takes a field as text"),
+        ("json.s == 3", "bad-field", "the text 'x' and the number 3; str(NAME) takes a field as text"),
+        ("1 / zero > 1", "bad-field", "--where '1 / zero' for 'a': division by zero"),
+        ("json.s * 3 == 'x'", "bad-field", "--where 'json.s * 3' for 'a': the text 'x' and the number 3"),
+        ("int(json.s) == 3", "bad-field", "--where 'int(json.s)' for 'a': invalid literal for int()"),
+        ("match('(', json.s)", "bad-field", "--where 'match('(', json.s)' for 'a': missing )"),
+        ("bad.x == 1", "bad-field", "the field 'bad' of 'a' is no JSON: Expecting property name"),
+        ("field('bad.json') == 1", "bad-field", "the field 'bad.json' of 'a' is no JSON: Expecting"),
+        ("field('deep.json') == 1", "bad-field", "the field 'deep.json' of 'a' is JSON that is nested too deep"),
+        ("bin == 1", "bad-field", "the field 'bin' of 'a' is no text"),
+        ("width.bin == 1", "bad-field", "the field 'bin' of 'a' is no picture of a known kind"),
+        ("link == 1", "bad-field", "the field 'link' of 'a' is a hard link to 'elsewhere', which is no file of the"),
+        ("sym == 1", "bad-field", "the field 'sym' of 'a' is no regular file"),
+    ],
+)
+def test_what_cannot_be_judged(expression: str, problem: str, message: str, run: Run, archive: Archive) -> None:
+    """The message names the sample and the field; --skip leaves the sample out, --allow keeps it."""
+    name = archive(tar({**BAD, "b.json": b'{"w": 2, "s": "y", "n": 1}'}))
+    allow = ["--allow", "unmovable-entry"]
+    ran = run("cat", name, "--where", expression, *allow, "-o", "out.tar", exit=1)
+    line = next(line for line in ran.lines if "warning" not in line)
+    assert line.startswith(f"tarkit: {name}: at 0: ")
+    assert message in line
+    assert line.endswith(f"[{problem}]")
+    assert ran.lines[-1].startswith("hint: ")
+    assert not Path("out.tar").exists()
+    ran = run("cat", name, "--where", f"__key__ == 'b' or {expression}", *allow, "--skip", problem)
+    assert keys(ran.stdout) == "b"
+    assert "skipped for" in ran.lines[-1]
+    ran = run("cat", name, "--where", f"__key__ != 'b' and {expression}", "--allow", f"unmovable-entry,{problem}")
+    assert keys(ran.stdout) == "a"
+
+
+def test_hard_links(run: Run, archive: Archive) -> None:
+    """One to an entry of the sample is as good as that."""
+    ran = run("cat", archive(BAD), "--where", "same == 0 and size.same == 1", "--allow", "unmovable-entry")
+    assert keys(ran.stdout) == "a"
+
+
+def test_large_fields_are_not_decoded(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Over 1 MiB is an error that names field and sample; its size can be asked for, and samples of any size chosen."""
+    most = values.SMALL
+    name = archive({"a.txt": b"x" * most, "b.txt": b"x" * (most + 1), "c.bin": bytes(17 << 20), "c.txt": b"x"})
+    for feed in feeds:
+        line = run("cat", feed(name), "--where", "'x' in txt", exit=1).lines[0]
+        message = f"the field 'txt' of 'b' has {most + 1} bytes, and at most {most} are read [bad-field]"
+        assert line.endswith(message)
+        assert keys(run("cat", feed(name), "--where", f"size.txt > {most} or size > 5000000").stdout) == "b c"
+        assert keys(run("cat", feed(name), "--where", "has.bin and 'x' in txt").stdout) == "c"
+
+
+REFUSED = [
+    ("().__class__", "only fields have a '.__class__', at character 1"),
+    ("''.__class__.__mro__", "only fields have a '.__mro__', at character 1"),
+    ("json.__class__", "no field is called 'json.__class__', at character 1"),
+    ("json[0].__class__", "only fields have a '.__class__', at character 1"),
+    ("has.__class__", "no field is called 'has.__class__', at character 1"),
+    ("field('__builtins__')", "no field is called '__builtins__', at character 7"),
+    ("__import__('os').system('true')", "no such function"),
+    ("eval('1')", "no such function"),
+    ("txt.format(1)", "no such function"),
+    ("open('/etc/passwd')", "no such function"),
+    ("(lambda: 1)()", "no such function"),
+    ("9**9**9", "Pow is not for expressions here, at character 1"),
+    ("1 << 99999999999", "LShift is not for expressions here"),
+    ("[x for x in txt]", "ListComp is not for expressions here, at character 1"),
+    ("sum(x for x in txt)", "no such function"),
+    ("len([x for x in txt])", "ListComp is not for expressions here, at character 5"),
+    ("{1: 2}", "Dict is not for expressions here"),
+    ("f'{cls}'", "JoinedStr is not for expressions here"),
+    ("(x := 3)", "NamedExpr is not for expressions here"),
+    ("lambda: 1", "Lambda is not for expressions here"),
+    ("b'x' == txt", "a value that no field has, at character 1"),
+    ("cls == 3j", "a value that no field has, at character 8"),
+    ("... == 3", "a value that no field has, at character 1"),
+    ("len(*txt)", "Starred is not for expressions here"),
+    ("len(txt, txt)", "len takes 1 values, at character 1"),
+    ("min()", "min takes 1 to 16 values"),
+    ("round(cls, 999999999)", "round takes 1 values"),
+    ("len(x=txt)", "len takes 1 values"),
+    ("has(3)", "has takes a name, such as has('seg.png')"),
+    ("field('')", "no field is called ''"),
+    ("len == 3", "len is a function: len(...); a field of this name is field('len'), at character 1"),
+    ("cls is 3", "'is' asks for None, True or False alone: == compares, at character 1"),
+    ("x" * (LONGEST + 1), f"the expression has {LONGEST + 1} characters, and at most {LONGEST} are taken"),
+    ("(" * 1500 + "1" + ")" * 1500, ""),
+    ("not " * 1000 + "1", ""),
+    ("1" + "+1" * 1000, "the expression is nested too deep"),
+    ("a" + ".a" * 1000, "the expression is nested too deep"),
+    ("9" * 4000 + "*" + "9" * 90, None),
+    ("9" * 5000, "the expression has"),
+    ("cls = 3", "character"),
+    ("cls == ", "invalid syntax"),
+    ("cls == 3 3", "character 10"),
+    ("", ""),
+    ("cls == 'x", "character 8"),
+    ("a\0b", ""),
+    ("\udce9 == 3", ""),
+    ("import os", "invalid syntax at character 1"),
+    ("cls; cls", "invalid syntax at character 4"),
+]
+
+
+@pytest.mark.parametrize(("expression", "message"), REFUSED, ids=[row[0][:30] for row in REFUSED])
+def test_what_is_refused(expression: str, message: str | None, run: Run) -> None:
+    """A usage error that shows the place, before anything is read: the input is not there."""
+    if message is None:
+        Where(expression)
+        return
+    with pytest.raises(Usage) as error:
+        Where(expression)
+    assert message in str(error.value)
+    if "\0" not in expression:
+        ran = run("cat", "pipe:touch read", "--where", expression, exit=2)
+        assert ran.lines[0].startswith("tarkit: --where")
+        assert not Path("read").exists()
+
+
+def test_text_does_not_grow(run: Run, archive: Archive) -> None:
+    """Joined text has a limit."""
+    name = archive({"a.txt": b"x" * values.SMALL})
+    line = run("cat", name, "--where", "txt + txt + txt + txt + txt == ''", exit=1).lines[0]
+    assert line.endswith("the text becomes too long [bad-field]")
+
+
+def test_fields_are_read_on_demand(archive: Archive, run: Run) -> None:
+    """What an expression does not get to is not read: here it could not be."""
+    name = archive({"a.json": b"{", "a.cls": b"1", "b.json": json.dumps({"x": 1}).encode(), "b.cls": b"2"})
+    assert keys(run("cat", name, "--where", "cls == 2 and json.x == 1").stdout) == "b"
+
+
+def test_names_that_are_no_text(run: Run, archive: Archive) -> None:
+    """Bytes that are no UTF-8 in a key or a field come through."""
+    name = archive({"\udce9.x": b"1", "b.\udce9": b"2"})
+    assert keys(run("cat", name, "--where", "__key__ == 'b' and field('\\udce9') == 2").stdout) == "b"
