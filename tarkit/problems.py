@@ -92,6 +92,13 @@ PROBLEMS: dict[str, Kind] = {
         "drops the sample",
         "--on-missing-field skip leaves such samples out, keep lets them pass",
     ),
+    "sparse-entry": Kind(
+        "error",
+        "the content of a sparse file is asked for",
+        "keeps the sample, without that content",
+        "drops the sample",
+        "pack the file again without --sparse",
+    ),
     "unsafe-name": Kind(
         "warning",
         "a name is absolute, has a '..' component or a NUL",
@@ -129,6 +136,7 @@ class Policy:
         self.skipped = skipped
         self.maxerr = maxerr
         self.warn = warn
+        self.strict: frozenset[str] = frozenset()  # problems that are errors here, whatever the table says
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
 
@@ -148,7 +156,7 @@ class Policy:
             return "keep"
         if name in self.skipped:
             return self._drop(problem)
-        if kind.default != "error":
+        if kind.default != "error" and name not in self.strict:
             if kind.default == "warning":
                 self.say(problem)
             return "keep"

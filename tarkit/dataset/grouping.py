@@ -24,14 +24,16 @@ class Samples:
     """Iterate over the samples of one archive, in order.
 
     `earlier` remembers the keys of all inputs, where there are several. `moves` says that samples will not stay where
-    they are, which hard links cannot bear. Afterwards `zeros` is the length of the end marker with its padding if the
+    they are, which hard links cannot bear. They begin at `pos`, the border of an entry. Afterwards `zeros` is the length of the end marker with its padding if the
     archive was read whole and without loss, else None, and `dropped` how many samples the policy left out.
 
     Raises:
         Problem: what `policy` does not let pass.
     """
 
-    def __init__(self, source: Source, policy: Policy, *, earlier: Recent | None = None, moves: bool = True) -> None:
+    def __init__(
+        self, source: Source, policy: Policy, *, earlier: Recent | None = None, moves: bool = True, pos: int = 0
+    ) -> None:
         self.source = source
         self.policy = policy
         self.moves = moves
@@ -49,10 +51,15 @@ class Samples:
         self._good = True
         self._doubt = False  # damage may have taken the first entries of the next sample
         self._strays: list[Raw] = []
-        self._walk = Walk(source)
+        self._walk = Walk(source, pos)
         self._walked = self._walk.raw()
         self._entries = self._walked  # perhaps with one in front that was read too early
         self._names: set[bytes] = set()  # in the sample that is handed out before its end is known
+
+    @property
+    def marker(self) -> int | None:
+        """Where the end marker is, once it was reached."""
+        return self._walk.marker
 
     def __iter__(self) -> Iterator[Sample]:
         """Yield the samples."""

@@ -1,0 +1,100 @@
+"""The same work on many things at once, in processes of their own: results in order, a few waiting at most."""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tarkit.errors import CommandFailed, Problem, TarkitError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+WAIT = 0.2  # seconds between two looks for signals
+
+
+class Failed:
+    """An error of the family as plain facts: the exceptions themselves cannot go from one process to another."""
+
+    def __init__(self, error: Exception) -> None:
+        self.kind = type(error)
+        self.facts: tuple[Any, ...] = (str(error), getattr(error, "hint", None))
+        if isinstance(error, Problem):
+            self.facts = (error.name, error.archive, error.offset, error.detail, error.hint)
+        elif isinstance(error, OSError):
+            self.facts = (error.errno, error.strerror, error.filename)
+        elif isinstance(error, CommandFailed):
+            self.kind = TarkitError
+
+    def again(self) -> Exception:
+        """The error."""
+        return self.kind(*self.facts)
+
+
+def in_processes(function: Callable[[Item], Result], items: Iterable[Item], processes: int) -> Iterator[Result]:
+    """`function` of each item, in order; `processes` of them at a time, which are copies of this one.
+
+    `function` and what it hands back must be picklable. Raises what it raises, of the first item that fails. Where a
+    process cannot be copied, or one is enough, everything is done here.
+    """
+    from multiprocessing import get_all_start_methods
+
+    if processes <= 1 or "fork" not in get_all_start_methods():
+        yield from map(function, items)
+        return
+    yield from _forked(function, items, processes)
+
+
+def _forked(function: Callable[[Item], Result], items: Iterable[Item], processes: int) -> Iterator[Result]:
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    pool = ProcessPoolExecutor(processes, get_context("fork"), initializer=_prepare)
+    waiting: deque[Future[Any]] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(_guarded, function, item))
+            if len(waiting) > 2 * processes:
+                yield _taken(waiting.popleft())
+        while waiting:
+            yield _taken(waiting.popleft())
+    except BaseException:
+        for process in list((getattr(pool, "_processes", None) or {}).values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _prepare() -> None:
+    """A signal that ends us ends the copies through us."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in ("SIGTERM", "SIGHUP"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+
+
+def _guarded(function: Callable[[Item], Result], item: Item) -> Result | Failed:
+    try:
+        return function(item)
+    except (TarkitError, OSError) as error:
+        return Failed(error)
+
+
+def _taken(future: Future[Any]) -> Any:
+    from concurrent.futures import wait
+    from concurrent.futures.process import BrokenProcessPool
+
+    while not future.done():  # a wait without an end would not see a signal that came just before it
+        wait((future,), WAIT)
+    try:
+        result = future.result()
+    except BrokenProcessPool:
+        raise TarkitError("a process of ours was ended from outside", "out of memory? -p 1 needs the least") from None
+    if isinstance(result, Failed):
+        raise result.again()
+    return result
