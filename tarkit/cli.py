@@ -26,6 +26,9 @@ COMMANDS = {
     "split": "Cut archives into shards by number of samples or size.",
     "cat": "Concatenate archives; choose samples and fields on the way.",
     "mix": "Draw from several sources by their weights.",
+    "get": "Write one field, or one sample, found by its key.",
+    "extract": "Unpack samples into a folder, and nowhere else.",
+    "index": "Write index files for other tools: DALI, wids, Energon, webshart, tables.",
     "completion": "Print the script for completion in bash, zsh or fish.",
 }
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")

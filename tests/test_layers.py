@@ -111,6 +111,7 @@ EDGE = {
     "subprocess": lambda name: name == "tarkit.streams.command",
     "tempfile": lambda name: name == "tarkit.streams.scratch",
     "yaml": lambda name: name == "tarkit.dataset.described",
+    "pyarrow": lambda name: name in ("tarkit.dataset.parquet", "tarkit.dataset.sidecar_parquet"),
     "tarfile": lambda name: False,
     "logging": lambda name: False,
     "importlib.metadata": lambda name: False,
@@ -133,7 +134,7 @@ def test_libraries_have_one_place(name: str) -> None:
 @pytest.mark.parametrize("name", MODULES)
 def test_optional_libraries_are_imported_where_they_are_used(name: str) -> None:
     """Not at the top: whoever needs none does not wait for them."""
-    lazy = ("zstandard", "lz4", "isal", "tqdm", "rich", "subprocess", "multiprocessing", "sqlite3", "yaml")
+    lazy = ("zstandard", "lz4", "isal", "tqdm", "rich", "subprocess", "multiprocessing", "sqlite3", "yaml", "pyarrow")
     for node in TREES[name].body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]

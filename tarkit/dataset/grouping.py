@@ -24,8 +24,9 @@ class Samples:
     """Iterate over the samples of one archive, in order.
 
     `earlier` remembers the keys of all inputs, where there are several. `moves` says that samples will not stay where
-    they are, which hard links cannot bear. They begin at `pos`, the border of an entry. Afterwards `zeros` is the length of the end marker with its padding if the
-    archive was read whole and without loss, else None, and `dropped` how many samples the policy left out.
+    they are, which hard links cannot bear. They begin at `pos`, the border of an entry. Afterwards `zeros` is the
+    length of the end marker with its padding if the archive was read whole and without loss, else None, and `dropped`
+    how many samples the policy left out.
 
     Raises:
         Problem: what `policy` does not let pass.

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from tarkit.dataset.grouping import Samples
 from tarkit.dataset.inputs import open_source
-from tarkit.dataset.sample import KEYLESS, Source, key_of
+from tarkit.dataset.sample import Source, key_of
 from tarkit.errors import Problem, TarkitError, Unsupported, show
 from tarkit.problems import Policy
 from tarkit.streams.codecs import codec_by_suffix
@@ -202,20 +202,3 @@ def may_replace(path: str, recognised: Callable[[str], bool], format: str) -> No
         return
     if stat.S_ISREG(status.st_mode) and status.st_size and not recognised(path):
         raise TarkitError(f"{path}: there is a file of this name, and it is no {format} index", "--force replaces it")
-
-
-__all__ = [
-    "KEYLESS",
-    "Body",
-    "Index",
-    "Layout",
-    "Listed",
-    "NoIndex",
-    "Row",
-    "Scanned",
-    "may_replace",
-    "open_shard",
-    "rows",
-    "spelled",
-    "write_indexes",
-]

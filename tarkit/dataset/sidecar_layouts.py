@@ -241,7 +241,10 @@ def make_layout(format: str, shard: str, size: int) -> Layout:
         from tarkit.dataset.sidecar_parquet import Parquet
 
         return Parquet(shard, size)
-    return Webshart(shard, size) if format == "webshart" else {"dali": Dali, "energon": Energon, "tsv": Tsv}[format]()
+    if format == "webshart":
+        return Webshart(shard, size)
+    plain: dict[str, type[Dali | Energon | Tsv]] = {"dali": Dali, "energon": Energon, "tsv": Tsv}
+    return plain[format]()
 
 
 def read_index(format: str, data: bytes) -> list[Row]:

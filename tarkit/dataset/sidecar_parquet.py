@@ -79,10 +79,9 @@ class Parquet:
         cut = len(key) + 1
         for name, offset, size, start in fields:
             try:
-                text = name.decode()
+                self._rows.append((key.decode(), name[cut:].decode(), offset, size, start))
             except UnicodeDecodeError:
                 raise ValueError(f"the name {show(name)} is no UTF-8") from None
-            self._rows.append((key.decode(), text[len(key.decode()) + 1 :] if cut else text, offset, size, start))
         if len(self._rows) >= GROUP:
             self._flush()
         return self._file.take()
