@@ -15,6 +15,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from tarkit.dataset.recipe import Malformed
 from tarkit.dataset.sample import split_name
@@ -131,17 +132,23 @@ def _text(name: bytes) -> str:
 # ---- reading
 
 
-def read_dali(data: bytes) -> list[Row]:
-    """The samples of a DALI index of version 1.2. Raises NoIndex."""
-    found = _DALI.match(data)
-    if not found or not data.startswith(b"v1.2"):
-        raise NoIndex("no DALI index of version 1.2")
-    lines = data[found.end() :].splitlines()
-    if len(lines) != int(found[1]):
-        raise NoIndex(f"it says {int(found[1])} samples and has {len(lines)}")
-    samples: list[Row] = []
-    for number, line in enumerate(lines, 2):
-        words = line.split()
+class DaliLines(Sequence[Row]):
+    """The samples of a DALI index of version 1.2, each parsed when it is looked at. Raises NoIndex."""
+
+    def __init__(self, data: bytes) -> None:
+        found = _DALI.match(data)
+        if not found or not data.startswith(b"v1.2"):
+            raise NoIndex("no DALI index of version 1.2")
+        self._data = data
+        self._lines = data[found.end() :].splitlines()
+        if len(self._lines) != int(found[1]):
+            raise NoIndex(f"it says {int(found[1])} samples and has {len(self._lines)}")
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, place: Any) -> Any:
+        words = self._lines[place].split()
         try:
             if not words or len(words) % 4:
                 raise ValueError
@@ -150,9 +157,23 @@ def read_dali(data: bytes) -> list[Row]:
                 for offset, size, name in zip(words[1::4], words[2::4], words[3::4], strict=True)
             ]
         except ValueError:
-            raise NoIndex(f"line {number} is not of the form FIELD OFFSET SIZE NAME") from None
-        samples.append((_key(fields[0].name), fields))
-    return samples
+            raise NoIndex(f"line {place + 2} is not of the form FIELD OFFSET SIZE NAME") from None
+        return _key(fields[0].name), fields
+
+    def places(self, key: bytes) -> list[int]:
+        """Where the samples of this key are."""
+        places = []
+        pos, name = -1, b" %b." % key
+        while (pos := self._data.find(name, pos + 1)) >= 0:
+            place = self._data.count(b"\n", 0, pos) - 1
+            if (not places or places[-1] != place) and self[place][0] == key:
+                places.append(place)
+        return places
+
+
+def read_dali(data: bytes) -> list[Row]:
+    """The samples of a DALI index of version 1.2. Raises NoIndex."""
+    return list(DaliLines(data))
 
 
 def read_energon(data: bytes) -> list[Row]:
