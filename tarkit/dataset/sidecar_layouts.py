@@ -162,7 +162,7 @@ class DaliLines(Sequence[Row]):
 
     def places(self, key: bytes) -> list[int]:
         """Where the samples of this key are."""
-        places = []
+        places: list[int] = []
         pos, name = -1, b" %b." % key
         while (pos := self._data.find(name, pos + 1)) >= 0:
             place = self._data.count(b"\n", 0, pos) - 1
