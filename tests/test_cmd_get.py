@@ -152,7 +152,7 @@ def test_it_stops_early(run: Run, archive: Archive) -> None:
         (
             ["b.png"],
             [
-                "tarkit: in.tar: at 4608: 'b' has no field 'png', it has 'JPG', 'txt' [missing-field]",
+                "tarkit: in.tar: at 4096: 'b' has no field 'png', it has 'JPG', 'txt' [missing-field]",
                 "hint: tarkit show lists fields",
             ],
         ),
