@@ -96,11 +96,11 @@ def test_mode_and_time(run: Run, archive: Archive) -> None:
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        (["--match", "a$"], ["d", "d/README", "d/a.jpg", "d/a.json"]),
+        (["--match", "a$"], ["d", "d/a.jpg", "d/a.json"]),
         (["-f", "jpg"], ["d", "d/a.jpg"]),
         (["-f", "x:jpg", "--match", "a"], ["d", "d/a.x"]),
-        (["-c", "1", "-R", "new/{key}", "--drop", "json"], ["d", "d/README", "new", "new/d", "new/d/a.jpg"]),
-        (["--slice", "1:"], ["e", "e/f", "e/f/g.txt"]),
+        (["-c", "1", "-R", "new/{key}", "--drop", "json"], ["d", "new", "new/d", "new/d/a.jpg"]),
+        (["--slice", "1:"], ["d", "d/README", "e", "e/f", "e/f/g.txt"]),
     ],
 )
 def test_select_and_fields(words: list[str], names: list[str], run: Run, archive: Archive, feeds: list[Feed]) -> None:
@@ -208,14 +208,8 @@ def test_hostile(case: str, run: Run, archive: Archive, feeds: list[Feed]) -> No
             assert Path("victim").read_text() == "mine"
             assert Path("victim").stat().st_nlink == 1
             assert Path("out/kept.x").stat().st_nlink == 1
-            if (
-                feed.kind == "file"
-                and not force
-                and "through" not in case
-                and "below" not in case
-                and "chain" not in case
-            ):
-                assert not Path("out/good.x").exists() or case == "link to a link"
+            if feed.kind == "file":
+                assert not Path("out/good.x").exists()
             for path in [path for path in Path("out").iterdir() if path.name != "kept.x"]:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 

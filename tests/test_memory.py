@@ -132,3 +132,9 @@ def test_mix_of_many_samples(peak: Callable[..., int]) -> None:
         many(100_000, 0, letter.encode() + b"%06d.x")
         Path("many.tar").rename(f"{letter}.tar")
     assert peak("mix a.tar@2 'pipe:cat b.tar' --until all --seed 1 -q -o -") < LIMIT
+
+
+@pytest.mark.parametrize("words", ["get b.bin -", "get b -", "get -f bin -", "extract - -C out --force"])
+def test_a_large_field_of_a_stream(words: str, peak: Callable[..., int]) -> None:
+    """One that memory does not hold goes on as it comes."""
+    assert peak(words, one(100_000_000)) < LIMIT
