@@ -28,7 +28,7 @@ COMMANDS = {
     "mix": "Draw from several sources by their weights.",
     "get": "Write one field, or one sample, found by its key.",
     "extract": "Unpack samples into a folder, and nowhere else.",
-    "index": "Write index files for other tools: DALI, wids, Energon, webshart, tables.",
+    "index": "Write index files that other tools read.",
     "completion": "Print the script for completion in bash, zsh or fish.",
 }
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")

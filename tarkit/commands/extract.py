@@ -29,8 +29,8 @@ EXAMPLES = (
     "tarkit extract shards/ -C pictures/ -f jpg --match '^cat/'",
 )
 COST = (
-    "Plain archives are read twice, first their headers alone, so that what is wrong shows before anything is written; "
-    "streams and compressed ones once. Memory: about 100 bytes for each entry; contents are not held."
+    "Two passes over plain archives, the first over their headers alone, so that what is wrong shows before anything "
+    "is written; one over streams and compressed ones. Memory: about 100 bytes for each entry; contents are not held."
 )
 
 

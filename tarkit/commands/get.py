@@ -29,8 +29,8 @@ EXAMPLES = (
     "tarkit get -f json big.tar | jq .",
 )
 COST = (
-    "With an index beside the shard (tarkit index --format dali, tsv or webshart) a few headers are read, else all "
-    "headers up to the sample. Contents are not held in memory, whatever their size."
+    "With an index beside the shard (tarkit index --format dali, tsv or webshart) a few headers are read, else there "
+    "is one pass over the headers up to the sample. Contents are not held in memory, whatever their size."
 )
 SEEN = 1 << 20  # bytes of a field that a terminal may get
 

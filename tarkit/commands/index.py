@@ -96,7 +96,7 @@ def index(
     fsync: bool,
     policy: Policy,
 ) -> None:
-    """Write index files for other tools: DALI, wids, Energon, webshart, tables.
+    """Write index files that other tools read.
 
     For X.tar: dali X.idx, energon X.tar.idx, webshart X.json, tsv X.index.tsv, parquet X.index.parquet; wids has one
     shardindex.json for all shards. The tables have a row for each field: its key, name, offset, size, and the offset of

@@ -39,6 +39,7 @@ class Extraction:
     written: int = 0  # bytes
     existing: int = 0
     first: bytes = b""
+    _above: list[bytes] = field(default_factory=list)
     _seen: dict[int, bool] = field(default_factory=dict)  # by the hash of a path, whether a link may lead there
 
     def plan(self, sample: Sample) -> None:
@@ -52,6 +53,7 @@ class Extraction:
     def begin(self) -> None:
         """What was planned is forgotten: now it will be written."""
         self._seen.clear()
+        self._above = []
         self.folder.make()
 
     def write(self, sample: Sample) -> None:
@@ -160,6 +162,9 @@ class Extraction:
         if entry.type == block.HARD_LINK and not self._seen.get(hash(b"/".join(components(entry.link)))):
             what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which was not extracted before it"
             raise Problem("unsafe-name", sample.source.name, entry.start, what)
+        if parts[:-1] != self._above:
+            self._check_above(sample, entry, parts)
+            self._above = parts[:-1]
         if _is_folder(entry):
             return
         number = hash(b"/".join(parts))
@@ -167,6 +172,13 @@ class Extraction:
             what = f"{show(entry.name)} was in an earlier entry, and would be written twice"
             raise Problem("duplicate-entry", sample.source.name, entry.start, what, "unpack them into several folders")
         self._seen[number] = entry.type != block.SYMLINK
+
+    def _check_above(self, sample: Sample, entry: Entry, parts: list[bytes]) -> None:
+        """Raises Problem when what should be a folder above an entry is an earlier entry, a file or a link."""
+        for count in range(1, len(parts)):
+            if hash(b"/".join(parts[:count])) in self._seen:
+                what = f"{show(b'/'.join(parts[:count]))} is no folder, and nothing is written through it"
+                raise Problem("unsafe-name", sample.source.name, entry.start, what)
 
     def _look(self, sample: Sample, entry: Entry, parts: list[bytes]) -> bool:
         """Whether something is in the way of an entry. Raises Problem when force cannot help."""

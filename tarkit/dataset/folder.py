@@ -257,5 +257,5 @@ class Folder:
 
 def _refuse(error: OSError, parts: list[bytes]) -> NoReturn:
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        raise Unsafe(f"{show(b'/'.join(parts))} is no folder, or a link to one, and nothing is written through it")
+        raise Unsafe(f"{show(b'/'.join(parts))} is no folder, and nothing is written through it")
     raise error

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from tarkit.dataset.grouping import Samples
 from tarkit.dataset.inputs import open_source
-from tarkit.dataset.sample import Source, key_of
+from tarkit.dataset.sample import Source, key_of, split_name
 from tarkit.errors import Problem, TarkitError, Unsupported, show
 from tarkit.problems import Policy
 from tarkit.streams.codecs import codec_by_suffix
@@ -24,6 +24,9 @@ from tarkit.streams.sink import Sink, open_sink
 from tarkit.tar import block
 
 GATHERED = 1 << 20  # bytes of an index that are held before they go to temporary space
+
+COLUMNS = (b"__key__", b"field", b"offset", b"size", b"entry")
+"""What a table has of each field."""
 
 REGULAR = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS, block.GNU_SPARSE))
 
@@ -202,3 +205,23 @@ def may_replace(path: str, recognised: Callable[[str], bool], format: str) -> No
         return
     if stat.S_ISREG(status.st_mode) and status.st_size and not recognised(path):
         raise TarkitError(f"{path}: there is a file of this name, and it is no {format} index", "--force replaces it")
+
+
+def grouped(listed: Sequence[Listed]) -> list[Row]:
+    """Fields that stand one behind the other as samples."""
+    samples: list[Row] = []
+    last: bytes | None = None
+    fields: list[Listed] = []
+    for field in listed:
+        key = key_in(field.name)
+        if key != last:
+            last, fields = key, []
+            samples.append((key, fields))
+        fields.append(field)
+    return samples
+
+
+def key_in(name: bytes) -> bytes:
+    """The key in an entry's name, empty when it has none."""
+    parts = split_name(name)
+    return b"" if parts is None else parts[0]

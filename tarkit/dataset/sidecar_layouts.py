@@ -18,12 +18,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tarkit.dataset.recipe import Malformed
-from tarkit.dataset.sample import split_name
-from tarkit.dataset.sidecar import Layout, Listed, NoIndex, Row
+from tarkit.dataset.sidecar import COLUMNS, Layout, Listed, NoIndex, Row, grouped, key_in
 from tarkit.dataset.tsv import escape_tsv, unescape_tsv
 from tarkit.errors import show
-
-COLUMNS = (b"__key__", b"field", b"offset", b"size", b"entry")
 
 _BLANK = re.compile(rb"[\x00\t\n\v\f\r ]")
 _DALI = re.compile(rb"v1\.[0-2] (\d+)\n")
@@ -158,7 +155,7 @@ class DaliLines(Sequence[Row]):
             ]
         except ValueError:
             raise NoIndex(f"line {place + 2} is not of the form FIELD OFFSET SIZE NAME") from None
-        return _key(fields[0].name), fields
+        return key_in(fields[0].name), fields
 
     def places(self, key: bytes) -> list[int]:
         """Where the samples of this key are."""
@@ -215,25 +212,6 @@ def read_tsv(data: bytes) -> list[Row]:
         except (ValueError, Malformed):
             raise NoIndex(f"line {number} does not have the columns of the first") from None
     return grouped(listed)
-
-
-def grouped(listed: Sequence[Listed]) -> list[Row]:
-    """Fields that stand one behind the other as samples."""
-    samples: list[Row] = []
-    last: bytes | None = None
-    fields: list[Listed] = []
-    for field in listed:
-        key = _key(field.name)
-        if key != last:
-            last, fields = key, []
-            samples.append((key, fields))
-        fields.append(field)
-    return samples
-
-
-def _key(name: bytes) -> bytes:
-    parts = split_name(name)
-    return b"" if parts is None else parts[0]
 
 
 # ---- the table of them

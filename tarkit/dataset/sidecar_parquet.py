@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from tarkit.dataset.sidecar import Listed, NoIndex, Row
-from tarkit.dataset.sidecar_layouts import COLUMNS, grouped
+from tarkit.dataset.sidecar import COLUMNS, Listed, NoIndex, Row, grouped
 from tarkit.errors import TarkitError, show
 
 GROUP = 1 << 16  # rows of a row group
