@@ -153,6 +153,27 @@ def test_force_replaces_links_and_not_what_they_lead_to(run: Run, archive: Archi
         shutil.rmtree("out")
 
 
+@pytest.mark.parametrize("size", [1, 300_000])
+def test_an_input_is_never_replaced(size: int, run: Run, archive: Archive) -> None:
+    """Nor is a file the report's."""
+    os.mkdir("out")
+    archive({"b.x": b"1", "in.tar": b"2" * size}, "out/in.tar")
+    before = Path("out/in.tar").read_bytes()
+    ran = run("extract", "out/in.tar", "-C", "out", "--force", exit=1)
+    assert ran.lines[0] == "tarkit: 'in.tar' would replace an input"
+    assert Path("out/in.tar").read_bytes() == before
+    os.mkdir("new")
+    assert "where the report goes" in run("extract", "out/in.tar", "-C", "new", "--report", "new/b.x", exit=1).stderr
+
+
+def test_standard_input(run: Run, archive: Archive) -> None:
+    """A file there is read twice as well, so that nothing is written when it is damaged."""
+    run("extract", "-C", "out", stdin=tar({"a.x": b"1", "b.x": b"2"}))
+    assert [*tree("out")] == ["a.x", "b.x"]
+    run("extract", "-C", "none", stdin=tar({"a.x": b"1", "b.x": b"2"})[:1600], exit=1)
+    assert not Path("none").exists()
+
+
 # ---- what is refused
 
 HOSTILE: dict[str, tuple[list[tuple[str, Content]], str]] = {

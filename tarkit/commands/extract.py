@@ -11,7 +11,7 @@ import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._output import total_size
+from tarkit.commands._output import status_of, total_size
 from tarkit.commands._run import Run, current
 from tarkit.dataset.extraction import Extraction
 from tarkit.dataset.fields import Fields
@@ -97,8 +97,14 @@ def run_extract(run: Run, locations: list[Location], chosen: ExtractOptions, pol
         raise Usage("the name of the folder is empty", "is a shell variable unset?")
     if os.path.exists(chosen.folder) and not os.path.isdir(chosen.folder):
         raise Usage(f"-C {show(chosen.folder)}: it is a file, not a folder")
-    with Folder(chosen.folder, chosen.force) as folder:
+    texts = [location.text for location in locations if location.kind == "path"]
+    taken = [status_of(path) for path in (*texts, *run.places)]  # inputs, and lists of inputs and of keys
+    inputs = {(status.st_dev, status.st_ino) for status in [os.fstat(0), *taken] if status is not None}
+    with Folder(chosen.folder, chosen.force, inputs) as folder:
         extraction = Extraction(folder, policy, time)
+        if run.report is not None:
+            below = os.path.relpath(os.path.realpath(run.report), os.path.realpath(chosen.folder))
+            extraction.reserved = os.fsencode(below)
         if all(map(_readable_twice, locations)):
             extraction.policy = Policy(policy.allowed, policy.skipped, policy.maxerr)
             extraction.policy.strict = policy.strict

@@ -12,7 +12,7 @@ import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._output import refuse_overwrite, status_of, total_size
+from tarkit.commands._output import Output, refuse_overwrite, status_of, total_size
 from tarkit.commands._run import Run, current
 from tarkit.dataset import sidecar_wids as wids
 from tarkit.dataset.parallel import in_processes
@@ -125,6 +125,7 @@ def run_index(run: Run, locations: list[Location], chosen: IndexOptions, policy:
             if os.path.realpath(path) in taken:
                 raise Usage(f"{path} would be two indexes", "name another folder with -o, or make one at a time")
             taken[os.path.realpath(path)] = path
+            run.reserve(path, f"the {name} index")
             refuse_overwrite(status_of(path), locations)
             if not chosen.force:
                 may_replace(path, wids.is_wids if name == "wids" else partial(is_index, name), name)
@@ -212,6 +213,8 @@ def _jobs(
             folder, one = one.text, None
         elif len(each) * len(locations) + ("wids" in chosen.formats) != 1:
             raise Usage(f"-o {chosen.output}: there will be several indexes", "name a folder that is there")
+    if one is not None and each and each[0] in ("energon", "parquet"):
+        Output(one, None).refuse_terminal(f"an index for {each[0]}")
     jobs = []
     for location in locations:
         outputs = [(name, index_path(name, location.text, folder), "path") for name in each]

@@ -38,6 +38,7 @@ class Extraction:
     files: int = 0
     written: int = 0  # bytes
     existing: int = 0
+    reserved: bytes | None = None  # a path that is for something else
     first: bytes = b""
     _above: list[bytes] = field(default_factory=list)
     _seen: dict[int, bool] = field(default_factory=dict)  # by the hash of a path, whether a link may lead there
@@ -167,6 +168,8 @@ class Extraction:
             self._above = parts[:-1]
         if _is_folder(entry):
             return
+        if self.reserved is not None and b"/".join(parts) == self.reserved:
+            raise TarkitError(f"{show(entry.name)} would be written where the report goes")
         number = hash(b"/".join(parts))
         if number in self._seen:
             what = f"{show(entry.name)} was in an earlier entry, and would be written twice"

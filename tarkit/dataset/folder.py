@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NoReturn
 
 from tarkit.errors import TarkitError, show
@@ -60,9 +60,12 @@ def check_target(parts: list[bytes], target: bytes) -> None:
 
 
 class Folder:
-    """The folder `path`, made if it is missing. With `force` files that are there are replaced."""
+    """The folder `path`, made if it is missing. With `force` files that are there are replaced, but none of `inputs`,
+    which are pairs of device and inode.
+    """
 
-    def __init__(self, path: str, force: bool = False) -> None:
+    def __init__(self, path: str, force: bool = False, inputs: Collection[tuple[int, int]] = ()) -> None:
+        self._inputs = inputs
         self.path = os.fsencode(path)
         self.force = force
         self._open: dict[tuple[bytes, ...], int] = {}
@@ -159,6 +162,7 @@ class Folder:
     def _name(self, folder: int, part: bytes, base: bytes, parts: list[bytes]) -> None:
         """Give a complete file its name, over what is there only by force."""
         if self.force:
+            self._spare(parts)
             os.rename(part, base, src_dir_fd=folder, dst_dir_fd=folder)
             return
         try:
@@ -192,8 +196,15 @@ class Folder:
         except FileExistsError:
             raise Exists(b"/".join(parts)) from None
 
+    def _spare(self, parts: list[bytes]) -> None:
+        """Raises TarkitError when what would be replaced is an input."""
+        there = self.existing(parts)
+        if there is not None and (there.st_dev, there.st_ino) in self._inputs:
+            raise TarkitError(f"{show(b'/'.join(parts))} would replace an input", "-C names another folder")
+
     def _make_way(self, folder: int, parts: list[bytes]) -> None:
         if self.force:
+            self._spare(parts)
             try:
                 os.unlink(parts[-1], dir_fd=folder)
             except FileNotFoundError:
