@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from tarkit.dataset.grouping import Samples
 from tarkit.dataset.inputs import open_source
-from tarkit.dataset.sample import Source, key_of, split_name
+from tarkit.dataset.sample import Source, split_name
 from tarkit.errors import Problem, TarkitError, Unsupported, show
 from tarkit.problems import Policy
 from tarkit.streams.codecs import codec_by_suffix
@@ -137,15 +137,17 @@ def rows(samples: Samples, policy: Policy) -> Iterator[Row]:
         if sample.key is None:
             continue
         fields, good = [], True
-        for entry in sample.entries:
-            if entry.type not in REGULAR or key_of(entry) is None:
+        prefix = sample.key + b"."
+        cut = len(prefix)
+        for name, start, data, size, _, type_, _, real in sample.entries:
+            if type_ not in REGULAR or not name.startswith(prefix) or name.find(b"/", cut) >= 0:
                 continue
-            if entry.sparse:
-                what = f"{show(entry.name)} is sparse: no offset leads to its content"
-                problem = Problem("sparse-entry", samples.source.name, entry.start, what)
+            if real >= 0:
+                what = f"{show(name)} is sparse: no offset leads to its content"
+                problem = Problem("sparse-entry", samples.source.name, start, what)
                 good = policy.judge(problem) == "keep" and good
                 continue
-            fields.append(Listed(entry.name, entry.data, entry.size, entry.start))
+            fields.append(Listed(name, data, size, start))
         if good and fields:
             yield sample.key, fields
 

@@ -259,6 +259,10 @@ def is_index(format: str, path: str) -> bool:
     """Whether a file is an index of the format, as far as it shows without the shard."""
     try:
         with open(path, "rb") as file:
+            if format == "dali":
+                return _DALI.match(file.readline(100)) is not None
+            if format == "tsv":
+                return file.readline(100) == b"\t".join(COLUMNS) + b"\n"
             read_index(format, file.read())
     except NoIndex:
         return False
