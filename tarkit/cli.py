@@ -29,8 +29,11 @@ COMMANDS = {
     "cat": "Concatenate archives; choose samples and fields on the way.",
     "mix": "Draw from several sources by their weights.",
     "show": "Look into archives: fields, kinds, sizes, texts, pictures.",
+    "get": "Write one field, or one sample, found by its key.",
+    "extract": "Unpack samples into a folder, and nowhere else.",
     "tsv": "Write a table with a row for each sample.",
     "stats": "Count samples, fields and sizes by the headers alone.",
+    "index": "Write index files that other tools read.",
     "completion": "Print the script for completion in bash, zsh or fish.",
 }
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")

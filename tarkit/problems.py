@@ -142,6 +142,7 @@ class Policy:
         self.skipped = skipped
         self.maxerr = maxerr
         self.warn = warn
+        self.strict: frozenset[str] = frozenset()  # problems that are errors here, whatever the table says
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
 
@@ -161,7 +162,7 @@ class Policy:
             return "keep"
         if name in self.skipped:
             return self._drop(problem)
-        if kind.default != "error":
+        if kind.default != "error" and name not in self.strict:
             if kind.default == "warning":
                 self.say(problem)
             return "keep"

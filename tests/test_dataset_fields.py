@@ -112,7 +112,7 @@ class Kept(io.BytesIO):
     def writev(self, pieces: list[bytes]) -> None:
         self.write(b"".join(pieces))
 
-    def copy(self, source: int, start: int, stop: int) -> None:
+    def copy(self, source: int, start: int, stop: int, short: object = None) -> None:
         while start < stop:
             start += self.write(os.pread(source, stop - start, start))
 

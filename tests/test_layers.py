@@ -114,6 +114,7 @@ EDGE = {
     "simpleeval": lambda name: name == "tarkit.dataset.where",
     "tempfile": lambda name: name == "tarkit.streams.scratch",
     "yaml": lambda name: name == "tarkit.dataset.described",
+    "pyarrow": lambda name: name in ("tarkit.dataset.parquet", "tarkit.dataset.sidecar_parquet"),
     "tarfile": lambda name: False,
     "logging": lambda name: False,
     "importlib.metadata": lambda name: False,

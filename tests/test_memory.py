@@ -174,3 +174,9 @@ def test_sort_of_what_is_scattered(peak: Callable[..., int]) -> None:
 def test_sort_of_a_large_sample(peak: Callable[..., int]) -> None:
     """One that memory does not hold."""
     assert peak("sort - --memory 16M --tmpdir . -r", one()) < SHUFFLED
+
+
+@pytest.mark.parametrize("words", ["get b.bin -", "get b -", "get -f bin -", "extract - -C out --force"])
+def test_a_large_field_of_a_stream(words: str, peak: Callable[..., int]) -> None:
+    """One that memory does not hold goes on as it comes."""
+    assert peak(words, one(100_000_000)) < LIMIT

@@ -49,7 +49,8 @@ def group(name: str, build: Function, *options: Decorator) -> Decorator:
     return decorate
 
 
-def _inputs(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, load: bool) -> list[Location]:
+def find_inputs(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, load: bool = False) -> list[Location]:
+    """The inputs that the words of a command line name; a file that the command writes is none of them."""
     locations = expand_inputs(words, files_from, null, load)
     current().refuse(locations)
     for path in (*files_from, *(words if load else ())):
@@ -163,7 +164,7 @@ def _slice(shard_slice: str | None) -> Slice | None:
 
 inputs = group(
     "inputs",
-    _inputs,
+    find_inputs,
     click.argument("words", nargs=-1, metavar="[INPUT]..."),
     click.option("-T", "--files-from", multiple=True, metavar="LIST", help="Take more inputs from LIST, one a line."),
     click.option("-0", "--null", is_flag=True, help="The names in LIST end with NUL."),

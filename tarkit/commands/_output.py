@@ -22,6 +22,19 @@ class Output:
     sync: bool = False
     threads: int = 1
 
+    @property
+    def is_terminal(self) -> bool:
+        """Whether what is written comes before somebody's eyes."""
+        if self.location.kind == "stdout":
+            return os.isatty(1)
+        return self.location.kind == "path" and _is_terminal(self.location.text)
+
+    def refuse_terminal(self, what: str = "an archive") -> None:
+        """Raises Usage when it is a terminal."""
+        if self.is_terminal:
+            name = "stdout" if self.location.kind == "stdout" else self.location.name
+            raise Usage(f"{name} is a terminal, and {what} is not for eyes", "name the output with -o, or use a pipe")
+
     def open(self, inputs: Sequence[Location] = ()) -> Sink:
         """Open it; raises Usage when it is one of the inputs or a terminal."""
         refuse_overwrite(self.status(), inputs)
@@ -58,14 +71,17 @@ class Output:
         return os.path.dirname(os.path.abspath(self.location.text))
 
 
+def named_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
+    """The output that the options describe, stdout without a name. Raises Usage."""
+    return Output(parse_output("-" if word is None else word), parse_spec(compress) if compress else None, fsync)
+
+
 def open_output(word: str | None, compress: str | None, fsync: bool = False, for_eyes: bool = False) -> Output:
-    """The output that the options describe; stdout unless it is a terminal and this not `for_eyes`. Raises Usage."""
-    location = parse_output("-" if word is None else word)
-    seen = (location.kind == "stdout" and os.isatty(1)) or (location.kind == "path" and _is_terminal(location.text))
-    if seen and not for_eyes:
-        name = "stdout" if location.kind == "stdout" else location.name
-        raise Usage(f"{name} is a terminal, and an archive is not for eyes", "name the output with -o, or use a pipe")
-    return Output(location, parse_spec(compress) if compress else None, fsync)
+    """The same for an archive, which no terminal gets, unless it is `for_eyes`."""
+    output = named_output(word, compress, fsync)
+    if not for_eyes:
+        output.refuse_terminal()
+    return output
 
 
 def status_of(path: str | None) -> os.stat_result | None:

@@ -198,7 +198,7 @@ def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions) -> str
         return json.dumps(as_json(total, shards, shares), indent=2) + "\n"
     report = sections(total, shards, shares)
     if chosen.html is not None:
-        from tarkit.views.report import page
+        from tarkit.views.report_page import page
 
         name = shards[0].name if len(shards) == 1 else f"{len(shards)} shards"
         return page(f"tarkit stats: {name}", report)

@@ -29,9 +29,10 @@ class Samples:
 
     `earlier` remembers the keys of all inputs, where there are several. `moves` says that samples will not stay where
     they are, which hard links cannot bear. `gather` says that somebody puts together what has one key, so that a key
-    may come back. With `partial` what came before damage that ends the run is handed out first, also entries of the
-    last sample. Afterwards `zeros` is the length of the end marker with its padding if the archive was read whole and
-    without loss, else None, and `dropped` how many samples the policy left out.
+    may come back. They begin at `pos`, the border of an entry. With `partial` what came before damage that ends the run
+    is handed out first, also entries of the last sample. Afterwards `zeros` is the length of the end marker with its
+    padding if the archive was read whole and without loss, else None, and `dropped` how many samples the policy left
+    out.
 
     Raises:
         Problem: what `policy` does not let pass.
@@ -47,6 +48,7 @@ class Samples:
         earlier: Recent | None = None,
         moves: bool = True,
         gather: bool = False,
+        pos: int = 0,
     ) -> None:
         self.source = source
         self.policy = policy
@@ -66,10 +68,15 @@ class Samples:
         self._good = True
         self._doubt = False  # damage may have taken the first entries of the next sample
         self._strays: list[Raw] = []
-        self._walk = Walk(source)
+        self._walk = Walk(source, pos)
         self._walked = self._walk.raw()
         self._entries = self._walked  # perhaps with one in front that was read too early
         self._names: set[bytes] = set()  # in the sample that is handed out before its end is known
+
+    @property
+    def marker(self) -> int | None:
+        """Where the end marker is, once it was reached."""
+        return self._walk.marker
 
     def __iter__(self) -> Iterator[Sample]:
         """Yield the samples."""

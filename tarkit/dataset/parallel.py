@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tarkit.errors import CommandFailed, Problem, TarkitError
+from tarkit.streams.sink_plain import discard_unfinished, unfinished
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -72,10 +74,17 @@ def _forked(function: Callable[[Item], Result], items: Iterable[Item], processes
 
 
 def _prepare() -> None:
-    """A signal that ends us ends the copies through us."""
+    """A signal that ends us ends the copies through us; they leave no unfinished output of theirs, and none of ours."""
+    unfinished.clear()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in ("SIGTERM", "SIGHUP"):
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.signal(getattr(signal, name), _end)
+
+
+def _end(signum: int, frame: object) -> None:
+    discard_unfinished()
+    signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
 
 
 def _guarded(function: Callable[[Item], Result], item: Item) -> Result | Failed:

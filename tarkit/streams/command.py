@@ -51,6 +51,11 @@ def kept_back(signum: int) -> bool:
     return _shield.up
 
 
+def uninterrupted() -> _Shield:
+    """Keep signals back inside of a `with`, for what must not be left half done and takes no time."""
+    return _shield
+
+
 def end_commands() -> None:
     """End all commands that run, and those that a thread may still start: the last act before we end ourselves."""
     global _over  # noqa: PLW0603

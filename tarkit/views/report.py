@@ -1,71 +1,67 @@
-"""A report as one self-contained HTML page: no script, nothing from the network, light and dark."""
+"""A report: sections with tables, whose cells are text, numbers and bars. `text` and `page` draw it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from html import escape
-
-from tarkit.errors import printable
-from tarkit.views.report import Bar, Cell, Section, Spark, number
-
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c2024; --paper: #fff; --line: #d5d9de; --soft: #667; --bar: #2a6fb0; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e7ea; --paper: #15181b; --line: #363c42; --soft: #9aa3ab; --bar: #6fb1ea; }
-}
-body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
-  max-width: 70rem; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .4rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; }
-th, td { padding: .2rem .8rem .2rem 0; text-align: left; border-bottom: 1px solid var(--line);
-  overflow-wrap: anywhere; min-width: 5.5rem; }
-th { color: var(--soft); font-weight: 500; } th.n, td.n { text-align: right; white-space: nowrap; min-width: 0;
-  font-variant-numeric: tabular-nums; }
-.bar { width: clamp(6rem, 25vw, 16rem); }
-.bar i { display: block; height: .8rem; background: var(--bar); border-radius: 2px; }
-svg { fill: var(--bar); vertical-align: middle; } p { color: var(--soft); margin: .3rem 0; }
-"""
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-def page(title: str, sections: Sequence[Section]) -> str:
-    """The page. All text is escaped."""
-    body = "".join(map(_section, sections))
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_safe(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{_safe(title)}</h1>\n{body}</body>\n</html>\n"
-    )
+class Bar(NamedTuple):
+    """A bar of this share of the whole width, from 0 to 1."""
+
+    share: float
 
 
-def _section(section: Section) -> str:
-    right = section.numeric()
-    heads = ""
-    if any(section.heads):
-        marked = (f"<th{_class(place in right)}>{_safe(head)}</th>" for place, head in enumerate(section.heads))
-        heads = f"<tr>{''.join(marked)}</tr>\n"
-    rows = "".join(
-        f"<tr>{''.join(_cell(cell, place in right) for place, cell in enumerate(row))}</tr>\n" for row in section.rows
-    )
-    note = f"<p>{_safe(section.note)}</p>\n" if section.note else ""
-    return f'<h2>{_safe(section.title)}</h2>\n<div class="wide"><table>\n{heads}{rows}</table></div>\n{note}'
+class Spark(NamedTuple):
+    """A row of little bars, each of a share of the whole height."""
+
+    shares: tuple[float, ...]
 
 
-def _class(is_number: bool) -> str:
-    return ' class="n"' if is_number else ""
+Cell = str | int | Bar | Spark
 
 
-def _cell(cell: Cell, is_number: bool) -> str:
-    if isinstance(cell, Bar):
-        return f'<td class="bar"><i style="width: {100 * cell.share:.2f}%"></i></td>'
-    if isinstance(cell, Spark):
-        bars = "".join(
-            f'<rect x="{5 * place}" y="{20 - 20 * each:.1f}" width="4" height="{20 * each:.1f}"/>'
-            for place, each in enumerate(cell.shares)
-        )
-        return f'<td><svg width="{5 * len(cell.shares)}" height="20" aria-hidden="true">{bars}</svg></td>'
-    return f"<td{_class(is_number)}>{_safe(number(cell) if isinstance(cell, int) else cell)}</td>"
+@dataclass
+class Section:
+    """A table under a title. Numbers stand at the right, all else at the left."""
+
+    title: str
+    heads: Sequence[str]
+    rows: list[Sequence[Cell]] = field(default_factory=list)
+    note: str = ""
+
+    def numeric(self) -> set[int]:
+        """The columns that hold numbers alone, with units perhaps."""
+        columns = range(len(self.heads))
+        return {place for place in columns if self.rows and all(_is_number(row[place]) for row in self.rows)}
 
 
-def _safe(text: str) -> str:
-    return escape(printable(text))
+def _is_number(cell: Cell) -> bool:
+    return isinstance(cell, int) or (isinstance(cell, str) and _NUMBER.fullmatch(cell) is not None)
+
+
+_NUMBER = re.compile(r"-|~?[0-9][0-9. ]*([kMGTPE]?B|%)?")
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+
+
+def amount(size: float) -> str:
+    """Bytes for eyes, three digits and a unit: 999 B, 1.50 kB, 12.3 MB."""
+    for unit in _UNITS:
+        if size < 999.5 or unit == _UNITS[-1]:
+            break
+        size /= 1000
+    if unit == "B":
+        return f"{size:.0f} B"
+    return f"{size:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f} {unit}"
+
+
+def share(part: float, whole: float) -> str:
+    """A part of the whole in per cent."""
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def number(value: int) -> str:
+    """A number with blanks between its thousands."""
+    return f"{value:,}".replace(",", " ")

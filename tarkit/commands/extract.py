@@ -1,0 +1,174 @@
+"""tarkit extract: unpack samples into a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import click
+
+from tarkit.cli import Command
+from tarkit.commands import _options as options
+from tarkit.commands._output import status_of, total_size
+from tarkit.commands._run import Run, current
+from tarkit.dataset.extraction import Extraction
+from tarkit.dataset.fields import Fields
+from tarkit.dataset.folder import Folder
+from tarkit.dataset.inputs import Inputs, open_source
+from tarkit.dataset.sample import Sample
+from tarkit.dataset.select import Select, Slice
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.problems import PROBLEMS, Policy
+from tarkit.streams.location import Location
+
+EXAMPLES = (
+    "tarkit extract a.tar -C out/",
+    "tarkit extract 'train-{000..099}.tar' -C some/ --sample 0.01 --seed 1",
+    "tarkit extract shards/ -C pictures/ -f jpg --match '^cat/'",
+)
+COST = (
+    "Two passes over plain archives, the first over their headers alone, so that what is wrong shows before anything "
+    "is written; one over streams and compressed ones. Memory: about 100 bytes for each entry; contents are not held."
+)
+
+
+@dataclass
+class ExtractOptions:
+    """Which samples, which of their fields, where to, and how."""
+
+    folder: str
+    select: Select
+    fields: Fields
+    shard_slice: Slice | None = None
+    force: bool = False
+    mtime: str = "source"
+
+
+@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@options.inputs
+@click.option("-C", "--directory", "folder", metavar="DIR", required=True, help="Where to; made if it is missing.")
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option(
+    "--mtime", metavar="WHEN", default="source", help="Time of files: source, now, @SECONDS. [default: source]"
+)
+@options.shard_slice
+@options.select
+@options.count
+@options.fields
+@options.problems
+def extract(
+    inputs: list[Location],
+    folder: str,
+    force: bool,
+    mtime: str,
+    shard_slice: Slice | None,
+    select: Select,
+    count: int | None,
+    fields: Fields,
+    policy: Policy,
+) -> None:
+    """Unpack samples into a folder, and nowhere else.
+
+    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+
+    Each entry becomes the file DIR/NAME. Names that are absolute or have a '..', links that lead out of DIR or are not
+    sure to stay in it, devices and FIFOs are errors [unsafe-name], and nothing is written through a link. Files that
+    are there are kept: that is an error too, unless --force replaces them. Two entries of one name are an error.
+
+    Files get the permissions of their entries as far as the umask lets them, and are readable and writable for you;
+    never setuid. Owners are not restored.
+    """
+    select.count = count
+    chosen = ExtractOptions(folder, select, fields, shard_slice, force, mtime)
+    run_extract(current(), inputs, chosen, policy)
+
+
+def run_extract(run: Run, locations: list[Location], chosen: ExtractOptions, policy: Policy) -> None:
+    """Write the samples of all inputs that were chosen to files."""
+    if "unsafe-name" in policy.allowed:
+        if len(policy.allowed) < len(PROBLEMS):
+            raise Usage("--allow unsafe-name: what is unsafe is never extracted", "--skip unsafe-name leaves it out")
+        policy.allowed -= {"unsafe-name"}
+    policy.strict = frozenset(("unsafe-name",))
+    time = _time(chosen.mtime)
+    if not chosen.folder:
+        raise Usage("the name of the folder is empty", "is a shell variable unset?")
+    if os.path.exists(chosen.folder) and not os.path.isdir(chosen.folder):
+        raise Usage(f"-C {show(chosen.folder)}: it is a file, not a folder")
+    texts = [location.text for location in locations if location.kind == "path"]
+    taken = [status_of(path) for path in (*texts, *run.places)]  # inputs, and lists of inputs and of keys
+    inputs = {(status.st_dev, status.st_ino) for status in [os.fstat(0), *taken] if status is not None}
+    with Folder(chosen.folder, chosen.force, inputs) as folder:
+        extraction = Extraction(folder, policy, time)
+        if run.report is not None:
+            below = os.path.relpath(os.path.realpath(run.report), os.path.realpath(chosen.folder))
+            extraction.reserved = os.fsencode(below)
+        if all(map(_readable_twice, locations)):
+            extraction.policy = Policy(policy.allowed, policy.skipped, policy.maxerr)
+            extraction.policy.strict = policy.strict
+            for sample in _samples(run, locations, chosen, extraction.policy, quiet=True):
+                extraction.plan(sample)
+            if extraction.existing and not chosen.force:
+                raise _in_the_way(folder, extraction)
+            extraction.policy = policy
+        extraction.begin()
+        samples = _samples(run, locations, chosen, policy)
+        for sample in run.watch(samples, lambda: extraction.written, total_size(locations)):
+            extraction.write(sample)
+    options.report_keys(run, chosen.select)
+    run.bytes = extraction.written
+    run.facts["files"] = extraction.files
+    if not run.samples and not (chosen.select.all and chosen.fields.all):
+        run.warn("no sample was chosen")
+    run.finish()
+
+
+def _samples(
+    run: Run, locations: list[Location], chosen: ExtractOptions, policy: Policy, quiet: bool = False
+) -> Iterator[Sample]:
+    inputs = Inputs(
+        locations,
+        policy,
+        moves=False,
+        distinct=False,
+        shard_slice=chosen.shard_slice,
+        tmpdir=run.tmpdir or os.environ.get("TMPDIR") or (chosen.folder if os.path.isdir(chosen.folder) else None),
+        announce=(lambda name: None) if quiet else lambda name: run.note(f"reading {name}"),
+    )
+    yield from chosen.fields(chosen.select(iter(inputs)), policy)
+    if not quiet:
+        run.dropped = inputs.dropped
+
+
+def _readable_twice(location: Location) -> bool:
+    """Whether an input is a plain file; opening another one would take something of it away."""
+    if location.kind not in ("path", "stdin"):
+        return False
+    if location.kind == "path" and not os.path.isfile(location.text):
+        return False
+    if location.kind == "stdin" and not os.path.isfile("/dev/stdin"):
+        return False
+    source = open_source(location)
+    source.close()
+    return source.seekable
+
+
+def _in_the_way(folder: Folder, extraction: Extraction) -> TarkitError:
+    first = os.fsdecode(os.path.join(folder.path, extraction.first))
+    more = f" and {extraction.existing - 1} more" if extraction.existing > 1 else ""
+    return TarkitError(
+        f"{first}{more}: there are files of these names", "--force replaces them, -C names another folder"
+    )
+
+
+def _time(when: str) -> int | None:
+    """The time of files in nanoseconds, None for now, -1 for that of their entries."""
+    if when == "source":
+        return -1
+    if when == "now":
+        return None
+    if re.fullmatch(r"@\d{1,10}", when):
+        return int(when[1:]) * 10**9
+    raise Usage(f"--mtime {show(when)}: it is source, now or @SECONDS")

@@ -1,0 +1,243 @@
+"""tarkit get: one field or one sample, by its key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import click
+
+from tarkit.cli import Command
+from tarkit.commands import _options as options
+from tarkit.commands._output import Output, named_output, refuse_overwrite
+from tarkit.commands._run import Run, current
+from tarkit.dataset import lookup
+from tarkit.dataset.inputs import Inputs, open_source
+from tarkit.dataset.sample import Sample, key_of, split_name
+from tarkit.dataset.select import Select, Slice
+from tarkit.errors import Problem, TarkitError, Usage, show
+from tarkit.problems import Policy
+from tarkit.streams.location import Location
+from tarkit.streams.sink import open_sink
+from tarkit.tar import block
+from tarkit.tar.walk import Entry
+from tarkit.tar.writer import Writer
+
+EXAMPLES = (
+    "tarkit get a/17.jpg shards/ -o 17.jpg",
+    "tarkit get a/17 'train-{000..099}.tar' | tar tv",
+    "tarkit get -f json big.tar | jq .",
+)
+COST = (
+    "With an index beside the shard (tarkit index --format dali, tsv or webshart) a few headers are read, else there "
+    "is one pass over the headers up to the sample. Contents are not held in memory, whatever their size."
+)
+SEEN = 1 << 20  # bytes of a field that a terminal may get
+
+_NO_CONTENT = {
+    block.HARD_LINK: "a hard link to {}: ask for that",
+    block.SYMLINK: "a symbolic link to {}",
+    block.CHAR: "a device",
+    block.BLOCK_DEVICE: "a device",
+    block.FIFO: "a FIFO",
+}
+
+
+@dataclass
+class GetOptions:
+    """What is wanted: a key, perhaps with a field; or the first of some fields, of any sample."""
+
+    key: bytes | None
+    fields: Sequence[bytes]
+    select: Select
+    shard_slice: Slice | None = None
+
+
+target = options.group(
+    "output",
+    named_output,
+    click.option("-o", "--output", "word", metavar="OUT", help="Write to file OUT, - or pipe:COMMAND.  [default: -]"),
+    click.option("--compress", metavar="CODEC[:LEVEL]", help="For a whole sample.  [default: by the suffix]"),
+    click.option("--fsync", is_flag=True, help="Have the output on the disk before it gets its name."),
+)
+
+
+@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@click.argument("words", nargs=-1, metavar="KEY[.FIELD] [INPUT]...")
+@click.option("-T", "--files-from", multiple=True, metavar="LIST", help="Take more inputs from LIST, one a line.")
+@click.option("-0", "--null", is_flag=True, help="The names in LIST end with NUL.")
+@target
+@click.option(
+    "-f", "--field", metavar="F1,F2", help="No KEY: the first sample that has field F1, else F2, and that field of it."
+)
+@options.shard_slice
+@options.select
+@options.problems
+def get(
+    words: tuple[str, ...],
+    files_from: tuple[str, ...],
+    null: bool,
+    output: Output,
+    field: str | None,
+    shard_slice: Slice | None,
+    select: Select,
+    policy: Policy,
+) -> None:
+    """Write one field, or one sample, found by its key.
+
+    KEY.FIELD is the content of that field, to the last byte; KEY alone is the whole sample, as an archive. A key goes
+    up to the first dot behind the last slash. With -f there is no KEY: all words are inputs, and the first sample that
+    was chosen and has the field is taken.
+
+    Inputs are looked through in order, up to the first sample of that key; none is stdin. An index beside a shard is
+    used when it agrees with the shard. A terminal gets text only.
+    """
+    key, fields = None, field.split(",") if field is not None else []
+    if field is None:
+        if not words:
+            raise Usage("no KEY", "tarkit get KEY.FIELD INPUT..., or -f FIELD for the first sample that has it")
+        key, fields, words = *_parse(words[0]), words[1:]
+    elif not all(fields) or "/" in field:
+        raise Usage(f"-f {show(field)}: it is the name of a field, or several between commas")
+    if fields and output.codec is not None:
+        raise Usage("--compress is for a whole sample; a field is written as it is")
+    if output.location.kind == "path":
+        current().reserve(output.location.text, "the output")
+    locations = options.find_inputs(words, files_from, null)
+    wanted = GetOptions(key, [name.encode("utf-8", "surrogateescape") for name in fields], select, shard_slice)
+    run_get(current(), locations, output, wanted, policy)
+
+
+def run_get(run: Run, locations: list[Location], output: Output, wanted: GetOptions, policy: Policy) -> None:
+    """Write the field or the sample that is wanted; raises TarkitError when there is none."""
+    refuse_overwrite(output.status(), locations)
+    lacking: Sample | None = None
+    for sample in _candidates(run, locations, wanted, policy, run.scratch(output)):
+        if not wanted.fields:
+            output.refuse_terminal()
+            with Writer(output.open(locations)) as writer:
+                sample.write(writer)
+                writer.finish()
+            run.bytes = writer.position
+            break
+        entry = _entry(sample, wanted.fields)
+        if entry is not None:
+            _write(sample, entry, output)
+            run.bytes = entry.size
+            break
+        lacking = lacking or sample
+    else:
+        raise _not_found(wanted, len(locations), lacking)
+    run.samples = 1
+    options.report_keys(run, wanted.select)
+    run.finish()
+
+
+def _parse(word: str) -> tuple[bytes, list[str]]:
+    """Key and field of a word."""
+    raw = word.encode("utf-8", "surrogateescape")
+    parts = split_name(raw)
+    if parts is not None:
+        return parts[0], [parts[1].decode("utf-8", "surrogateescape")]
+    if not raw or raw.endswith(b"/") or b"." in raw.rpartition(b"/")[2]:
+        raise Usage(f"{show(word)} is no key", "a key is not empty, and no dot follows its last slash")
+    return raw, []
+
+
+def _candidates(
+    run: Run, locations: list[Location], wanted: GetOptions, policy: Policy, tmpdir: str | None
+) -> Iterator[Sample]:
+    """The samples that may be the one."""
+    whole = not wanted.fields
+    if wanted.key is None or not wanted.select.all or wanted.shard_slice is not None:
+        inputs = Inputs(
+            locations, policy, moves=whole, distinct=False, shard_slice=wanted.shard_slice, tmpdir=tmpdir,
+            announce=lambda name: run.note(f"reading {name}"),
+        )  # fmt: skip
+        for sample in wanted.select(iter(inputs)):
+            if sample.key is not None and wanted.key in (None, sample.key):
+                yield sample
+        return
+    for location in locations:
+        found = _by_index(run, location, wanted.key, policy, whole)
+        if found is not None:
+            if found.sample is not None:
+                yield found.sample
+            continue
+        run.note(f"reading {location.name}")
+        inputs = Inputs([location], policy, moves=whole, distinct=False, tmpdir=tmpdir)
+        yield from (sample for sample in inputs if sample.key == wanted.key)
+
+
+def _by_index(run: Run, location: Location, key: bytes, policy: Policy, moves: bool) -> lookup.Found | None:
+    """What an index beside the shard says, None when there is none that can be trusted."""
+    if location.kind != "path":
+        return None
+    for name, path in lookup.indexes(location.text):
+        source = open_source(location)
+        try:
+            if source.seekable:
+                found = lookup.look_up(source, path, name, key, policy, moves)
+                run.note(f"{location.name}: looked up in {path}")
+                return found
+        except lookup.Stale as error:
+            run.warn(f"{path}: not used, {error}")
+        finally:
+            source.close()
+    return None
+
+
+def _entry(sample: Sample, fields: Sequence[bytes]) -> Entry | None:
+    """The first of the fields that the sample has; a name in just that case goes first."""
+    assert sample.key is not None
+    cut = len(sample.key) + 1
+    while True:
+        entries = [entry for entry in sample.entries if key_of(entry) is not None]
+        for field in fields:
+            for same in (field.__eq__, lambda name, field=field: name.lower() == field.lower()):
+                for entry in entries:
+                    if same(entry.name[cut:]):
+                        return entry
+        if sample.more is None:
+            return None
+        sample.source.release(sample.stop)
+        sample.more()
+
+
+def _write(sample: Sample, entry: Entry, output: Output) -> None:
+    """Write the content of an entry."""
+    source = sample.source
+    if entry.sparse:
+        what = f"{show(entry.name)} is sparse: its content is not stored as it is"
+        raise Problem("sparse-entry", source.name, entry.start, what, "unpack it with tar, which fills the holes")
+    if entry.type in _NO_CONTENT:
+        what = _NO_CONTENT[entry.type].format(show(entry.link))
+        raise TarkitError(f"{source.name}: at {entry.start}: {show(entry.name)} has no content, it is {what}")
+    if output.is_terminal and not (entry.size <= SEEN and _is_text(source.read(entry.data, entry.data + entry.size))):
+        output.refuse_terminal(show(entry.name))
+    with open_sink(output.location.kind, output.location.text, sync=output.sync) as sink:
+        source.send(entry.data, entry.data + entry.size, sink)
+        while sample.more is not None:  # what follows in a stream may say that something is wrong with the sample
+            source.release(sample.stop)
+            sample.more()
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return False
+    return all(char.isprintable() or char in "\n\r\t" for char in text)
+
+
+def _not_found(wanted: GetOptions, looked: int, lacking: Sample | None) -> TarkitError:
+    inputs = "1 input" if looked == 1 else f"{looked} inputs"
+    fields = " or ".join(map(show, wanted.fields))
+    if wanted.key is None:
+        return TarkitError(f"no sample that was chosen has a field {fields}: looked at {inputs}")
+    if lacking is None:
+        return TarkitError(f"there is no sample {show(wanted.key)}: looked at {inputs}")
+    cut = len(wanted.key) + 1
+    have = ", ".join(show(entry.name[cut:]) for entry in lacking.entries if key_of(entry) is not None)
+    what = f"{show(wanted.key)} has no field {fields}, it has {have}"
+    return Problem("missing-field", lacking.source.name, lacking.start, what, "tarkit show lists fields")
