@@ -10,7 +10,8 @@ from tarkit.dataset.sample import KEYLESS, Recent, Sample, Source, is_safe, key_
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.tar import block, pax
-from tarkit.tar.walk import Entry, Raw, Walk, find_header
+from tarkit.tar.resume import find_header
+from tarkit.tar.walk import Entry, Raw, Walk
 
 LARGE = 16 << 20  # bytes; a larger sample of a stream is passed on before its end is known
 
