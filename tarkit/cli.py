@@ -25,6 +25,7 @@ COMMANDS = {
     "create": "Pack what a recipe lists into an archive.",
     "split": "Cut archives into shards by number of samples or size.",
     "cat": "Concatenate archives; choose samples and fields on the way.",
+    "check": "Find what is wrong with shards, and write a clean copy.",
     "completion": "Print the script for completion in bash, zsh or fish.",
 }
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")

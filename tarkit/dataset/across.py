@@ -1,9 +1,10 @@
-"""What several shards have together: keys that come again, neighbours of one key, fields that differ; a table of keys."""
+"""What shards have together: keys that come again, neighbours of one key, fields that differ; a table of keys."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from struct import Struct
 
 from tarkit.dataset.checking import Seen
@@ -62,7 +63,7 @@ class Against:
 def joined(shards: Sequence[Report]) -> Iterator[Finding]:
     """Shards whose last sample has the key of the first one in the shard that follows."""
     filled = [shard for shard in shards if shard.samples]
-    for before, after in zip(filled, filled[1:], strict=False):
+    for before, after in pairwise(filled):
         if before.last == after.first and after.first is not None:
             what = f"its first sample has the key {show(after.first)} of the last one in {before.shard}"
             hint = "tarkit cat --rekey '{stem}/{key}' makes keys differ"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 
@@ -243,32 +243,40 @@ def check_shard(location: Location, index: int, asked: Asked) -> Iterator[Item]:
         Usage: it is a terminal.
         OSError: of temporary space.
     """
-    report, source = Report(location.name), None
+    return check_source(location, index, asked, lambda: open_source(location, tmpdir=asked.tmpdir))
+
+
+def check_source(
+    location: Location,
+    index: int,
+    asked: Asked,
+    opened: Callable[[], Source],
+    read: Callable[[Source], None] = lambda source: None,
+) -> Iterator[Item]:
+    """The same of what `opened` opens; `read` may then look at it once more."""
+    report = Report(location.name)
     target = None if asked.target is None else Target(asked.target, location.name, index)
     try:
-        source = open_source(location, tmpdir=asked.tmpdir)
+        source = opened()
         if target is not None:
             yield from target.opened(location.text if location.kind == "path" else None, source.codec)
         checked = ShardCheck(source, asked, target)
         report = checked.report
         report.shard = location.name
         yield from checked
+        read(source)
         source.close()
         if asked.digest and location.kind == "path":
             report.stored, report.sha256 = _digest(location.text)
     except Usage:
         raise
     except TarkitError as error:
-        yield Finding("unreadable-shard", location.name, None, None, _without_name(str(error), location), "error")
+        yield Finding("unreadable-shard", location.name, None, None, str(error).removeprefix(f"{location.name}: "))
     except OSError as error:
         if error.filename not in (None, location.text, location.name):
             raise
         yield Finding("unreadable-shard", location.name, None, None, error.strerror or str(error))
     yield report
-
-
-def _without_name(message: str, location: Location) -> str:
-    return message.removeprefix(f"{location.name}: ")
 
 
 def _digest(path: str) -> tuple[int, str]:
