@@ -57,6 +57,7 @@ class Fix:
         self.tallies: list[Tally] = []
         self._plans: list[tuple[Salvage, Tally]] = []
         self._taken: set[bytes] = set()
+        self._last: bytes | None = None  # the last key of the copy before
 
     def read(self, location: Location, index: int, asked: Asked) -> Iterator[Item]:
         """What is found in an input, and the plan of its copy."""
@@ -93,7 +94,8 @@ class Fix:
                 copy.flush()
             else:
                 with _Lazy(self.output, tally) as lazy:
-                    write_clean(plan, tally, lazy, self._rejects, taken, known)
+                    final = write_clean(plan, tally, lazy, self._rejects, taken, known, self._last)
+                    self._last = final or self._last
             if self._rejects is not None:
                 self._rejects.flush()
             self.tallies.append(tally)

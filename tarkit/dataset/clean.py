@@ -89,13 +89,19 @@ def write_clean(
     rejects: Writer | None,
     taken: set[bytes],
     known: Container[bytes],
-) -> None:
-    """Write what is kept of an archive to what `copy` hands over, if there is any, and the rest to `rejects`."""
+    before: bytes | None = None,
+) -> bytes | None:
+    """Write what is kept of an archive to what `copy` hands over, if there is any, and the rest to `rejects`.
+
+    `taken`, `known` and `before` are for new names (`Salvage.samples`). The key of the last sample of the copy.
+    """
     source = plan.source
     tally.entries, tally.lost = plan.entries, plan.lost
-    for item in plan.samples(taken, known):
+    last = None
+    for item in plan.samples(taken, known, before):
         if isinstance(item, Kept):
             _write(item, source, copy(), tally)
+            last = item.key or item.old
             continue
         why, _, entries = item
         tally.why[why] += 1
@@ -108,6 +114,7 @@ def write_clean(
         tally.why["unmovable-entry"] += 1
     if tally.entries != tally.kept + tally.renamed + tally.dropped + tally.rejected:
         raise AssertionError(f"{tally.shard}: entries are not accounted for: {tally}")
+    return last
 
 
 def _write(item: Kept, source: Source, writer: Writer, tally: Tally) -> None:

@@ -90,9 +90,11 @@ class FieldSets:
                 continue
             counts = {name: sum(each.count for each in sets) for name, sets in spellings.items()}
             most, *rest = sorted(counts, key=lambda name: (-counts[name], name != lower, name))
-            words = ", ".join(f"{show(name)} {counts[name]} times" for name in rest)
+            words = ", ".join(f"{show(name)} (in {counts[name]})" for name in rest)
             sets = [each for name in rest for each in spellings[name]]
-            yield self._note("case-variant", sets, f"the field {show(most)} is also spelled {words}")
+            yield self._note(
+                "case-variant", sets, f"the field {show(most)} (in {counts[most]} samples) is also spelled {words}"
+            )
 
     def _mixed(self) -> Iterator[Finding]:
         counts = self.counts()

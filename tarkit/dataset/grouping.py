@@ -266,6 +266,8 @@ class Samples:
         self._over = pos is None
         if pos is not None:
             self._restart(pos)
+        elif self.source.failure is not None:  # what was looked for may be behind it
+            return self.policy.judge(self.source.failure) == "keep"
         return True
 
     def _restart(self, pos: int) -> None:

@@ -1,7 +1,8 @@
 """What can be kept of an archive, whatever is wrong with it: the plan of a clean copy.
 
 - A sample that touches damage is left out whole: the one that stands before a damaged header and the one behind it,
-  whose entry it may have been; the one whose entry is cut at the end; the last one, if the end marker is missing.
+  whose entry it may have been; the one whose entry is cut at the end; the last one, if the end marker is missing. Of
+  compressed data that fail their checksum all samples are left out, since any of them may be wrong.
 - The parts of a scattered sample are gathered where the first stands. But an entry whose name its sample has already is
   of another sample of that key: it goes to the first of the samples KEY~2, KEY~3 .. that does not have it yet.
 - A sample with an unsafe name, or with a hard link to what is not in it, is left out.
@@ -21,7 +22,7 @@ from typing import NamedTuple
 from tarkit.dataset.sample import Source, is_safe, key_of
 from tarkit.dataset.survey import Damage, Survey
 from tarkit.tar import block, pax
-from tarkit.tar.walk import Entry, Raw, Walk
+from tarkit.tar.walk import Entry, Raw
 
 _HARMLESS = (b"comment", b"mtime", b"atime", b"ctime", b"uid", b"gid", b"uname", b"gname", b"charset", b"hdrcharset")
 
@@ -35,27 +36,23 @@ class Lost(NamedTuple):
 
 
 class Part:
-    """Entries of one key that stand together. `entries` is None when they are all there is in [start, stop)."""
+    """Entries of one key that stand together: those of the key in [start, stop), or with `plain` all that is there."""
 
-    __slots__ = ("count", "entries", "start", "stop")
+    __slots__ = ("count", "plain", "start", "stop")
 
     def __init__(self, start: int) -> None:
         self.start = self.stop = start
         self.count = 0
-        self.entries: list[Raw] | None = None
+        self.plain = True
 
-    def read(self, source: Source) -> Iterable[Raw]:
-        """The entries; those that were not kept are read again."""
-        if self.entries is not None:
-            return self.entries
-        return _until(Walk(source, self.start), self.stop)
-
-
-def _until(walk: Walk, stop: int) -> Iterator[Raw]:
-    for entry in walk.raw():
-        yield entry
-        if entry[4] >= stop:
-            return
+    def read(self, source: Source, key: bytes) -> Iterator[Raw]:
+        """The entries, read again."""
+        for entry in Survey(source, self.start):
+            if not isinstance(entry, Damage):
+                if key_of(Entry._make(entry)) == key:
+                    yield entry
+                if entry[4] >= self.stop:
+                    return
 
 
 class Kept(NamedTuple):
@@ -79,26 +76,31 @@ class Salvage:
     entries: int = 0
     unread: int = 0  # entries that cannot be read without what stands before them
 
-    def samples(self, taken: set[bytes], known: Container[bytes]) -> Iterator[Kept | tuple[str, bytes, list[Raw]]]:
+    def samples(
+        self, taken: set[bytes], known: Container[bytes], before: bytes | None = None
+    ) -> Iterator[Kept | tuple[str, bytes, list[Raw]]]:
         """The samples of the copy, and between them what is left out: the problem, the key, the entries.
 
-        `taken` are keys that the copy has already; it learns the new ones. New names are none of those in `known`.
+        `taken` are keys that the copy has already; it learns the new ones. The first sample does not get the key
+        `before`. New names are none of those in `known`.
         """
         for key, parts in self.keys.items():
             why = self.bad.get(key)
             if why is not None:
-                yield why, key, [entry for part in parts for entry in part.read(self.source)]
+                yield why, key, [entry for part in parts for entry in part.read(self.source, key)]
                 continue
-            if len(parts) == 1 and parts[0].entries is None and key not in taken:
+            if len(parts) == 1 and parts[0].plain and key not in taken and key != before:
                 taken.add(key)
+                before = None
                 yield Kept(parts, None, key, None)
                 continue
-            for entries in _distinct(entry for part in parts for entry in part.read(self.source)):
-                new = None if key not in taken else _new_key(key, taken, known)
+            for entries in _distinct(entry for part in parts for entry in part.read(self.source, key)):
+                new = _new_key(key, taken, known) if key in taken or key == before else None
                 if not _movable(entries, new is not None):
                     yield "unmovable-entry", key, entries
                     continue
                 taken.add(new or key)
+                before = None
                 yield Kept([], entries, key, new)
 
 
@@ -168,10 +170,8 @@ class _Reading:
                 plan.bad.setdefault(key, self.doubt)
         self.doubt = None
         part = self.part
-        if part.entries is None and (entry[1] != part.stop or entry[5] != b"0" or entry[0] <= self.greatest):
-            part.entries = list(part.read(plan.source)) if part.count else []
-        if part.entries is not None:
-            part.entries.append(entry)
+        if entry[1] != part.stop or entry[5] != b"0" or entry[0] <= self.greatest:
+            part.plain = False
         part.count += 1
         part.stop = entry[4]
         self.greatest = max(self.greatest, entry[0])
@@ -192,7 +192,9 @@ class _Reading:
             self.plan.lost.append(Lost(start, damage.stop, name))
         if damage.key is not None and damage.key != self.key:
             self.plan.bad[damage.key] = name
-        if self.key is not None and not border and (damage.key in (None, self.key) or name == "bad-data"):
+        if name == "bad-data" and name not in self.allowed:
+            self.plan.bad = {**dict.fromkeys(self.plan.keys, name), **self.plan.bad}
+        if self.key is not None and not border and damage.key in (None, self.key):
             self.plan.bad.setdefault(self.key, name)
         if not border or damage.stop > damage.start:
             self.doubt = name

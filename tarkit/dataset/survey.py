@@ -29,21 +29,22 @@ class Damage(NamedTuple):
 
 
 class Survey:
-    """Iterate over the entries of an archive as they lie there, with a Damage wherever some are missing.
+    """Iterate over the entries of an archive from `pos` on, with a Damage wherever some are missing.
 
-    Of a stream, the bytes of an entry can be read until the next is asked for. Afterwards `end` is the length of the
-    archive, as far as there was one, and `nul` says whether a name has a NUL in it.
+    The bytes of an entry can be read until the next is asked for, but nothing else may peek meanwhile. Afterwards `end`
+    is the length of the archive, as far as there was one, and `nul` says whether a name has a NUL in it.
 
     Raises:
         Unsupported: a multi-volume archive.
         OSError, CommandFailed: it cannot be read.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, pos: int = 0) -> None:
         self.source = source
         self.end = 0
-        self._walk = Walk(source)
+        self._walk = Walk(source, pos)
         self._over = False
+        self._told = False  # why a stream ended before its end
 
     @property
     def nul(self) -> bool:
@@ -63,10 +64,10 @@ class Survey:
                         yield entry
                 self.end = self._walk.end or 0
                 self._over = True
-                if self.source.failure is not None:
-                    yield self._broken(self.source.failure, self.end)
             except Problem as problem:
                 yield self._mend(problem)
+        if self.source.failure is not None and not self._told:
+            yield self._broken(self.source.failure, self.end)
 
     def _mend(self, problem: Problem) -> Damage:
         """What a problem leaves of the archive; where it goes on, the walk does."""
@@ -85,6 +86,7 @@ class Survey:
     def _broken(self, problem: Problem, start: int) -> Damage:
         """The archive ends too early, with bytes from `start` on that are no whole entry."""
         self.end = self.source.size or 0
+        self._told = self.source.failure is not None
         offset = self.end if problem.offset is None else problem.offset
         problem = Problem(problem.name, problem.archive, offset, problem.detail, problem.hint)
         cut = self._walk.cut
