@@ -111,8 +111,8 @@ class Fix:
         line = f"fix: {text.format(**total)}; {total['samples']} samples; {lost} bytes lost to damage"
         printer.say([line], {"type": "fix-summary", **total, "lost_bytes": lost})
         self.run.facts["fix"] = {**total, "lost_bytes": lost}
-        unread = any("unreadable-shard" in report.problems for report in printer.reports)
-        return all(tally.whole for tally in self.tallies) and not unread
+        read = all(report.readable for report in printer.reports)
+        return read and all(tally.whole for tally in self.tallies)
 
 
 class _Lazy:

@@ -10,7 +10,7 @@ from struct import Struct
 from tarkit.dataset.checking import Seen
 from tarkit.dataset.fieldsets import LISTED, listed
 from tarkit.dataset.findings import Finding, Report
-from tarkit.dataset.ledger import Ledger
+from tarkit.dataset.ledger import Ledger, in_runs
 from tarkit.dataset.select import KeyList
 from tarkit.errors import show
 
@@ -29,14 +29,15 @@ class Unique:
             self._ledger.add(key, _PLACE.pack(index, offset))
 
     def findings(self, shards: Sequence[Report]) -> Iterator[Finding]:
-        """Each later place of a key that was in another shard; in order, as far as memory holds them."""
-        again = []
-        for key, places in self._ledger.repeated():
-            first, *rest = map(_PLACE.unpack, places)
-            again += [(place, key, first) for place in rest if place[0] != first[0]]
-        for (index, offset), key, (other, before) in sorted(again):
+        """Each later place of a key that was in another shard, in order as far as they are not too many."""
+        for (index, offset), (other, before), key in in_runs(self._again()):
             what = f"the key {show(key)} is also in {shards[other].shard}, at {before}"
             yield Finding("repeated-key", shards[index].shard, offset, key, what)
+
+    def _again(self) -> Iterator[tuple[tuple[int, int], tuple[int, int], bytes]]:
+        for key, places in self._ledger.repeated():
+            first, *rest = map(_PLACE.unpack, places)
+            yield from (((index, offset), first, key) for index, offset in rest if index != first[0])
 
 
 class Against:

@@ -271,10 +271,12 @@ def check_source(
     except Usage:
         raise
     except TarkitError as error:
+        report.readable = False
         yield Finding("unreadable-shard", location.name, None, None, str(error).removeprefix(f"{location.name}: "))
     except OSError as error:
         if error.filename not in (None, location.text, location.name):
             raise
+        report.readable = False
         yield Finding("unreadable-shard", location.name, None, None, error.strerror or str(error))
     yield report
 

@@ -92,6 +92,7 @@ class Report:
     last: bytes | None = None
     stored: int | None = None
     sha256: str | None = None
+    readable: bool = True
     fields: Counter[frozenset[bytes]] = field(default_factory=Counter)
     problems: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)

@@ -10,16 +10,20 @@ records have one key.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from struct import Struct
+from typing import TypeVar
 from zlib import crc32
 
 from tarkit.streams.scratch import Scratch
 
 HELD = 64 << 20  # bytes of records in memory
 PARTS = 256
+RUN = 1 << 17  # findings that are held to be put in order
 
 _SIZES = Struct("<II")  # of a record: the lengths of its key and of what is known of it
 
+Placed = TypeVar("Placed", bound=tuple[object, ...])
 Group = tuple[bytes, list[bytes]]  # a key, and what is known of each time it came, in order
 
 
@@ -87,6 +91,13 @@ class Ledger:
         yield from _parsed(bytes(self._parts[number]))
         self._extents[number] = []
         self._parts[number] = bytearray()
+
+
+def in_runs(items: Iterable[Placed], limit: int = RUN) -> Iterator[Placed]:
+    """Items in order, if there are not more than `limit`; else in sorted runs of so many."""
+    each = iter(items)
+    while run := sorted(islice(each, limit)):
+        yield from run
 
 
 def _parsed(data: bytes) -> Iterable[tuple[bytes, bytes]]:

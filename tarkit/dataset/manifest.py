@@ -74,7 +74,7 @@ class Manifest:
         if row is None:
             yield Finding("extra-shard", report.shard, None, None, f"{self.path} does not list it")
             return
-        if "unreadable-shard" in report.problems:
+        if not report.readable:
             return
         have = (report.samples, report.stored, report.sha256, report.first or b"", report.last or b"")
         labels = ("samples", "bytes", "sha256", "first key", "last key")

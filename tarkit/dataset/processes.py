@@ -1,8 +1,8 @@
 """Work on several inputs at once, in processes, with what comes out in the order of the inputs.
 
-Each input has a process of its own, forked when it is its turn, which writes what it yields to an unlinked temporary
-file; it is read when the inputs before are done. So what is held does not grow with the data, and the output is the
-same for any number of processes.
+A few inputs in a row are for one process, forked when it is their turn, which writes what it yields to an unlinked
+temporary file; that is read when the inputs before are done. So what is held does not grow with the data, and the
+output is the same for any number of processes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import os
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 from tarkit.errors import Interrupted, TarkitError
 from tarkit.streams.command import end_commands
@@ -21,7 +20,17 @@ from tarkit.streams.scratch import Scratch
 Job = TypeVar("Job")
 Item = TypeVar("Item")
 
+SHARES = 8  # parts of its work that a process gets one after the other: fewer forks, but idle ones at the end
+AHEAD = 4  # processes that are done and whose turn has not come, for each that may run
+
 _BUFFER = 1 << 16
+_NEXT, _ITEM, _FAILED = range(3)
+
+
+class _Started(NamedTuple):
+    process: Any
+    file: Scratch
+    jobs: int
 
 
 def in_order(
@@ -38,60 +47,76 @@ def in_order(
         for job in jobs:
             yield work(job)
         return
+    share = max(1, len(jobs) // (SHARES * processes))
+    shares = deque(jobs[at : at + share] for at in range(0, len(jobs), share))
+    started: deque[_Started] = deque()
+    try:
+        while shares or started:
+            _start(shares, started, work, processes, tmpdir)
+            if started[0].process.exitcode is None:
+                _wait([each for each in started if each.process.exitcode is None])
+                continue
+            done = started.popleft()
+            if done.process.exitcode != 0:
+                raise TarkitError(f"a process that worked on shards was ended (status {done.process.exitcode})")
+            with os.fdopen(os.dup(done.file.fd), "rb", _BUFFER) as stream:
+                stream.seek(0)
+                stream.read(1)
+                for _ in range(done.jobs):
+                    yield _results(stream)
+    finally:
+        for each in started:
+            each.process.terminate()
+        for each in started:
+            each.process.join()
+
+
+def _start(
+    shares: deque[Sequence[Job]], started: deque[_Started], work: Callable[..., Any], processes: int, tmpdir: str | None
+) -> None:
+    """Fork as long as there is something to do and not too many run."""
     import multiprocessing
 
     context = multiprocessing.get_context("fork")
-    waiting: deque[tuple[Any, Scratch, Job]] = deque()
-    rest = iter(jobs)
-    try:
-        while True:
-            for job in islice(rest, processes - len(waiting)):
-                file = Scratch(tmpdir)
-                process = context.Process(target=_run, args=(work, job, file.fd), daemon=True)
-                process.start()
-                waiting.append((process, file, job))
-            if not waiting:
-                return
-            process, file, job = waiting.popleft()
-            process.join()
-            if process.exitcode != 0:
-                raise TarkitError(f"{job}: the process that worked on it was ended (status {process.exitcode})")
-            yield _results(file)
-    finally:
-        for process, _, _ in waiting:
-            process.terminate()
-        for process, _, _ in waiting:
-            process.join()
+    running = sum(each.process.exitcode is None for each in started)
+    while shares and running < processes and len(started) < AHEAD * processes:
+        jobs, file = shares.popleft(), Scratch(tmpdir)
+        process = context.Process(target=_run, args=(work, jobs, file.fd), daemon=True)
+        process.start()
+        started.append(_Started(process, file, len(jobs)))
+        running += 1
 
 
-def _run(work: Callable[[Job], Iterator[Item]], job: Job, fd: int) -> None:
+def _wait(running: list[_Started]) -> None:
+    from multiprocessing.connection import wait
+
+    wait([each.process.sentinel for each in running])
+
+
+def _run(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], fd: int) -> None:
     """What a process does."""
     try:
         with os.fdopen(os.dup(fd), "wb", _BUFFER) as file:
             try:
-                for item in work(job):
-                    pickle.dump((item, None), file, pickle.HIGHEST_PROTOCOL)
+                for job in jobs:
+                    file.write(bytes([_NEXT]))
+                    for item in work(job):
+                        file.write(bytes([_ITEM]))
+                        pickle.dump(item, file, pickle.HIGHEST_PROTOCOL)
+                file.write(bytes([_NEXT]))
             except Exception as error:
-                pickle.dump((None, error), file, pickle.HIGHEST_PROTOCOL)
+                file.write(bytes([_FAILED]))
+                pickle.dump(error, file, pickle.HIGHEST_PROTOCOL)
     except (KeyboardInterrupt, Interrupted) as error:
         raise SystemExit(130) from error
     finally:
         end_commands()
 
 
-def _results(file: Scratch) -> Iterator[Any]:
-    os.lseek(file.fd, 0, os.SEEK_SET)
-    with os.fdopen(os.dup(file.fd), "rb", _BUFFER) as stream:
-        while (pair := _load(stream)) is not None:
-            item, error = pair
-            if error is not None:
-                raise error
-            yield item
-
-
-def _load(stream: IO[bytes]) -> tuple[Any, Exception | None] | None:
-    try:
-        pair: tuple[Any, Exception | None] = pickle.load(stream)
-    except EOFError:
-        return None
-    return pair
+def _results(stream: IO[bytes]) -> Iterator[Any]:
+    """What was yielded for one job; the stream stands behind the mark before it."""
+    while (mark := stream.read(1)[0]) != _NEXT:
+        item = pickle.load(stream)
+        if mark == _FAILED:
+            raise item
+        yield item

@@ -20,11 +20,15 @@ from tarkit.dataset.checking import Seen
 from tarkit.dataset.contents import STRAY, Fields, fields_of, sample_hash
 from tarkit.dataset.fieldsets import listed
 from tarkit.dataset.findings import Finding, Report
-from tarkit.dataset.ledger import Ledger
+from tarkit.dataset.ledger import Ledger, in_runs
 from tarkit.errors import show
 
 _PLACE = Struct("<BIQ")  # which set, the number of a shard in it, the offset
 _ALL = (1 << 128) - 1
+
+Place = tuple[int, int, int]  # which set, the number of a shard in it, the offset
+Sets = tuple[Sequence[Report], Sequence[Report]]
+Different = tuple[Place, int, str, bytes, str]
 
 
 @dataclass
@@ -62,15 +66,19 @@ class Sameness:
         return self.totals[0] == self.totals[1]
 
     def findings(self, first: Sequence[Report], second: Sequence[Report]) -> Iterator[Finding]:
-        """The samples that differ: nothing when the fingerprints are equal."""
-        if self.same:
-            return
-        sets = (first, second)
+        """The samples that differ, in order if they are not too many; nothing when the fingerprints are equal."""
+        if not self.same:
+            sets = (first, second)
+            for (which, index, offset), _, name, key, detail in in_runs(self._different(sets)):
+                yield Finding(name, sets[which][index].shard, offset, key, detail)
+
+    def _different(self, sets: Sets) -> Iterator[Different]:
         for key, values in self._ledger.groups():
             sides: tuple[list[bytes], list[bytes]] = ([], [])
             for value in values:
                 sides[value[0]].append(value)
-            yield from _compared(key, *_uneven(*sides), sets)
+            for number, (place, name, detail) in enumerate(_compared(key, *_uneven(*sides), sets)):
+                yield place, number, name, key, detail
 
 
 def _uneven(first: list[bytes], second: list[bytes]) -> tuple[list[bytes], list[bytes]]:
@@ -90,35 +98,30 @@ def _uneven(first: list[bytes], second: list[bytes]) -> tuple[list[bytes], list[
     return sorted(left, key=_place), alone
 
 
-def _place(value: bytes) -> tuple[int, ...]:
-    return _PLACE.unpack_from(value)
+def _place(value: bytes) -> tuple[int, int, int]:
+    which, index, offset = _PLACE.unpack_from(value)
+    return which, index, offset
 
 
-def _compared(
-    key: bytes, first: list[bytes], second: list[bytes], sets: tuple[Sequence[Report], Sequence[Report]]
-) -> Iterator[Finding]:
+def _compared(key: bytes, first: list[bytes], second: list[bytes], sets: Sets) -> Iterator[tuple[Place, str, str]]:
+    """What differs between the samples of one key: where, the problem, what a message says."""
     for one, other in zip(first, second, strict=False):
-        shard, offset = _where(other, sets)
-        before, start = _where(one, sets)
+        which, index, start = _place(one)
         what = _difference(fields_of(one[_PLACE.size :]), fields_of(other[_PLACE.size :]))
-        detail = f"{show(key)} {what}, compared with {before} at {start}"
-        yield Finding("changed-sample", shard, offset, key, detail)
+        yield (
+            _place(other),
+            "changed-sample",
+            f"{show(key)} {what}, compared with {sets[which][index].shard} at {start}",
+        )
     for value in first[len(second) :]:
-        shard, offset = _where(value, sets)
-        yield Finding("missing-sample", shard, offset, key, f"{_named(key, value)} is not in the other set")
+        yield _place(value), "missing-sample", f"{_named(key, value)} is not in the other set"
     for value in second[len(first) :]:
-        shard, offset = _where(value, sets)
-        yield Finding("extra-sample", shard, offset, key, f"{_named(key, value)} is in this set alone")
+        yield _place(value), "extra-sample", f"{_named(key, value)} is in this set alone"
 
 
 def _named(key: bytes, value: bytes) -> str:
     fields = fields_of(value[_PLACE.size :])
     return show(key) if any(name == STRAY for name, _ in fields) else f"{show(key)} ({listed(n for n, _ in fields)})"
-
-
-def _where(value: bytes, sets: tuple[Sequence[Report], Sequence[Report]]) -> tuple[str, int]:
-    which, index, offset = _PLACE.unpack_from(value)
-    return sets[which][index].shard, offset
 
 
 def _difference(before: Fields, after: Fields) -> str:

@@ -86,7 +86,8 @@ class Target:
             return
         found = _NAME_RULE.match(name)
         if self._hidden(name):
-            yield self._finding("misreads", start, key, f"{self.reader} skips the name {show(name)}")
+            if key is not None:
+                yield self._finding("misreads", start, key, f"{self.reader} skips the name {show(name)}")
         elif (found and (found[1], found[2])) != split_name(name):
             what = f"a sample {show(found[1])} of it" if found else "nothing of it"
             yield self._finding("misreads", start, key, f"{self.reader} makes {what}: {show(name)}")
