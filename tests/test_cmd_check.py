@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 from conftest import GNU, PAX, Archive, Content, Feed, Link, Ran, Run, body, tar
 
-from tarkit.dataset import ledger
+from tarkit.dataset import ledger, processes
 from tarkit.dataset.findings import FINDINGS
 from tarkit.problems import PROBLEMS
 
@@ -145,8 +145,8 @@ def test_each_note(case: str, run: Run, archive: Archive, feeds: list[Feed]) -> 
 
 
 def test_every_problem_of_the_table_is_provoked() -> None:
-    """Each row of the table, and each that check alone knows, has a case in this file."""
-    text = Path(__file__).read_text()
+    """Each row of the table, and each that check alone knows, has a case in these files."""
+    text = "".join(path.read_text() for path in Path(__file__).parent.glob("test_cmd_check*.py"))
     assert not [name for name in {*PROBLEMS, *FINDINGS} if f'"{name}"' not in text]
 
 
@@ -310,10 +310,8 @@ def test_require(run: Run, archive: Archive, feed: Feed) -> None:
 def test_against(table: str, text: str, run: Run, archive: Archive, here: Path) -> None:
     """What of the table is missing, what it does not have."""
     (here / table.partition(":")[0]).write_text(text)
-    for processes in "12":
-        ran = run(
-            "check", archive(R[:2], "1.tar"), archive(R[2:], "2.tar"), "--against", table, "-p", processes, exit=1
-        )
+    for number in "12":
+        ran = run("check", archive(R[:2], "1.tar"), archive(R[2:], "2.tar"), "--against", table, "-p", number, exit=1)
         assert found(ran) == [("extra-sample", 2048), ("missing-sample", None)]
         assert f"2.tar: at 2048: 'k2' is not in {table} [extra-sample]" in ran.stdout.decode()
         assert f"{table}: no shard has the sample 'x' [missing-sample]" in ran.stdout.decode()
@@ -357,8 +355,11 @@ def test_manifest(run: Run, archive: Archive, here: Path) -> None:
 # ---- how it is told
 
 
-def test_output_is_the_same_for_any_number_of_processes(run: Run, archive: Archive) -> None:
+def test_output_is_the_same_for_any_number_of_processes(
+    run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Text and JSON, with everything that is asked for."""
+    monkeypatch.setattr(processes, "SHARES", 2)  # a fork of the tests takes its time
     shards = [archive(case.data, f"{n:02}.tar") for n, case in enumerate([*CASES.values(), *FINE.values()])]
     for words in ([], ["--json", "--unique", "--require", "cls", "--target", "dali"]):
         outputs = {run("check", *shards, *words, "-p", number, exit=1).stdout for number in "123"}

@@ -6,8 +6,8 @@ all         Only regular files are read: links and devices are passed over. A sa
             name, which gives a file such as `a/.hidden` to a sample `a/` of its own, and does not see a name with a
             line break in a folder that has a dot. (webdataset 1.0.2 `tariterators.base_plus_ext`, run; the same in
             Hugging Face datasets `packaged_modules/webdataset`, Ray Data `webdataset_datasource`, Energon.)
-webdataset  Two fields of a sample that are equal in lower case are an error, and so are `__key__`, `__url__` and
-            `__local_path__`, which each sample has already. Names that begin with `__x__` alone or as a folder are
+webdataset  Two fields of a sample that are equal in lower case are an error, and so are `__key__` and `__url__`, which
+            each sample has already. Names that begin with `__x__` alone or as a folder are
             skipped. Decodes gz, bz2 and xz, others not or not with each Python. (1.0.2 `tariterators`, run.)
 hf          The first five samples of the first shard must have the same fields, and these are all the columns there
             are; a sample that lacks one has null there. Fields are not put in lower case. Names that begin with `.` or
@@ -40,7 +40,7 @@ _READ = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS, block.GNU_
 _NAME_RULE = re.compile(rb"^((?:.*/|)[^.]+)[.]([^/]*)$")
 _META = re.compile(rb"__[^/]*__($|/)")
 _RESERVED = {
-    "webdataset": frozenset((b"__key__", b"__url__", b"__local_path__")),
+    "webdataset": frozenset((b"__key__", b"__url__")),
     "ray": frozenset((b"__key__",)),
     "hf": frozenset((b"__key__", b"__url__")),
 }
@@ -56,6 +56,7 @@ class Target:
         self.shard = shard
         self.index = index
         self._seen = 0
+        self._taken = False  # it makes a sample of an entry without key
         self._columns: frozenset[bytes] = frozenset()
         self._before: Raw | None = None  # the entry before
 
@@ -89,6 +90,7 @@ class Target:
             if key is not None:
                 yield self._finding("misreads", start, key, f"{self.reader} skips the name {show(name)}")
         elif (found and (found[1], found[2])) != split_name(name):
+            self._taken = True
             what = f"a sample {show(found[1])} of it" if found else "nothing of it"
             yield self._finding("misreads", start, key, f"{self.reader} makes {what}: {show(name)}")
 
@@ -107,7 +109,7 @@ class Target:
 
     def closed(self, samples: int) -> Iterator[Finding]:
         """What is wrong with the whole."""
-        if self.reader in ("dali", "energon") and samples == 0:
+        if self.reader in ("dali", "energon") and samples == 0 and not self._taken:
             what = "wds2idx refuses a shard without samples" if self.reader == "dali" else "energon skips it: no sample"
             yield self._finding("refuses", None, None, what, "leave it out")
 
@@ -140,6 +142,7 @@ class Target:
         elif b" " in name:
             yield self._finding("misreads", start, key, f"a blank parts columns in DALI's index: {show(name)}")
         if key is None and not name.rpartition(b"/")[2].startswith(b"."):
+            self._taken = True
             yield self._finding("misreads", start, key, f"wds2idx makes a sample of {show(name)}, which has no dot")
         if entry[7] >= 0:
             yield self._finding("misreads", start, key, f"wds2idx gives a wrong offset to {show(name)}, a sparse file")
