@@ -10,6 +10,7 @@ from typing import Any
 from tarkit.dataset.salvage import Kept, Lost, Salvage
 from tarkit.dataset.sample import Source
 from tarkit.errors import show
+from tarkit.tar import block
 from tarkit.tar.header import rename
 from tarkit.tar.walk import Raw
 from tarkit.tar.writer import Writer
@@ -53,7 +54,8 @@ class Tally:
         for old, new in self.names:
             yield f"{self.shard}: {show(old)} is called {show(new)}"
         for start, stop, problem in self.lost:
-            yield f"{self.shard}: bytes {start} to {stop} are lost, {stop - start} bytes [{problem}]"
+            what = f"bytes {start} to {stop} are lost, {stop - start} bytes" if stop else "there is nothing in it"
+            yield f"{self.shard}: {what} [{problem}]"
 
     @property
     def record(self) -> dict[str, Any]:
@@ -108,7 +110,7 @@ def write_clean(
         tally.rejected += len(entries)
         _append(rejects, source, entries)
     tally.dropped += len(plan.strays)
-    _append(rejects, source, plan.strays)
+    _append(rejects, source, [entry for entry in plan.strays if entry[5] != block.PAX_GLOBAL])
     tally.rejected += plan.unread
     if plan.unread:
         tally.why["unmovable-entry"] += 1

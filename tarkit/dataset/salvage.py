@@ -9,8 +9,9 @@
 - Entries without key are dropped. So is a global PAX header, if it is about times and owners alone; else whatever
   follows it is left out, since it cannot be read without.
 
-Two archives that were glued together are one then. But only an end marker of two blocks, or one that fills a record,
-is taken for the end of an archive: other zeros may be a hole, and touch what stands before and behind them.
+Two archives that were glued together are one then. But zeros may also be a hole that took entries away. They are the
+end of an archive if they are two blocks or fill a record, and the samples before and behind have the same fields; else
+they touch both.
 """
 
 from __future__ import annotations
@@ -146,6 +147,8 @@ class _Reading:
         self.stop = self.first = 0  # of the entry before, of the archive among those that were glued together
         self.doubt: str | None = None  # damage may have taken the first entries of the next sample
         self.unreadable = False
+        self.border: tuple[bytes, Part] | None = None  # the last sample before zeros that may be the end of an archive
+        self.borders: list[tuple[tuple[bytes, Part], tuple[bytes, Part]]] = []
 
     def entry(self, entry: Raw) -> None:
         """Take note of an entry."""
@@ -168,6 +171,9 @@ class _Reading:
             plan.keys.setdefault(key, []).append(self.part)
             if self.doubt is not None:
                 plan.bad.setdefault(key, self.doubt)
+            if self.border is not None:
+                self.borders.append((self.border, (key, self.part)))
+                self.border = None
         self.doubt = None
         part = self.part
         if entry[1] != part.stop or entry[5] != b"0" or entry[0] <= self.greatest:
@@ -181,8 +187,11 @@ class _Reading:
     def damage(self, damage: Damage) -> None:
         """Take note of damage."""
         name = damage.problem.name
-        if name == "no-end-marker" and name in self.allowed:
+        nothing = damage.start == damage.stop and name in ("no-end-marker", "bad-data")
+        if nothing and name in self.allowed:
             return
+        if nothing and not self.plan.entries:
+            self.plan.lost.append(Lost(0, 0, name))
         start, border = damage.start, False
         if name == "trailing-data":
             zeros = damage.start - self.stop
@@ -199,8 +208,21 @@ class _Reading:
         if not border or damage.stop > damage.start:
             self.doubt = name
         if damage.glued:
+            if border and self.key is not None and self.part is not None:
+                self.border = (self.key, self.part)
             self.key = self.part = None
             self.first = damage.stop
+
+    def finish(self) -> Salvage:
+        """The plan, when all is read."""
+        plan = self.plan
+        for sides in self.borders:
+            fields = [sorted(entry[0][len(key) :] for entry in part.read(plan.source, key)) for key, part in sides]
+            if fields[0] != fields[1]:
+                for key, _ in sides:
+                    plan.bad.setdefault(key, "trailing-data")
+        plan.bad = {key: why for key, why in plan.bad.items() if key in plan.keys}
+        return plan
 
     def _harmless(self, entry: Raw) -> bool:
         payload = self.plan.source.read(entry[2], entry[2] + entry[3])
@@ -215,5 +237,4 @@ def salvage(source: Source, allowed: Container[str] = ()) -> Salvage:
             reading.damage(entry)
         else:
             reading.entry(entry)
-    reading.plan.bad = {key: why for key, why in reading.plan.bad.items() if key in reading.plan.keys}
-    return reading.plan
+    return reading.finish()

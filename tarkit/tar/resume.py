@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tarkit.errors import TarkitError
+from tarkit.errors import Problem, TarkitError
 from tarkit.tar import block as blocks
 from tarkit.tar.block import BLOCK
 from tarkit.tar.walk import NO_END, Source, Walk
@@ -39,14 +39,14 @@ def find_entry(source: Source, pos: int, reach: int, passed: Callable[[int], Non
     """Where the archive goes on behind the damaged header at `pos`: at a header or at its end marker.
 
     The next header may be one of an archive that is the content of the damaged entry. So if the damaged header says
-    where its content ends, at most `reach` bytes on, and a header or zeros stand there, and what is found before ends
-    as an archive does or not at all, then that content is passed over.
+    where its content ends, at most `reach` bytes on, and a header or the end stands there, and what is found before is
+    an archive that ends there, then that content is passed over.
     """
     stop = _stated_stop(source, pos, reach)
-    if stop is not None:
-        first = find_header(source, pos + BLOCK, until=stop)
-        return first if first is not None and _leads_to(source, first, stop) else stop
-    return find_header(source, pos + BLOCK, passed)
+    if stop is None:
+        return find_header(source, pos + BLOCK, passed)
+    first = find_header(source, pos + BLOCK, until=stop)
+    return stop if first is None or _is_archive(source, first, stop) else first
 
 
 def _stated_stop(source: Source, pos: int, reach: int) -> int | None:
@@ -60,12 +60,20 @@ def _stated_stop(source: Source, pos: int, reach: int) -> int | None:
     if size > reach or (source.size is not None and stop > source.size):
         return None
     block = bytes(source.peek(stop, BLOCK)[:BLOCK])
-    return stop if len(block) == BLOCK and (is_header(block) or blocks.is_zero(block)) else None
+    if len(block) < BLOCK:
+        return None
+    ends = blocks.is_zero(block) and find_header(source, stop, until=stop + blocks.RECORD) is None
+    return stop if ends or is_header(block) else None
 
 
-def _leads_to(source: Source, pos: int, stop: int) -> bool:
-    """Whether entries follow one another from the header at `pos` to `stop`, or beyond, without an end between."""
+def _is_archive(source: Source, pos: int, stop: int) -> bool:
+    """Whether the header at `pos` begins entries that end, with an end marker, where `stop` is."""
+    walk = Walk(source, pos)
     try:
-        return any(entry[4] >= stop for entry in Walk(source, pos).raw())
+        if any(entry[4] >= stop for entry in walk.raw()):
+            return False
+    except Problem as problem:
+        return problem.name == "trailing-data" and walk.resume == stop
     except TarkitError:
         return False
+    return walk.marker is not None and walk.marker < stop
