@@ -1,10 +1,10 @@
 """Find equal keys among any number, exactly and in bounded memory: records by key, in memory and then on disk.
 
-Records are put into one of 256 parts by a checksum of their key. Once they take more than `HELD` bytes together, all
-parts are appended to one unlinked temporary file and start afresh. At the end one part after the other is gathered, and
-only then keys are compared, byte for byte: equal checksums mean nothing. A part that is too long for memory is
-parted again, by other bits. So each record is written at most twice, and what is held is bounded unless very many
-records have one key.
+Records are put into one of 256 parts by a checksum of their key, unless they are few. Once they take more than `HELD`
+bytes together, all parts are appended to one unlinked temporary file and start afresh. At the end one part after the
+other is gathered, and only then keys are compared, byte for byte: equal checksums mean nothing. A part that is too long
+for memory is parted again, by other bits. So each record is written twice at most, and what is held is bounded unless
+very many records have one key.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from zlib import crc32
 from tarkit.streams.scratch import Scratch
 
 HELD = 64 << 20  # bytes of records in memory
+FEW = 1 << 18  # bytes of records up to which they are not parted
 PARTS = 256
 RUN = 1 << 17  # findings that are held to be put in order
 
@@ -34,7 +35,8 @@ class Ledger:
         self.count = 0
         self._tmpdir = tmpdir
         self._level = level
-        self._parts = [bytearray() for _ in range(PARTS)]
+        self._few = bytearray()
+        self._parts: list[bytearray] = []  # none as long as there are few
         self._held = 0
         self._file: Scratch | None = None
         self._end = 0
@@ -42,20 +44,27 @@ class Ledger:
 
     def add(self, key: bytes, value: bytes) -> None:
         """Keep a record."""
-        part = self._parts[crc32(key) >> 8 * self._level & 255]
+        part = self._parts[crc32(key) >> 8 * self._level & 255] if self._parts else self._few
         part += _SIZES.pack(len(key), len(value))
         part += key
         part += value
         self.count += 1
         self._held += len(key) + len(value) + _SIZES.size
-        if self._held > HELD:
-            self._spill()
+        if self._held > HELD or (self._held > FEW and not self._parts):
+            if self._parts:
+                self._spill()
+            else:
+                self._divide()
 
     def groups(self) -> Iterator[Group]:
         """Each key with its values, in the order in which they came; of keys, those of one part together.
 
         The order of keys depends on the records alone. What was given back is forgotten.
         """
+        if not self._parts:
+            few, self._few = bytes(self._few), bytearray()
+            yield from _grouped(_parsed(few))
+            return
         for number in range(PARTS):
             size = len(self._parts[number]) + sum(length for _, length in self._extents[number])
             if size > HELD and self._level < 3:
@@ -63,15 +72,20 @@ class Ledger:
                 for key, value in self._records(number):
                     finer.add(key, value)
                 yield from finer.groups()
-                continue
-            found: dict[bytes, list[bytes]] = {}
-            for key, value in self._records(number):
-                found.setdefault(key, []).append(value)
-            yield from found.items()
+            else:
+                yield from _grouped(self._records(number))
 
     def repeated(self) -> Iterator[Group]:
         """Those that came more than once."""
         return (group for group in self.groups() if len(group[1]) > 1)
+
+    def _divide(self) -> None:
+        """Put what is there into parts."""
+        self._parts = [bytearray() for _ in range(PARTS)]
+        few, self._few, self._held = bytes(self._few), bytearray(), 0
+        for key, value in _parsed(few):
+            self.add(key, value)
+            self.count -= 1
 
     def _spill(self) -> None:
         if self._file is None:
@@ -91,6 +105,13 @@ class Ledger:
         yield from _parsed(bytes(self._parts[number]))
         self._extents[number] = []
         self._parts[number] = bytearray()
+
+
+def _grouped(records: Iterable[tuple[bytes, bytes]]) -> Iterable[Group]:
+    found: dict[bytes, list[bytes]] = {}
+    for key, value in records:
+        found.setdefault(key, []).append(value)
+    return found.items()
 
 
 def in_runs(items: Iterable[Placed], limit: int = RUN) -> Iterator[Placed]:

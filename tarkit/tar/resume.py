@@ -46,7 +46,7 @@ def find_entry(source: Source, pos: int, reach: int, passed: Callable[[int], Non
     if stop is None:
         return find_header(source, pos + BLOCK, passed)
     first = find_header(source, pos + BLOCK, until=stop)
-    return stop if first is None or _is_archive(source, first, stop) else first
+    return stop if first is None or (first == pos + BLOCK and _is_archive(source, first, stop)) else first
 
 
 def _stated_stop(source: Source, pos: int, reach: int) -> int | None:
@@ -67,13 +67,16 @@ def _stated_stop(source: Source, pos: int, reach: int) -> int | None:
 
 
 def _is_archive(source: Source, pos: int, stop: int) -> bool:
-    """Whether the header at `pos` begins entries that end, with an end marker, where `stop` is."""
-    walk = Walk(source, pos)
+    """Whether bytes [pos, stop) are an archive: entries, and an end marker that is two blocks or fills a record."""
+    walk, end = Walk(source, pos), pos
     try:
-        if any(entry[4] >= stop for entry in walk.raw()):
-            return False
+        for entry in walk.raw():
+            end = entry[4]
+            if end >= stop:
+                return False
     except Problem as problem:
-        return problem.name == "trailing-data" and walk.resume == stop
+        if problem.name != "trailing-data" or walk.resume != stop:
+            return False
     except TarkitError:
         return False
-    return walk.marker is not None and walk.marker < stop
+    return stop - end == 2 * BLOCK or (stop - pos) % blocks.RECORD == 0
