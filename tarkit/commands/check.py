@@ -29,7 +29,7 @@ from tarkit.streams.lenient import expand_each
 from tarkit.streams.location import Location, expand_inputs
 
 EXAMPLES = (
-    "tarkit check 'train-{000000..000099}.tar' --unique --require 'jpg|png,cls' -p 8",
+    "tarkit check 'train-{000..099}.tar' --unique --require jpg,cls -p 8",
     "tarkit check shards/ --fix clean/ --rejects left-out.tar",
     "tarkit check raw.tar --same-as 'shuffled-*.tar'",
     "tarkit check shards/ --list-bad -0 | xargs -0 rm",
@@ -91,8 +91,15 @@ class CheckCommand(Command):
 @click.option(
     "--manifest", metavar="FILE", help="Compare with what split --manifest wrote; alone: check what it lists."
 )
-@click.option("--target", type=click.Choice(TARGETS), help="Find what this reader would refuse or misread.")
-@click.option("--same-as", multiple=True, metavar="OTHER...", help="Are the samples those of OTHER, in any order?")
+@click.option(
+    "--target",
+    type=click.Choice(TARGETS),
+    metavar="|".join(TARGETS),
+    help="Find what this reader would refuse or misread.",
+)
+@click.option(
+    "--same-as", multiple=True, metavar="OTHER...", help="Compare the samples with those of OTHER, in any order."
+)
 @click.option(
     "--fix", metavar="OUT", help="Write a clean copy: to a file, folder/, or a copy of each to 'out-%06d.tar'."
 )
