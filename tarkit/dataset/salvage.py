@@ -143,6 +143,7 @@ class _Reading:
         self.allowed = allowed
         self.key: bytes | None = None
         self.part: Part | None = None
+        self.prefix = b""  # of names of the sample that was begun
         self.greatest = b""  # of the names in the part: beyond it none is there twice
         self.stop = self.first = 0  # of the entry before, of the archive among those that were glued together
         self.doubt: str | None = None  # damage may have taken the first entries of the next sample
@@ -150,8 +151,28 @@ class _Reading:
         self.border: tuple[bytes, Part] | None = None  # the last sample before zeros that may be the end of an archive
         self.borders: list[tuple[tuple[bytes, Part], tuple[bytes, Part]]] = []
 
+    def follows(self, entry: Raw) -> bool:
+        """Take note of an entry if it is as most are: plain, and the next of the sample that was begun."""
+        part, name = self.part, entry[0]
+        if (
+            part is None
+            or entry[1] != part.stop
+            or entry[5] != b"0"
+            or name <= self.greatest
+            or not name.startswith(self.prefix)
+            or name.find(b"/", len(self.prefix)) >= 0
+            or entry[2] - entry[1] != block.BLOCK
+            or self.unreadable
+        ):
+            return False
+        self.plan.entries += 1
+        part.count += 1
+        part.stop = self.stop = entry[4]
+        self.greatest = name
+        return True
+
     def entry(self, entry: Raw) -> None:
-        """Take note of an entry."""
+        """Take note of an entry, whatever it is."""
         plan = self.plan
         plan.entries += 1
         self.stop = entry[4]
@@ -167,7 +188,7 @@ class _Reading:
                 plan.strays.append(entry)
             return
         if key != self.key or self.part is None:
-            self.key, self.part, self.greatest = key, Part(entry[1]), b""
+            self.key, self.part, self.prefix, self.greatest = key, Part(entry[1]), key + b".", b""
             plan.keys.setdefault(key, []).append(self.part)
             if self.doubt is not None:
                 plan.bad.setdefault(key, self.doubt)
@@ -181,7 +202,7 @@ class _Reading:
         part.count += 1
         part.stop = entry[4]
         self.greatest = max(self.greatest, entry[0])
-        if not is_safe(entry[0]):
+        if (b"/" in key or entry[2] - entry[1] != block.BLOCK) and not is_safe(entry[0]):
             plan.bad.setdefault(key, "unsafe-name")
 
     def damage(self, damage: Damage) -> None:
@@ -235,6 +256,6 @@ def salvage(source: Source, allowed: Container[str] = ()) -> Salvage:
     for entry in Survey(source):
         if isinstance(entry, Damage):
             reading.damage(entry)
-        else:
+        elif not reading.follows(entry):
             reading.entry(entry)
     return reading.finish()
