@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
+from typing import Any
 
 from tarkit.dataset.contents import ContentHash
 from tarkit.dataset.fieldsets import FieldSet, FieldSets
 from tarkit.dataset.findings import Finding, Report
 from tarkit.dataset.inputs import open_source
 from tarkit.dataset.ledger import Ledger
-from tarkit.dataset.sample import KEYLESS, Source, is_safe, key_of
+from tarkit.dataset.sample import KEYLESS, Source, is_safe, key_of, split_name
 from tarkit.dataset.survey import Damage, Survey
 from tarkit.dataset.targets import Target
 from tarkit.errors import TarkitError, Usage, show
@@ -86,6 +87,12 @@ class ShardCheck:
         prefix, length, found = b"", 0, self._found
         each = self._each if self._target is not None or self._contents is not None else None
         for entry in self._survey:
+            name: Any = entry[0]
+            if length and entry[5] == b"0" and name.startswith(prefix) and name.find(b"/", length) < 0:
+                if each is not None:
+                    each(entry)  # type: ignore[arg-type]
+                entries.append(entry)  # type: ignore[arg-type]
+                continue
             if isinstance(entry, Damage):
                 self._damaged(entry, key)
                 if entry.glued and key is not None:
@@ -95,11 +102,8 @@ class ShardCheck:
                 continue
             if each is not None:
                 each(entry)
-            name = entry[0]
-            if entry[5] == b"0" and length and name.startswith(prefix) and name.find(b"/", length) < 0:
-                entries.append(entry)
-                continue
-            own = key_of(Entry._make(entry))
+            parts = None if entry[5] in KEYLESS else split_name(name)
+            own = None if parts is None else parts[0]
             if own is None:
                 self._stray(entry)
                 continue

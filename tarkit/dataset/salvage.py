@@ -20,7 +20,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tarkit.dataset.sample import Source, is_safe, key_of
+from tarkit.dataset.sample import KEYLESS, Source, is_safe, key_of, split_name
 from tarkit.dataset.survey import Damage, Survey
 from tarkit.tar import block, pax
 from tarkit.tar.walk import Entry, Raw
@@ -152,12 +152,11 @@ class _Reading:
         self.borders: list[tuple[tuple[bytes, Part], tuple[bytes, Part]]] = []
 
     def follows(self, entry: Raw) -> bool:
-        """Take note of an entry if it is as most are: plain, and the next of the sample that was begun."""
+        """Take note of a plain file if it is as most are: the next of the sample that was begun."""
         part, name = self.part, entry[0]
         if (
             part is None
             or entry[1] != part.stop
-            or entry[5] != b"0"
             or name <= self.greatest
             or not name.startswith(self.prefix)
             or name.find(b"/", len(self.prefix)) >= 0
@@ -179,7 +178,8 @@ class _Reading:
         if self.unreadable:
             plan.unread += 1
             return
-        key = key_of(Entry._make(entry))
+        split = None if entry[5] in KEYLESS else split_name(entry[0])
+        key = None if split is None else split[0]
         if key is None:
             if entry[5] == block.PAX_GLOBAL and not self._harmless(entry):
                 self.unreadable = True
@@ -253,9 +253,12 @@ class _Reading:
 def salvage(source: Source, allowed: Container[str] = ()) -> Salvage:
     """The plan of a clean copy of an archive, all of which is read; the source is seekable."""
     reading = _Reading(source, allowed)
+    follows = reading.follows
     for entry in Survey(source):
+        if entry[5] == b"0" and follows(entry):  # type: ignore[arg-type]
+            continue
         if isinstance(entry, Damage):
             reading.damage(entry)
-        elif not reading.follows(entry):
+        else:
             reading.entry(entry)
     return reading.finish()
