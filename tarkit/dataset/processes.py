@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, NamedTuple, TypeVar
@@ -24,6 +25,7 @@ SHARES = 8  # parts of its work that a process gets one after the other: fewer f
 AHEAD = 4  # processes that are done and whose turn has not come, for each that may run
 
 _BUFFER = 1 << 16
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NEXT, _ITEM, _FAILED = range(3)
 
 
@@ -53,8 +55,9 @@ def in_order(
     try:
         while shares or started:
             _start(shares, started, work, processes, tmpdir)
-            if started[0].process.exitcode is None:
-                _wait([each for each in started if each.process.exitcode is None])
+            running = [each for each in started if each.process.exitcode is None]
+            if started[0] in running:  # asked once: it may end any time
+                _wait(running)
                 continue
             done = started.popleft()
             if done.process.exitcode != 0:
@@ -81,9 +84,14 @@ def _start(
     running = sum(each.process.exitcode is None for each in started)
     while shares and running < processes and len(started) < AHEAD * processes:
         jobs, file = shares.popleft(), Scratch(tmpdir)
-        process = context.Process(target=_run, args=(work, jobs, file.fd), daemon=True)
-        process.start()
-        started.append(_Started(process, file, len(jobs)))
+        # A signal waits until the process is known: else nobody would end it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        try:
+            process = context.Process(target=_run, args=(work, jobs, file.fd, before), daemon=True)
+            process.start()
+            started.append(_Started(process, file, len(jobs)))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         running += 1
 
 
@@ -93,9 +101,10 @@ def _wait(running: list[_Started]) -> None:
     wait([each.process.sentinel for each in running])
 
 
-def _run(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], fd: int) -> None:
+def _run(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], fd: int, mask: set[int]) -> None:
     """What a process does."""
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         with os.fdopen(os.dup(fd), "wb", _BUFFER) as file:
             try:
                 for job in jobs:
