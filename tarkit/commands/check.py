@@ -181,13 +181,13 @@ def run_check(run: Run, locations: Sequence[Location], chosen: CheckOptions) -> 
     """Check shards; whether nothing is wrong, or with --fix, whether all samples are in the copy."""
     table = None if chosen.against is None else across.Against(read_table_keys(chosen.against))
     manifest = None if chosen.manifest is None else Manifest(chosen.manifest, read_manifest(chosen.manifest))
-    tmpdir = run.tmpdir or os.environ.get("TMPDIR")
-    keys = chosen.unique or table is not None
-    asked = Asked(chosen.require, chosen.target, keys, digest=manifest is not None, tmpdir=tmpdir)
-    unique = across.Unique(tmpdir) if chosen.unique else None
     fix = None
     if chosen.fix is not None:
         fix = Fix(run, locations, chosen.fix, chosen.rejects, chosen.unique, chosen.allowed)
+    tmpdir = run.tmpdir or os.environ.get("TMPDIR") if fix is None else run.scratch(fix.output)
+    keys = chosen.unique or table is not None
+    asked = Asked(chosen.require, chosen.target, keys, digest=manifest is not None, tmpdir=tmpdir)
+    unique = across.Unique(tmpdir) if chosen.unique else None
     printer = Printer(run, chosen.form, chosen.allowed, chosen.strict, chosen.null)
     with ExitStack() as stack:
         if fix is not None:

@@ -79,7 +79,7 @@ class ShardCheck:
         if self._batch:
             yield self._batch
         self.report.size = self._survey.end
-        self.report.fields = self._sets.counts()
+        self.report.fields = dict(self._sets.counts().most_common(1))
 
     def _entries(self) -> Iterator[Item]:
         key: bytes | None = None

@@ -81,7 +81,7 @@ class Finding(NamedTuple):
 class Report:
     """A shard as a whole. `size` is the length of its archive, decompressed; `stored` and `sha256` are the file's.
 
-    `fields` counts samples by their set of fields, in lower case, as far as there are not too many sets.
+    `fields` has the set of fields, in lower case, that most samples have, and how many these are.
     """
 
     shard: str
@@ -93,7 +93,7 @@ class Report:
     stored: int | None = None
     sha256: str | None = None
     readable: bool = True
-    fields: Counter[frozenset[bytes]] = field(default_factory=Counter)
+    fields: dict[frozenset[bytes], int] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
 
