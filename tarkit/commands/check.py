@@ -37,7 +37,7 @@ EXAMPLES = (
 COST = (
     "One pass over headers; contents are read with --manifest (sha256) and --same-as, and where a shard is compressed "
     "or a stream. Memory does not grow with the data: keys are sorted out in 64 MiB and then in temporary space, once "
-    "written and once read. --fix keeps about 250 bytes for each sample of an input, of all inputs with one OUT or "
+    "written and once read. --fix keeps about 350 bytes for each sample of an input, of all inputs with one OUT or "
     "--unique, and copies streams and compressed inputs to temporary space; --against keeps the keys of the table."
 )
 
