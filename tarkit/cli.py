@@ -33,6 +33,7 @@ COMMANDS = {
     "extract": "Unpack samples into a folder, and nowhere else.",
     "tsv": "Write a table with a row for each sample.",
     "stats": "Count samples, fields and sizes by the headers alone.",
+    "check": "Find what is wrong with shards, and write a clean copy.",
     "index": "Write index files that other tools read.",
     "completion": "Print the script for completion in bash, zsh or fish.",
 }

@@ -111,6 +111,34 @@ PROBLEMS: dict[str, Kind] = {
         "says nothing",
         "drops the sample",
     ),
+    "stray-entry": Kind(
+        "note",
+        "an entry without key: no dot in its name, or a name that begins with one",
+        "says nothing",
+        "changes nothing",
+        "readers pass over it; tarkit check --fix leaves it out",
+    ),
+    "case-variant": Kind(
+        "note",
+        "one field in two spellings, such as .JPG beside .jpg",
+        "says nothing",
+        "changes nothing",
+        "give it one name: tarkit cat -f 'jpg ...'",
+    ),
+    "mixed-fields": Kind(
+        "note",
+        "samples with other fields than most",
+        "says nothing",
+        "changes nothing",
+        "tarkit cat --require FIELDS --on-missing-field skip leaves incomplete samples out",
+    ),
+    "odd-field": Kind(
+        "note",
+        "a field that looks as if a dot in the name of the file was taken for its beginning",
+        "says nothing",
+        "changes nothing",
+        "the key ends at the first dot of the file's name: rename the file, and pack it again",
+    ),
 }
 
 _DAMAGE = ("truncated", "bad-header", "bad-data", "trailing-data")

@@ -17,7 +17,8 @@ from tarkit.streams import source as sources
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar import block as b
 from tarkit.tar import header, pax
-from tarkit.tar.walk import Entry, Source, Walk, find_header
+from tarkit.tar.resume import find_header
+from tarkit.tar.walk import Entry, Source, Walk
 
 DATA = Path(__file__).parent / "data"
 EXPECTED = json.loads((DATA / "expected.json").read_text())

@@ -10,7 +10,8 @@ from tarkit.dataset.sample import KEYLESS, Recent, Sample, Source, is_safe, key_
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.tar import block, pax
-from tarkit.tar.walk import Entry, Raw, Walk, find_header
+from tarkit.tar.resume import find_header
+from tarkit.tar.walk import Entry, Raw, Walk
 
 LARGE = 16 << 20  # bytes; a larger sample of a stream is passed on before its end is known
 
@@ -292,6 +293,8 @@ class Samples:
         self._over = pos is None
         if pos is not None:
             self._restart(pos)
+        elif self.source.failure is not None:  # what was looked for may be behind it
+            return self.policy.judge(self.source.failure) == "keep"
         return True
 
     def _survives(self, problem: Problem) -> bool:

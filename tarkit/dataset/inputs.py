@@ -69,7 +69,9 @@ def _stream(reader: Reader, name: str, ahead: bool, tmpdir: str | None) -> Strea
         reader = ByRead(decoder(codec, reading(reader), name), reader)
     if ahead:
         reader = ByRead(ReadAhead(reading(reader)), reader)
-    return StreamSource(reader, name, tmpdir)
+    source = StreamSource(reader, name, tmpdir)
+    source.codec = codec
+    return source
 
 
 def _codec(head: bytes) -> str | None:

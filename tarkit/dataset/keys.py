@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import os
+from dataclasses import replace
 
 from tarkit.dataset.recipe import Malformed, without_bom, without_end
 from tarkit.dataset.select import KeyList
 from tarkit.dataset.tsv import parse_tsv
 from tarkit.errors import TarkitError, show
+
+KEY_COLUMN = "__key__"
 
 
 def read_keys(spec: str, require_all: bool = False) -> KeyList:
@@ -31,6 +34,22 @@ def read_keys(spec: str, require_all: bool = False) -> KeyList:
     if not keys:
         raise TarkitError(f"{name}: no key in it")
     return KeyList(spec, frozenset(keys), require_all)
+
+
+def read_table_keys(spec: str) -> KeyList:
+    """The keys of a table: FILE:COLUMN as for `read_keys`, else column `__key__` if FILE has it, else its lines."""
+    if os.path.exists(spec) and _has_keys(spec):
+        return replace(read_keys(f"{spec}:{KEY_COLUMN}"), name=spec)
+    return read_keys(spec)
+
+
+def _has_keys(path: str) -> bool:
+    with open(path, "rb") as file:
+        first = without_end(next(without_bom(file), b""))
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix in (".jsonl", ".ndjson"):
+        return True
+    return KEY_COLUMN.encode() in first.split(b"," if suffix == ".csv" else b"\t")
 
 
 def _column(name: str, lines: list[bytes], column: str) -> list[bytes]:

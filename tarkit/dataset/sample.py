@@ -31,6 +31,10 @@ class Source(WalkSource, WriterSource, Protocol):
         """Whether bytes can be asked for at any time, in any order."""
 
     @property
+    def codec(self) -> str | None:
+        """What it was decoded from, None for a plain archive."""
+
+    @property
     def failure(self) -> Problem | None:
         """Why a stream ended before its end, when the archive itself does not show it."""
 

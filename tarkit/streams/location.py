@@ -112,7 +112,7 @@ def _stdin_once(times: int) -> None:
 
 def _listed(name: str, nul: bool) -> Iterator[Location]:
     shown = "stdin" if name == "-" else _path(name).name
-    numbered = _read_list(name, shown, nul)
+    numbered = read_list(name, shown, nul)
     if not numbered:
         raise TarkitError(f"{shown}: an empty list of inputs")
     words = [word for _, word in numbered]
@@ -124,7 +124,7 @@ def _listed(name: str, nul: bool) -> Iterator[Location]:
             raise type(error)(f"{shown}:{number}: {error}", error.hint) from error
 
 
-def _read_list(name: str, shown: str, nul: bool) -> list[tuple[int, str]]:
+def read_list(name: str, shown: str, nul: bool) -> list[tuple[int, str]]:
     """The words of a list, each with the number of its line."""
     try:
         with open(0 if name == "-" else name, "rb", closefd=name != "-") as stream:

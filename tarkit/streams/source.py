@@ -51,6 +51,7 @@ class FileSource:
     """A regular file from `offset` on."""
 
     seekable = True
+    codec: str | None = None
 
     def __init__(self, fd: int, name: str, offset: int = 0) -> None:
         self.fd = fd
@@ -135,9 +136,10 @@ class FileSource:
 
 
 class StreamSource:
-    """A stream: a window of its bytes, from what was released on."""
+    """A stream: a window of its bytes, from what was released on. `codec` is what it was decoded from."""
 
     seekable = False
+    codec: str | None = None
 
     def __init__(self, reader: Reader, name: str, tmpdir: str | None = None) -> None:
         self.reader = reader

@@ -15,6 +15,7 @@ class Held:
     """A source of one range, whose positions are those of the stream it was taken from."""
 
     seekable = True
+    codec: str | None = None
     failure: Problem | None = None
 
     def __init__(self, name: str, start: int, stop: int) -> None:
@@ -134,6 +135,6 @@ def spooled(source: sources.StreamSource) -> sources.FileSource:
         pos += len(view)
         source.release(pos)
     copy = sources.FileSource(os.dup(file.fd), source.name)
-    copy.failure = source.failure
+    copy.failure, copy.codec = source.failure, source.codec
     source.close()
     return copy

@@ -283,18 +283,3 @@ def _plain_size(field: bytes) -> int:
     """The size of a regular file, -1 for an impossible one."""
     size = blocks.parse_number(field)
     return size if size < NO_END else -1
-
-
-def find_header(source: Source, pos: int) -> int | None:
-    """The offset of the next block from `pos` on that is a header by its checksum and magic, None if there is none."""
-    while True:
-        chunk = bytes(source.peek(pos, BLOCK))
-        if len(chunk) < BLOCK:
-            return None
-        for at in range(0, len(chunk) - BLOCK + 1, BLOCK):
-            block = chunk[at : at + BLOCK]
-            if (block[257:262] == b"ustar" or block[:1] != b"\0") and blocks.checksum_ok(block):
-                return pos + at
-            if blocks.is_zero(block):
-                continue
-        pos += len(chunk) & -BLOCK

@@ -1,0 +1,164 @@
+"""check --fix: where the clean copies go, and writing them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+from tarkit.commands._findings import Printer
+from tarkit.commands._output import Output, open_output, refuse_overwrite, status_of
+from tarkit.commands._run import Run
+from tarkit.dataset.checking import Asked, Item, check_source
+from tarkit.dataset.clean import AnyOf, Tally, write_clean
+from tarkit.dataset.inputs import allow_files, open_source
+from tarkit.dataset.names import parse_template
+from tarkit.dataset.salvage import Salvage, salvage
+from tarkit.dataset.sample import Source
+from tarkit.errors import TarkitError, Usage
+from tarkit.streams.location import Location
+from tarkit.streams.source import StreamSource
+from tarkit.streams.spool import spooled
+from tarkit.tar.writer import Writer
+
+
+class Fix:
+    """The clean copies of some inputs: one file of all, or, in a folder or by a template, one for each.
+
+    `together` keeps keys from coming twice in all copies; in one file they never do.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        locations: Sequence[Location],
+        word: str,
+        rejects: str | None,
+        together: bool,
+        allowed: frozenset[str],
+    ) -> None:
+        self.run = run
+        self.allowed = allowed
+        self.output = open_output(word.rstrip("/") or word, None)
+        if self.output.location.kind == "stdout":
+            raise Usage("--fix writes to files, the findings go to stdout", "name it: --fix clean.tar")
+        self.names = _names(word, locations)
+        self.single = self.names is None
+        self.together = together or self.single
+        for name in [self.output.location.text] if self.names is None else self.names:
+            if self.names is not None and os.path.lexists(name):
+                raise TarkitError(
+                    f"{name}: there is a file of this name", "a clean copy replaces nothing: remove it first"
+                )
+            refuse_overwrite(status_of(name), locations)
+            run.reserve(name, "the clean copy")
+        run.refuse(locations, rejects)
+        run.reserve(rejects, "the file of rejects")
+        self.rejects = rejects
+        self.tallies: list[Tally] = []
+        self._plans: list[tuple[Salvage, Tally]] = []
+        self._taken: set[bytes] = set()
+        self._last: bytes | None = None  # the last key of the copy before
+
+    def read(self, location: Location, index: int, asked: Asked) -> Iterator[Item]:
+        """What is found in an input, and the plan of its copy."""
+
+        def opened() -> Source:
+            source = open_source(location, tmpdir=asked.tmpdir)
+            return spooled(source) if isinstance(source, StreamSource) else source
+
+        def read(source: Source) -> None:
+            tally = Tally(location.name, self.output.location.name if self.names is None else self.names[index])
+            self._plans.append((salvage(source, self.allowed), tally))
+
+        return check_source(location, index, asked, opened, read)
+
+    def start(self, stack: ExitStack, inputs: int) -> None:
+        """Open what is written to from the first input to the last."""
+        allow_files(inputs)
+        self._rejects = None
+        if self.rejects is not None:
+            self._rejects = stack.enter_context(Writer(open_output(self.rejects, None).open()))
+        self._copy = stack.enter_context(Writer(self.output.open())) if self.single else None
+
+    def write(self, last: bool) -> None:
+        """Write the copies of what was read, if no other input has to be known first."""
+        if self.together and not last:
+            return
+        plans, self._plans = self._plans, []
+        known = AnyOf([plan.keys for plan, _ in plans])
+        for plan, tally in plans:
+            taken = self._taken if self.together else set()
+            if self._copy is not None:
+                copy = self._copy
+                write_clean(plan, tally, lambda copy=copy: copy, self._rejects, taken, known)  # type: ignore[misc]
+                copy.flush()
+            else:
+                with _Lazy(self.output, tally) as lazy:
+                    final = write_clean(plan, tally, lazy, self._rejects, taken, known, self._last)
+                    self._last = final or self._last
+            if self._rejects is not None:
+                self._rejects.flush()
+            self.tallies.append(tally)
+
+    def report(self, printer: Printer) -> bool:
+        """Account for every entry; whether all samples are in the copies."""
+        for tally in self.tallies:
+            printer.say(tally.lines, tally.record)
+        numbers = ("entries", "kept", "renamed", "dropped", "rejected", "samples")
+        total = {name: sum(getattr(tally, name) for tally in self.tallies) for name in numbers}
+        lost = sum(stop - start for tally in self.tallies for start, stop, _ in tally.lost)
+        text = "{entries} entries = {kept} kept + {renamed} renamed + {dropped} dropped + {rejected} rejected"
+        line = f"fix: {text.format(**total)}; {total['samples']} samples; {lost} bytes lost to damage"
+        printer.say([line], {"type": "fix-summary", **total, "lost_bytes": lost})
+        self.run.facts["fix"] = {**total, "lost_bytes": lost}
+        read = all(report.readable for report in printer.reports)
+        return read and all(tally.whole for tally in self.tallies)
+
+
+class _Lazy:
+    """A copy that is opened when there is a sample for it: there is never an empty shard."""
+
+    def __init__(self, output: Output, tally: Tally) -> None:
+        self.output = output
+        self.tally = tally
+        self.writer: Writer | None = None
+
+    def __call__(self) -> Writer:
+        if self.writer is None:
+            assert self.tally.output is not None
+            self.writer = Writer(self.output.open_named(self.tally.output))
+        return self.writer
+
+    def __enter__(self) -> Callable[[], Writer]:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self.writer is None:
+            self.tally.output = None
+        elif kind is None:
+            self.writer.close()
+        else:
+            self.writer.abort()
+
+
+def _names(word: str, locations: Sequence[Location]) -> list[str] | None:
+    """The name of each copy; None when all go to the one that `word` names."""
+    last = word.rpartition("/")[2]
+    if word.startswith("pipe:"):
+        return None
+    if word.endswith("/") or os.path.isdir(word):
+        if not os.path.isdir(word):
+            raise TarkitError(f"{word}: there is no such folder", f"make it: mkdir -p {word}")
+        names = []
+        for location in locations:
+            if location.kind not in ("path", "url"):
+                raise Usage(f"{location.name} has no name for a copy in a folder", "name the file: --fix clean.tar")
+            names.append(os.path.join(word, os.path.basename(location.text)))
+        if len(set(names)) < len(names):
+            raise Usage("two inputs have one file name", "number the copies: --fix 'clean-%06d.tar'")
+        return names
+    if "%" in last or ("{" in last and ".." in last):
+        template = parse_template(word)
+        return [template.name(index) for index in range(len(locations))]
+    return None

@@ -1,0 +1,294 @@
+"""Check one shard: read all of it whatever is wrong, say what is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+
+from tarkit.dataset.contents import ContentHash
+from tarkit.dataset.fieldsets import FieldSet, FieldSets
+from tarkit.dataset.findings import Finding, Report
+from tarkit.dataset.inputs import open_source
+from tarkit.dataset.ledger import Ledger
+from tarkit.dataset.sample import KEYLESS, Source, is_safe, key_of, split_name
+from tarkit.dataset.survey import Damage, Survey
+from tarkit.dataset.targets import Target
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.streams.location import Location
+from tarkit.tar import block, pax
+from tarkit.tar.walk import Entry, Raw
+
+BATCH = 1000  # samples that are handed on together
+
+Seen = tuple[bytes, int, bytes]  # of a sample: its key, its offset, what its contents are if that was asked for
+Item = Finding | list[Seen] | Report
+
+_OFFSET = Struct("<Q")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to look for besides what is always looked for.
+
+    `require`: fields, in lower case, each with its alternatives. `keys`: hand on every sample. `contents`: with a hash
+    of each entry, and nothing but damage is looked for. `digest`: the file's length and sha256.
+    """
+
+    require: tuple[tuple[bytes, ...], ...] = ()
+    target: str | None = None
+    keys: bool = False
+    contents: bool = False
+    digest: bool = False
+    tmpdir: str | None = None
+
+
+class ShardCheck:
+    """Iterate over what is found in one archive; its `report` is complete at the end."""
+
+    def __init__(self, source: Source, asked: Asked, target: Target | None = None) -> None:
+        self.source = source
+        self.asked = asked
+        self.report = Report(source.name)
+        self._target = target
+        self._survey = Survey(source)
+        self._sets = FieldSets(source.name)
+        self._keys = Ledger(asked.tmpdir)
+        self._found: list[Finding] = []
+        self._batch: list[Seen] = []
+        self._folders = 0
+        self._folder: Raw | None = None  # the first
+        self._contents = ContentHash(source) if asked.contents else None
+        self._last: Raw | None = None
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield findings, and the samples if they were asked for."""
+        yield from self._entries()
+        self._scattered()
+        if not self.asked.contents:
+            self._found += self._sets.notes()
+            if self._folder is not None:
+                what = (
+                    f"{self._folders} entries are folders, which no reader needs; the first is {show(self._folder[0])}"
+                )
+                self._note("stray-entry", self._folder[1], None, what)
+        if self._target is not None:
+            self._found += self._target.closed(self.report.samples)
+        yield from self._found
+        if self._batch:
+            yield self._batch
+        self.report.size = self._survey.end
+        self.report.fields = dict(self._sets.counts().most_common(1))
+
+    def _entries(self) -> Iterator[Item]:
+        key: bytes | None = None
+        entries: list[Raw] = []
+        prefix, length, found = b"", 0, self._found
+        each = self._each if self._target is not None or self._contents is not None else None
+        for entry in self._survey:
+            name: Any = entry[0]
+            if length and entry[5] == b"0" and name.startswith(prefix) and name.find(b"/", length) < 0:
+                if each is not None:
+                    each(entry)  # type: ignore[arg-type]
+                entries.append(entry)  # type: ignore[arg-type]
+                continue
+            if isinstance(entry, Damage):
+                self._damaged(entry, key)
+                if entry.glued and key is not None:
+                    self._settle()
+                    self._close(key, entries, length)
+                    key, length, entries = None, 0, []
+                continue
+            if each is not None:
+                each(entry)
+            parts = None if entry[5] in KEYLESS else split_name(name)
+            own = None if parts is None else parts[0]
+            if own is None:
+                self._stray(entry)
+                continue
+            if own != key:
+                if key is not None:
+                    self._close(key, entries, length)
+                key, prefix, length, entries = own, own + b".", len(own) + 1, []
+                if b"/" in own and not is_safe(own):
+                    self._error("unsafe-name", entry[1], own, f"the name {show(name)} is not safe to extract")
+                if found or len(self._batch) >= BATCH:
+                    yield from self._handed_on()
+            entries.append(entry)
+            if entry[5] != b"0" or entry[7] >= 0:
+                self._special(entry, entries)
+        if key is not None:
+            self._settle()
+            self._close(key, entries, length)
+
+    def _settle(self) -> None:
+        if self._contents is not None:
+            self._contents.settle()
+
+    def _handed_on(self) -> Iterator[Item]:
+        yield from self._found
+        self._found.clear()
+        if self._batch:
+            yield self._batch
+            self._batch = []
+
+    def _close(self, key: bytes, entries: list[Raw], length: int) -> None:
+        """Look at a sample that is complete."""
+        report, start = self.report, entries[0][1]
+        report.samples += 1
+        report.entries += len(entries)
+        report.first, report.last = (key if report.first is None else report.first), key
+        if self._contents is not None:
+            self._batch.append((key, start, self._contents.take(length)))
+            return
+        self._keys.add(key, _OFFSET.pack(start))
+        if self.asked.keys:
+            self._batch.append((key, start, b""))
+        fields = self._sets.of(tuple([entry[0][length:] for entry in entries]), start, key)
+        if fields.twice:
+            self._twice(key, entries)
+        if self.asked.require:
+            self._required(key, start, fields)
+        if self._survey.nul:
+            for entry in entries:
+                if b"\0" in entry[0]:
+                    self._error("unsafe-name", entry[1], key, f"the name {show(entry[0])} has a NUL in it")
+        if self._target is not None:
+            self._found += self._target.sample(key, start, fields)
+
+    def _twice(self, key: bytes, entries: list[Raw]) -> None:
+        names: dict[bytes, int] = {}
+        for entry in entries:
+            first = names.setdefault(entry[0], entry[1])
+            if first != entry[1]:
+                self._error("duplicate-entry", entry[1], key, f"{show(entry[0])} is there twice, first at {first}")
+
+    def _required(self, key: bytes, start: int, fields: FieldSet) -> None:
+        for names in fields.lacks(self.asked.require):
+            have = ", ".join(map(show, fields.names))
+            what = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
+            self._error("missing-field", start, key, what)
+
+    def _special(self, entry: Raw, entries: list[Raw]) -> None:
+        """An entry that is no plain file, or has holes; the last of `entries` is itself."""
+        key = key_of(Entry._make(entry))
+        if self.asked.contents:
+            return
+        if entry[5] == block.HARD_LINK and entry[6] not in {each[0] for each in entries[:-1]}:
+            what = f"{show(entry[0])} is a hard link to {show(entry[6])}, which may end up elsewhere"
+            self._error("unmovable-entry", entry[1], key, what)
+        if entry[7] >= 0:
+            self._note("sparse-entry", entry[1], key, f"{show(entry[0])} is stored without its holes")
+
+    def _stray(self, entry: Raw) -> None:
+        """An entry without key."""
+        self.report.entries += 1
+        if self._contents is not None:
+            if entry[5] not in KEYLESS:
+                self._batch.append((entry[0], entry[1], self._contents.take_stray()))
+            return
+        name, start = entry[0], entry[1]
+        if entry[5] == block.PAX_GLOBAL:
+            payload = self.source.read(entry[2], entry[2] + entry[3])
+            if any(keyword != b"comment" for keyword, _ in pax.parse_pairs(payload)):
+                what = "a global PAX header is about all entries that follow it"
+                self._error("unmovable-entry", start, None, what)
+            return
+        if not is_safe(name):
+            self._error("unsafe-name", start, None, f"the name {show(name)} is not safe to extract")
+        if entry[5] == block.DIRECTORY or name.endswith(b"/"):
+            self._folders += 1
+            self._folder = self._folder or entry
+        else:
+            self._note("stray-entry", start, None, f"{show(name)} has no key, and so no reader sees it")
+
+    def _each(self, entry: Raw) -> None:
+        if self._contents is not None:
+            self._contents.add(entry)
+        if self._target is not None:
+            before, self._last = self._last, entry
+            if before is not None and entry[2] - entry[1] > block.BLOCK and entry[5] != block.PAX_GLOBAL:
+                kind = self.source.read(entry[1] + 156, entry[1] + 157)
+                self._found += self._target.extended(before, kind in (block.PAX, block.SOLARIS_X))
+            self._found += self._target.entry(entry)
+
+    def _damaged(self, damage: Damage, key: bytes | None) -> None:
+        problem, lost = damage.problem, damage.stop - damage.start
+        detail = problem.detail
+        if problem.name in ("bad-header", "trailing-data"):
+            going = f"reading goes on at {damage.stop}" if damage.stop < self._end_known() else "nothing follows"
+            detail += f"; {lost} bytes are no entry, {going}" if lost else "; it is another archive"
+        shard, where = self.source.name, damage.key or key
+        self._found.append(Finding(problem.name, shard, problem.offset, where, detail, "error", problem.hint))
+
+    def _end_known(self) -> int:
+        return 1 << 62 if self.source.size is None else self.source.size
+
+    def _scattered(self) -> None:
+        again = []
+        for key, offsets in self._keys.repeated():
+            first, *rest = [_OFFSET.unpack(offset)[0] for offset in offsets]
+            again += [(offset, key, first) for offset in rest]
+        for offset, key, first in sorted(again):
+            self._error("scattered-sample", offset, key, f"the key {show(key)} comes back, it was at {first} before")
+
+    def _error(self, name: str, offset: int, key: bytes | None, detail: str) -> None:
+        self._found.append(Finding(name, self.source.name, offset, key, detail))
+
+    def _note(self, name: str, offset: int, key: bytes | None, detail: str) -> None:
+        self._found.append(Finding(name, self.source.name, offset, key, detail, "note"))
+
+
+def check_shard(location: Location, index: int, asked: Asked) -> Iterator[Item]:
+    """What is found in one input, its report last. An input that cannot be read is a finding too.
+
+    Raises:
+        Usage: it is a terminal.
+        OSError: of temporary space.
+    """
+    return check_source(location, index, asked, lambda: open_source(location, tmpdir=asked.tmpdir))
+
+
+def check_source(
+    location: Location,
+    index: int,
+    asked: Asked,
+    opened: Callable[[], Source],
+    read: Callable[[Source], None] = lambda source: None,
+) -> Iterator[Item]:
+    """The same of what `opened` opens; `read` may then look at it once more."""
+    report = Report(location.name)
+    target = None if asked.target is None else Target(asked.target, location.name, index)
+    try:
+        source = opened()
+        if target is not None:
+            yield from target.opened(location.text if location.kind == "path" else None, source.codec)
+        checked = ShardCheck(source, asked, target)
+        report = checked.report
+        report.shard = location.name
+        yield from checked
+        read(source)
+        source.close()
+        if asked.digest and location.kind == "path":
+            report.stored, report.sha256 = _digest(location.text)
+    except Usage:
+        raise
+    except TarkitError as error:
+        report.readable = False
+        yield Finding("unreadable-shard", location.name, None, None, str(error).removeprefix(f"{location.name}: "))
+    except OSError as error:
+        if error.filename not in (None, location.text, location.name):
+            raise
+        report.readable = False
+        yield Finding("unreadable-shard", location.name, None, None, error.strerror or str(error))
+    yield report
+
+
+def _digest(path: str) -> tuple[int, str]:
+    """Length and sha256 of a file."""
+    import hashlib
+
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return file.tell(), digest

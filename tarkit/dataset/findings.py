@@ -1,0 +1,135 @@
+"""What `check` finds: one problem at one place, and what it says of a shard as a whole."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from tarkit.problems import PROBLEMS, Kind
+
+Level = Literal["error", "note"]
+
+FINDINGS: dict[str, Kind] = {
+    "unreadable-shard": Kind("error", "a shard cannot be opened or read", "", "", "see that it is there, and readable"),
+    "reader-refuses": Kind("error", "the reader of --target ends with an error there", "", ""),
+    "reader-misreads": Kind("error", "the reader of --target gives something else than the archive has", "", ""),
+    "missing-sample": Kind("error", "a sample is not where it should be", "", ""),
+    "extra-sample": Kind("error", "a sample is where it should not be", "", ""),
+    "changed-sample": Kind("error", "a sample has other contents", "", ""),
+    "missing-shard": Kind("error", "the manifest lists a shard that is not there", "", "", "fetch it again"),
+    "extra-shard": Kind("error", "a shard is there that the manifest does not list", "", ""),
+    "changed-shard": Kind("error", "a shard is not as the manifest says", "", "", "fetch it again"),
+}
+"""What `check` alone can find, besides the problems that all commands know."""
+
+_REPAIRS = {
+    "truncated": "fetch the shard again; --fix keeps the samples that are whole",
+    "no-end-marker": "fetch the shard again; if it is known to be whole, --allow no-end-marker",
+    "bad-header": "fetch the shard again; --fix keeps the samples that are whole",
+    "bad-data": "fetch the shard again; --fix keeps the samples before the damage",
+    "trailing-data": "--fix makes one archive of those that were glued together, and leaves other data out",
+    "scattered-sample": "--fix or tarkit sort gathers each sample",
+    "duplicate-entry": "--fix makes samples KEY~2, KEY~3 of what is there twice",
+    "repeated-key": "tarkit cat --rekey '{stem}/{key}' makes keys differ; --fix with --unique makes KEY~2, KEY~3",
+    "unsafe-name": "--fix leaves such samples to --rejects",
+    "unmovable-entry": "pack the files again with tar --hard-dereference; --fix leaves such samples to --rejects",
+    "missing-field": "tarkit cat --require FIELDS --on-missing-field skip leaves such samples out",
+}
+
+
+class Finding(NamedTuple):
+    """One problem: in which shard, at which byte of its archive, about which key. `detail` is what a message says."""
+
+    name: str
+    shard: str
+    offset: int | None
+    key: bytes | None
+    detail: str
+    level: Level = "error"
+    repair: str | None = None
+
+    @property
+    def line(self) -> str:
+        """The finding in the form of every message about an archive."""
+        where = self.shard if self.offset is None else f"{self.shard}: at {self.offset}"
+        return f"{where}: {self.detail} [{self.name}]"
+
+    @property
+    def hint(self) -> str | None:
+        """How it can be repaired."""
+        kind = PROBLEMS.get(self.name) or FINDINGS[self.name]
+        return self.repair or _REPAIRS.get(self.name) or kind.repair
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The same for a program; bytes that are no UTF-8 are lone surrogates, as Python's `os.fsdecode` makes them."""
+        return {
+            "type": "problem",
+            "problem": self.name,
+            "level": self.level,
+            "shard": self.shard,
+            "offset": self.offset,
+            "key": None if self.key is None else os.fsdecode(self.key),
+            "detail": self.detail,
+            "repair": self.hint,
+        }
+
+
+@dataclass
+class Report:
+    """A shard as a whole. `size` is the length of its archive, decompressed; `stored` and `sha256` are the file's.
+
+    `fields` has the set of fields, in lower case, that most samples have, and how many these are.
+    """
+
+    shard: str
+    samples: int = 0
+    entries: int = 0
+    size: int = 0
+    first: bytes | None = None
+    last: bytes | None = None
+    stored: int | None = None
+    sha256: str | None = None
+    readable: bool = True
+    fields: dict[frozenset[bytes], int] = field(default_factory=dict)
+    problems: Counter[str] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
+
+    def count(self, finding: Finding) -> None:
+        """Take note of a finding."""
+        (self.problems if finding.level == "error" else self.notes)[finding.name] += 1
+
+    @property
+    def bad(self) -> bool:
+        """Whether there is more than notes."""
+        return self.problems.total() > 0
+
+    @property
+    def line(self) -> str:
+        """The verdict, for people."""
+        found = [_many(number, "problem") for number in [self.problems.total()] if number]
+        found += [_many(number, "note") for number in [self.notes.total()] if number]
+        size = f"{_many(self.samples, 'sample')}, {_many(self.entries, 'entry')}, {_many(self.size, 'byte')}"
+        return f"{self.shard}: {', '.join([f'bad: {size}' if self.bad else f'ok: {size}', *found])}"
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The verdict, for programs."""
+        return {
+            "type": "shard",
+            "shard": self.shard,
+            "verdict": "bad" if self.bad else "ok",
+            "samples": self.samples,
+            "entries": self.entries,
+            "bytes": self.size,
+            "problems": dict(self.problems),
+            "notes": dict(self.notes),
+        }
+
+
+def _many(count: int, word: str) -> str:
+    if count == 1:
+        return f"1 {word}"
+    return f"{count} {word[:-1]}ies" if word.endswith("y") else f"{count} {word}s"
