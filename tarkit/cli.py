@@ -25,6 +25,7 @@ COMMANDS = {
     "create": "Pack what a recipe lists into an archive.",
     "split": "Cut archives into shards by number of samples or size.",
     "cat": "Concatenate archives; choose samples and fields on the way.",
+    "proc": "Run a command, a function or a program over samples.",
     "completion": "Print the script for completion in bash, zsh or fish.",
 }
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
@@ -199,6 +200,7 @@ def die(signum: int) -> NoReturn:
     """Die of a signal, so that whoever started us sees it."""
     last_act("tarkit.streams.sink_plain", "discard_unfinished")
     last_act("tarkit.streams.command", "end_commands")
+    last_act("tarkit.work.place", "remove_places")
     signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)
     raise click.exceptions.Exit(128 + signum)
@@ -275,6 +277,7 @@ def main() -> None:
         status = done.code
     finally:
         last_act("tarkit.streams.command", "end_commands")
+        last_act("tarkit.work.place", "remove_places")
     if threading.active_count() > 1:  # one may wait for a FIFO that nobody will ever open
         sys.stdout.flush()
         os._exit(status if isinstance(status, int) else 1)

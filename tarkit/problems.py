@@ -85,6 +85,13 @@ PROBLEMS: dict[str, Kind] = {
         "drops the sample",
         "pack the files again without hard links: tar --hard-dereference",
     ),
+    "sparse-entry": Kind(
+        "error",
+        "the content of a sparse file is needed, and the archive has it without its holes",
+        "leaves the sample as it is",
+        "drops the sample",
+        "pack the files again without --sparse",
+    ),
     "missing-field": Kind(
         "error",
         "a sample lacks a field that was asked for",

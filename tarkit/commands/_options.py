@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -124,6 +125,21 @@ def _slice(shard_slice: str | None) -> Slice | None:
     return parse_slice(shard_slice) if shard_slice is not None else None
 
 
+def _mtime(mtime: str | None) -> int | None:
+    """Seconds since 1970 for all entries, None for each source's own. Raises Usage."""
+    when = mtime
+    if when is None:
+        epoch = os.environ.get("SOURCE_DATE_EPOCH")
+        when = f"@{epoch}" if epoch else "@0"
+    if when == "source":
+        return None
+    if when == "now":
+        return int(time.time())
+    if when.startswith("@") and when.isascii() and when[1:].isdigit():
+        return int(when[1:])
+    raise Usage(f"--mtime {when}: it is source, now or @SECONDS")
+
+
 inputs = group(
     "inputs",
     _inputs,
@@ -186,6 +202,14 @@ problems = group(
     click.option("--skip", multiple=True, metavar="PROBLEM", help="Go on without what has this problem (or all)."),
     click.option(
         "--maxerr", type=click.IntRange(0), default=0, metavar="N", help="Go on over N problems as --skip all."
+    ),
+)
+
+mtime = group(
+    "mtime",
+    _mtime,
+    click.option(
+        "--mtime", metavar="WHEN", help="Time of the entries that are made: source, now or @SECONDS.  [default: @0]"
     ),
 )
 

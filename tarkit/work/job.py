@@ -173,7 +173,7 @@ _KINDS = {
 
 
 class Executor(Protocol):
-    """One of the hands that work; made in the thread that asks for it, before the first job, and once only."""
+    """One of the hands that work; made in the main thread, when the first job for it is there."""
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Work on some jobs: one outcome for each, in order. It blocks until they are done.
@@ -184,7 +184,7 @@ class Executor(Protocol):
         """
 
     def cancel(self) -> None:
-        """End what runs, from another thread, and let nothing more be started; `run` ends soon after, however."""
+        """End what runs, resident or not, from another thread, and start nothing more; `run` ends soon after."""
 
     def kill(self) -> None:
         """The same, with force: some time after `cancel`, if `run` has not ended."""

@@ -171,7 +171,11 @@ class Maker:
         """An entry of the input, under this name."""
         source = job.sample.source
         start = entries[-1].stop if entries else 0
-        header: bytes | tuple[Source, int, int] = job.piece(entry.start, entry.data) or (source, entry.start, entry.data)
+        header: bytes | tuple[Source, int, int] = job.piece(entry.start, entry.data) or (
+            source,
+            entry.start,
+            entry.data,
+        )
         if name != entry.name:
             header = rename(header if isinstance(header, bytes) else source.read(entry.start, entry.data), name)
         length = len(header) if isinstance(header, bytes) else entry.data - entry.start
