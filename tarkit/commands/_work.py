@@ -84,7 +84,7 @@ def parse_work(given: dict[str, Any]) -> Work:
 def hands(work: Work, tmpdir: str | None, keep: bool, tell: Callable[[str], None]) -> Iterator[Crew]:
     """What makes executors for this work. `keep` leaves the directories of commands, and tells where."""
     if work.kind == "map":
-        yield _mapper(work)
+        yield from _mapper(work, tmpdir)
         return
     if work.kind == "worker":
         yield _worker(work)
@@ -121,8 +121,19 @@ def _words(work: Work) -> list[str]:
     return [interpreter(work.shell or "bash", path), script]
 
 
-def _mapper(work: Work) -> Crew:
-    raise TarkitError("--map is not there yet")
+def _mapper(work: Work, tmpdir: str | None) -> Iterator[Crew]:
+    from tarkit.work.caller import Call
+    from tarkit.work.mapper import TOGETHER, Mappers
+
+    batches = work.batch is not None
+    call = Call(work.what, work.init, work.decode, work.allow_pickle, batches, work.timeout, tmpdir)
+    mappers = Mappers(call, Maker(work.mtime))
+    mappers.prepare()
+    try:
+        # a batch is so many samples, whatever their size, so that it is the same for every -p
+        yield Crew(mappers, work.batch, 1 << 62) if work.batch is not None else Crew(mappers, TOGETHER)
+    finally:
+        mappers.close()
 
 
 def _worker(work: Work) -> Crew:

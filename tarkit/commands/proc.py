@@ -198,10 +198,10 @@ def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOp
     jobs = _jobs(inputs, chosen, policy, tmpdir)
     sure = chosen.select.all and chosen.shard_slice is None and chosen.mode == "tar" and chosen.redo is None
     with ExitStack() as stack:
+        crew = stack.enter_context(hands(chosen.work, tmpdir, chosen.keep_dir, run.tell))  # says what it lacks
         writer = stack.enter_context(Writer(output.open([*locations, *(chosen.redo or [])])))
         rejects = _rejects(run, locations, chosen, stack)
         failures = Failures(chosen.on_error, chosen.limit, rejects, run.warn)
-        crew = stack.enter_context(hands(chosen.work, tmpdir, chosen.keep_dir, run.tell))
         engine = stack.enter_context(
             Engine(
                 crew.start,
