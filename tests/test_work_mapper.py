@@ -22,7 +22,6 @@ from tarkit.work import mapper
 from tarkit.work.caller import Call
 from tarkit.work.job import Failed, Job, Outcome
 from tarkit.work.mapper import Mapper, Mappers
-from tarkit.work.result import Maker
 
 Members = dict[str, bytes]
 ABC: Members = {f"{key}.{field}": f"{key}{field}".encode() for key in "abc" for field in ("cls", "txt")}
@@ -138,7 +137,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
     def start(function: str, **settings: Any) -> Mapper:
         spec = function if ":" in function else f"fun.py:{function}"
-        made.append(Mapper(Call(spec, tmpdir=str(tmp_path), **settings), Maker()))
+        made.append(Mapper(Call(spec, tmpdir=str(tmp_path), **settings)))
         return made[-1]
 
     yield start
@@ -410,7 +409,7 @@ def test_what_cannot_be_imported(spec: str, said: str, start: Start, tmp_path: P
     (tmp_path / "exits.py").write_text("import sys; sys.exit(3)\n")
     (tmp_path / "dies.py").write_text("import os; print('so long', flush=True); os._exit(4)\n")
     with pytest.raises(TarkitError) as raised:
-        Mappers(Call(spec), Maker()).prepare()
+        Mappers(Call(spec)).prepare()
     assert re.fullmatch(said, str(raised.value)), raised.value
     assert "\n" not in str(raised.value)
 
@@ -426,7 +425,7 @@ def test_what_names_no_function(spec: str) -> None:
 
 def test_init_that_fails(start: Start) -> None:
     """It is as an import that fails."""
-    mappers = Mappers(Call("fun.py:same", init="fun.py:fails"), Maker())
+    mappers = Mappers(Call("fun.py:same", init="fun.py:fails"))
     with pytest.raises(TarkitError, match=r"--map: fun.py:fails raised TypeError: fails\(\) missing 1 required"):
         mappers.prepare()
 
@@ -437,7 +436,7 @@ def test_modules_beside_the_file(start: Start, tmp_path: Path) -> None:
     there.mkdir()
     (there / "helper.py").write_text("word = 'helped'\n")
     (there / "json.py").write_text("import helper\ndef f(s): return {'txt': helper.word}\n")
-    mappers = Mappers(Call("there/json.py:f"), Maker())
+    mappers = Mappers(Call("there/json.py:f"))
     mappers.prepare()
     executor = mappers()
     assert written(executor.run(jobs(archive(ABC))))[0] == ("a.txt", b"helped")
@@ -447,7 +446,7 @@ def test_modules_beside_the_file(start: Start, tmp_path: Path) -> None:
 
 def test_prepared_and_not_needed(start: Start) -> None:
     """A process that is not asked for ends."""
-    mappers = Mappers(Call("fun.py:pid"), Maker())
+    mappers = Mappers(Call("fun.py:pid"))
     mappers.prepare()
     first = mappers._first
     assert first is not None

@@ -126,8 +126,8 @@ def _mapper(work: Work, tmpdir: str | None) -> Iterator[Crew]:
     from tarkit.work.mapper import TOGETHER, Mappers
 
     batches = work.batch is not None
-    call = Call(work.what, work.init, work.decode, work.allow_pickle, batches, work.timeout, tmpdir)
-    mappers = Mappers(call, Maker(work.mtime))
+    call = Call(work.what, work.init, work.decode, work.allow_pickle, batches, work.timeout, tmpdir, work.mtime)
+    mappers = Mappers(call)
     mappers.prepare()
     try:
         # a batch is so many samples, whatever their size, so that it is the same for every -p

@@ -27,8 +27,8 @@ _START = (
 class Call:
     """What is to be called, and how: MODULE:FUNCTION or FILE.py:FUNCTION, and `init` of that form once a process.
 
-    With `batches` the function takes a list. `timeout` is in seconds, for one call. Raises TarkitError for what is of
-    another form.
+    With `batches` the function takes a list. `timeout` is in seconds, for one call; `mtime` is that of new entries.
+    Raises TarkitError for what is of another form.
     """
 
     function: str
@@ -38,6 +38,7 @@ class Call:
     batches: bool = False
     timeout: float | None = None
     tmpdir: str | None = None
+    mtime: int | None = 0
 
     def __post_init__(self) -> None:
         for spec in (self.function, self.init):
@@ -76,6 +77,7 @@ class Caller:
             "decode": call.decode,
             "pickles": call.pickles,
             "batches": call.batches,
+            "mtime": call.mtime,
             "place": shared.fd,
         }
         try:

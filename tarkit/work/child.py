@@ -3,7 +3,8 @@
 It talks through what were its stdin and stdout, in frames: eight bytes with a length, then a value as `marshal` has it,
 which runs no code when it is read. The function finds an empty stdin, and what it prints goes to the file that is our
 stderr; after each sample we take from there what was said. The first frame that comes says what to do; then each is a
-list of samples, to which we answer with lists of results in the same order, some at a time.
+list of pieces of archives, with the keys and entries of the samples in them, to which we answer with lists of results
+in the order of the samples, some at a time.
 
 Which sample is being worked on, and since when, stands in memory that is shared with `mapper`: should this process be
 killed, it is known which sample it was.
@@ -13,14 +14,20 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
 from marshal import dumps, loads
 from mmap import mmap
 from struct import Struct
 from time import monotonic
 from typing import Any
 
+from tarkit.dataset.sample import Sample
 from tarkit.errors import TarkitError
-from tarkit.work.calling import Caller, Loader, Rubbish, in_words, kind_of, tail_of
+from tarkit.streams.spool import HeldRange
+from tarkit.tar.walk import Raw
+from tarkit.work.calling import KEY, Caller, Loader, Rubbish, in_words, kind_of, tail_of
+from tarkit.work.job import Failed, Failure, Job
+from tarkit.work.result import Maker
 
 LENGTH = Struct("<Q")
 PLACE = Struct("<qd")  # the number of a sample in its list, and when it was begun, as `monotonic` has it
@@ -29,8 +36,9 @@ BYTES = 1 << 18  # of results that are sent together
 PAUSE = 0.001  # seconds after which those that there are are sent, before a sample is begun
 SAID = 1 << 20  # bytes of what one sample says that are kept
 
-Sample = tuple[str, list[tuple[str, bytes]]]
-Result = tuple[Any, tuple[str, bytes] | None, bytes, float]  # samples; reason and tail of a failure; said; seconds
+Piece = tuple[str, int, bytes, list[tuple[bytes, list[Raw]]]]  # an archive's name, an offset in it, bytes from there
+Made = tuple[bytes, list[Raw], bytes] | None  # key, entries, bytes; None: the sample as it came
+Result = tuple[list[Made] | None, tuple[str, bytes] | None, bytes, float]  # reason and tail of a failure; said; seconds
 
 
 class Channel:
@@ -93,10 +101,11 @@ class Said:
 class Child:
     """Works on lists of samples, one after the other."""
 
-    def __init__(self, channel: Channel, said: Said, caller: Caller, place: mmap) -> None:
+    def __init__(self, channel: Channel, said: Said, caller: Caller, maker: Maker, place: mmap) -> None:
         self.channel = channel
         self.said = said
         self.caller = caller
+        self.maker = maker
         self.place = place
         self.pid = os.getpid()
 
@@ -104,50 +113,72 @@ class Child:
         """Work until nothing more comes."""
         while True:
             try:
-                samples = self.channel.receive()
+                pieces = self.channel.receive()
             except EOFError:
                 return
+            jobs = list(_jobs(pieces))
             if batches:
-                self._batch(samples)
+                self._batch(jobs)
             else:
-                self._each(samples)
+                self._each(jobs)
 
-    def _each(self, samples: list[Sample]) -> None:
+    def _each(self, jobs: list[Job]) -> None:
         results: list[Result] = []
         held, sent, one, place = 0, monotonic(), self.caller.one, self.place
-        for index, (key, fields) in enumerate(samples):
+        for index, job in enumerate(jobs):
             begun = monotonic()
             if results and (held > BYTES or begun - sent > PAUSE):
                 self._send(results)
                 results, held, sent = [], 0, begun
             PLACE.pack_into(place, 0, index, begun)
             try:
-                made, failure = one(key, fields), None
+                made, failure = self._make(job, one(*_sample(job))), None
             except BaseException as error:
                 made, failure = None, _failure(error)
             said = self.said.take()
             results.append((made, failure, said, monotonic() - begun))
-            held += len(said) + sum(len(data or b"") for _, each in made or () for _, data in each)
-        PLACE.pack_into(place, 0, IDLE, 0.0)
+            held += len(said) + sum(len(each[2]) for each in made or () if each)
+        PLACE.pack_into(self.place, 0, IDLE, 0.0)
         self._send(results)
 
-    def _batch(self, samples: list[Sample]) -> None:
+    def _batch(self, jobs: list[Job]) -> None:
         begun = monotonic()
         PLACE.pack_into(self.place, 0, WHOLE, begun)
+        samples: list[Any] = [_attempt(_sample, job) for job in jobs]
+        good = [sample for sample in samples if not isinstance(sample, Failed)]
         answer: Any
         try:
-            done = self.caller.many(samples)
+            done = iter(self.caller.many(good) if good else [])
         except BaseException as error:
             reason, tail = _failure(error)
             answer = {"reason": reason, "tail": tail, "said": self.said.take(), "seconds": monotonic() - begun}
         else:
-            said, seconds = self.said.take(), (monotonic() - begun) / len(samples)
-            bad = [_failure(made) if isinstance(made, Rubbish) else None for made in done]
-            pairs = zip(done, bad, strict=True)
-            answer = [(None if failure else made, failure, b"", seconds) for made, failure in pairs]
-            answer[0] = (*answer[0][:2], said, seconds)
+            answer = []
+            for job, sample in zip(jobs, samples, strict=True):
+                returned: Any = sample if isinstance(sample, Failed) else next(done)
+                made = returned if isinstance(returned, Exception) else _attempt(self._make, job, returned)
+                bad = isinstance(made, Exception)
+                answer.append((None if bad else made, _failure(made) if bad else None, b"", 0.0))
+            seconds = (monotonic() - begun) / len(jobs)
+            answer = [(*each[:2], b"" if number else self.said.take(), seconds) for number, each in enumerate(answer)]
         PLACE.pack_into(self.place, 0, IDLE, 0.0)
         self._send(answer)
+
+    def _make(self, job: Job, returned: list[tuple[str, list[tuple[str, bytes | None]]]]) -> list[Made]:
+        """The entries of what the function made of a sample; raises Failed."""
+        return [self._one(job, key, fields, number == 0) for number, (key, fields) in enumerate(returned)]
+
+    def _one(self, job: Job, key: str, fields: list[tuple[str, bytes | None]], first: bool) -> Made:
+        inputs = job.inputs()
+        raw = _raw(key)
+        if first and raw == job.key and len(fields) == len(inputs) and all(data is None for _, data in fields):
+            return None
+        known = {each.field: each for each in inputs}
+        contents = [(name := _raw(field), known[name].read() if data is None else data) for field, data in fields]
+        sample = self.maker(job, raw, contents, first=first)
+        if sample is job.sample:
+            return None
+        return raw, list(map(tuple, sample.entries)), sample.source.read(0, sample.stop)  # type: ignore[arg-type]
 
     def _send(self, results: Any) -> None:
         if os.getpid() != self.pid:
@@ -162,8 +193,41 @@ class Child:
                     self.channel.send([(None, ("handed back a field of 2 GiB or more", b""), said, seconds)])
 
 
+def _raw(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _jobs(pieces: list[Piece]) -> Iterator[Job]:
+    """The samples in what was sent."""
+    for name, start, data, samples in pieces:
+        source = HeldRange(name, start, data)
+        for key, entries in samples:
+            yield Job(0, Sample(key, source, entries, entries[0][1], entries[-1][4]))
+
+
+def _sample(job: Job) -> tuple[str, list[tuple[str, bytes]]]:
+    """The key and the fields of a sample; raises Failed for one that no dict can hold."""
+    fields = [(each.field.decode("utf-8", "surrogateescape"), each.read()) for each in job.inputs()]
+    names = {field for field, _ in fields}
+    if len(names) < len(fields):
+        raise Failed(Failure("has two fields of one name, which no dict can hold"))
+    if KEY in names:
+        raise Failed(Failure(f"has a field with the name {KEY}, which --map has for the key"))
+    return job.key.decode("utf-8", "surrogateescape"), fields
+
+
+def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function gives, or the Failed that it raises."""
+    try:
+        return function(*arguments)
+    except Failed as error:
+        return error
+
+
 def _failure(error: BaseException) -> tuple[str, bytes]:
     """The reason and the tail of a failure."""
+    if isinstance(error, Failed):
+        return error.failure.reason, b""
     if isinstance(error, Rubbish):
         return str(error), b""
     return f"raised {kind_of(error)}", tail_of(error)
@@ -209,6 +273,6 @@ def main() -> None:
         return
     channel.send((None, None, b"", said.take()))
     try:
-        Child(channel, said, caller, place).run(settings["batches"])
+        Child(channel, said, caller, Maker(settings["mtime"]), place).run(settings["batches"])
     except BrokenPipeError:
         pass  # whoever asked is gone

@@ -13,33 +13,33 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
 
-from tarkit.dataset.sample import Sample
+from tarkit.dataset.sample import Sample, Source
 from tarkit.errors import TarkitError
 from tarkit.streams.scratch import Scratch
+from tarkit.streams.spool import HeldRange
+from tarkit.tar.walk import Raw
 from tarkit.work.caller import Call, Caller
-from tarkit.work.calling import KEY
-from tarkit.work.child import IDLE, WHOLE
+from tarkit.work.child import IDLE, WHOLE, Piece, Result
 from tarkit.work.duplex import Gone, Late
 from tarkit.work.job import TAIL, Failed, Failure, Job, Outcome, Words, status_words
-from tarkit.work.result import Maker
 
 TOGETHER = 256  # samples that are handed over at a time, when the function takes one
+TOGETHER_BYTES = 1 << 20  # and as many bytes of them are read at a time
+LARGEST = 1 << 31  # bytes that `marshal` does not take in one piece
 IN_VAIN = 3  # processes that may end one after the other before they have begun anything
 
 
 class Mappers:
     """Makes executors that call one function. `prepare` starts the first, so that errors come before any output."""
 
-    def __init__(self, call: Call, maker: Maker) -> None:
+    def __init__(self, call: Call) -> None:
         self.call = call
-        self.maker = maker
         self._first: Mapper | None = None
 
     def prepare(self) -> None:
         """Start a process and wait until it has the function; raises TarkitError, in one line, if there is none."""
-        self._first = Mapper(self.call, self.maker)
+        self._first = Mapper(self.call)
         try:
             self._first.load()
         except BaseException:
@@ -49,7 +49,7 @@ class Mappers:
     def __call__(self) -> Mapper:
         """The next executor."""
         first, self._first = self._first, None
-        return first or Mapper(self.call, self.maker)
+        return first or Mapper(self.call)
 
     def close(self) -> None:
         """End the one that was prepared and not asked for."""
@@ -61,9 +61,8 @@ class Mappers:
 class Mapper:
     """One hand, with a process that calls the function; as `tarkit.work.job.Executor` has it."""
 
-    def __init__(self, call: Call, maker: Maker) -> None:
+    def __init__(self, call: Call) -> None:
         self.call = call
-        self.maker = maker
         self._said = Scratch(call.tmpdir)
         fcntl.fcntl(self._said.fd, fcntl.F_SETFL, os.O_APPEND)
         self._lock = threading.Lock()
@@ -91,34 +90,28 @@ class Mapper:
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Call the function with each job's sample, or with all of them."""
         outcomes: list[Outcome | None] = [None] * len(jobs)
-        samples: list[Any] = [None] * len(jobs)
         for index, job in enumerate(jobs):
-            try:
-                samples[index] = _sample(job)
-            except Failed as error:
-                outcomes[index] = Outcome(failure=error.failure)
+            if job.sample.size >= LARGEST:
+                outcomes[index] = Outcome(failure=Failure("has 2 GiB or more, too much for --map"))
         todo = [index for index, outcome in enumerate(outcomes) if outcome is None]
         in_vain = 0
         while todo:
             before = len(todo)
-            todo = self._some(jobs, samples, outcomes, todo)
+            todo = self._some(jobs, outcomes, todo)
             in_vain = in_vain + 1 if len(todo) == before else 0
             if in_vain == IN_VAIN:
-                raise TarkitError(
-                    f"--map {self.call.function}: its process ends again and again before it does anything"
-                )
+                what = "its process ends again and again before it does anything"
+                raise TarkitError(f"--map {self.call.function}: {what}")
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def _some(
-        self, jobs: Sequence[Job], samples: list[Any], outcomes: list[Outcome | None], todo: list[int]
-    ) -> list[int]:
+    def _some(self, jobs: Sequence[Job], outcomes: list[Outcome | None], todo: list[int]) -> list[int]:
         """Ask for those that are to do, and take what comes; those that are left when the process dies on the way."""
         self.load()
         process = self._running()
         done = 0
         late = False
         try:
-            process.send([samples[index] for index in todo])
+            process.send(_pieces([jobs[index] for index in todo]))
             while done < len(todo):
                 results = process.receive()
                 if isinstance(results, dict):  # a batch failed as one
@@ -127,8 +120,6 @@ class Mapper:
                 for result in results:
                     outcomes[todo[done]] = self._outcome(jobs[todo[done]], result)
                     done += 1
-        except ValueError:
-            return self._too_large(samples, outcomes, todo)
         except Late:
             late = True
             process.program.kill()
@@ -162,41 +153,16 @@ class Mapper:
         outcomes[todo[place]] = Outcome(failure=failure, said=words, seconds=failure.seconds)
         return todo[done:place] + todo[place + 1 :]
 
-    def _too_large(self, samples: list[Any], outcomes: list[Outcome | None], todo: list[int]) -> list[int]:
-        """What `marshal` cannot take: pieces of 2 GiB and more."""
-        left = []
-        for index in todo:
-            if max((len(data) for _, data in samples[index][1]), default=0) >= 1 << 31:
-                outcomes[index] = Outcome(failure=Failure("has a field of 2 GiB or more, too large for --map"))
-            else:
-                left.append(index)
-        return left
-
-    def _outcome(self, job: Job, result: Any) -> Outcome:
+    def _outcome(self, job: Job, result: Result) -> Outcome:
         made, failed, said, seconds = result
         words: Sequence[Words] = ()
         if said or self._news:
             self._news, news = [], self._news
             words = [*news, Words(said)] if said else news
-        if failed is not None:
-            return Outcome((), Failure(failed[0], None, failed[1], seconds), words, seconds)
-        try:
-            samples = [self._make(job, key, fields, number == 0) for number, (key, fields) in enumerate(made)]
-        except Failed as error:
-            return Outcome((), error.failure._replace(seconds=seconds), words, seconds)
-        return Outcome(samples, None, words, seconds)
-
-    def _make(self, job: Job, key: str, fields: list[tuple[str, bytes | None]], first: bool) -> Sample:
-        inputs = job.inputs()
-        raw = key.encode("utf-8", "surrogateescape")
-        if first and raw == job.key and len(fields) == len(inputs) and all(data is None for _, data in fields):
-            return job.sample
-        known = {each.field: each for each in inputs}
-        contents = []
-        for field, data in fields:
-            name = field.encode("utf-8", "surrogateescape")
-            contents.append((name, known[name].read() if data is None else data))
-        return self.maker(job, raw, contents, first=first)
+        if made is None:
+            reason, tail = failed or ("", b"")
+            return Outcome((), Failure(reason, None, tail, seconds), words, seconds)
+        return Outcome([job.sample if each is None else _made(job, *each) for each in made], None, words, seconds)
 
     def _note(self, said: bytes) -> None:
         if said:
@@ -238,12 +204,25 @@ def _tail(said: bytes) -> bytes:
     return b"".join(line for line in lines if not line.startswith((folder, b'  File "<string>"')))[-TAIL:]
 
 
-def _sample(job: Job) -> tuple[str, list[tuple[str, bytes]]]:
-    """What is sent of a sample; raises Failed for one that no dict can hold."""
-    fields = [(each.field.decode("utf-8", "surrogateescape"), each.read()) for each in job.inputs()]
-    names = {field for field, _ in fields}
-    if len(names) < len(fields):
-        raise Failed(Failure("has two fields of one name, which no dict can hold"))
-    if KEY in names:
-        raise Failed(Failure(f"has a field with the name {KEY}, which --map has for the key"))
-    return job.key.decode("utf-8", "surrogateescape"), fields
+def _pieces(jobs: list[Job]) -> list[Piece]:
+    """What is sent of some samples; those that lie one behind the other are read at once."""
+    pieces: list[Piece] = []
+    runs: list[tuple[Source, int, int, list[tuple[bytes, list[Raw]]]]] = []
+    for job in jobs:
+        sample = job.sample
+        entries: list[Raw] = list(map(tuple, sample.entries))  # type: ignore[arg-type]
+        start, stop = entries[0][1], entries[-1][4]
+        if runs and runs[-1][0] is sample.source and runs[-1][2] == start and stop - runs[-1][1] <= TOGETHER_BYTES:
+            runs[-1][3].append((job.key, entries))
+            runs[-1] = (*runs[-1][:2], stop, runs[-1][3])
+        else:
+            runs.append((sample.source, start, stop, [(job.key, entries)]))
+    for source, start, stop, samples in runs:
+        pieces.append((source.name, start, source.read(start, stop), samples))
+    return pieces
+
+
+def _made(job: Job, key: bytes, entries: list[Raw], data: bytes) -> Sample:
+    sample = Sample(key, HeldRange(job.shard, 0, data), entries, 0, len(data))
+    sample.parts = [data]
+    return sample
