@@ -89,9 +89,10 @@ def hands(work: Work, tmpdir: str | None, keep: bool, tell: Callable[[str], None
     if work.kind == "worker":
         yield _worker(work)
         return
-    words = _words(work)
+    path, words = _words(work)
     place = Place(tmpdir, keep)
     options = ShellOptions(
+        path,
         words,
         dict(os.environb),
         os.fsencode(work.base),
@@ -108,17 +109,18 @@ def hands(work: Work, tmpdir: str | None, keep: bool, tell: Callable[[str], None
             tell(f"the directories of the samples are in {place.path}")
 
 
-def _words(work: Work) -> list[str]:
-    """The words that start the command; a script that can be executed is, unless a shell is named."""
-    path = os.environ.get("PATH", os.defpath)
+def _words(work: Work) -> tuple[str, list[str]]:
+    """The program that runs the command, and its words; a script that can be executed is, unless a shell is named."""
+    shell = work.shell or "bash"
+    folders = os.environ.get("PATH", os.defpath)
     if work.kind == "shell":
-        return [interpreter(work.shell or "bash", path), "-c", work.what]
+        return interpreter(shell, folders), [shell, "-c", work.what]
     script = os.path.abspath(work.what)
     if not os.path.isfile(script):
         raise TarkitError(f"--script {show(work.what)}: there is no such file")
     if work.shell is None and os.access(script, os.X_OK):
-        return [script]
-    return [interpreter(work.shell or "bash", path), script]
+        return script, [script]
+    return interpreter(shell, folders), [shell, script]
 
 
 def _mapper(work: Work, tmpdir: str | None) -> Iterator[Crew]:

@@ -22,13 +22,15 @@ _LOOK = 0.005  # seconds between two looks where the system cannot wake us
 class Program:
     """A program with its own process group. When it has ended, what it left in that group is killed.
 
-    `words` are its path and arguments; signals have their defaults. Raises TarkitError when it cannot be started.
+    `words` are its name, which is its path too unless that is given, and its arguments; signals have their defaults.
+    Raises TarkitError when it cannot be started.
     """
 
     def __init__(
         self,
         words: Sequence[str | bytes],
         *,
+        path: str | None = None,
         stdin: int = DEVNULL,
         stdout: int | None = None,
         stderr: int | None = None,
@@ -44,6 +46,7 @@ class Program:
         def start() -> Program:
             self.process: subprocess.Popen[bytes] = subprocess.Popen(
                 words,
+                executable=path,
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,

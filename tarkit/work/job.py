@@ -157,7 +157,7 @@ class Job:
             content = by_name.get(entry.link, entry) if entry.type == block.HARD_LINK else entry
             if content.type not in _FILES or content.sparse:
                 what = "a sparse file" if content.sparse else _KINDS.get(entry.type, "no regular file")
-                raise Failed(Failure(f"{show(entry.name)} is {what}, which has no content to work on"))
+                raise Failed(Failure(f"has {show(entry.name)}, {what}, which has no content to work on"))
             by_name[entry.name] = content
             data = self.piece(content.data, content.data + content.size)
             yield Input(entry.name[skip:], entry, content, sample.source, data)

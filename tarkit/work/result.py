@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from tarkit.dataset.sample import Part, Sample, Source, is_safe, key_of, split_name
 from tarkit.errors import Problem, TarkitError, show
 from tarkit.streams.copy import Short
-from tarkit.streams.sink_plain import Sink
 from tarkit.streams.spool import HeldRange
 from tarkit.tar.block import padding
 from tarkit.tar.header import encode, rename
@@ -61,6 +60,23 @@ class Stored:
 
     def _open(self) -> int:
         return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+
+class Timed:
+    """Bytes in memory that have a time of their own."""
+
+    def __init__(self, data: bytes, mtime: int) -> None:
+        self.data = data
+        self.size = len(data)
+        self.mtime = mtime
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop)."""
+        return self.data[start:stop]
+
+    def send(self, start: int, stop: int, sink: Any) -> None:
+        """Write bytes [start, stop) to a sink."""
+        sink.write(memoryview(self.data)[start:stop])
 
 
 class Assembled:
@@ -187,23 +203,16 @@ class Maker:
 
     def _new(self, name: bytes, content: bytes | Content, parts: list[Any], entries: list[Entry]) -> None:
         start = entries[-1].stop if entries else 0
-        held = isinstance(content, bytes)
         size = len(content) if isinstance(content, bytes) else content.size
         mtime = self.mtime if self.mtime is not None else 0 if isinstance(content, bytes) else content.mtime
         try:
             header = encode(name, size, mtime=mtime)
-        except ValueError as error:
-            raise Failed(Failure(f"gave what cannot be an entry: {error}")) from None
-        del held
+        except ValueError:
+            raise Failed(Failure(f"gave {show(name)}, which cannot be the name of an entry")) from None
         pad = padding(size)
         parts += [header, content, bytes(pad)] if size else [header]
         data = start + len(header)
         entries.append(Entry(name, start, data, size, data + size + pad, b"0", b"", -1))
-
-
-def untouched(job: Job) -> Sample:
-    """The sample as it came in."""
-    return job.sample
 
 
 def with_field(sample: Sample, field: bytes, data: bytes) -> Sample:
@@ -253,6 +262,3 @@ def _sample(key: bytes, name: str, parts: list[Any], entries: list[Entry]) -> Sa
     for part in parts:
         source.add(part)
     return Sample(key, source, entries, 0, source.size or 0)
-
-
-__all__ = ["Assembled", "Content", "Maker", "Sink", "Stored", "check_key", "untouched", "with_field"]

@@ -25,11 +25,12 @@ _LOOK = 5  # milliseconds between two looks where the system cannot wake us
 
 @dataclass
 class ShellOptions:
-    """How a command is run: `words` start it, `environment` is what it gets besides what tells of the sample.
+    """How a command is run: by the program `path` with `words`, its name first.
 
-    `mode` is one, multi or subdirs; `add_log` the field that takes what it says; `timeout` is in seconds.
+    `environment` is what it gets besides what tells of the sample; `mode` is one, multi or subdirs; `add_log` the field that takes what it says; `timeout` is in seconds.
     """
 
+    path: str
     words: Sequence[str | bytes]
     environment: Mapping[bytes, bytes]
     base: bytes = b"sample"
@@ -115,6 +116,7 @@ class Shell:
                 raise Failed(Failure("was not started"))
             program = self._program = Program(
                 self.options.words,
+                path=self.options.path,
                 stdout=listener.out[1],
                 stderr=listener.err[1],
                 folder=folder,
@@ -163,6 +165,7 @@ class _Listener:
         self._held = 0
         self._file: Scratch | None = None
         self._size = 0
+        self._begun = {self.out[0]: b"", self.err[0]: b""}  # lines that have no end yet
 
     def listen(self, program: Program, seconds: float | None) -> bool:
         """Take in what it says until it has ended; whether it has, in time."""
@@ -190,6 +193,7 @@ class _Listener:
             for _ in range(16):
                 if not self._hear(fd):
                     break
+            self._take(self._begun[fd])
 
     def _hear(self, fd: int) -> bool:
         try:
@@ -198,6 +202,16 @@ class _Listener:
             return False
         if fd == self.err[0]:
             self.tail = (self.tail + data)[-TAIL:]
+        line = data.rfind(b"\n") + 1  # what two say at once is mixed by whole lines
+        if line or len(self._begun[fd]) > _CHUNK:
+            self._take(self._begun[fd] + data[:line])
+            self._begun[fd] = b""
+        self._begun[fd] += data[line:]
+        return True
+
+    def _take(self, data: bytes) -> None:
+        if not data:
+            return
         self._pieces.append(data)
         self._held += len(data)
         if self._held > HEARD:
@@ -205,7 +219,6 @@ class _Listener:
             self._file.write(b"".join(self._pieces))
             self._size += self._held
             self._pieces, self._held = [], 0
-        return True
 
     def said(self) -> list[Said]:
         """All of it, in memory or in a file."""

@@ -15,7 +15,7 @@ from tarkit.streams.location import natural_key
 from tarkit.streams.sink_plain import Sink
 from tarkit.work.job import Failed, Failure, Input, Job
 from tarkit.work.place import Folder
-from tarkit.work.result import Content, Maker, Stored
+from tarkit.work.result import Content, Maker, Stored, Timed
 
 SMALL = 1 << 16  # bytes of a file that is taken into memory at once
 HELD = 1 << 20  # and of all files of one sample
@@ -161,7 +161,8 @@ class Gatherer:
             if rest == KEY:
                 key = _key(path + b"/" + name)
             else:
-                fields.append((names.field_of(rest), _content(path + b"/" + name, name, folder, held)))
+                content = _content(path + b"/" + name, name, folder, held, timed=self.make.mtime is None)
+                fields.append((names.field_of(rest), content))
         return key, fields
 
 
@@ -179,7 +180,7 @@ def _listed(path: bytes) -> list[bytes]:
         raise Failed(Failure(f"left a directory that cannot be read: {error.strerror}")) from None
 
 
-def _content(path: bytes, name: bytes, owner: object, held: _Held) -> bytes | Content:
+def _content(path: bytes, name: bytes, owner: object, held: _Held, timed: bool = False) -> bytes | Content:
     """What a file holds. It is opened without following links or waiting for a FIFO, then looked at."""
     kind = os.lstat(path).st_mode
     if not stat.S_ISREG(kind):
@@ -199,7 +200,7 @@ def _content(path: bytes, name: bytes, owner: object, held: _Held) -> bytes | Co
         data = os.read(fd, size) if size else b""
         if len(data) < size:
             raise Failed(Failure(f"left {show(name)}, which became shorter while it was read"))
-        return data
+        return Timed(data, int(status.st_mtime)) if timed else data
     finally:
         os.close(fd)
 
