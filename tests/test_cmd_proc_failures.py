@@ -1,4 +1,4 @@
-"""tarkit proc when samples fail: what is said, what is kept, what is collected and done again; nothing is left lying."""
+"""tarkit proc when samples fail: what is said, kept, collected and done again; nothing is left lying."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def test_max_errors(limit: str, exit: int, run: Run, archive: Archive) -> None:
 def test_retries(run: Run, archive: Archive) -> None:
     """What fails is tried again, from the start."""
     archive({"a.x": b"1", "b.x": b"2"})
-    command = "[ ! -e sample.y ] || exit 9; touch sample.y; ls ../../once$TARKIT_KEY && exit 0; touch ../../once$TARKIT_KEY; exit 1"
+    once = "../../once$TARKIT_KEY"
+    command = f"[ ! -e sample.y ] || exit 9; touch sample.y; ls {once} && exit 0; touch {once}; exit 1"
     ran = run("proc", "-c", command, "in.tar", "--retries", "1", "--tmpdir", ".")
     assert [name for name, _ in entries(ran.stdout)] == ["a.x", "a.y", "b.x", "b.y"]
     lines = run("proc", "-c", "echo no >&2; exit 1", "in.tar", "--retries", "2", exit=1).lines

@@ -11,8 +11,9 @@ from typing import Any, Literal
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.work.job import Executor
 from tarkit.work.place import Place
+from tarkit.work.program import direct, interpreter
 from tarkit.work.result import Maker
-from tarkit.work.shell import Shell, ShellOptions, interpreter
+from tarkit.work.shell import Shell, ShellOptions
 
 Kind = Literal["shell", "script", "map", "worker"]
 
@@ -89,12 +90,13 @@ def hands(work: Work, tmpdir: str | None, keep: bool, tell: Callable[[str], None
     if work.kind == "worker":
         yield _worker(work)
         return
-    path, words = _words(work)
+    environment = dict(os.environb)
+    path, words = _words(work, environment)
     place = Place(tmpdir, keep)
     options = ShellOptions(
         path,
         words,
-        dict(os.environb),
+        environment,
         os.fsencode(work.base),
         work.collect,
         None if work.add_log is None else os.fsencode(work.add_log),
@@ -109,11 +111,14 @@ def hands(work: Work, tmpdir: str | None, keep: bool, tell: Callable[[str], None
             tell(f"the directories of the samples are in {place.path}")
 
 
-def _words(work: Work) -> tuple[str, list[str]]:
+def _words(work: Work, environment: dict[bytes, bytes]) -> tuple[str, list[str]]:
     """The program that runs the command, and its words; a script that can be executed is, unless a shell is named."""
     shell = work.shell or "bash"
     folders = os.environ.get("PATH", os.defpath)
     if work.kind == "shell":
+        plain = None if work.shell else direct(work.what, environment)
+        if plain is not None:
+            return plain
         return interpreter(shell, folders), [shell, "-c", work.what]
     script = os.path.abspath(work.what)
     if not os.path.isfile(script):

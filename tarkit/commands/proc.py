@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
@@ -51,6 +51,43 @@ ON_ERROR: dict[str, OnError] = {
 
 
 @dataclass
+class Failing:
+    """What becomes of samples that fail."""
+
+    on_error: OnError = "error"
+    limit: Limit | None = None
+    rejects: Output | None = None
+
+
+def _failing(on_error: str | None, max_errors: str | None, rejects: str | None) -> Failing:
+    limit = None if max_errors is None else parse_limit(max_errors)
+    goes_on = limit is not None or rejects is not None
+    word = ON_ERROR[on_error or ("skip" if goes_on else "error")]
+    if word == "error" and goes_on:
+        raise Usage("--on-error error ends at the first failure: --max-errors and --rejects go on")
+    output = None if rejects is None else open_output(rejects, None)
+    if output is not None and output.location.kind == "stdout":
+        raise Usage("--rejects needs a file: stdout is for the output")
+    return Failing(word, limit, output)
+
+
+failing = options.group(
+    "failing",
+    _failing,
+    click.option(
+        "--on-error",
+        type=click.Choice(list(ON_ERROR)),
+        metavar="error|skip|keep",
+        help="When a sample fails: end, leave it out, or leave it as it is.  [default: error]",
+    ),
+    click.option("--max-errors", metavar="N|P%", help="End when more samples than this fail; implies skip."),
+    click.option(
+        "--rejects", metavar="OUT", help="Write samples that fail to archive OUT, with __error__.json; skip them."
+    ),
+)
+
+
+@dataclass
 class ProcOptions:
     """What `proc` is to run, and how."""
 
@@ -59,10 +96,8 @@ class ProcOptions:
     work: Work
     parallel: int = 1
     unordered: bool = False
-    on_error: OnError = "error"
+    failing: Failing = field(default_factory=Failing)
     retries: int = 0
-    limit: Limit | None = None
-    rejects: Output | None = None
     redo: list[Location] | None = None
     mode: Mode = "tar"
     shard_slice: Slice | None = None
@@ -92,18 +127,9 @@ class ProcOptions:
     "-p", "--parallel", type=click.IntRange(0), default=1, metavar="N", help="N at a time; 0: one a processor."
 )
 @click.option("--unordered", is_flag=True, help="Write results when they are ready, in no order.")
-@click.option(
-    "--on-error",
-    type=click.Choice(list(ON_ERROR)),
-    metavar="error|skip|keep",
-    help="When a sample fails: end, leave it out, or leave it as it is.  [default: error]",
-)
+@failing
 @click.option("--retries", type=click.IntRange(0), default=0, metavar="N", help="Try what fails N times more.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="A sample fails after S seconds.")
-@click.option("--max-errors", metavar="N|P%", help="End when more samples than this fail; implies skip.")
-@click.option(
-    "--rejects", metavar="OUT", help="Write samples that fail to archive OUT, with __error__.json; skip them."
-)
 @click.option(
     "--redo", metavar="REJECTS", help="Run over what --rejects wrote; INPUT is the output it is missing from."
 )
@@ -132,9 +158,7 @@ def proc(
     unordered: bool,
     retries: int,
     mode: Mode,
-    on_error: str | None,
-    max_errors: str | None,
-    rejects: str | None,
+    failing: Failing,
     redo: str | None,
     **work: Any,
 ) -> None:
@@ -160,22 +184,14 @@ def proc(
     belong in the output of the first run, which is then the INPUT.
     """
     select.count = count
-    limit = None if max_errors is None else parse_limit(max_errors)
-    goes_on = limit is not None or rejects is not None
-    policy_word = ON_ERROR[on_error or ("skip" if goes_on else "error")]
-    if policy_word == "error" and goes_on:
-        raise Usage("--on-error error ends at the first failure: --max-errors and --rejects go on")
-    collected = None if rejects is None else open_output(rejects, None)
     chosen = ProcOptions(
         select,
         fields,
         parse_work(work),
         parallel or os.cpu_count() or 1,
         unordered,
-        policy_word,
+        failing,
         retries,
-        limit,
-        collected,
         None if redo is None else expand_inputs((redo,)),
         mode,
         shard_slice,
@@ -201,7 +217,7 @@ def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOp
         crew = stack.enter_context(hands(chosen.work, tmpdir, chosen.keep_dir, run.tell))  # says what it lacks
         writer = stack.enter_context(Writer(output.open([*locations, *(chosen.redo or [])])))
         rejects = _rejects(run, locations, chosen, stack)
-        failures = Failures(chosen.on_error, chosen.limit, rejects, run.warn)
+        failures = Failures(chosen.failing.on_error, chosen.failing.limit, rejects, run.warn)
         engine = stack.enter_context(
             Engine(
                 crew.start,
@@ -246,8 +262,9 @@ def _rejects(run: Run, locations: list[Location], chosen: ProcOptions, stack: Ex
     for location in chosen.redo or ():
         if location.kind == "path":
             run.reserve(location.text, "the rejects that are done again", written=False)
-    if chosen.rejects is None:
+    rejects = chosen.failing.rejects
+    if rejects is None:
         return None
-    if chosen.rejects.location.kind == "path":
-        run.reserve(chosen.rejects.location.text, "the rejects")
-    return stack.enter_context(Writer(chosen.rejects.open([*locations, *(chosen.redo or [])])))
+    if rejects.location.kind == "path":
+        run.reserve(rejects.location.text, "the rejects")
+    return stack.enter_context(Writer(rejects.open([*locations, *(chosen.redo or [])])))

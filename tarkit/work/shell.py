@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tarkit.errors import TarkitError, show
 from tarkit.streams.process import Program
 from tarkit.streams.scratch import Scratch
 from tarkit.work.job import TAIL, Failed, Failure, Job, Outcome, Said, Words, status_words
@@ -27,7 +26,8 @@ _LOOK = 5  # milliseconds between two looks where the system cannot wake us
 class ShellOptions:
     """How a command is run: by the program `path` with `words`, its name first.
 
-    `environment` is what it gets besides what tells of the sample; `mode` is one, multi or subdirs; `add_log` the field that takes what it says; `timeout` is in seconds.
+    `environment` is what it gets besides what tells of the sample; `mode` is one, multi or subdirs; `add_log` is the
+    field that takes what it says; `timeout` is in seconds.
     """
 
     path: str
@@ -109,6 +109,7 @@ class Shell:
         environment[b"TARKIT_KEY"] = job.key.replace(b"\0", b"%00")
         environment[b"TARKIT_INDEX"] = b"%d" % job.index
         environment[b"TARKIT_SHARD"] = os.fsencode(job.shard)
+        environment[b"PWD"] = folder
         listener = self._listener
         listener.forget()
         with self._lock:
@@ -264,14 +265,3 @@ def _log(said: Sequence[Said]) -> bytes | Content:
         return first
     assert isinstance(first, Words)
     return first.data
-
-
-def interpreter(name: str, path: str) -> str:
-    """Where the program `name` is, along the folders of `path`. Raises TarkitError when it is nowhere."""
-    if "/" in name:
-        return os.path.abspath(name)
-    for folder in path.split(os.pathsep):
-        found = os.path.join(folder or ".", name)
-        if os.path.isfile(found) and os.access(found, os.X_OK):
-            return os.path.abspath(found)
-    raise TarkitError(f"{show(name)} is needed to run commands and was not found")
