@@ -183,6 +183,57 @@ def test_redo_of_what_does_not_belong(run: Run, archive: Archive) -> None:
     assert left() == ["bad.tar", "out.tar"]
 
 
+# ---- many samples
+
+
+FUNCTION = """
+def some(sample):
+    number = int(sample["__key__"])
+    if number % 100 == 7:
+        raise ValueError(f"no {number}")
+    return {**sample, "y": b"%d" % (number * number)}
+
+
+def all(sample):
+    return {**sample, "y": b"%d" % int(sample["__key__"]) ** 2}
+"""
+MANY = 10_000
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten thousand samples, of which one in a hundred will fail."""
+    folder = tmp_path_factory.mktemp("many")
+    (folder / "in.tar").write_bytes(b"".join(member(f"{index:05d}.x", b"") for index in range(MANY)) + bytes(1024))
+    (folder / "f.py").write_text(FUNCTION)
+    return folder
+
+
+@pytest.mark.parametrize("number", ["1", "4", "16"])
+def test_ten_thousand(number: str, run: Run, many: Path) -> None:
+    """Each policy does what it says, to the sample, and every -p gives the same bytes."""
+    function, word = ("--map", f"{many}/f.py:some", "-p", number), many / "in.tar"
+    bad = set(range(7, MANY, 100))
+    lines = run("proc", *function, word, "-o", "out.tar", exit=1).lines
+    assert lines[0].startswith(f"tarkit: {word}: '00007' raised ValueError in f.py, line 5: ")
+    assert lines[0].endswith("| ValueError: no 7")
+    ran = run("proc", *function, word, "-o", "out.tar", "--rejects", "bad.tar", "--max-errors", "1%")
+    assert ran.lines[-1] == "tarkit: 100 samples failed and were left out"
+    whole = b"".join(
+        member(f"{index:05d}.x", b"") + (b"" if index in bad else member(f"{index:05d}.y", b"%d" % index**2))
+        for index in range(MANY)
+    )
+    assert len(Path("out.tar").read_bytes()) < len(whole)
+    assert keys("bad.tar").split() == [f"{index:05d}" for index in sorted(bad)]
+    kept = run("proc", *function, word, "--on-error", "keep", "-q").stdout
+    assert kept[: len(whole)] == whole
+    assert not kept[len(whole) :].strip(b"\0")
+    run("proc", "--map", f"{many}/f.py:all", "-p", number, "--redo", "bad.tar", "out.tar", "-o", "whole.tar")
+    run("proc", "--map", f"{many}/f.py:all", "-p", "2", word, "-o", "all.tar")
+    assert Path("whole.tar").read_bytes() == Path("all.tar").read_bytes()
+    assert "more than --max-errors allows" in run("proc", *function, word, "--max-errors", "0.99%", exit=1).stderr
+
+
 # ---- commands that do not end well
 
 

@@ -101,7 +101,7 @@ def _take(buffer: list[Sample], draw: Callable[[int, int], int]) -> Sample:
     return sample
 
 
-def keeper(tmpdir: str | None) -> Callable[[Sample], Sample]:
+def keeper(tmpdir: str | None = None) -> Callable[[Sample], Sample]:
     """A function that makes a sample good for as long as it is wanted, and to be read from any thread."""
     spool = Spool(tmpdir)
 
