@@ -244,7 +244,7 @@ def test_what_no_dict_can_hold(start: Start) -> None:
     assert reasons == [
         None,
         "has a field with the name __key__, which --map has for the key",
-        "'c.txt' is a symbolic link, which has no content to work on",
+        "has 'c.txt', a symbolic link, which has no content to work on",
         "has two fields of one name, which no dict can hold",
     ]
 

@@ -1,4 +1,4 @@
-"""What waits for a resident program, and what large parts of its answers become."""
+"""What waits for a resident program, and what its answers hold."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tarkit.streams.spool import SpooledRange
-from tarkit.work.job import Job
+from tarkit.dataset.sample import KEYLESS, Sample, key_of, split_name
+from tarkit.errors import show
+from tarkit.streams.spool import Spool, SpooledRange
+from tarkit.tar import block
+from tarkit.work.job import Failed, Failure, Job
+from tarkit.work.result import Content
+
+HELD = 1 << 20  # bytes of a field of an answer from which on it is in a temporary file
+
+_FILES = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
 
 
 class Feed:
@@ -48,6 +56,14 @@ class Feed:
     def _is_full(self) -> bool:
         return self.size >= self._full or len(self._jobs) >= self._many
 
+    def rest(self) -> list[Job]:
+        """All that nobody has taken, to be taken now."""
+        with self._change:
+            jobs = list(self._jobs)
+            self._jobs.clear()
+            self.size = 0
+            return jobs
+
     def close(self) -> None:
         """No more will come."""
         with self._change:
@@ -85,3 +101,26 @@ class Spooled:
     def send(self, start: int, stop: int, sink: Any) -> None:
         """Write bytes [start, stop) to a sink."""
         self.held.send(self.held.start + start, self.held.start + stop, sink)
+
+
+def fields_of(sample: Sample, spool: Spool) -> list[tuple[bytes, bytes | Content]]:
+    """The fields of an answer, those that are large in a temporary file.
+
+    Directories are passed over. Raises Failed for other entries without key, and for what is no regular file.
+    """
+    fields: list[tuple[bytes, bytes | Content]] = []
+    source = sample.source
+    for entry in sample.entries:
+        if key_of(entry) is None:
+            if entry.type not in KEYLESS:
+                raise Failed(Failure(f"the program answered {show(entry.name)}, which belongs to no sample"))
+            continue
+        if entry.type not in _FILES or entry.sparse:
+            raise Failed(Failure(f"the program answered {show(entry.name)}, which is no regular file"))
+        stop = entry.data + entry.size
+        _, field = split_name(entry.name) or (b"", b"")
+        if entry.size < HELD:
+            fields.append((field, source.read(entry.data, stop)))
+        else:
+            fields.append((field, Spooled(spool.hold(source.name, entry.data, stop, source.send))))
+    return fields

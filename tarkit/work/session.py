@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 
 from tarkit.dataset.grouping import Samples
-from tarkit.dataset.sample import KEYLESS, Sample, key_of, split_name
+from tarkit.dataset.sample import Recent, Sample, key_of
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.streams.copy import widen, write_all
@@ -30,17 +30,13 @@ from tarkit.streams.process import PIPE, Program
 from tarkit.streams.readers import DescriptorReader
 from tarkit.streams.source import StreamSource
 from tarkit.streams.spool import Spool
-from tarkit.tar import block
 from tarkit.tar.header import end_of_archive
-from tarkit.work.feed import Feed, Spooled
+from tarkit.work.feed import HELD, Feed, fields_of
 from tarkit.work.job import TAIL, Failed, Failure, Job, Outcome, status_words
 from tarkit.work.result import Content, Maker
 
 PATIENCE = 1.0  # seconds that a program gets to end after its last word
 LOOK = 0.2  # seconds between two looks whether a program that does not read has ended
-HELD = 1 << 20  # bytes of an answer from which on it is in a temporary file
-
-_FILES = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
 
 Done = Callable[[Job, Outcome], None]
 
@@ -63,9 +59,11 @@ class Session:
         self.done = done
         self.tmpdir = tmpdir
         self.late = False
+        self.unsure = False  # what had no answer may have had one
         self.tail = b""
         self._spool = Spool(tmpdir)
         self._sent: deque[Job] = deque()
+        self._passed = Recent()
         self._lock = threading.Lock()
         self._over = self._all_sent = False
         self._length = self._written = self.status = 0  # bytes of samples, bytes of all
@@ -145,7 +143,7 @@ class Session:
             if job is None or sample.key != job.key:  # archives that are glued may have parts of one answer
                 self._finish(job, fields)
                 job, fields = self._match(sample), []
-            fields += self._fields(sample)
+            fields += fields_of(sample, self._spool)
         self._finish(job, fields)
 
     def _finish(self, job: Job | None, fields: list[tuple[bytes, bytes | Content]]) -> None:
@@ -162,7 +160,7 @@ class Session:
     def _match(self, sample: Sample) -> Job | None:
         """The job that a sample answers, which stays in hand; those before it have no answer, and are done."""
         if sample.key is None:
-            self._fields(sample)
+            fields_of(sample, self._spool)
             return None
         passed = []
         with self._lock:
@@ -171,30 +169,16 @@ class Session:
                     passed = [self._sent.popleft() for _ in range(place)]
                     break
             else:
+                if self._passed.add(sample.key):
+                    self.unsure = True
+                    late = "too late: a later sample was answered before it"
+                    raise Failed(Failure(f"the program answered {show(sample.key)} {late}"))
                 what = f"the program answered {show(sample.key)}, which it was not sent, or answered before"
                 raise Failed(Failure(what))
         for each in passed:
+            self._passed.add(each.key)
             self.done(each, Outcome())
         return job
-
-    def _fields(self, sample: Sample) -> list[tuple[bytes, bytes | Content]]:
-        """The fields of an answer, those that are large in a temporary file."""
-        fields: list[tuple[bytes, bytes | Content]] = []
-        source = sample.source
-        for entry in sample.entries:
-            if key_of(entry) is None:
-                if entry.type not in KEYLESS:
-                    raise Failed(Failure(f"the program answered {show(entry.name)}, which belongs to no sample"))
-                continue
-            if entry.type not in _FILES or entry.sparse:
-                raise Failed(Failure(f"the program answered {show(entry.name)}, which is no regular file"))
-            stop = entry.data + entry.size
-            _, field = split_name(entry.name) or (b"", b"")
-            if entry.size < HELD:
-                fields.append((field, source.read(entry.data, stop)))
-            else:
-                fields.append((field, Spooled(self._spool.hold(source.name, entry.data, stop, source.send))))
-        return fields
 
     # ---- writing
 

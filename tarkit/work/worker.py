@@ -28,6 +28,8 @@ RUN_BYTES = 1 << 20  # or so many bytes of them
 WAITING = 2 * RUN_BYTES  # bytes of samples that wait for one program
 QUEUED = 4 * RUN  # and how many
 HELD = 64 << 20  # bytes of samples whose results wait for their turn
+IN_VAIN = 50  # samples that may fail before a program that has never answered any is given up
+IDLE = 2  # programs that may die one after the other without a sample in hand
 SHOWN = 5  # keys of samples in hand that a message names
 LOOK = 0.1  # seconds between two looks whether a program takes too long, and for signals
 
@@ -61,7 +63,8 @@ class _Hand:
         self.feed = Feed(WAITING, QUEUED, lambda: events.put(None))
         self._session: Session | None = None
         self._lock = threading.Lock()
-        self._over = False
+        self._over = self._answered = False
+        self._failed = 0
         self.thread = threading.Thread(target=self._work, daemon=True)
         self._open(self.feed)  # an error of starting it comes before all others
         self.thread.start()
@@ -69,17 +72,18 @@ class _Hand:
     def _open(self, feed: Feed) -> Session:
         with self._lock:
             if self._over:
-                raise Broken(Failure("was given up"), [])
+                raise TarkitError("it was given up")
             resident = self.resident
             self._session = Session(resident.words, resident.maker, feed, self._done, resident.tmpdir)
             return self._session
 
     def _done(self, job: Job, outcome: Outcome) -> None:
+        self._answered = self._answered or outcome.failure is None
         self.events.put((job, outcome))
 
     def _work(self) -> None:
         try:
-            session = self._session
+            session, idle = self._session, 0
             assert session is not None
             while True:
                 try:
@@ -88,9 +92,11 @@ class _Hand:
                 except Broken as broken:
                     if self._over:
                         break
-                    if not self.resident.settle or not broken.hand:
+                    idle = 0 if broken.hand else idle + 1
+                    if not self.resident.settle or session.unsure or idle > IDLE or (idle and self.feed.ended):
                         raise TarkitError(self._words(broken)) from None
-                    self._settle(broken.hand)
+                    if broken.hand:
+                        self._settle(broken.hand)
                 if self.feed.ended:
                     break
                 session = self._open(self.feed)
@@ -106,15 +112,18 @@ class _Hand:
             return
         middle = len(jobs) // 2
         for half in (jobs[:middle], jobs[middle:]):
-            broken = self._once(half)
+            broken = self._once(half) if len(half) > 1 else Broken(Failure(""), half)
             if broken is not None:
-                self._settle(broken.hand if len(half) > 1 else half)
+                self._settle(broken.hand)
 
     def _alone(self, job: Job) -> None:
         attempts = 0
         while (broken := self._once([job])) is not None:
             attempts += 1
             if attempts > self.resident.retries:
+                self._failed += 1
+                if self._failed > IN_VAIN and not self._answered:
+                    raise TarkitError(self._words(broken))
                 self._done(job, Outcome(failure=broken.failure._replace(attempts=attempts)))
                 return
 
@@ -125,11 +134,13 @@ class _Hand:
             feed.put(job)
         feed.close()
         try:
-            self._open(feed).run()
+            session = self._open(feed)
+            session.run()
         except Broken as broken:
-            if self._over:
-                raise
-            return broken
+            left = feed.rest()
+            if self._over or session.unsure or not (broken.hand or left):
+                raise TarkitError(self._words(broken)) from None
+            return Broken(broken.failure, broken.hand + left)
         return None
 
     def _words(self, broken: Broken) -> str:
