@@ -17,7 +17,7 @@ from tarkit.work.result import with_field
 OnError = Literal["error", "skip", "keep"]
 
 ERROR_FIELD = b"__error__.json"
-ENOUGH = 100  # samples of which a share says something
+SPARE = 10  # more failures than a share allows end the run before its end
 LINES = 3  # of what was said on stderr are in a message
 
 
@@ -28,11 +28,11 @@ class Limit:
     count: int | None = None
     percent: float | None = None
 
-    def exceeded(self, failed: int, done: int) -> bool:
-        """Whether `failed` of `done` are too many."""
+    def exceeded(self, failed: int, done: int, spare: int = 0) -> bool:
+        """Whether `failed` of `done` are too many: of a share, by more than `spare`."""
         if self.count is not None and failed > self.count:
             return True
-        return self.percent is not None and failed > done * self.percent / 100
+        return self.percent is not None and failed > done * self.percent / 100 + spare
 
 
 def parse_limit(text: str) -> Limit:
@@ -54,7 +54,8 @@ class Failures:
     """Decides what becomes of samples that failed, and counts them.
 
     `warn` gets a line for each failure that does not end the run. `rejects` takes the samples as they came in,
-    each with a field `__error__.json`. A share is judged once there are 100 samples, and at the end.
+    each with a field `__error__.json`. A share is judged at the end, and before it once it
+    is exceeded by ten.
     """
 
     def __init__(
@@ -88,18 +89,17 @@ class Failures:
         self.warn(message)
         if self.rejects is not None:
             with_field(job.sample, ERROR_FIELD, _record(job, failure, written, last)).write(self.rejects)
-        if self.limit is not None and (self.limit.percent is None or self.done >= ENOUGH):
-            self._check()
+        self._check(SPARE)
         return [job.sample] if self.on_error == "keep" else []
 
     def finish(self) -> None:
         """All samples have been worked on."""
-        self._check()
+        self._check(0)
         if self.rejects is not None:
             self.rejects.finish()
 
-    def _check(self) -> None:
-        if self.limit is not None and self.limit.exceeded(self.failed, self.done):
+    def _check(self, spare: int) -> None:
+        if self.limit is not None and self.limit.exceeded(self.failed, self.done, spare):
             raise TarkitError(f"{self.failed} of {self.done} samples failed, more than --max-errors allows")
 
 
