@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.work.job import Executor
+from tarkit.work.engine import Engine, Finished
+from tarkit.work.job import Executor, Job
 from tarkit.work.place import Place
 from tarkit.work.program import direct, interpreter
 from tarkit.work.result import Maker
 from tarkit.work.shell import Shell, ShellOptions
+from tarkit.work.worker import Resident, Residents
 
 Kind = Literal["shell", "script", "map", "worker"]
 
@@ -40,6 +42,9 @@ class Work:
     allow_pickle: bool = False
 
 
+Runs = AbstractContextManager[Callable[[Iterator[Job]], Iterator[Finished]]]
+
+
 @dataclass
 class Crew:
     """How executors are made, and how many samples one of them is handed at a time."""
@@ -47,6 +52,24 @@ class Crew:
     start: Callable[[], Executor]
     batch: int = 1
     batch_bytes: int = 1 << 20
+
+    def engine(self, parallel: int, retries: int, ordered: bool, goes_on: bool) -> Runs:
+        """What runs `parallel` of them."""
+        return Engine(
+            self.start, parallel, batch=self.batch, batch_bytes=self.batch_bytes, retries=retries, ordered=ordered
+        )
+
+
+@dataclass
+class Programs:
+    """The same for programs that stay."""
+
+    resident: Resident
+
+    def engine(self, parallel: int, retries: int, ordered: bool, goes_on: bool) -> Runs:
+        """What runs `parallel` of them; where the run `goes_on` after a failure, it finds out whose that was."""
+        resident = replace(self.resident, settle=goes_on or retries > 0, retries=retries)
+        return Residents(resident, parallel, ordered=ordered)
 
 
 def parse_work(given: dict[str, Any]) -> Work:
@@ -82,13 +105,13 @@ def parse_work(given: dict[str, Any]) -> Work:
 
 
 @contextmanager
-def hands(work: Work, tmpdir: str | None, keep: bool, tell: Callable[[str], None]) -> Iterator[Crew]:
+def hands(work: Work, tmpdir: str | None, keep: bool, tell: Callable[[str], None]) -> Iterator[Crew | Programs]:
     """What makes executors for this work. `keep` leaves the directories of commands, and tells where."""
     if work.kind == "map":
         yield from _mapper(work, tmpdir)
         return
     if work.kind == "worker":
-        yield _worker(work)
+        yield _worker(work, tmpdir)
         return
     environment = dict(os.environb)
     path, words = _words(work, environment)
@@ -143,5 +166,7 @@ def _mapper(work: Work, tmpdir: str | None) -> Iterator[Crew]:
         mappers.close()
 
 
-def _worker(work: Work) -> Crew:
-    raise TarkitError("--worker is not there yet")
+def _worker(work: Work, tmpdir: str | None) -> Programs:
+    bash = interpreter("bash", os.environ.get("PATH", os.defpath))
+    words = [bash, "-o", "pipefail", "-c", work.what]
+    return Programs(Resident(words, work.what, Maker(work.mtime), timeout=work.timeout, tmpdir=tmpdir))

@@ -23,7 +23,6 @@ from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.tar.writer import Writer
-from tarkit.work.engine import Engine
 from tarkit.work.job import Job
 from tarkit.work.policy import Failures, Limit, OnError, parse_limit
 from tarkit.work.redo import merged
@@ -218,16 +217,9 @@ def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOp
         writer = stack.enter_context(Writer(output.open([*locations, *(chosen.redo or [])])))
         rejects = _rejects(run, locations, chosen, stack)
         failures = Failures(chosen.failing.on_error, chosen.failing.limit, rejects, run.warn)
-        engine = stack.enter_context(
-            Engine(
-                crew.start,
-                chosen.parallel,
-                batch=crew.batch,
-                batch_bytes=crew.batch_bytes,
-                retries=chosen.retries,
-                ordered=not chosen.unordered,
-            )
-        )
+        goes_on = chosen.failing.on_error != "error"
+        asked = (chosen.parallel, chosen.retries, not chosen.unordered, goes_on)
+        engine = stack.enter_context(crew.engine(*asked))
         results = Results(run, failures, chosen.fields, policy, apart=chosen.redo is not None)
         finished = engine(jobs)
         if run.shows_progress:

@@ -202,7 +202,7 @@ def _jobs(pieces: list[Piece]) -> Iterator[Job]:
     for name, start, data, samples in pieces:
         source = HeldRange(name, start, data)
         for key, entries in samples:
-            yield Job(0, Sample(key, source, entries, entries[0][1], entries[-1][4]))
+            yield Job(0, Sample(key, source, entries, start, start + len(data)))
 
 
 def _sample(job: Job) -> tuple[str, list[tuple[str, bytes]]]:

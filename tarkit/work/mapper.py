@@ -211,7 +211,7 @@ def _pieces(jobs: list[Job]) -> list[Piece]:
     for job in jobs:
         sample = job.sample
         entries: list[Raw] = list(map(tuple, sample.entries))  # type: ignore[arg-type]
-        start, stop = entries[0][1], entries[-1][4]
+        start, stop = (entries[0][1], entries[-1][4]) if entries else (0, 0)
         if runs and runs[-1][0] is sample.source and runs[-1][2] == start and stop - runs[-1][1] <= TOGETHER_BYTES:
             runs[-1][3].append((job.key, entries))
             runs[-1] = (*runs[-1][:2], stop, runs[-1][3])

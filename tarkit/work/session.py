@@ -189,7 +189,8 @@ class Session:
         try:
             while (job := self.feed.take(lambda: self._over)) is not None:
                 try:
-                    job.inputs()
+                    if not job.inputs():
+                        raise Failed(Failure("has no field that could be sent"))
                     if job.key == last:
                         raise Failed(Failure("has the key of the sample before it, so that the two would be one"))
                 except Failed as error:
