@@ -55,14 +55,14 @@ class Program:
                 pass_fds=pass_fds,
                 process_group=0,
             )
-            return self
+            self.pid = self.process.pid
+            self._pidfd = _pidfd(self.pid)
+            return self  # whole: a signal may be what comes next, and ends it
 
         try:
             command.begin(start)
         except OSError as error:
             raise TarkitError(f"{show(words[0])} cannot be started: {error.strerror}") from None
-        self.pid = self.process.pid
-        self._pidfd = _pidfd(self.pid)
 
     def watch(self, poll: Any) -> None:
         """Have a `select.poll` wake up when the program ends, where the system can do that."""
