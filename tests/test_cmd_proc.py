@@ -272,8 +272,11 @@ def test_two_samples_of_one_key(run: Run, archive: Archive) -> None:
     lines = run("proc", "-c", "echo k > sample.__key__", "in.tar", exit=1).lines
     assert lines[0].endswith("the sample before it in the output has the same key 'k' [joined-sample]")
     archive({"a.x": b"", "b.x": b"", "c.x": b""})
-    ran = run("proc", "-c", "tr c a < sample.__key__ > k; mv k sample.__key__", "in.tar")
-    assert ran.lines == ["tarkit: warning: in.tar: the key 'a' was given before [repeated-key]"]
+    words = ("proc", "-c", "tr c a < sample.__key__ > k; mv k sample.__key__", "in.tar")
+    line = "in.tar: 'c' gave the key 'a', which was given before [scattered-sample]"
+    assert run(*words, exit=1).lines == [f"tarkit: {line}", "hint: each sample needs a key of its own"]
+    ran = run(*words, "--allow", "scattered-sample")
+    assert ran.lines == [f"tarkit: warning: {line}"]
     assert keys(ran.stdout) == "a b a"
 
 

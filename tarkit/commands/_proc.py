@@ -94,8 +94,9 @@ class Results:
         self._renamed = self._renamed or key != job.key
         if not self._keys.add(key) or not self._renamed or key == self.last:
             return True
-        what = f"the key {show(key)} was given before"
-        return self.policy.judge(Problem("repeated-key", job.shard, None, what)) == "keep"
+        what = f"{show(job.key)} gave the key {show(key)}, which was given before"
+        hint = "each sample needs a key of its own"
+        return self.policy.judge(Problem("scattered-sample", job.shard, None, what, hint)) == "keep"
 
     def summarize(self) -> None:
         """Say what is to be said in the end."""
