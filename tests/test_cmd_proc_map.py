@@ -235,7 +235,7 @@ int main(void) {
     while (fread(block, 1, 512, stdin) == 512) {
         if (left == 0) {
             left = (strtol(block + 124, NULL, 8) + 511) / 512;
-            text = strstr(block, ".txt") != NULL;
+            text = block[156] == '0' && strstr(block, ".txt") != NULL;
         } else if (left--, text) {
             for (int i = 0; i < 512; i++) block[i] = toupper(block[i]);
         }

@@ -92,6 +92,8 @@ def failed(finished: list[tuple[Job, Outcome]]) -> dict[str, str]:
 
 ECHO = "put(entry.name, data)"
 UPPER = "put(entry.name, data.upper())"
+NEW = "put(key + '.new', data) if field == 'cls' else None"
+GLUED = "put(entry.name, data); target.close(); target = tarfile.open(fileobj=sys.stdout.buffer, mode='w|')"
 
 
 @pytest.mark.parametrize(
@@ -104,8 +106,8 @@ UPPER = "put(entry.name, data.upper())"
         (python("if key != 'b': put(entry.name, data)"), lambda name, data: [(name, data)] * (name[0] != "b")),
         (python("if key == 'c': put(entry.name, data)"), lambda name, data: [(name, data)] * (name[0] == "c")),
         (python("pass"), lambda name, data: []),
-        (python("put(key + '.new', data) if field == 'cls' else None"), lambda name, data: [(name[:2] + "new", data)] * name.endswith("cls")),
-        (python("put(entry.name, data); target.close(); target = tarfile.open(fileobj=sys.stdout.buffer, mode='w|')"), lambda name, data: [(name, data)]),
+        (python(NEW), lambda name, data: [(name[:2] + "new", data)] * name.endswith("cls")),
+        (python(GLUED), lambda name, data: [(name, data)]),
         (shell("cat | cat"), lambda name, data: [(name, data)]),
         (shell("tar -f - --delete --wildcards '*.cls'"), lambda name, data: [(name, data)] * name.endswith("txt")),
     ],
@@ -177,26 +179,32 @@ def test_no_samples() -> None:
     assert written(finished) == [("README", b"x")]
 
 
+NOT_SENT = "which it was not sent, or answered before"
+NOT_ALL = "the program ended with status 0 before it had read all"
+NOTHING = "it wrote nothing, not even an empty archive"
 RULES = [
-    (python("if entry.name == 'b.cls': put('z.txt', data)"), r"the program answered 'z', which it was not sent, or answered before"),
-    (python("if key == 'b': put('README' + field, data)\nput(entry.name, data)"), r"the program answered 'READMEcls', which belongs to no sample"),
-    (python("put(entry.name, b'', type=b'2', linkname='x')"), r"the program answered 'a.cls', which is no regular file"),
-    (python("put(entry.name, data)\nput(entry.name, data)"), r"its output: 'a.cls' is there twice"),
-    (python("pass", "put('b.x', b'1')\nput('a.x', b'1')"), r"the program answered 'a' too late: a later sample"),
-    (shell("cat >&2 | true"), r"it wrote nothing, not even an empty archive"),
-    (shell("cat > /dev/null"), r"it wrote nothing, not even an empty archive"),
-    (shell("cat > /dev/null; echo hello; echo problem >&2"), r"its output: the input ends inside a header at the start.*: problem"),
-    (shell("tr a b"), r"its output: this is no tar archive: bad checksum in the first header"),
-    (shell("head -c 3000"), r"the program ended with status 0 before it had read all|its output: .*"),
-    (shell("head -c 3072; cat > /dev/null"), r"its output: no end-of-archive marker after 'c.cls'|its output: .*"),
-    (shell("head -c 100 > /dev/null; head -c 10240 /dev/zero"), r"the program ended with status 0 before it had read all"),
-    (shell("exit 3"), r"the program ended with status 3"),
-    (shell("cat; exit 3"), r"the program ended with status 3"),
-    (shell("cat | (cat; false)"), r"the program ended with status 1"),
-    (shell("kill -9 $$"), r"the program was ended by SIGKILL"),
-    (python("put(entry.name, data)\nos.kill(os.getpid(), signal.SIGSEGV)"), r"the program was ended by SIGSEGV"),
-    (["sh", "-c", "no-such-program"], r"the program ended with status 127.*not found"),
-]  # fmt: skip
+    (python("if entry.name == 'b.cls': put('z.txt', data)"), f"the program answered 'z', {NOT_SENT}"),
+    (
+        python("if key == 'b': put('README' + field, data)"),
+        "the program answered 'READMEcls', which belongs to no sample",
+    ),
+    (python("put(entry.name, b'', type=b'2', linkname='x')"), "the program answered 'a.cls', which is no regular file"),
+    (python("put(entry.name, data)\nput(entry.name, data)"), "its output: 'a.cls' is there twice"),
+    (python("pass", "put('b.x', b'1')\nput('a.x', b'1')"), "the program answered 'a' too late: a later sample"),
+    (shell("cat >&2 | true"), NOTHING),
+    (shell("cat > /dev/null"), NOTHING),
+    (shell("cat > /dev/null; echo hello; echo problem >&2"), "its output: the input ends inside a header.*: problem"),
+    (shell("tr a b"), "its output: this is no tar archive: bad checksum in the first header"),
+    (shell("head -c 3000"), f"{NOT_ALL}|its output: .*"),
+    (shell("head -c 3072; cat > /dev/null"), "its output: no end-of-archive marker after 'c.cls'|its output: .*"),
+    (shell("head -c 100 > /dev/null; head -c 10240 /dev/zero"), NOT_ALL),
+    (shell("exit 3"), "the program ended with status 3"),
+    (shell("cat; exit 3"), "the program ended with status 3"),
+    (shell("cat | (cat; false)"), "the program ended with status 1"),
+    (shell("kill -9 $$"), "the program was ended by SIGKILL"),
+    (python("put(entry.name, data)\nos.kill(os.getpid(), signal.SIGSEGV)"), "the program was ended by SIGSEGV"),
+    (["sh", "-c", "no-such-program"], "the program ended with status 127.*not found"),
+]
 
 
 @pytest.mark.parametrize(("words", "said"), RULES, ids=range(len(RULES)))
