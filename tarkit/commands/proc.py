@@ -30,13 +30,14 @@ from tarkit.work.text import Mode, text_samples
 
 EXAMPLES = (
     "tarkit proc -p 2 -c 'gm mogrify -resize 256x256 sample.jpg' in.tar -o out.tar",
-    "tarkit proc -p 8 --map filter.py:keep --rejects bad.tar 'in-{000..099}.tar' -o out.tar",
-    "tarkit proc --redo bad.tar -c './mended.sh' out.tar -o whole.tar",
+    "tarkit proc -p 8 --map f.py:keep --rejects bad.tar in.tar -o out.tar",
+    "tarkit proc --redo bad.tar --script mended.sh out.tar -o whole.tar",
 )
 COST = (
     "One pass. A command costs the start of a shell and a directory for each sample, in --tmpdir: a folder in memory "
     "such as /dev/shm is fastest. --map and --worker start once. Some samples for each of -p are under way at a time, "
-    "those of a stream in memory, or in temporary space from 1 MiB on; files over 64 KiB are copied, never held."
+    "those of a stream in memory, or in temporary space from 1 MiB on; files over 64 KiB are copied, never held; but "
+    "--map holds what it works on, and up to 16 results, however large they are."
 )
 
 ON_ERROR: dict[str, OnError] = {
@@ -117,10 +118,10 @@ class ProcOptions:
 @click.option("--add-log", metavar="FIELD", help="What a command says becomes FIELD, not a message.")
 @click.option("--keep-dir", is_flag=True, help="Leave all directories, and say where.")
 @click.option("--map", "map_", metavar="MODULE:FUNCTION", help="Call a Python function, of a module or of FILE.py.")
-@click.option("--decode", is_flag=True, help="--map: hand over values, not bytes: text, numbers, JSON, arrays.")
-@click.option("--allow-pickle", is_flag=True, help="--decode: pickles too, which can run anything.")
-@click.option("--init", metavar="MODULE:FUNCTION", help="--map: call this first, once in each process.")
-@click.option("--batch", type=click.IntRange(1), metavar="N", help="--map: hand over lists of N samples.")
+@click.option("--decode", is_flag=True, help="Have --map get values, not bytes: text, numbers, JSON, arrays.")
+@click.option("--allow-pickle", is_flag=True, help="Have --decode take pickles too, which can run anything.")
+@click.option("--init", metavar="MODULE:FUNCTION", help="Have --map call this first, once in each process.")
+@click.option("--batch", type=click.IntRange(1), metavar="N", help="Have --map get lists of N samples.")
 @click.option("--worker", metavar="COMMAND", help="A program that stays: tar on its stdin, tar from its stdout.")
 @click.option(
     "-p", "--parallel", type=click.IntRange(0), default=1, metavar="N", help="N at a time; 0: one a processor."
@@ -165,7 +166,8 @@ def proc(
 
     COMMAND runs in a directory of its own, where the fields of the sample are files: sample.jpg, sample.json. What is
     left there as sample.* is the new sample, in the order that it had, new fields last; nothing left is no sample. The
-    key is in sample.__key__: another one there renames the sample. Other files are dropped. With -m the files
+    key is in sample.__key__: another one there renames the sample. Other files are dropped; relative paths start in
+    that directory, but for --script and --map. With -m the files
     sample-000000.*, sample-000001.* are samples KEY/000000, KEY/000001, unless sample-000000.__key__ says otherwise;
     with -S, each directory that has sample.* is one.
 
@@ -175,6 +177,11 @@ def proc(
 
     What does not change keeps its header. Entries without key go along as they are, with the first sample that comes
     out. Fields are chosen (-f, --drop ...) after the command. The output is the same for every -p.
+
+    --map calls a function with a dict: the fields as bytes, the key as __key__. A dict, several, or None for no sample
+    come back; with --batch a list, for a list. --decode hands over values by the names of fields (txt, cls, json, npy,
+    jpg ...), and encodes what was changed. --worker starts a program that reads samples as a tar stream and writes tar:
+    its answers have the keys of their samples, in their order; a sample without one is removed.
 
     --mode lines makes a sample of each line, --mode pages of each page, up to a form feed: the field is txt, the key a
     running number. With --mode keys each line is the key of a sample without fields.
