@@ -29,7 +29,7 @@ from tarkit.work.redo import merged
 from tarkit.work.text import Mode, text_samples
 
 EXAMPLES = (
-    "tarkit proc -p 2 -c 'gm mogrify -resize 256x256 sample.jpg' in.tar -o out.tar",
+    "tarkit proc -p 2 -c 'gm mogrify -resize 256 sample.jpg' a.tar -o b.tar",
     "tarkit proc -p 8 --map f.py:keep --rejects bad.tar in.tar -o out.tar",
     "tarkit proc --redo bad.tar --script mended.sh out.tar -o whole.tar",
 )
