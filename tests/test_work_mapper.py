@@ -13,18 +13,23 @@ from typing import Any
 
 import pytest
 from _tools import archive, contents, member, on_disk
+from hypothesis import given, strategies
 
 from tarkit.dataset.grouping import Samples
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.tar.writer import Writer
-from tarkit.work import mapper
+from tarkit.work import mapper, plain
 from tarkit.work.caller import Call
 from tarkit.work.job import Failed, Job, Outcome
 from tarkit.work.mapper import Mapper, Mappers
+from tarkit.work.result import Maker
 
 Members = dict[str, bytes]
 ABC: Members = {f"{key}.{field}": f"{key}{field}".encode() for key in "abc" for field in ("cls", "txt")}
+
+FIELDS = ["a", "b.png", "C", "z" * 120, "\udcff", "é"]
+CONTENTS = [b"", b"x", b"y" * 512, b"z" * 700]
 
 MODULE = """
     import os, signal, sys, time
@@ -541,3 +546,49 @@ def test_too_many_deaths_in_vain(start: Start, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(mapper, "Caller", Dying)
     with pytest.raises(TarkitError, match="its process ends again and again before it does anything"):
         executor.run(jobs(archive(ABC)))
+
+
+@pytest.mark.parametrize("mtime", [0, 77])
+@given(
+    before=strategies.dictionaries(strategies.sampled_from(FIELDS), strategies.sampled_from(CONTENTS), min_size=1),
+    after=strategies.dictionaries(
+        strategies.sampled_from(FIELDS), strategies.sampled_from([None, *CONTENTS]), min_size=1
+    ),
+    kinds=strategies.lists(strategies.sampled_from([b"0", b"\0", b"7"]), min_size=len(FIELDS), max_size=len(FIELDS)),
+)
+def test_the_short_way_makes_the_same(
+    mtime: int, before: dict[str, bytes], after: dict[str, bytes | None], kinds: list[bytes]
+) -> None:
+    """What is made of plain samples is what is made of all others, entries and bytes."""
+    after = {field: None if content is None and field in before else content or b"" for field, content in after.items()}
+    head = member("first.x", b"1")
+    data = head + b"".join(
+        member(f"d.d/k.{field}".encode("utf-8", "surrogateescape"), content, typeflag=kind, mtime=9, mode=0o600)
+        for (field, content), kind in zip(before.items(), kinds, strict=False)
+    )
+    sample = list(Samples(on_disk(data + bytes(1024)), Policy()))[1]
+    job, entries, base = Job(0, sample), list(map(tuple, sample.entries)), len(head)
+    fields = plain.taken(b"d.d/k", entries, data[base:], base)
+    assert fields == list(before.items())
+    short = plain.given(b"d.d/k", entries, data[base:], base, fields, list(after.items()), mtime)
+    contents = [(f.encode("utf-8", "surrogateescape"), before[f] if c is None else c) for f, c in after.items()]
+    made = Maker(mtime)(job, b"d.d/k", contents)
+    if made is sample:
+        assert short is None
+    else:
+        assert short == (b"d.d/k", list(map(tuple, made.entries)), made.source.read(0, made.stop))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        member("a.x", b"1") + member("README", b"") + member("a.y", b"1"),
+        member("a.x", b"1") + member("a.y", typeflag=b"1", linkname=b"a.x"),
+        member("a.x", b"1") + member("a.x", b"2"),
+        member("a.y", typeflag=b"2", linkname=b"a.x"),
+    ],
+)
+def test_samples_that_are_not_plain(data: bytes) -> None:
+    """Other entries between the fields, links, two fields of one name: the short way is not for them."""
+    [sample] = Samples(on_disk(data + bytes(1024)), Policy(allow=["duplicate-entry"]), moves=False)
+    assert plain.taken(b"a", list(map(tuple, sample.entries)), data, 0) is None

@@ -25,6 +25,7 @@ from tarkit.dataset.sample import Sample
 from tarkit.errors import TarkitError
 from tarkit.streams.spool import HeldRange
 from tarkit.tar.walk import Raw
+from tarkit.work import plain
 from tarkit.work.calling import KEY, Caller, Loader, Rubbish, in_words, kind_of, tail_of
 from tarkit.work.job import Failed, Failure, Job
 from tarkit.work.result import Maker
@@ -37,6 +38,7 @@ PAUSE = 0.001  # seconds after which those that there are are sent, before a sam
 SAID = 1 << 20  # bytes of what one sample says that are kept
 
 Piece = tuple[str, int, bytes, list[tuple[bytes, list[Raw]]]]  # an archive's name, an offset in it, bytes from there
+Sent = tuple[str, int, bytes, bytes, list[Raw]]  # the same of one sample, with its key and entries
 Made = tuple[bytes, list[Raw], bytes] | None  # key, entries, bytes; None: the sample as it came
 Result = tuple[list[Made] | None, tuple[str, bytes] | None, bytes, float]  # reason and tail of a failure; said; seconds
 
@@ -116,23 +118,22 @@ class Child:
                 pieces = self.channel.receive()
             except EOFError:
                 return
-            jobs = list(_jobs(pieces))
             if batches:
-                self._batch(jobs)
+                self._batch([_job(*each) for each in _samples(pieces)])
             else:
-                self._each(jobs)
+                self._each(_samples(pieces))
 
-    def _each(self, jobs: list[Job]) -> None:
+    def _each(self, samples: Iterator[Sent]) -> None:
         results: list[Result] = []
-        held, sent, one, place = 0, monotonic(), self.caller.one, self.place
-        for index, job in enumerate(jobs):
+        held, sent, place = 0, monotonic(), self.place
+        for index, sample in enumerate(samples):
             begun = monotonic()
             if results and (held > BYTES or begun - sent > PAUSE):
                 self._send(results)
                 results, held, sent = [], 0, begun
             PLACE.pack_into(place, 0, index, begun)
             try:
-                made, failure = self._make(job, one(*_sample(job))), None
+                made, failure = self._one(*sample), None
             except BaseException as error:
                 made, failure = None, _failure(error)
             said = self.said.take()
@@ -166,9 +167,24 @@ class Child:
 
     def _make(self, job: Job, returned: list[tuple[str, list[tuple[str, bytes | None]]]]) -> list[Made]:
         """The entries of what the function made of a sample; raises Failed."""
-        return [self._one(job, key, fields, number == 0) for number, (key, fields) in enumerate(returned)]
+        return [self._made(job, key, fields, number == 0) for number, (key, fields) in enumerate(returned)]
 
-    def _one(self, job: Job, key: str, fields: list[tuple[str, bytes | None]], first: bool) -> Made:
+    def _one(self, name: str, start: int, data: bytes, key: bytes, entries: list[Raw]) -> list[Made]:
+        """What the function makes of one sample; raises Failed, Rubbish, and whatever the function does."""
+        fields = plain.taken(key, entries, data, start)
+        if fields is None or not entries or KEY in dict(fields):
+            job = _job(name, start, data, key, entries)
+            return self._make(job, self.caller.one(*_sample(job)))
+        text = key.decode("utf-8", "surrogateescape")
+        returned = self.caller.one(text, fields)
+        if len(returned) == 1 and returned[0][0] == text:
+            try:
+                return [plain.given(key, entries, data, start, fields, returned[0][1], self.maker.mtime or 0)]
+            except ValueError:
+                pass  # a name that no entry can have: `Maker` says so
+        return self._make(_job(name, start, data, key, entries), returned)
+
+    def _made(self, job: Job, key: str, fields: list[tuple[str, bytes | None]], first: bool) -> Made:
         inputs = job.inputs()
         raw = _raw(key)
         if first and raw == job.key and len(fields) == len(inputs) and all(data is None for _, data in fields):
@@ -197,12 +213,15 @@ def _raw(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _jobs(pieces: list[Piece]) -> Iterator[Job]:
-    """The samples in what was sent."""
+def _samples(pieces: list[Piece]) -> Iterator[Sent]:
+    """The samples in what was sent, one by one."""
     for name, start, data, samples in pieces:
-        source = HeldRange(name, start, data)
         for key, entries in samples:
-            yield Job(0, Sample(key, source, entries, start, start + len(data)))
+            yield name, start, data, key, entries
+
+
+def _job(name: str, start: int, data: bytes, key: bytes, entries: list[Raw]) -> Job:
+    return Job(0, Sample(key, HeldRange(name, start, data), entries, start, start + len(data)))
 
 
 def _sample(job: Job) -> tuple[str, list[tuple[str, bytes]]]:
