@@ -100,7 +100,7 @@ def test_large_contents(size: int, run: Run, archive: Archive, feed: Feed) -> No
     )
 
 
-@pytest.mark.parametrize("number", [1, 4, 16])
+@pytest.mark.parametrize("number", [0, 1, 4, 16])
 def test_parallel(number: int, run: Run, archive: Archive) -> None:
     """However many there are at a time, the output is the same, in the order of the input."""
     rows = {f"{index:03d}.{field}": b"%d" % index for index in range(60) for field in ("cls", "txt")}
@@ -201,6 +201,14 @@ def test_entries_without_key(run: Run, archive: Archive) -> None:
     assert out == [("d", None), ("README", b"r"), ("end", None), ("d/a.x", b"1"), ("d/a.y", b"2"), ("d/a.z", b"\n")]
     archive([("d", None), ("README", b"r")])
     assert entries(run("proc", "-c", "exit 1", "in.tar").stdout) == [("d", None), ("README", b"r")]
+
+
+def test_a_key_that_is_too_long(run: Run, archive: Archive) -> None:
+    """The system would start nothing with it; that is one sample's failure."""
+    archive([("k" * 200_000 + ".x", b"1"), ("b.x", b"2")], format=PAX)
+    ran = run("proc", "-c", ":", "in.tar", "--on-error", "skip")
+    assert "has a key of 200000 bytes, which is too long for a command's environment" in ran.lines[0]
+    assert keys(ran.stdout) == "b"
 
 
 def test_hard_links_inside_a_sample(run: Run, archive: Archive) -> None:

@@ -19,6 +19,7 @@ from tarkit.work.unpack import Gatherer, Names, unpack
 PATIENCE = 2.0  # seconds between asking a command to end and ending it
 HEARD = 1 << 16  # bytes of what a command says that are in memory
 _CHUNK = 1 << 16
+_LONGEST_KEY = 1 << 16
 _LOOK = 5  # milliseconds between two looks where the system cannot wake us
 
 
@@ -105,6 +106,8 @@ class Shell:
 
     def _command(self, job: Job, folder: bytes) -> tuple[int, bool]:
         """Run it; its status, and whether it took too long."""
+        if len(job.key) > _LONGEST_KEY:
+            raise Failed(Failure(f"has a key of {len(job.key)} bytes, which is too long for a command's environment"))
         environment = dict(self.options.environment)
         environment[b"TARKIT_KEY"] = job.key.replace(b"\0", b"%00")
         environment[b"TARKIT_INDEX"] = b"%d" % job.index
