@@ -24,12 +24,17 @@ def left() -> list[str]:
     return sorted(name for name in os.listdir() if name not in ("in.tar", "log"))
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
-    except OSError:
-        return False
+def ends(pid: int) -> bool:
+    """Whether a process has ended, or does within a moment: it may have been killed just now."""
+    limit = time.monotonic() + 20
+    while time.monotonic() < limit:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "ZX":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.005)
+    return False
 
 
 def pid_in(path: str) -> int:
@@ -263,7 +268,7 @@ def test_timeout(run: Run, archive: Archive) -> None:
     ran = run("proc", "-c", command, "in.tar", "--timeout", "0.3", "--on-error", "skip", "--tmpdir", ".")
     assert ran.lines[1] == "tarkit: warning: in.tar: 'a' took longer than 0.3 s and was ended: wait"
     assert keys(ran.stdout) == "b"
-    assert not any(alive(pid_in(name)) for name in ("one", "two"))
+    assert all(ends(pid_in(name)) for name in ("one", "two"))
 
 
 def test_timeout_of_the_stubborn(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +280,7 @@ def test_timeout_of_the_stubborn(run: Run, archive: Archive, monkeypatch: pytest
     command = "trap '' TERM; echo $$ > ../../one; while :; do sleep 0.01; done"
     ran = run("proc", "-c", command, "in.tar", "--timeout", "0.1", "--tmpdir", ".", exit=1)
     assert "took longer than 0.1 s and was ended" in ran.stderr
-    assert not alive(pid_in("one"))
+    assert ends(pid_in("one"))
 
 
 def test_what_is_left_running(run: Run, archive: Archive) -> None:
@@ -284,7 +289,7 @@ def test_what_is_left_running(run: Run, archive: Archive) -> None:
     started = time.monotonic()
     run("proc", "-c", "sleep 60 & echo $! > ../../one; (while :; do echo more; done) &", "in.tar", "--tmpdir", ".")
     assert time.monotonic() - started < 20
-    assert not alive(pid_in("one"))
+    assert ends(pid_in("one"))
 
 
 def test_a_command_that_says_a_lot(run: Run, archive: Archive) -> None:
@@ -320,7 +325,7 @@ def test_signals(signum: signal.Signals, archive: Archive) -> None:
     assert process.wait(20) == -signum
     assert process.stderr is not None
     assert process.stderr.read() == b""
-    assert not any(map(alive, pids))
+    assert all(map(ends, pids))
     assert [name for name in left() if not name.startswith("pid")] == []
 
 
