@@ -14,11 +14,11 @@ import threading
 import time
 from collections.abc import Sequence
 
-from tarkit.dataset.sample import Sample, Source
+from tarkit.dataset.sample import Source
 from tarkit.errors import TarkitError
 from tarkit.streams.scratch import Scratch
-from tarkit.streams.spool import HeldRange
 from tarkit.tar.walk import Raw
+from tarkit.work import plain
 from tarkit.work.caller import Call, Caller
 from tarkit.work.child import IDLE, WHOLE, Piece, Result
 from tarkit.work.duplex import Gone, Late
@@ -162,7 +162,9 @@ class Mapper:
         if made is None:
             reason, tail = failed or ("", b"")
             return Outcome((), Failure(reason, None, tail, seconds), words, seconds)
-        return Outcome([job.sample if each is None else _made(job, *each) for each in made], None, words, seconds)
+        return Outcome(
+            [job.sample if each is None else plain.sample_of(job.shard, *each) for each in made], None, words, seconds
+        )
 
     def _note(self, said: bytes) -> None:
         if said:
@@ -220,9 +222,3 @@ def _pieces(jobs: list[Job]) -> list[Piece]:
     for source, start, stop, samples in runs:
         pieces.append((source.name, start, source.read(start, stop), samples))
     return pieces
-
-
-def _made(job: Job, key: bytes, entries: list[Raw], data: bytes) -> Sample:
-    sample = Sample(key, HeldRange(job.shard, 0, data), entries, 0, len(data))
-    sample.parts = [data]
-    return sample

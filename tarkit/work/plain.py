@@ -7,10 +7,15 @@ answer is None, and the detours are taken.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from tarkit.dataset.sample import Sample
+from tarkit.streams.spool import HeldRange
 from tarkit.tar import block
 from tarkit.tar.block import padding
 from tarkit.tar.header import encode
 from tarkit.tar.walk import Raw
+from tarkit.work.job import Job
 
 Fields = list[tuple[str, bytes]]
 
@@ -37,7 +42,7 @@ def given(
     data: bytes,
     base: int,
     before: Fields,
-    after: list[tuple[str, bytes | None]],
+    after: Sequence[tuple[str, bytes | None]],
     mtime: int,
 ) -> tuple[bytes, list[Raw], bytes] | None:
     """Key, entries and bytes of the sample with the fields `after` in place of those `before`; None in place of
@@ -66,6 +71,32 @@ def given(
         for raw, content in new:
             pos = _add(key + b"." + raw, content, mtime, pos, parts, made)
     return key, made, b"".join(parts)
+
+
+def sample_of(shard: str, key: bytes, entries: list[Raw], data: bytes) -> Sample:
+    """The sample that has just these bytes."""
+    sample = Sample(key, HeldRange(shard, 0, data), entries, 0, len(data))
+    sample.parts = [data]
+    return sample
+
+
+def changed(job: Job, fields: Sequence[tuple[bytes, object]], mtime: int) -> Sample | None:
+    """The sample of a job with other contents under its key; None where that takes the long way."""
+    entries: list[Raw] = list(map(tuple, job.sample.entries))  # type: ignore[arg-type]
+    low = entries[0][1] if entries else 0
+    data = job.piece(low, entries[-1][4]) if entries else None
+    before = None if data is None else taken(job.key, entries, data, low)
+    after = {field.decode("utf-8", "surrogateescape"): content for field, content in fields}
+    if data is None or before is None or len(after) < len(fields):
+        return None
+    contents = [(field, content) for field, content in after.items() if isinstance(content, bytes)]
+    if len(contents) < len(after):
+        return None
+    try:
+        made = given(job.key, entries, data, low, before, contents, mtime)
+    except ValueError:
+        return None
+    return job.sample if made is None else sample_of(job.shard, *made)
 
 
 def _add(name: bytes, content: bytes, mtime: int, pos: int, parts: list[bytes], made: list[Raw]) -> int:

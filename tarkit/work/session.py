@@ -31,6 +31,7 @@ from tarkit.streams.readers import DescriptorReader
 from tarkit.streams.source import StreamSource
 from tarkit.streams.spool import Spool
 from tarkit.tar.header import end_of_archive
+from tarkit.work import plain
 from tarkit.work.feed import HELD, Feed, fields_of
 from tarkit.work.job import TAIL, Failed, Failure, Job, Outcome, status_words
 from tarkit.work.result import Content, Maker
@@ -119,12 +120,11 @@ class Session:
 
     def _judge(self, problem: str | None, reader: _Watched) -> None:
         """Whether all was well; raises Broken."""
-        ended = f"the program {status_words(self.status)}"
+        ended, status = f"the program {status_words(self.status)}", None
         left = bytearray(4)
         fcntl.ioctl(self._unread, termios.FIONREAD, left)
         os.close(self._unread)
         unread = int.from_bytes(left, sys.byteorder)
-        status = None
         if self.late:
             problem, status = "the program took too long", self.status
         elif self.status != 0 and (problem is None or reader.ended):
@@ -150,7 +150,8 @@ class Session:
         if job is None:
             return
         try:
-            outcome = Outcome((self.maker(job, job.key, fields),))
+            sample = plain.changed(job, fields, self.maker.mtime or 0) or self.maker(job, job.key, fields)
+            outcome = Outcome((sample,))
         except Failed as error:
             outcome = Outcome(failure=error.failure)
         with self._lock:
@@ -158,7 +159,7 @@ class Session:
         self.done(job, outcome)
 
     def _match(self, sample: Sample) -> Job | None:
-        """The job that a sample answers, which stays in hand; those before it have no answer, and are done."""
+        """The job that is answered, which stays in hand; those before it have no answer, and are done."""
         if sample.key is None:
             fields_of(sample, self._spool)
             return None
@@ -212,8 +213,12 @@ class Session:
 
     def _send(self, job: Job) -> None:
         """Send the entries of a sample that have its key, as they are."""
-        source = job.sample.source
-        for entry in job.sample.entries:
+        source, entries = job.sample.source, job.sample.entries
+        whole = job.piece(entries[0].start, entries[-1].stop)
+        if whole is not None and len(entries) == len(job.inputs()):  # none is without key
+            self._put(whole)
+            return
+        for entry in entries:
             if key_of(entry) is None:
                 continue
             piece = job.piece(entry.start, entry.stop)
