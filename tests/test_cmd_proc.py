@@ -329,6 +329,7 @@ def test_what_a_command_says(run: Run, archive: Archive) -> None:
     ran = run("proc", "--add-log", "log", "-c", "seq 100000", "in.tar", "--count", "1")
     assert entries(ran.stdout)[1] == ("a.log", "".join(f"{number}\n" for number in range(1, 100001)).encode())
     assert len(run("proc", "-c", "seq 100000", "in.tar", "--count", "1").stderr) == 588895
+    assert "'a' gave the field 'x' twice" in run("proc", "--add-log", "x", "-c", ":", "in.tar", exit=1).lines[0]
 
 
 def test_shells(run: Run, archive: Archive) -> None:

@@ -101,7 +101,7 @@ def test_batches_are_halved(bad: set[int]) -> None:
             raise Failed(Failure(f"bad {jobs[0].index}"))
         return good(jobs)
 
-    with Engine(lambda: Hand(work), 2, batch=50, retries=1) as engine:
+    with Engine(lambda: Hand(work), 2, batch=50, exact=True, retries=1) as engine:
         found = list(engine(jobs(100)))
     assert [job.index for job, _ in found] == list(range(100))
     for job, outcome in found:
@@ -109,6 +109,25 @@ def test_batches_are_halved(bad: set[int]) -> None:
         assert outcome.failure == (failure if job.index in bad else None)
     if len(bad) == 1:
         assert len(calls) <= 2 + 2 * 6 + 1
+
+
+def test_batches_grow_while_they_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes its time is handed out one by one, so that all hands have something to do."""
+    sizes: list[int] = []
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        sizes.append(len(jobs))
+        return good(jobs)
+
+    with Engine(lambda: Hand(work), 1, batch=32) as engine:
+        assert len(list(engine(jobs(500)))) == 500
+    assert sizes[0] == 1
+    assert max(sizes) == 32
+    sizes.clear()
+    monkeypatch.setattr(engines, "QUICK", 0.0)
+    with Engine(lambda: Hand(work), 1, batch=32) as engine:
+        assert len(list(engine(jobs(40)))) == 40
+    assert sizes == [1] * 40
 
 
 def test_retries() -> None:

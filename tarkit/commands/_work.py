@@ -47,16 +47,23 @@ Runs = AbstractContextManager[Callable[[Iterator[Job]], Iterator[Finished]]]
 
 @dataclass
 class Crew:
-    """How executors are made, and how many samples one of them is handed at a time."""
+    """How executors are made, and how many samples one of them is handed at a time: at most, or `exact` so many."""
 
     start: Callable[[], Executor]
     batch: int = 1
     batch_bytes: int = 1 << 20
+    exact: bool = False
 
     def engine(self, parallel: int, retries: int, ordered: bool, goes_on: bool) -> Runs:
         """What runs `parallel` of them."""
         return Engine(
-            self.start, parallel, batch=self.batch, batch_bytes=self.batch_bytes, retries=retries, ordered=ordered
+            self.start,
+            parallel,
+            batch=self.batch,
+            batch_bytes=self.batch_bytes,
+            exact=self.exact,
+            retries=retries,
+            ordered=ordered,
         )
 
 
@@ -161,7 +168,7 @@ def _mapper(work: Work, tmpdir: str | None) -> Iterator[Crew]:
     mappers.prepare()
     try:
         # a batch is so many samples, whatever their size, so that it is the same for every -p
-        yield Crew(mappers, work.batch, 1 << 62) if work.batch is not None else Crew(mappers, TOGETHER)
+        yield Crew(mappers, work.batch, 1 << 62, exact=True) if work.batch is not None else Crew(mappers, TOGETHER)
     finally:
         mappers.close()
 

@@ -20,17 +20,19 @@ AHEAD = 4  # times the number of hands: so many batches are under way, done and 
 LEAST = 16  # batches that may always be, so that one that is slow does not stop the others at once
 HELD = 32 << 20  # bytes of samples that are under way in memory
 PATIENCE = 2.0  # seconds that hands get to end by themselves
+QUICK, SLOW = 0.05, 0.2  # seconds: batches that take less become larger, those that take more smaller
 WAIT = 0.2  # seconds between two looks for signals: one that comes just before a wait does not end it
 
 Finished = tuple[Job, Outcome]
 _Task = tuple[int, list[Job]]
-_Done = tuple[int, list[Job], "list[Outcome] | BaseException"]
+_Done = tuple[int, list[Job], "list[Outcome] | BaseException", float]
 
 
 class Engine:
     """Runs jobs through `parallel` executors, each made by `start` in the main thread when it is first needed.
 
-    Up to `batch` jobs are handed over at a time, and not many more than `batch_bytes` of samples. Each failure is tried
+    Up to `batch` jobs are handed over at a time, and not many more than `batch_bytes` of samples: few at first, and as
+    many as are done in a moment, unless they are to be `exact` so many. Each failure is tried
     `retries` times more, alone. With `ordered` the results come in the order of the jobs. Leaving the `with` block ends
     all that still runs.
     """
@@ -42,6 +44,7 @@ class Engine:
         *,
         batch: int = 1,
         batch_bytes: int = 1 << 20,
+        exact: bool = False,
         retries: int = 0,
         ordered: bool = True,
     ) -> None:
@@ -58,6 +61,8 @@ class Engine:
         self._results: dict[int, list[Finished]] = {}  # that wait for their turn
         self._given = self._taken = self._busy = self._held = 0
         self._over = False
+        self._size = batch if exact else 1
+        self._exact = exact
 
     def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
         """Each job with what became of it."""
@@ -87,7 +92,7 @@ class Engine:
                 continue
             group.append(job)
             size += job.sample.size
-            if len(group) >= self.batch or size >= self.batch_bytes:
+            if len(group) >= self._size or size >= self.batch_bytes:
                 yield group
                 group, size = [], 0
         if group:
@@ -114,7 +119,7 @@ class Engine:
         """Take in a result that a hand has; whether there was one."""
         while True:
             try:
-                number, jobs, outcomes = self._done.get(wait, WAIT) if wait else self._done.get_nowait()
+                number, jobs, outcomes, seconds = self._done.get(wait, WAIT) if wait else self._done.get_nowait()
                 break
             except Empty:
                 if not wait:
@@ -122,6 +127,9 @@ class Engine:
         self._busy -= 1
         if isinstance(outcomes, BaseException):
             raise outcomes
+        if not self._exact:
+            self._size = min(2 * self._size, self.batch) if seconds < QUICK else self._size
+            self._size = max(self._size // 2, 1) if seconds > SLOW else self._size
         self._results[number] = list(zip(jobs, outcomes, strict=True))
         return True
 
@@ -144,11 +152,12 @@ class Engine:
         while (task := self._tasks.get()) is not None:
             number, jobs = task
             outcomes: list[Outcome] | BaseException
+            started = time.monotonic()
             try:
                 outcomes = self._settle(executor, jobs)
             except BaseException as error:
                 outcomes = error
-            self._done.put((number, jobs, outcomes))
+            self._done.put((number, jobs, outcomes, time.monotonic() - started))
             del task, jobs, outcomes
 
     def _settle(self, executor: Executor, jobs: Sequence[Job]) -> list[Outcome]:

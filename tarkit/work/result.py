@@ -165,7 +165,9 @@ class Maker:
         inputs = {each.field: each for each in job.inputs()}
         wanted = dict(fields)
         if len(wanted) < len(fields):
-            raise Failed(Failure("gave one field twice"))
+            names = [field for field, _ in fields]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise Failed(Failure(f"gave the field {show(twice)} twice"))
         strays = [entry for entry in sample.entries if key_of(entry) is None] if first else []
         order = [field for field in inputs if field in wanted] + sorted(wanted.keys() - inputs.keys())
         same = {field: each for field, each in inputs.items() if field in wanted and _same(each, wanted[field])}
