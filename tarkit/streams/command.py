@@ -11,8 +11,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from tarkit.errors import CommandFailed, Interrupted, TarkitError
 from tarkit.streams.copy import widen
@@ -116,28 +116,23 @@ class _Process:
         stdout: int | None = None,
         stderr: int | None = None,
         environment: dict[str, str] | None = None,
-        command: Sequence[str] | None = None,
-        **more: Any,
     ) -> None:
-        """`command` runs in place of bash with `text`, which it is called then; `more` is for Popen."""
         import subprocess  # 4 ms, which whoever runs no command need not wait for
 
         self.text = text
         self._alone = not at_terminal()
         words = [f"{name}={value}" for name, value in (environment or {}).items()]
-        command = command or ("bash", "-o", "pipefail", "-c", text)
         with _shield, _starting:
             try:
                 self.process = subprocess.Popen(
-                    [*(["env", *words] if words else []), *command],
+                    [*(["env", *words] if words else []), "bash", "-o", "pipefail", "-c", text],
                     stdin=stdin,
                     stdout=stdout,
                     stderr=stderr,
                     process_group=0 if self._alone else None,
-                    **more,
                 )
             except FileNotFoundError:
-                raise TarkitError(f"{command[0]} is needed to run commands and was not found") from None
+                raise TarkitError("bash is needed to run commands and was not found") from None
             _running.add(self)
         if _over:
             self.end()
@@ -233,42 +228,3 @@ class CommandWriter(_Command):
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.wait()
-
-
-class Resident(_Process):
-    """A process that stays and works on what it is sent: we write `stdin` and read `stdout`, both descriptors.
-
-    Its stderr is the file `stderr`; it has the descriptors `keep` too. `command` runs in place of bash with `text`.
-    """
-
-    def __init__(
-        self,
-        text: str,
-        stderr: int,
-        command: Sequence[str] | None = None,
-        environment: dict[str, str] | None = None,
-        keep: Sequence[int] = (),
-    ) -> None:
-        super().__init__(text, _PIPE, _PIPE, stderr, environment, command, pass_fds=tuple(keep), bufsize=0)
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.stdin = self.process.stdin.fileno()
-        self.stdout = self.process.stdout.fileno()
-        widen(self.stdin)
-        widen(self.stdout)
-
-    def finish(self) -> int:
-        """Tell it that nothing more comes, by the end of its stdin, and wait for its own end; its status."""
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.close()
-        except BrokenPipeError:
-            pass
-        return self.status()
-
-    def forget(self) -> None:
-        """End it and let go of its descriptors."""
-        self.end()
-        for file in (self.process.stdin, self.process.stdout):
-            if file is not None:
-                file.close()
