@@ -1,12 +1,13 @@
 """What the bench runs in a Python of its own: `python _bench_inside.py MODE ARGUMENT`.
 
-Each mode but `zeros` prints the seconds its work took, without imports, and how many entries it met: the functions
-return when they began, and that number.
+Each mode but `zeros` and `share` prints the seconds its work took, without imports, and how many entries it met: the
+functions return when they began, and that number.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 
@@ -60,10 +61,21 @@ def zeros(size: str) -> None:
     sys.stdout.buffer.write(padding + marker(512 + total + len(padding)))
 
 
-def main(mode: str, argument: str) -> None:
+def share(part: str, *command: str) -> None:
+    """Run a command that works on many samples, and print the seconds that a `part` of them would take."""
+    began = time.perf_counter()
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+    print((time.perf_counter() - began) * float(part), 0)
+
+
+def main(mode: str, *arguments: str) -> None:
     """Run one mode."""
+    argument = arguments[0]
     if mode == "zeros":
         zeros(argument)
+        return
+    if mode == "share":
+        share(*arguments)
         return
     began, count = {"walk": walk, "tarfile": tarfile, "webdataset": webdataset}[mode](argument)
     print(time.perf_counter() - began, count)

@@ -6,10 +6,28 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from _bench_data import SETS, Content, Dataset, dataset
-from _bench_run import MIB, MOVED, TARKIT, Aim, Row, Stage, Way, counts, holds, lists, measures, rows, summarises
+from _bench_run import (
+    MIB,
+    MOVED,
+    TARKIT,
+    Aim,
+    Row,
+    Stage,
+    Way,
+    counts,
+    holds,
+    lists,
+    measures,
+    rows,
+    samples,
+    summarises,
+)
 
 INSIDE = Path(__file__).resolve().parent / "_bench_inside.py"
 BOTH = (TARKIT, "tarp")
+FEW = 2000  # samples for those that start a program for each
+FEW_OF = Content(2 * FEW, 0)
+COUNT = "wc -c sample.bin"
 
 
 class Rows:
@@ -33,6 +51,7 @@ class Rows:
         yield self.create()
         yield self.create_split()
         yield self.tsv()
+        yield from self.proc()
         yield from self.memory()
         for name in "tiny", "npy":
             yield self.moved("sort", name)
@@ -141,6 +160,35 @@ class Rows:
             lambda tool: [[*tool, "create", recipe, "-o", "-"], [*tool, "split", "-", "-c", "10000", "-o", out]]
         )
         return Row("create to split npy", "npy", ways, Aim("tarp", faster=3))
+
+    def proc(self) -> Iterator[Row]:
+        """A program for each sample, two at a time; a function and a resident program, which have all of the set.
+
+        What those take is scaled to as many samples as the program has: most of it would be their start.
+        """
+        tar, out, tarkit = self.data("tiny").tar, self.out / "b.tar", self.tools[TARKIT]
+        tarp: Stage = ["tarp", "proc", "--slice", f"0:{FEW}", "-c", COUNT, tar, "-o", out]
+        xargs = f"tarkit cat --count {FEW} {{}} | tar -xC {self.out} && ls -d {self.out}/*.bin | xargs -P 2 -n 1 wc -c"
+        first = [*tarkit, "proc", "-p", "2", "-q", "--count", str(FEW), "-c"]
+        ways = [
+            Way(TARKIT, [[*first, COUNT, tar, "-o", out]], samples),
+            Way("tarkit -c 'bash'", [[*first, f"{COUNT}; :", tar, "-o", out]], samples),
+            Way("tarp", [tarp], samples),
+            Way("xargs -P 2", [["bash", "-c", xargs.format(tar).replace("tarkit", " ".join(map(str, tarkit)), 1)]]),
+        ]
+        yield Row(f"proc, wc of {FEW} samples", "tiny", ways, Aim("tarp", faster=3), FEW_OF)
+        part = str(FEW * self.part / 100_000)
+        for name, words in (
+            ("--map", ["--map", f"{INSIDE.parent / '_bench_map.py'}:count"]),
+            ("--worker", ["--worker", f"{self.python} {INSIDE.parent / '_bench_map.py'}"]),
+        ):
+            command: list[str | Path] = [*tarkit, "proc", "-p", "2", "-q", *words, tar, "-o", out]
+            ways = [
+                Way(TARKIT, [[self.python, INSIDE, "share", part, *command]], inside=True),
+                Way("tarp", [tarp], samples),
+            ]
+            aim = Aim("tarp", faster=100) if name == "--map" else None
+            yield Row(f"proc {name}, {FEW} samples of all", "tiny", ways, aim, FEW_OF)
 
     def memory(self) -> Iterator[Row]:
         """The same work once more, for its memory, and an entry that is larger than any memory it may have."""

@@ -210,6 +210,11 @@ def holds(out: Path, expected: Content) -> None:
         raise BenchError(f"wrote {total}, should be {expected}")
 
 
+def samples(out: Path, expected: Content) -> None:
+    """The archive has as many entries as expected."""
+    _same(content(out / "b.tar").entries, expected.entries)
+
+
 def lists(out: Path, expected: Content) -> None:
     """There is a line on stdout for each entry."""
     _same((out / STDOUT).read_bytes().count(b"\n"), expected.entries)

@@ -28,6 +28,7 @@ COMMANDS = {
     "shuffle": "Put all samples into a random order, each as likely as any other.",
     "cat": "Concatenate archives; choose samples and fields on the way.",
     "mix": "Draw from several sources by their weights.",
+    "proc": "Run a command, a function or a program over samples.",
     "show": "Look into archives: fields, kinds, sizes, texts, pictures.",
     "get": "Write one field, or one sample, found by its key.",
     "extract": "Unpack samples into a folder, and nowhere else.",
@@ -209,6 +210,7 @@ def die(signum: int) -> NoReturn:
     """Die of a signal, so that whoever started us sees it."""
     last_act("tarkit.streams.sink_plain", "discard_unfinished")
     last_act("tarkit.streams.command", "end_commands")
+    last_act("tarkit.work.place", "remove_places")
     signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)
     raise click.exceptions.Exit(128 + signum)
@@ -285,6 +287,7 @@ def main() -> None:
         status = done.code
     finally:
         last_act("tarkit.streams.command", "end_commands")
+        last_act("tarkit.work.place", "remove_places")
     if threading.active_count() > 1:  # one may wait for a FIFO that nobody will ever open
         sys.stdout.flush()
         os._exit(status if isinstance(status, int) else 1)

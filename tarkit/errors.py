@@ -46,14 +46,15 @@ class CommandFailed(TarkitError):
     """A command we started ended with a status other than 0 (negative: a signal), `tail` is the end of its stderr."""
 
     def __init__(self, command: str, status: int, tail: str = "", hint: str | None = None) -> None:
-        ended = f"ended with status {status}" if status >= 0 else f"was ended by {_signal_name(-status)}"
+        ended = f"ended with status {status}" if status >= 0 else f"was ended by {signal_name(-status)}"
         words = f": {tail}" if tail else ""
         super().__init__(f"command {ended}: {command}{words}", hint)
         self.command = command
         self.status = status
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """The name of a signal, for a message."""
     try:
         return signal.Signals(number).name
     except ValueError:  # a real-time one

@@ -100,10 +100,10 @@ PROBLEMS: dict[str, Kind] = {
     ),
     "sparse-entry": Kind(
         "error",
-        "the content of a file is needed, and the archive has that as a map of holes",
-        "goes on without that content",
+        "the content of a sparse file is needed, and the archive has it without its holes",
+        "goes on as if that content were not there",
         "drops the sample",
-        "unpack it, and pack it again without --sparse",
+        "pack the file again without --sparse",
     ),
     "unsafe-name": Kind(
         "warning",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import termios
 from pathlib import Path
@@ -141,3 +142,20 @@ def drained(*words: str) -> str:
         status, said = terminal(*words, stdout=reader.stdin.fileno())
     assert status == 0
     return said
+
+
+def test_proc() -> None:
+    """What was worked on so far, how fast, and how long it will take; then what became of it."""
+    command = "[ $TARKIT_KEY != 007 ]; s=$?; sleep 0.02; exit $s"
+    words = ("-p", "2", "-c", command, "--count", "30", "in.tar", "-o", "out.tar", "--on-error", "skip")
+    status, said = terminal("--progress", "proc", *words)
+    assert status == 0
+    assert re.search(r"\r *proc: .* [0-9]+ samples, [0-9]+/s", said)
+    lines = screen(said)
+    assert lines[0] == "tarkit: warning: in.tar: '007' ended with status 1"
+    assert re.match(
+        r"tarkit: proc: 29 samples, .* 29 done, 1 skipped, 1 failed, slowest '...' with 0\.[0-9]+ s, ", lines[-1]
+    )
+    assert lines[-2] == "tarkit: 1 sample failed and was left out"
+    status, said = terminal("--progress", "proc", "-c", "sleep 0.01", "--slice", "0:", "in.tar", "-o", "out.tar")
+    assert status == 0

@@ -17,6 +17,7 @@ from _tools import TARKIT, tarkit
 from tarkit.errors import CommandFailed, TarkitError
 from tarkit.streams import command as commands
 from tarkit.streams.command import CommandReader, CommandWriter, call, end_commands, last_line
+from tarkit.streams.family import family
 
 
 @pytest.fixture(autouse=True)
@@ -300,8 +301,8 @@ def test_the_family_of_a_process() -> None:
     """Where groups are shared, what a command started is found by asking the system."""
     process = subprocess.Popen(["bash", "-c", "sh -c 'echo $$ > pid; sleep 60; true'; true"])
     pid = pid_in("pid")
-    family = commands._family(process.pid)
-    assert family[:2] == [process.pid, pid]
-    for each in family:  # the other way round a parent might be gone before its turn
+    known = family(process.pid)
+    assert known[:2] == [process.pid, pid]
+    for each in known:  # the other way round a parent might be gone before its turn
         os.kill(each, signal.SIGKILL)
     process.wait()

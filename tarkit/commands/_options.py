@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -162,6 +163,21 @@ def _slice(shard_slice: str | None) -> Slice | None:
     return parse_slice(shard_slice) if shard_slice is not None else None
 
 
+def _mtime(mtime: str | None) -> int | None:
+    """Seconds since 1970 for all entries, None for each source's own. Raises Usage."""
+    when = mtime
+    if when is None:
+        epoch = os.environ.get("SOURCE_DATE_EPOCH")
+        when = f"@{epoch}" if epoch else "@0"
+    if when == "source":
+        return None
+    if when == "now":
+        return int(time.time())
+    if when.startswith("@") and when.isascii() and when[1:].isdigit():
+        return int(when[1:])
+    raise Usage(f"--mtime {when}: it is source, now or @SECONDS")
+
+
 inputs = group(
     "inputs",
     find_inputs,
@@ -251,14 +267,13 @@ problems = group(
     ),
 )
 
-
-def number_of_samples(words: str | None, option: str, example: str) -> int:
-    """The number that an option has, 0 for none; raises Usage for what is no number, such as a size."""
-    if words is None:
-        return 0
-    if not (words.isascii() and words.isdigit()):
-        raise Usage(f"{option} {show(words)} is no number of samples", f"it counts samples, not bytes: {example}")
-    return int(words)
+mtime = group(
+    "mtime",
+    _mtime,
+    click.option(
+        "--mtime", metavar="WHEN", help="Time of the entries that are made: source, now or @SECONDS.  [default: @0]"
+    ),
+)
 
 
 def draw_seed(given: int | None) -> int:

@@ -41,6 +41,7 @@ class Run:
     shards: int = 0
     bytes: int = 0
     dropped: int = 0
+    extra: str = ""  # more words for the summary
     facts: dict[str, Any] = field(default_factory=dict)
     places: dict[str, tuple[str, bool, str]] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
@@ -122,7 +123,8 @@ class Run:
                     due = now + PAUSE
                     if bar is None:
                         bar = _bar(self.command, total, now - started)
-                    bar.set_postfix_str(_many(samples(), "sample"), refresh=False)
+                    rate = samples() / max(now - started, 1e-3)
+                    bar.set_postfix_str(f"{_many(samples(), 'sample')}, {rate:.0f}/s", refresh=False)
                     bar.update(position() - bar.n)
             if bar is not None and total is not None:
                 bar.total = position()  # the end of an archive is no sample, and not all may have been chosen
@@ -153,7 +155,7 @@ class Run:
             text = f"{self.command}: {_many(self.samples, 'sample')}, {_many(self.bytes, 'byte')}"
             if self.shards:
                 text += f", {_many(self.shards, 'shard')}"
-            text += f", {seconds:.2f} s"
+            text += f"{self.extra}, {seconds:.2f} s"
             if dropped:
                 text += ", skipped for " + ", ".join(f"{name}: {count}" for name, count in dropped.items())
             say(text)

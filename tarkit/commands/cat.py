@@ -12,6 +12,7 @@ from tarkit.commands._output import Output, total_size
 from tarkit.commands._run import Run, current
 from tarkit.dataset.fields import Fields
 from tarkit.dataset.inputs import Inputs
+from tarkit.dataset.names import number_of_samples
 from tarkit.dataset.select import Select, Slice
 from tarkit.dataset.stages import buffer_shuffle, neighbours
 from tarkit.problems import Policy
@@ -77,7 +78,7 @@ def cat(
     Samples are chosen first, in the order of the options below; then their fields.
     """
     select.count = count
-    buffer = options.number_of_samples(shuffle, "--shuffle", "-s 1000")
+    buffer = number_of_samples(shuffle, "--shuffle", "-s 1000")
     if buffer:
         select.seed = options.draw_seed(select.seed)
     run_cat(current(), inputs, output, CatOptions(select, fields, shard_slice, mix, buffer, parallel - 1, log), policy)

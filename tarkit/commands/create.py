@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -51,7 +50,7 @@ class CreateOptions:
     skip_missing: bool = False
     group: bool = False
     pipes: bool = True
-    mtime: str | None = None
+    mtime: int | None = 0
     depfile: str | None = None
     depfile_target: str | None = None
 
@@ -74,7 +73,7 @@ class CreateOptions:
 )
 @click.option("--group", is_flag=True, help="Gather the entries of each sample, wherever they stand.")
 @click.option("--no-pipe", is_flag=True, help="Refuse sources that run a command.")
-@click.option("--mtime", metavar="WHEN", help="Time of the entries: source, now or @SECONDS.  [default: @0]")
+@options.mtime
 @click.option("--depfile", metavar="FILE", help="Write what the output depends on to FILE, for make.")
 @click.option("--depfile-target", metavar="NAME", help="What the depfile calls the output.")
 def create(
@@ -89,7 +88,7 @@ def create(
     on_missing: str,
     group: bool,
     no_pipe: bool,
-    mtime: str | None,
+    mtime: int | None,
     depfile: str | None,
     depfile_target: str | None,
 ) -> None:
@@ -126,7 +125,6 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
     outputs = [output.status(), *map(status_of, (run.report, chosen.depfile))]
     load = Loader(chosen.folder, filter(None, outputs), run.scratch(output), missing)
     names = Names()
-    mtime = _mtime(chosen.mtime)
     sources: list[bytes] = [] if recipe == "-" else [os.fsencode(recipe)]
     with (
         open(0 if recipe == "-" else recipe, "rb", closefd=recipe != "-") as lines,
@@ -139,7 +137,7 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
             if content is None:
                 continue
             names.check(row)
-            _add(writer, row, content, content.mtime if mtime is None else mtime)
+            _add(writer, row, content, content.mtime if chosen.mtime is None else chosen.mtime)
             if chosen.depfile is not None and row.kind == "path":
                 sources.append(os.path.join(os.fsencode(chosen.folder or ""), row.value))
         writer.finish()
@@ -236,17 +234,3 @@ class _Missing:
     def __call__(self, what: str) -> None:
         self.run.facts["missing"] = self.run.facts.get("missing", 0) + 1
         self.run.warn(f"{what}; its entry is left out")
-
-
-def _mtime(when: str | None) -> int | None:
-    """Seconds since 1970 for all entries, None for each source's own. Raises Usage."""
-    if when is None:
-        epoch = os.environ.get("SOURCE_DATE_EPOCH")
-        when = f"@{epoch}" if epoch else "@0"
-    if when == "source":
-        return None
-    if when == "now":
-        return int(time.time())
-    if when.startswith("@") and when.isascii() and when[1:].isdigit():
-        return int(when[1:])
-    raise Usage(f"--mtime {when}: it is source, now or @SECONDS")

@@ -18,6 +18,7 @@ from tarkit.dataset.epochs import epoch_names
 from tarkit.dataset.fields import Fields
 from tarkit.dataset.inputs import Inputs
 from tarkit.dataset.mixedness import Count, measure
+from tarkit.dataset.names import number_of_samples
 from tarkit.dataset.order import Arrange, in_place
 from tarkit.dataset.permute import pcg_keys, random_keys
 from tarkit.dataset.sample import Sample
@@ -126,7 +127,7 @@ def shuffle(
         raise Usage("--initial is about --buffer")
     if buffer is not None and given["rng"] != "tarkit":
         raise Usage("--rng is about whole shuffles: it does not go with --buffer")
-    size = None if buffer is None else options.number_of_samples(buffer, "--buffer", "--buffer 1000")
+    size = None if buffer is None else number_of_samples(buffer, "--buffer", "--buffer 1000")
     if size == 0:
         raise Usage("--buffer 0 holds nothing")
     seed = select.seed = options.draw_seed(select.seed)

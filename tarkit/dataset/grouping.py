@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from itertools import chain
 from operator import itemgetter
 
-from tarkit.dataset.sample import KEYLESS, Recent, Sample, Source, is_safe, key_of
+from tarkit.dataset.judging import Judge
+from tarkit.dataset.sample import KEYLESS, Recent, Sample, Source, key_of
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
-from tarkit.tar import block, pax
+from tarkit.tar import block
 from tarkit.tar.resume import find_header
 from tarkit.tar.walk import Entry, Raw, Walk
 
@@ -53,7 +54,7 @@ class Samples:
     ) -> None:
         self.source = source
         self.policy = policy
-        self.moves = moves
+        self._judge = Judge(source, policy, moves)
         self._fatal: Problem | None = None
         self.zeros: int | None = None
         self.dropped = 0
@@ -161,7 +162,7 @@ class Samples:
     def _large(self, sample: Sample) -> Iterator[Sample]:
         """A sample of a stream that is handed out before its end is known; whoever gets it reads on."""
         self._names.clear()
-        self._inspect(sample.entries, self._names)
+        self._judge.entries(sample.entries, self._names)
         sample.more = self._advance
         self._opened = sample
         yield sample
@@ -181,42 +182,13 @@ class Samples:
             good = self._judge("scattered-sample", entry.start, f"the key {show(key)} comes back") and good
         elif self._earlier is not None and self._earlier.add(key):
             good = self._judge("repeated-key", entry.start, f"the key {show(key)} was in an earlier input") and good
-        return (b"\0" in entry.name or self._check_name(entry)) and good  # a NUL is found when all are looked at
-
-    def _check_name(self, entry: Entry) -> bool:
-        if is_safe(entry.name):
-            return True
-        return self._judge("unsafe-name", entry.start, f"the name {show(entry.name)} is not safe to extract")
+        return (b"\0" in entry.name or self._judge.name(entry)) and good  # a NUL is found when all are looked at
 
     def _examine(self, sample: Sample) -> bool:
         """Whether no name is there twice, and all entries mean the same elsewhere."""
         if self._damaged:
             sample.leave_gaps()
-        return self._inspect(sample.entries, set())
-
-    def _inspect(self, entries: list[Entry], names: set[bytes]) -> bool:
-        """The same of some entries of a sample, whose `names` so far are given."""
-        good = True
-        for entry in entries:
-            if entry.name in names and entry.type not in KEYLESS:
-                good = self._judge("duplicate-entry", entry.start, f"{show(entry.name)} is there twice") and good
-            if self.moves and entry.type == block.HARD_LINK and entry.link not in names:
-                what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which may end up elsewhere"
-                good = self._judge("unmovable-entry", entry.start, what) and good
-            if self.moves and entry.type == block.PAX_GLOBAL and self._says_more(entry):
-                what = "a global PAX header is about all entries that follow it"
-                good = self._judge("unmovable-entry", entry.start, what) and good
-            if b"\0" in entry.name or (key_of(entry) is None and entry.type != block.PAX_GLOBAL):
-                good = self._check_name(entry) and good
-            names.add(entry.name)
-        return good
-
-    def _says_more(self, entry: Entry) -> bool:
-        payload = self.source.read(entry.data, entry.data + entry.size)
-        return any(keyword != b"comment" for keyword, _ in pax.parse_pairs(payload))
-
-    def _judge(self, name: str, offset: int, what: str) -> bool:
-        return self.policy.judge(Problem(name, self.source.name, offset, what)) == "keep"
+        return self._judge.entries(sample.entries, set())
 
     def _advance(self) -> None:
         """Read on by one entry of the sample whose end is not known yet."""
@@ -241,7 +213,7 @@ class Samples:
         more = [*map(Entry._make, self._strays), *entries]
         self._strays.clear()
         if more:
-            self._inspect(more, self._names)
+            self._judge.entries(more, self._names)
             sample.entries += more
             sample.stop = more[-1].stop
 

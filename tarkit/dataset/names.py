@@ -257,3 +257,12 @@ def _check_distinct(literals: list[str], spans: list[Span], text: str) -> None:
         varying += span.length is None
         if varying > 1:
             raise Usage(f"{show(text)}: two shards would have the same name", "put a dash between the ranges")
+
+
+def number_of_samples(words: str | None, option: str, example: str) -> int:
+    """The number that an option has, 0 for none; raises Usage for what is no number, such as a size."""
+    if words is None:
+        return 0
+    if not (words.isascii() and words.isdigit()):
+        raise Usage(f"{option} {show(words)} is no number of samples", f"it counts samples, not bytes: {example}")
+    return int(words)

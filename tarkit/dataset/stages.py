@@ -20,7 +20,7 @@ def neighbours(samples: Iterator[Sample], policy: Policy, tmpdir: str | None = N
     Where `policy` allows `joined-sample`, make one of them on purpose: then each sample waits for the one that follows.
     """
     if "joined-sample" in policy.allowed:
-        return _joined(samples, policy, _keeper(tmpdir))
+        return _joined(samples, policy, keeper(tmpdir))
     return _apart(samples, policy)
 
 
@@ -98,7 +98,7 @@ def buffer_shuffle(
     does not get far ahead of where it was. Of streams, samples are held in memory, large ones in a temporary file.
     """
     draw = random.Random(seed).randint
-    keep = _keeper(tmpdir)
+    keep = keeper(tmpdir)
     buffer: list[Sample] = []
     for sample in samples:
         buffer.append(keep(sample))
@@ -119,8 +119,8 @@ def _take(buffer: list[Sample], draw: Callable[[int, int], int]) -> Sample:
     return sample
 
 
-def _keeper(tmpdir: str | None) -> Callable[[Sample], Sample]:
-    """A function that makes a sample good for as long as it is wanted."""
+def keeper(tmpdir: str | None = None) -> Callable[[Sample], Sample]:
+    """A function that makes a sample good for as long as it is wanted, and to be read from any thread."""
     spool = Spool(tmpdir)
 
     def keep(sample: Sample) -> Sample:

@@ -11,31 +11,46 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
+from typing import Protocol
 
 from tarkit.errors import CommandFailed, Interrupted, TarkitError
 from tarkit.streams.copy import widen
+from tarkit.streams.family import at_terminal, family, lives, send
 
 TAIL = 2000  # bytes of stderr that are kept
 PATIENCE = 2.0  # seconds that a command gets to end by itself
 _PIPE, _DEVNULL = -1, -3  # as subprocess has them
 
-_running: set[_Process] = set()
+
+class Child(Protocol):
+    """A process of ours that runs."""
+
+    def end(self) -> None:
+        """End it and all that it started, whatever its status."""
+
+
+_running: set[Child] = set()
 _starting = threading.RLock()
 _over = False
 
 
 class _Shield:
-    """Keeps signals back while the main thread starts a command: it would be running, and nobody would know."""
+    """Keeps signals back while the main thread starts a command: it would be running, and nobody would know.
+
+    Other threads, which signals do not reach, leave it alone.
+    """
 
     def __init__(self) -> None:
         self.up = False
         self.signals: list[int] = []
 
     def __enter__(self) -> None:
-        self.up = threading.current_thread() is threading.main_thread()
+        if threading.current_thread() is threading.main_thread():
+            self.up = True
 
     def __exit__(self, *error: object) -> None:
-        if self.up:
+        if self.up and threading.current_thread() is threading.main_thread():
             self.up = False
             if self.signals:
                 raise Interrupted(self.signals[0])
@@ -54,6 +69,20 @@ def kept_back(signum: int) -> bool:
 def uninterrupted() -> _Shield:
     """Keep signals back inside of a `with`, for what must not be left half done and takes no time."""
     return _shield
+
+
+def begin(start: Callable[[], Child]) -> None:
+    """Have `start` start a child, which is known from then on, and ended with us."""
+    with _shield, _starting:
+        child = start()
+        _running.add(child)
+    if _over:
+        child.end()
+
+
+def forget(child: Child) -> None:
+    """A child has ended."""
+    _running.discard(child)
 
 
 def end_commands() -> None:
@@ -96,7 +125,7 @@ class _Process:
         import subprocess  # 4 ms, which whoever runs no command need not wait for
 
         self.text = text
-        self._alone = not _at_terminal()
+        self._alone = not at_terminal()
         words = [f"{name}={value}" for name, value in (environment or {}).items()]
         with _shield, _starting:
             try:
@@ -122,13 +151,13 @@ class _Process:
     def end(self) -> None:
         """End it and all that it started, whatever its status."""
         _running.discard(self)
-        family = _family(self.process.pid) if self.process.poll() is None else []
-        targets = [-self.process.pid] if self._alone else family
-        _send(targets, signal.SIGTERM)
+        known = family(self.process.pid) if self.process.poll() is None else []
+        targets = [-self.process.pid] if self._alone else known
+        send(targets, signal.SIGTERM)
         limit = time.monotonic() + PATIENCE
-        while (self.process.poll() is None or any(map(_lives, family[1:]))) and time.monotonic() < limit:
+        while (self.process.poll() is None or any(map(lives, known[1:]))) and time.monotonic() < limit:
             time.sleep(0.002)
-        _send(targets, signal.SIGKILL)
+        send(targets, signal.SIGKILL)
         self.process.wait()
 
 
@@ -204,46 +233,3 @@ class CommandWriter(_Command):
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.wait()
-
-
-def _at_terminal() -> bool:
-    """Whether we are in the foreground of a terminal."""
-    try:
-        fd = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(fd) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-
-
-def _family(pid: int) -> list[int]:
-    """A process and what it started, as far as the system tells (Linux)."""
-    found = [pid]
-    for each in found:
-        try:
-            with open(f"/proc/{each}/task/{each}/children", "rb") as file:
-                found += map(int, file.read().split())
-        except OSError:
-            pass
-    return found
-
-
-def _lives(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b") ")[2][:1] not in (b"Z", b"X")
-    except OSError:
-        return False
-
-
-def _send(targets: list[int], signum: int) -> None:
-    for target in targets:
-        try:
-            os.kill(target, signum)
-        except (ProcessLookupError, PermissionError):
-            pass

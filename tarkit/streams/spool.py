@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 
 from tarkit.errors import Problem
@@ -93,6 +94,7 @@ class Spool:
         self._file: Scratch | None = None
         self._gaps: list[tuple[int, int]] = []  # offset and length, in order, never adjacent
         self._length = 0
+        self._freed: deque[tuple[int, int]] = deque()  # in whatever thread the last reference went
 
     def hold(self, name: str, start: int, stop: int, send: Callable[[int, int, Sink], None]) -> SpooledRange:
         """Keep bytes [start, stop) of the stream `name`, which `send` writes to a sink."""
@@ -105,7 +107,10 @@ class Spool:
         return held
 
     def free(self, offset: int, length: int) -> None:
-        """Take back the room of a range."""
+        """Take back the room of a range, when room is wanted the next time."""
+        self._freed.append((offset, length))
+
+    def _reclaim(self, offset: int, length: int) -> None:
         gaps: list[tuple[int, int]] = []
         for gap in sorted([*self._gaps, (offset, length)]):
             if gaps and sum(gaps[-1]) == gap[0]:
@@ -117,6 +122,8 @@ class Spool:
         self._gaps = gaps
 
     def _room(self, length: int) -> int:
+        while self._freed:
+            self._reclaim(*self._freed.popleft())
         for place, (offset, room) in enumerate(self._gaps):
             if room >= length:
                 self._gaps[place : place + 1] = [(offset + length, room - length)] if room > length else []

@@ -1,0 +1,270 @@
+"""tarkit proc: run a command, a function or a program over samples, in parallel and in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from tarkit.cli import Command
+from tarkit.commands import _options as options
+from tarkit.commands._output import Output, open_output, total_size
+from tarkit.commands._proc import Results, jobs_of, prepared
+from tarkit.commands._run import Run, current
+from tarkit.commands._work import Work, hands, parse_work
+from tarkit.dataset.fields import Fields
+from tarkit.dataset.inputs import Inputs
+from tarkit.dataset.select import Select, Slice
+from tarkit.dataset.stages import neighbours
+from tarkit.errors import Usage
+from tarkit.problems import Policy
+from tarkit.streams.location import Location, expand_inputs
+from tarkit.tar.writer import Writer
+from tarkit.work.job import Job
+from tarkit.work.policy import Failures, Limit, OnError, parse_limit
+from tarkit.work.redo import merged
+from tarkit.work.text import Mode, text_samples
+
+EXAMPLES = (
+    "tarkit proc -p 2 -c 'gm mogrify -resize 256 sample.jpg' a.tar -o b.tar",
+    "tarkit proc -p 8 --map f.py:keep --rejects bad.tar in.tar -o out.tar",
+    "tarkit proc --redo bad.tar --script mended.sh out.tar -o whole.tar",
+)
+COST = (
+    "One pass. A command costs the start of a shell and a directory for each sample, in --tmpdir: a folder in memory "
+    "such as /dev/shm is fastest. --map and --worker start once. Some samples for each of -p are under way at a time, "
+    "those of a stream in memory, or in temporary space from 1 MiB on; files over 64 KiB are copied, never held; but "
+    "--map holds what it works on, and up to 16 results, however large they are."
+)
+
+ON_ERROR: dict[str, OnError] = {
+    "error": "error",
+    "skip": "skip",
+    "keep": "keep",
+    "abort": "error",
+    "exclude": "skip",
+    "ignore": "keep",  # tarproc's words
+}
+
+
+@dataclass
+class Failing:
+    """What becomes of samples that fail."""
+
+    on_error: OnError = "error"
+    limit: Limit | None = None
+    rejects: Output | None = None
+
+
+def _failing(on_error: str | None, max_errors: str | None, rejects: str | None) -> Failing:
+    limit = None if max_errors is None else parse_limit(max_errors)
+    goes_on = limit is not None or rejects is not None
+    word = ON_ERROR[on_error or ("skip" if goes_on else "error")]
+    if word == "error" and goes_on:
+        raise Usage("--on-error error ends at the first failure: --max-errors and --rejects go on")
+    output = None if rejects is None else open_output(rejects, None)
+    if output is not None and output.location.kind == "stdout":
+        raise Usage("--rejects needs a file: stdout is for the output")
+    return Failing(word, limit, output)
+
+
+failing = options.group(
+    "failing",
+    _failing,
+    click.option(
+        "--on-error",
+        type=click.Choice(list(ON_ERROR)),
+        metavar="error|skip|keep",
+        help="When a sample fails: end, leave it out, or leave it as it is.  [default: error]",
+    ),
+    click.option("--max-errors", metavar="N|P%", help="End when more samples than this fail; implies skip."),
+    click.option(
+        "--rejects", metavar="OUT", help="Write samples that fail to archive OUT, with __error__.json; skip them."
+    ),
+)
+
+
+@dataclass
+class ProcOptions:
+    """What `proc` is to run, and how."""
+
+    select: Select
+    fields: Fields
+    work: Work
+    parallel: int = 1
+    unordered: bool = False
+    failing: Failing = field(default_factory=Failing)
+    retries: int = 0
+    redo: list[Location] | None = None
+    mode: Mode = "tar"
+    shard_slice: Slice | None = None
+    keep_dir: bool = False
+
+
+@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@options.inputs
+@options.output
+@click.option("-c", "--command", metavar="COMMAND", help="Run COMMAND over the files of each sample.")
+@click.option(
+    "-m", "--multi", "--multicommand", metavar="COMMAND", help="The same; sample-000000.* and so on are many samples."
+)
+@click.option("-S", "--subdirs", is_flag=True, help="Each directory that has files sample.* is a sample.")
+@click.option("--script", metavar="FILE", help="Run FILE in place of a command.")
+@click.option("--shell", metavar="SHELL", help="What runs COMMAND or FILE.  [default: bash]")
+@click.option("--base", default="sample", metavar="NAME", help="Call the files NAME.FIELD.  [default: sample]")
+@click.option("--add-log", metavar="FIELD", help="What a command says becomes FIELD, not a message.")
+@click.option("--keep-dir", is_flag=True, help="Leave all directories, and say where.")
+@click.option("--map", "map_", metavar="MODULE:FUNCTION", help="Call a Python function, of a module or of FILE.py.")
+@click.option("--decode", is_flag=True, help="Have --map get values, not bytes: text, numbers, JSON, arrays.")
+@click.option("--allow-pickle", is_flag=True, help="Have --decode take pickles too, which can run anything.")
+@click.option("--init", metavar="MODULE:FUNCTION", help="Have --map call this first, once in each process.")
+@click.option("--batch", type=click.IntRange(1), metavar="N", help="Have --map get lists of N samples.")
+@click.option("--worker", metavar="COMMAND", help="A program that stays: tar on its stdin, tar from its stdout.")
+@click.option(
+    "-p", "--parallel", type=click.IntRange(0), default=1, metavar="N", help="N at a time; 0: one a processor."
+)
+@click.option("--unordered", is_flag=True, help="Write results when they are ready, in no order.")
+@failing
+@click.option("--retries", type=click.IntRange(0), default=0, metavar="N", help="Try what fails N times more.")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="A sample fails after S seconds.")
+@click.option(
+    "--redo", metavar="REJECTS", help="Run over what --rejects wrote; INPUT is the output it is missing from."
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["tar", "keys", "lines", "pages"]),
+    default="tar",
+    metavar="tar|keys|lines|pages",
+    help="Inputs are archives, or text: a sample for each line or page, or lines that are keys.  [default: tar]",
+)
+@options.shard_slice
+@options.select
+@click.option("--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
+@options.fields
+@options.mtime
+@options.problems
+def proc(
+    inputs: list[Location],
+    output: Output,
+    select: Select,
+    fields: Fields,
+    count: int | None,
+    policy: Policy,
+    shard_slice: Slice | None,
+    parallel: int,
+    unordered: bool,
+    retries: int,
+    mode: Mode,
+    failing: Failing,
+    redo: str | None,
+    **work: Any,
+) -> None:
+    """Run a command, a function or a program over samples.
+
+    COMMAND runs in a directory of its own, where the fields of the sample are files: sample.jpg, sample.json. What is
+    left there as sample.* is the new sample, in the order that it had, new fields last; nothing left is no sample. The
+    key is in sample.__key__: another one there renames the sample. Other files are dropped; relative paths start in
+    that directory, but for --script and --map. With -m the files
+    sample-000000.*, sample-000001.* are samples KEY/000000, KEY/000001, unless sample-000000.__key__ says otherwise;
+    with -S, each directory that has sample.* is one.
+
+    COMMAND is told TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD. Its stdin is empty. What it says comes to stderr when it
+    has ended, sample by sample, under -v with the key before each line. What it leaves running ends with it. A status
+    other than 0 is a failure; so are links, directories and FIFOs called sample.*.
+
+    What does not change keeps its header. Entries without key go along as they are, with the first sample that comes
+    out. Fields are chosen (-f, --drop ...) after the command. The output is the same for every -p.
+
+    --map calls a function with a dict: the fields as bytes, the key as __key__. A dict, several, or None for no sample
+    come back; with --batch a list, for a list. --decode hands over values by the names of fields (txt, cls, json, npy,
+    jpg ...), and encodes what was changed. --worker starts a program that reads samples as a tar stream and writes tar:
+    its answers have the keys of their samples, in their order; a sample without one is removed.
+
+    --mode lines makes a sample of each line, --mode pages of each page, up to a form feed: the field is txt, the key a
+    running number. With --mode keys each line is the key of a sample without fields.
+
+    --rejects collects what failed. Once the command is mended, --redo runs over that, and puts the results where they
+    belong in the output of the first run, which is then the INPUT.
+    """
+    select.count = count
+    chosen = ProcOptions(
+        select,
+        fields,
+        parse_work(work),
+        parallel or os.cpu_count() or 1,
+        unordered,
+        failing,
+        retries,
+        None if redo is None else expand_inputs((redo,)),
+        mode,
+        shard_slice,
+        work["keep_dir"],
+    )
+    run_proc(current(), inputs, output, chosen, policy)
+
+
+def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOptions, policy: Policy) -> None:
+    """Write the results of all samples that were chosen to one archive."""
+    tmpdir = run.scratch(output)
+    inputs = Inputs(
+        locations,
+        policy,
+        distinct=chosen.fields.rekey is None,
+        shard_slice=chosen.shard_slice,
+        tmpdir=tmpdir,
+        announce=lambda name: run.note(f"reading {name}"),
+    )
+    jobs = _jobs(inputs, chosen, policy, tmpdir)
+    sure = chosen.select.all and chosen.shard_slice is None and chosen.mode == "tar" and chosen.redo is None
+    with ExitStack() as stack:
+        crew = stack.enter_context(hands(chosen.work, tmpdir, chosen.keep_dir, run.tell))  # says what it lacks
+        writer = stack.enter_context(Writer(output.open([*locations, *(chosen.redo or [])])))
+        rejects = _rejects(run, locations, chosen, stack)
+        failures = Failures(chosen.failing.on_error, chosen.failing.limit, rejects, run.warn)
+        goes_on = chosen.failing.on_error != "error"
+        asked = (chosen.parallel, chosen.retries, not chosen.unordered, goes_on)
+        engine = stack.enter_context(crew.engine(*asked))
+        results = Results(run, failures, chosen.fields, policy, apart=chosen.redo is not None)
+        finished = engine(jobs)
+        if run.shows_progress:
+            total = total_size(locations) if sure else None
+            finished = run.draw(finished, lambda: results.position, lambda: failures.done, total)
+        for sample in neighbours(results(finished), policy, tmpdir):
+            sample.write(writer)
+            run.samples += sample.key is not None
+            results.last = sample.key
+        failures.finish()
+        options.report_keys(run, chosen.select)
+        writer.finish()
+    run.bytes, run.dropped = writer.position, inputs.dropped
+    results.summarize()
+    run.finish()
+
+
+def _jobs(inputs: Inputs, chosen: ProcOptions, policy: Policy, tmpdir: str | None) -> Iterator[Job]:
+    if chosen.redo is not None:
+        if not chosen.select.all or chosen.shard_slice is not None or chosen.mode != "tar":
+            raise Usage("--redo takes all samples of its inputs, which are archives")
+        if chosen.fields.rekey is not None:
+            raise Usage("--redo puts samples where their keys belong: --rekey cannot be had with it")
+        rejects = Inputs(chosen.redo, policy, distinct=False, tmpdir=tmpdir)
+        return prepared(merged(iter(inputs), iter(rejects)), policy, tmpdir)
+    mode, cut = chosen.mode, chosen.shard_slice
+    samples = iter(inputs) if mode == "tar" else text_samples(inputs.locations, mode, cut)
+    return jobs_of(chosen.select(samples), policy, tmpdir)
+
+
+def _rejects(run: Run, locations: list[Location], chosen: ProcOptions, stack: ExitStack) -> Writer | None:
+    for location in chosen.redo or ():
+        if location.kind == "path":
+            run.reserve(location.text, "the rejects that are done again", written=False)
+    rejects = chosen.failing.rejects
+    if rejects is None:
+        return None
+    if rejects.location.kind == "path":
+        run.reserve(rejects.location.text, "the rejects")
+    return stack.enter_context(Writer(rejects.open([*locations, *(chosen.redo or [])])))

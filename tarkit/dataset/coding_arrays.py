@@ -1,0 +1,68 @@
+"""numpy arrays of fields: npy holds one, npz several by name.
+
+Source: numpy.lib.format. numpy is imported with the first of them.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from tarkit.errors import TarkitError
+
+
+def _numpy() -> Any:
+    try:
+        import numpy
+    except ImportError:
+        raise TarkitError("numpy is needed for arrays", "pip install 'tarkit[numpy]'") from None
+    return numpy
+
+
+def decode(data: bytes, pickles: bool = False) -> Any:
+    """The array, or with npz a dict of arrays. Raises TarkitError without numpy, else what numpy does."""
+    loaded = _numpy().load(io.BytesIO(data), allow_pickle=pickles)
+    if hasattr(loaded, "files"):
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    return loaded
+
+
+def encode(name: str, value: Any, pickles: bool = False) -> bytes:
+    """The bytes of an array, or of a dict of arrays where `name` is npz. Raises TarkitError for what is neither."""
+    numpy = _numpy()
+    file = io.BytesIO()
+    if name == "npz":
+        if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+            raise TarkitError(f"it takes a dict of arrays, not {type(value).__name__}")
+        for each in value.values():
+            _check_array(numpy, each, pickles)
+        numpy.savez(file, **value)
+    else:
+        _check_array(numpy, value, pickles)
+        numpy.save(file, value, allow_pickle=pickles)
+    return file.getvalue()
+
+
+def _check_array(numpy: Any, value: Any, pickles: bool) -> None:
+    if not isinstance(value, (numpy.ndarray, numpy.generic)):
+        raise TarkitError(f"it takes a numpy array, not {type(value).__name__}", "numpy.asarray() makes one of it")
+    if value.dtype.hasobject and not pickles:
+        raise TarkitError("an array of Python objects would be a pickle", "--allow-pickle writes it")
+
+
+def same(value: Any, original: bytes, pickles: bool = False) -> bool:
+    """Whether arrays have the type, the shape and the numbers that the original has."""
+    numpy = _numpy()
+    known = decode(original, pickles)
+    if not isinstance(known, dict):
+        return _equal(numpy, value, known)
+    if not isinstance(value, dict) or list(value) != list(known):
+        return False
+    return all(_equal(numpy, value[name], known[name]) for name in known)
+
+
+def _equal(numpy: Any, a: Any, b: Any) -> bool:
+    if not isinstance(a, (numpy.ndarray, numpy.generic)) or a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return not a.dtype.hasobject and bool(a.tobytes() == b.tobytes())

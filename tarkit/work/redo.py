@@ -1,0 +1,81 @@
+"""Samples that were rejected, back to where they belong: `__error__.json` says what came out before each of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tarkit.dataset.sample import Part, Sample
+from tarkit.errors import TarkitError, show
+from tarkit.work.job import Job
+from tarkit.work.policy import ERROR_FIELD
+
+_MOST = 1 << 20  # bytes of such a record
+
+
+@dataclass(frozen=True)
+class Reject:
+    """A sample that failed, without its record; `written` samples came before it, the last with the key `after`."""
+
+    sample: Sample
+    index: int
+    written: int
+    after: bytes | None
+
+
+def merged(first: Iterator[Sample], rejects: Iterator[Sample]) -> Iterator[Job]:
+    """The samples of the first output, which only pass, and between them the rejects, to be worked on once more.
+
+    Raises TarkitError when the two do not belong together.
+    """
+    written, last = 0, None
+    reject = _next(rejects)
+    for sample in first:
+        while reject is not None and reject.written <= written:
+            yield _checked(reject, written, last)
+            reject = _next(rejects)
+        yield Job(-1, sample, passes=True)
+        if sample.key is not None:
+            written, last = written + 1, sample.key
+    while reject is not None:
+        yield _checked(reject, written, last)
+        reject = _next(rejects)
+
+
+def _checked(reject: Reject, written: int, last: bytes | None) -> Job:
+    if (reject.written, reject.after) != (written, last):
+        where = "at the start" if reject.after is None else f"behind {show(reject.after)}"
+        raise TarkitError(
+            f"{reject.sample.source.name}: {show(reject.sample.key or b'')} belongs {where}, "
+            f"as number {reject.written}, and the inputs have something else there",
+            "the inputs are the output, as it was written, of the run that made the rejects",
+        )
+    return Job(reject.index, reject.sample)
+
+
+def _next(rejects: Iterator[Sample]) -> Reject | None:
+    sample = next(rejects, None)
+    while sample is not None and sample.key is None:  # entries without key, and nothing to work on
+        sample = next(rejects, None)
+    return None if sample is None else _reject(sample)
+
+
+def _reject(sample: Sample) -> Reject:
+    """What a sample of the rejects says of itself; raises TarkitError."""
+    sample.complete()
+    name = (sample.key or b"") + b"." + ERROR_FIELD
+    record = next((entry for entry in sample.entries if entry.name == name), None)
+    try:
+        if record is None or record.size > _MOST:
+            raise ValueError("no such field")
+        said = json.loads(sample.source.read(record.data, record.data + record.size))
+        after, index, written = said["place"]["after"], int(said["index"]), int(said["place"]["samples"])
+        sample.entries = [entry for entry in sample.entries if entry is not record]
+        parts: list[Part] = [(sample.source, entry.start, entry.stop) for entry in sample.entries]
+        sample.parts = parts
+        return Reject(sample, index, written, None if after is None else os.fsencode(after))
+    except (ValueError, KeyError, TypeError) as error:
+        what = f"{show(sample.key or b'')} has no {os.fsdecode(ERROR_FIELD)} that says where it belongs: {error}"
+        raise TarkitError(f"{sample.source.name}: {what}", "--redo takes what --rejects wrote") from None

@@ -1,0 +1,307 @@
+"""tarkit proc --map and --worker: from the command line, to the byte, whatever -p is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from _tools import TARKIT
+from conftest import Archive, Content, Feed, Run, entries, tar
+
+from tarkit.work import worker
+
+MANY: dict[str, Content] = {
+    f"d/{number:05}.{field}": f"{number} {field}".encode() for number in range(300) for field in ("cls", "txt")
+}
+ABC: dict[str, Content] = {f"{key}.{field}": f"{key}{field}".encode() for key in "abc" for field in ("cls", "txt")}
+
+FUNCTIONS = """
+    import os, sys, time
+
+    def same(s): return s
+    def upper(s):
+        s["txt"] = s["txt"].upper()
+        return s
+    def many(s):
+        for n in range(int(s["__key__"][-1]) % 3):
+            yield {"__key__": f"{s['__key__']}-{n}", **{f: v for f, v in s.items() if f != "__key__"}}
+    def fails(s):
+        if int(s["__key__"][-5:]) % 100 == 7:
+            raise ValueError("a seven")
+        return s
+    def dies(s):
+        if s["__key__"] == "d/00107": os.kill(os.getpid(), 9)
+        return s
+    def talks(s): print("hello from", s["__key__"]); return s
+    def one_key(s): return {"__key__": "x/" + s["__key__"][-1], "txt": s["txt"]}
+    def sleeps(s): open("begun", "w").close(); time.sleep(60)
+    def batch(l):
+        if any(s["__key__"].endswith("7") for s in l): raise ValueError(len(l))
+        return [{**s, "n": str(len(l))} for s in l]
+    def fetch(s): return {"txt": "content of " + s["__key__"]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def functions(here: Path) -> None:
+    """A module in the folder where the test is."""
+    (here / "fun.py").write_text(textwrap.dedent(FUNCTIONS))
+
+
+def test_from_everywhere(run: Run, archive: Archive, feed: Feed) -> None:
+    """Files, pipes and compressed files; what did not change is as it was, to the byte."""
+    word = archive(MANY)
+    assert run("proc", "--map", "fun.py:same", feed(word)).stdout == tar(MANY)
+    assert run("proc", "--worker", "cat", feed(word)).stdout == tar(MANY)
+    out = run("proc", "--map", "fun:upper", feed(word), "-o", "out.tar")
+    assert out.stdout == b""
+    assert entries(Path("out.tar")) == [(name, data.upper() if "txt" in name else data) for name, data in MANY.items()]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--map", "fun.py:upper"),
+        ("--map", "fun.py:many"),
+        ("--map", "fun.py:fails", "--on-error", "skip"),
+        ("--map", "fun.py:dies", "--on-error", "keep"),
+        ("--map", "fun.py:batch", "--batch", "16", "--on-error", "skip"),
+        ("--worker", "tar -f - --delete --wildcards '*1.txt' '*3.*'"),
+        ("--worker", f"{sys.executable} filter.py", "--on-error", "skip"),
+    ],
+)
+def test_the_same_for_every_number_of_processes(
+    words: tuple[str, ...], run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte for byte, failures and all; of a function, warnings come in the same order too."""
+    monkeypatch.setattr(worker, "RUN", 10)
+    monkeypatch.setattr("tarkit.work.mapper.TOGETHER", 10)
+    Path("filter.py").write_text(FILTER)
+    word = archive(MANY)
+    results = [run("proc", *words, "-p", str(number), word) for number in (1, 4)]
+    assert results[0].stdout == results[1].stdout
+    assert entries(results[0].stdout)
+    assert results[0].stderr == results[1].stderr or words[0] == "--worker"
+
+
+FILTER = """
+import io, sys, tarfile
+source = tarfile.open(fileobj=sys.stdin.buffer, mode="r|")
+target = tarfile.open(fileobj=sys.stdout.buffer, mode="w|")
+for entry in source:
+    if entry.name.startswith("d/00123"): sys.exit("no 123")
+    target.addfile(entry, source.extractfile(entry))
+target.close()
+"""
+
+
+def test_one_failure_in_a_hundred(run: Run, archive: Archive) -> None:
+    """Each policy, with what it says."""
+    word = archive(MANY)
+    lines = run("proc", "--map", "fun.py:fails", word, "-o", "out.tar", exit=1).lines
+    assert lines[0].startswith("tarkit: in.tar: 'd/00007' raised ValueError in fun.py, line ")
+    assert lines[0].endswith("ValueError: a seven")
+    assert not Path("out.tar").exists()
+    bad = ("d/00007.", "d/00107.", "d/00207.")
+    run("proc", "-p", "2", "--map", "fun.py:fails", "--on-error", "skip", word, "-o", "out.tar")
+    assert entries(Path("out.tar")) == [pair for pair in MANY.items() if not pair[0].startswith(bad)]
+    run("proc", "-p", "2", "--map", "fun.py:fails", "--on-error", "keep", word, "-o", "out.tar")
+    assert Path("out.tar").read_bytes() == tar(MANY)
+    run("proc", "--map", "fun.py:fails", "--rejects", "bad.tar", word, "-o", "out.tar")
+    rejects = entries(Path("bad.tar"))
+    assert [name for name, _ in rejects if name.endswith("json")] == [f"{key}__error__.json" for key in bad]
+    record = json.loads(dict(rejects)["d/00107.__error__.json"])
+    assert record["stderr"].endswith("ValueError: a seven\n")
+    assert record["key"] == "d/00107"
+
+
+def test_batches_are_halved(run: Run, archive: Archive) -> None:
+    """Until the poison sample is alone; all others are done."""
+    ran = run("proc", "--map", "fun.py:batch", "--batch", "8", "--on-error", "skip", archive(MANY), "-p", "2")
+    out = {name for name, _ in entries(ran.stdout)}
+    assert {name for name in MANY if name.partition(".")[0][-1] != "7"} == {name for name in out if name[-1] != "n"}
+
+
+def test_a_function_that_prints(run: Run, archive: Archive) -> None:
+    """stdout carries data alone; what is said comes in order."""
+    ran = run("proc", "-p", "3", "--map", "fun.py:talks", archive(ABC))
+    assert ran.stdout == tar(ABC)
+    assert ran.lines == [f"hello from {key}" for key in "abc"]
+
+
+def test_a_key_twice(run: Run, archive: Archive) -> None:
+    """Samples that get keys of others are no samples of their own."""
+    lines = run("proc", "--map", "fun.py:one_key", archive(MANY), "-o", "out.tar", exit=1).lines
+    assert lines[0] == "tarkit: in.tar: 'd/00010' gave the key 'x/0', which was given before [scattered-sample]"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--map", "fun.py:nothing"), "tarkit: --map: fun.py has no nothing"),
+        (("--map", "none:f"), "tarkit: --map: there is no module none, in this folder or where Python looks"),
+        (("--map", "fun.py"), "tarkit: 'fun.py' names no function"),
+    ],
+)
+def test_errors_before_any_output(words: tuple[str, ...], line: str, run: Run, archive: Archive) -> None:
+    """The output is not even begun: a command that would take it does not run."""
+    for output in ("out.tar", "pipe:touch begun; cat > out.tar"):
+        assert run("proc", *words, archive(ABC), "-o", output, exit=1).lines[0] == line
+        assert not Path("out.tar").exists()
+        assert not Path("begun").exists()
+
+
+def test_keys_to_samples(run: Run) -> None:
+    """--mode keys: the function makes all fields of a sample."""
+    Path("keys.txt").write_text("a\nb/c\n")
+    ran = run("proc", "--mode", "keys", "--map", "fun.py:fetch", "keys.txt")
+    assert entries(ran.stdout) == [("a.txt", b"content of a"), ("b/c.txt", b"content of b/c")]
+    lines = run("proc", "--mode", "keys", "--worker", "cat", "keys.txt", exit=1).lines
+    assert lines[0] == "tarkit: keys.txt: 'a' has no field that could be sent"
+
+
+def test_a_signal_ends_all(archive: Archive, here: Path) -> None:
+    """No process is left, no output, no directory."""
+    for words in (("--map", "fun.py:sleeps"), ("--worker", "touch begun; sleep 60")):
+        command = [*TARKIT, "proc", "-p", "2", *words, archive(ABC), "-o", "out.tar"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        while not Path("begun").exists():
+            assert process.poll() is None
+        family = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert family
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=20)
+        assert process.returncode == -signal.SIGTERM
+        assert said == b""
+        for pid in family:
+            with pytest.raises(ProcessLookupError):
+                os.kill(int(pid), 0)
+        Path("begun").unlink()
+    assert sorted(path.name for path in here.iterdir()) == ["fun.py", "in.tar"]
+
+
+def test_a_program_that_dies(run: Run, archive: Archive) -> None:
+    """Names what it had in hand, and leaves no output."""
+    lines = run("proc", "--worker", "head -c 700; kill -9 $$", archive(ABC), "-o", "out.tar", exit=1).lines
+    assert lines == [
+        "tarkit: --worker head -c 700; kill -9 $$: the program was ended by SIGKILL; it had in hand 'a', 'b', 'c'"
+    ]
+    assert not Path("out.tar").exists()
+
+
+# ---- the examples of the README
+
+UPPER_PY = """
+import io, sys, tarfile
+source = tarfile.open(fileobj=sys.stdin.buffer, mode="r|")
+target = tarfile.open(fileobj=sys.stdout.buffer, mode="w|")
+for entry in source:
+    data = source.extractfile(entry).read()
+    if entry.name.endswith(".txt"):
+        data = data.upper()
+    entry.size = len(data)
+    target.addfile(entry, io.BytesIO(data))
+target.close()
+"""
+
+UPPER_SH = """
+export DIR=$(mktemp -d)
+trap 'rm -r "$DIR"' EXIT
+tar -xf - --to-command='
+    mkdir -p "$DIR/$(dirname "$TAR_FILENAME")"
+    case $TAR_FILENAME in
+    *.txt) tr a-z A-Z ;;
+    *) cat ;;
+    esac > "$DIR/$TAR_FILENAME"
+    tar -C "$DIR" -cf - --remove-files "$TAR_FILENAME"'
+"""
+
+UPPER_C = r"""
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(void) {
+    static char block[512];
+    long left = 0;
+    int text = 0;
+    while (fread(block, 1, 512, stdin) == 512) {
+        if (left == 0) {
+            left = (strtol(block + 124, NULL, 8) + 511) / 512;
+            text = block[156] == '0' && strstr(block, ".txt") != NULL;
+        } else if (left--, text) {
+            for (int i = 0; i < 512; i++) block[i] = toupper(block[i]);
+        }
+        fwrite(block, 1, 512, stdout);
+    }
+    return fflush(stdout) != 0;
+}
+"""
+
+
+def upper(members: dict[str, Content]) -> list[tuple[str, Content]]:
+    """What the examples do."""
+    return [
+        (name, data.upper() if isinstance(data, bytes) and "txt" in name else data) for name, data in members.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "build", "command"),
+    [
+        ("upper.py", UPPER_PY, None, f"{sys.executable} upper.py"),
+        ("upper.sh", UPPER_SH, None, "bash upper.sh"),
+        ("upper.c", UPPER_C, "cc -o upper upper.c", "./upper"),
+    ],
+)
+def test_examples(name: str, text: str, build: str | None, command: str, run: Run, archive: Archive) -> None:
+    """Ten lines in Python, bash and C do what they say."""
+    Path(name).write_text(text)
+    if build:
+        if shutil.which(build.split()[0]) is None:
+            pytest.skip("no compiler")
+        subprocess.run(build, shell=True, check=True)
+    members: dict[str, Content] = {
+        f"d/{key}.{field}": f"{key}{field}".encode() for key in "abc" for field in ("cls", "txt")
+    }
+    word = archive(members)
+    for number in ("1", "2"):
+        assert entries(run("proc", "-p", number, "--worker", command, word).stdout) == upper(members)
+
+
+def test_filters_and_augmentation(run: Run, archive: Archive, here: Path) -> None:
+    """webdataset's example of a filter, as a function of ten lines: its output is read by webdataset."""
+    Image, wds = pytest.importorskip("PIL.Image"), pytest.importorskip("webdataset")
+    (here / "aug.py").write_text(AUGMENT)
+    members: dict[str, Content] = {}
+    for number, key in enumerate(("e398", "f18b", "ede6")):
+        Image.linear_gradient("L").convert("RGB").resize((100, 80)).rotate(number).save("x.jpg")
+        members[f"{key}.jpg"] = Path("x.jpg").read_bytes()
+        members[f"{key}.json"] = json.dumps({"annotations": [{"category_id": number}]}).encode()
+    word = archive(members)
+    run("proc", "-p", "2", "--decode", "--map", "aug.py:augment", word, "-o", "augmented.tar")
+    names = [name for name, _ in entries(Path("augmented.tar"))]
+    assert names == [f"{key}.{field}" for key in ("e398", "f18b", "ede6") for field in ("cls", "png")]
+    source = wds.DataPipeline(wds.SimpleShardList("augmented.tar"), wds.tarfile_to_samples(), wds.decode("rgb8"))
+    found = [(sample["__key__"], sample["png"].shape, sample["cls"]) for sample in source]
+    assert found == [("e398", (64, 64, 3), 0), ("f18b", (64, 64, 3), 1), ("ede6", (64, 64, 3), 2)]
+
+
+AUGMENT = """
+import numpy as np
+
+def augment(sample):
+    image = next(sample[name] for name in ("jpg", "png") if name in sample)
+    pixels = np.asarray(image.convert("RGB").resize((64, 64)), dtype=np.float32)
+    pixels -= pixels.min()
+    pixels /= max(pixels.max(), 1)
+    label = sample["json"]["annotations"][0]["category_id"]
+    return {"__key__": sample["__key__"], "png": pixels, "cls": label}
+"""

@@ -1,0 +1,37 @@
+"""Programs in process groups of their own: known from the start, and ended with us."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+
+from tarkit.errors import Interrupted
+from tarkit.streams import command
+from tarkit.streams.process import Program
+
+
+def test_a_signal_that_comes_while_a_program_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits until the program can be ended."""
+    real = subprocess.Popen
+
+    def popen(*words: Any, **settings: Any) -> Any:
+        process = real(*words, **settings)
+        assert command.kept_back(signal.SIGTERM)
+        return process
+
+    before = set(command._running)
+    monkeypatch.setattr(command._shield, "signals", [])
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", popen)
+        with pytest.raises(Interrupted):
+            Program(("sleep", "60"))
+    [program] = command._running - before
+    assert isinstance(program, Program)
+    program.end()
+    assert command._running == before
+    with pytest.raises(ProcessLookupError):
+        os.kill(program.pid, 0)

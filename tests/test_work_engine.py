@@ -1,0 +1,275 @@
+"""The engine with executors of its own: order, batches that are halved, bounds, and what happens when it breaks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from _tools import archive, on_disk, stream
+
+from tarkit.dataset.grouping import Samples
+from tarkit.dataset.stages import keeper
+from tarkit.errors import TarkitError
+from tarkit.problems import Policy
+from tarkit.work import engine as engines
+from tarkit.work.engine import Engine
+from tarkit.work.job import Failed, Failure, Job, Outcome
+
+DATA = archive({f"{index:05d}.x": b"%d" % index for index in range(500)})
+
+
+def jobs(count: int, pulled: list[int] | None = None) -> Iterator[Job]:
+    """Jobs with the samples of an archive; `pulled` is told of each that is asked for."""
+    for index, sample in enumerate(Samples(on_disk(DATA), Policy())):
+        if index == count:
+            return
+        if pulled is not None:
+            pulled.append(index)
+        yield Job(index, sample)
+
+
+class Hand:
+    """An executor that calls a function for a list of jobs."""
+
+    def __init__(self, work: Callable[[Sequence[Job]], list[Outcome]]) -> None:
+        self.work = work
+        self.acts: list[str] = []
+        self.stop = threading.Event()
+
+    def run(self, jobs: Sequence[Job]) -> list[Outcome]:
+        return self.work(jobs)
+
+    def cancel(self) -> None:
+        self.acts.append("cancel")
+        self.stop.set()
+
+    def kill(self) -> None:
+        self.acts.append("kill")
+
+    def close(self) -> None:
+        self.acts.append("close")
+
+
+def good(jobs: Sequence[Job]) -> list[Outcome]:
+    """Each as it came in."""
+    return [Outcome((job.sample,)) for job in jobs]
+
+
+@pytest.mark.parametrize("parallel", [1, 2, 16])
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+def test_order(parallel: int, batch: int) -> None:
+    """Results come in the order of the input, also when the first are the slowest, each with its own."""
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        time.sleep(0.01 if jobs[0].index in (0, 50) else 0)
+        return good(jobs)
+
+    with Engine(lambda: Hand(work), parallel, batch=batch) as engine:
+        found = [(job.index, outcome.samples[0].key) for job, outcome in engine(jobs(100))]
+    assert found == [(index, b"%05d" % index) for index in range(100)]
+
+
+def test_unordered() -> None:
+    """Whoever is slow is waited for last."""
+    gate = threading.Event()
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        if jobs[0].index == 0:
+            assert gate.wait(20)
+        return good(jobs)
+
+    with Engine(lambda: Hand(work), 2, ordered=False) as engine:
+        found = []
+        for job, _ in engine(jobs(10)):
+            found.append(job.index)
+            if len(found) == 9:
+                gate.set()
+    assert found[-1] == 0
+    assert sorted(found) == list(range(10))
+
+
+@pytest.mark.parametrize("bad", [{5}, {0}, {99}, {5, 6, 70}, set(range(100))])
+def test_batches_are_halved(bad: set[int]) -> None:
+    """Until what spoils them is alone: all others have their results, in order."""
+    calls = []
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        calls.append(len(jobs))
+        if any(job.index in bad for job in jobs):
+            raise Failed(Failure(f"bad {jobs[0].index}"))
+        return good(jobs)
+
+    with Engine(lambda: Hand(work), 2, batch=50, exact=True, retries=1) as engine:
+        found = list(engine(jobs(100)))
+    assert [job.index for job, _ in found] == list(range(100))
+    for job, outcome in found:
+        failure = Failure(f"bad {job.index}", attempts=2)
+        assert outcome.failure == (failure if job.index in bad else None)
+    if len(bad) == 1:
+        assert len(calls) <= 2 + 2 * 6 + 1
+
+
+def test_batches_grow_while_they_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes its time is handed out one by one, so that all hands have something to do."""
+    sizes: list[int] = []
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        sizes.append(len(jobs))
+        return good(jobs)
+
+    with Engine(lambda: Hand(work), 1, batch=32) as engine:
+        assert len(list(engine(jobs(500)))) == 500
+    assert sizes[0] == 1
+    assert max(sizes) == 32
+    sizes.clear()
+    monkeypatch.setattr(engines, "QUICK", 0.0)
+    with Engine(lambda: Hand(work), 1, batch=32) as engine:
+        assert len(list(engine(jobs(40)))) == 40
+    assert sizes == [1] * 40
+
+
+def test_retries() -> None:
+    """So often and no more; an attempt that succeeds is as good as the first; what all of them said is kept."""
+    tries: dict[int, int] = {}
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        [job] = jobs
+        tries[job.index] = tries.get(job.index, 0) + 1
+        if tries[job.index] <= job.index:
+            return [Outcome(failure=Failure("no"), said=("s",))]  # type: ignore[arg-type]
+        return [Outcome((job.sample,), said=("t",))]  # type: ignore[arg-type]
+
+    with Engine(lambda: Hand(work), 1, retries=2) as engine:
+        found = [
+            (outcome.failure and outcome.failure.attempts, "".join(outcome.said)) for _, outcome in engine(jobs(5))
+        ]  # type: ignore[arg-type]
+    assert found == [(None, "t"), (None, "st"), (None, "sst"), (3, "sss"), (3, "sss")]
+
+
+def test_so_many_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the first is not done, or results are not taken, no more than a few are read."""
+    pulled: list[int] = []
+    gate = threading.Event()
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        assert gate.wait(20) or jobs[0].index
+        return good(jobs)
+
+    with Engine(lambda: Hand(work), 2) as engine:
+        threading.Timer(0.05, gate.set).start()
+        found = engine(jobs(500, pulled))
+        next(found)
+        assert len(pulled) <= engines.LEAST + 2
+        for _ in range(100):
+            next(found)
+        assert len(pulled) <= 100 + engines.LEAST + 3
+    monkeypatch.setattr(engines, "HELD", 3000)
+    pulled.clear()
+    gate.clear()
+    with Engine(lambda: Hand(work), 2) as engine:
+        threading.Timer(0.05, gate.set).start()
+        next(engine(jobs(500, pulled)))
+        assert len(pulled) <= 5
+
+
+def test_what_passes() -> None:
+    """It goes by nobody's hands, and stays in its place."""
+
+    def some() -> Iterator[Job]:
+        for job in jobs(20):
+            job.passes = job.index % 3 == 0
+            yield job
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        assert all(job.index % 3 for job in jobs)
+        return [Outcome() for _ in jobs]
+
+    with Engine(lambda: Hand(work), 2, batch=5) as engine:
+        found = [(job.index, len(outcome.samples)) for job, outcome in engine(some())]
+    assert found == [(index, int(index % 3 == 0)) for index in range(20)]
+
+
+def test_hands_are_made_when_they_are_needed() -> None:
+    """No more than there are jobs; each is closed."""
+    made: list[Hand] = []
+
+    def start() -> Hand:
+        assert threading.current_thread() is threading.main_thread()
+        made.append(Hand(good))
+        return made[-1]
+
+    with Engine(start, 8) as engine:
+        assert len(list(engine(jobs(2)))) == 2
+    assert 1 <= len(made) <= 2
+    assert all("close" in hand.acts for hand in made)
+    with Engine(start, 8) as engine:
+        assert list(engine(iter(()))) == []
+
+
+def test_an_error_of_all() -> None:
+    """What an executor raises is raised by the engine, and the others are told to end."""
+    made: list[Hand] = []
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        if jobs[0].index == 3:
+            raise TarkitError("no such program")
+        return good(jobs)
+
+    def start() -> Hand:
+        made.append(Hand(work))
+        return made[-1]
+
+    with pytest.raises(TarkitError, match="no such program"), Engine(start, 2) as engine:
+        list(engine(jobs(50)))
+    assert all(hand.acts[0] == "cancel" for hand in made)
+    assert all(hand.acts[-1] == "close" for hand in made)
+
+
+def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever stops taking results ends all that runs; hands that do not hear it are killed."""
+    monkeypatch.setattr(engines, "PATIENCE", 0.05)
+    made: list[Hand] = []
+
+    def start() -> Hand:
+        hand = Hand(good)
+
+        def work(jobs: Sequence[Job]) -> list[Outcome]:
+            if jobs[0].index == 0:
+                return good(jobs)
+            hand.stop.wait(20)
+            if hand is made[0]:
+                time.sleep(0.1)
+            return good(jobs)
+
+        hand.work = work
+        made.append(hand)
+        return hand
+
+    def leave() -> None:
+        with Engine(start, 2) as engine:
+            next(engine(jobs(50)))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        leave()
+    assert [hand.acts for hand in made] == [["cancel", "kill", "close"], ["cancel", "close"]][: len(made)]
+
+
+def test_samples_of_streams() -> None:
+    """They are kept for as long as their jobs are under way, and read from other threads."""
+    keep = keeper()
+    seen = []
+
+    def some() -> Iterator[Job]:
+        for index, sample in enumerate(Samples(stream(DATA, 1000), Policy())):
+            yield Job(index, keep(sample))
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        return [Outcome((job.sample,), said=(job.inputs()[0].read(),)) for job in jobs]  # type: ignore[arg-type]
+
+    with Engine(lambda: Hand(work), 4, batch=3) as engine:
+        for _, outcome in engine(some()):
+            seen.append(outcome.said[0])
+    assert seen == [b"%d" % index for index in range(500)]
