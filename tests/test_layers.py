@@ -114,7 +114,7 @@ EDGE = {
     "subprocess": lambda name: name in ("tarkit.streams.command", "tarkit.streams.process"),
     "simpleeval": lambda name: name == "tarkit.dataset.where",
     "tempfile": lambda name: name == "tarkit.streams.scratch",
-    "yaml": lambda name: name == "tarkit.dataset.described",
+    "yaml": lambda name: name in ("tarkit.dataset.described", "tarkit.dataset.writing"),
     "pyarrow": lambda name: name in ("tarkit.dataset.parquet", "tarkit.dataset.sidecar_parquet"),
     "tarfile": lambda name: False,
     "logging": lambda name: False,

@@ -165,10 +165,8 @@ def _slice(shard_slice: str | None) -> Slice | None:
 
 def _mtime(mtime: str | None) -> int | None:
     """Seconds since 1970 for all entries, None for each source's own. Raises Usage."""
-    when = mtime
-    if when is None:
-        epoch = os.environ.get("SOURCE_DATE_EPOCH")
-        when = f"@{epoch}" if epoch else "@0"
+    epoch = os.environ.get("SOURCE_DATE_EPOCH") or "0"
+    when = f"@{epoch}" if mtime is None else mtime
     if when == "source":
         return None
     if when == "now":

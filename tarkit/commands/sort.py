@@ -28,7 +28,7 @@ from tarkit.streams.location import Location
 RANDOM = "__random__"
 EXAMPLES = (
     "tarkit sort a.tar -o sorted.tar",
-    "tarkit sort 'a-{000..099}.tar' -s cls -t int -o 'by-class-%06d.tar' -c 1000",
+    "tarkit sort 'a-{00..99}.tar' -s cls -t int -c 1000 -o 'by-cls-%06d.tar'",
     "tarkit sort images.tar labels.tar --allow joined-sample -o both.tar",
 )
 COST = (
