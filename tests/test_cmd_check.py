@@ -145,9 +145,12 @@ def test_each_note(case: str, run: Run, archive: Archive, feeds: list[Feed]) -> 
 
 
 def test_every_problem_of_the_table_is_provoked() -> None:
-    """Each row of the table, and each that check alone knows, has a case in these files."""
+    """Each row of the table, and each that check alone knows, has a case in these files.
+
+    But for what only expressions and tables ask of a field.
+    """
     text = "".join(path.read_text() for path in Path(__file__).parent.glob("test_cmd_check*.py"))
-    assert not [name for name in {*PROBLEMS, *FINDINGS} if f'"{name}"' not in text]
+    assert not [name for name in {*PROBLEMS, *FINDINGS} - {"bad-field"} if f'"{name}"' not in text]
 
 
 # ---- in pairs: what is wrong with one sample hides nothing of another

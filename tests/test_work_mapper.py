@@ -120,7 +120,7 @@ class Collected:
     def writev(self, pieces: Any) -> None:
         self.data += b"".join(pieces)
 
-    def copy(self, source: int, start: int, stop: int) -> None:
+    def copy(self, source: int, start: int, stop: int, short: object = None) -> None:
         self.data += os.pread(source, stop - start, start)
 
     def close(self) -> None:
