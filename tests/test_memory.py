@@ -20,14 +20,17 @@ WINDOW = 16 << 10  # KiB of one more stream
 
 # The peak of a child as `wait4` has it counts the parent that it was forked from, so the process says it by itself.
 CODE = """
-import atexit, sys
+import atexit, os, sys
 from tarkit import cli
 
-def say(path):
+path, leave = sys.argv.pop(1), os._exit
+
+def say():
     with open("/proc/self/status") as status, open(path, "w") as file:
         file.write(next(line for line in status if line.startswith("VmHWM")).split()[1])
 
-atexit.register(say, sys.argv.pop(1))
+atexit.register(say)
+os._exit = lambda status: (say(), leave(status))  # when a thread still waits for something
 cli.main()
 """
 
