@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tarkit.errors import CommandFailed, Problem, TarkitError
@@ -13,11 +14,13 @@ from tarkit.streams.sink_plain import discard_unfinished, unfinished
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from multiprocessing.process import BaseProcess
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 WAIT = 0.2  # seconds between two looks for signals
+AGAIN, PATIENCE = 0.05, 2.0  # seconds until a process is asked again to end, and until it has to
 
 
 class Failed:
@@ -66,11 +69,26 @@ def _forked(function: Callable[[Item], Result], items: Iterable[Item], processes
         while waiting:
             yield _taken(waiting.popleft())
     except BaseException:
-        for process in list((getattr(pool, "_processes", None) or {}).values()):
-            process.terminate()
+        _stop(list((getattr(pool, "_processes", None) or {}).values()))
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _stop(processes: Sequence[BaseProcess]) -> None:
+    """End processes that wait or work. Each is asked until it ends: a signal just before a wait is seen with the next.
+
+    What waits for a lock that another one of them had when it ended would wait for ever.
+    """
+    from multiprocessing.connection import wait
+
+    limit = time.monotonic() + PATIENCE
+    while (alive := [each for each in processes if each.is_alive()]) and time.monotonic() < limit:
+        for process in alive:
+            process.terminate()
+        wait([each.sentinel for each in alive], AGAIN)
+    for process in processes:
+        process.kill()
 
 
 def _prepare() -> None:
