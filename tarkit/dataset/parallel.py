@@ -57,6 +57,7 @@ def in_processes(function: Callable[[Item], Result], items: Iterable[Item], proc
 
 def _forked(function: Callable[[Item], Result], items: Iterable[Item], processes: int) -> Iterator[Result]:
     from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
     pool = ProcessPoolExecutor(processes, get_context("fork"), initializer=_prepare)
@@ -68,8 +69,12 @@ def _forked(function: Callable[[Item], Result], items: Iterable[Item], processes
                 yield _taken(waiting.popleft())
         while waiting:
             yield _taken(waiting.popleft())
-    except BaseException:
+    except BaseException as error:
         _stop(list((getattr(pool, "_processes", None) or {}).values()))
+        if isinstance(error, BrokenProcessPool):
+            raise TarkitError(
+                "a process of ours was ended from outside", "out of memory? -p 1 needs the least"
+            ) from None
         raise
     finally:
         pool.shutdown(cancel_futures=True)
@@ -114,14 +119,10 @@ def _guarded(function: Callable[[Item], Result], item: Item) -> Result | Failed:
 
 def _taken(future: Future[Any]) -> Any:
     from concurrent.futures import wait
-    from concurrent.futures.process import BrokenProcessPool
 
     while not future.done():  # a wait without an end would not see a signal that came just before it
         wait((future,), WAIT)
-    try:
-        result = future.result()
-    except BrokenProcessPool:
-        raise TarkitError("a process of ours was ended from outside", "out of memory? -p 1 needs the least") from None
+    result = future.result()
     if isinstance(result, Failed):
         raise result.again()
     return result
