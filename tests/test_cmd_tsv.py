@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tarkit.dataset import parquet
-from tarkit.dataset.pictures import picture_size
+from tarkit.dataset.values import picture_of
 
 ROWS: dict[str, Content] = {
     "d/a.cls": b"3\n",  # header at 0
@@ -377,6 +377,11 @@ TIFF = [
     b"II*\0\x08\0\0\0\2\0\0\1\3\0\1\0\0\0\1\2\0\0\1\1\4\0\1\0\0\0\3\1\0\0",
     b"MM\0*\0\0\0\x08\0\2\1\0\0\3\0\0\0\1\2\1\0\0\1\1\0\4\0\0\0\1\0\0\1\3",
 ]
+
+
+def picture_size(head: bytes) -> tuple[int, int] | None:
+    """Of the bytes of a picture."""
+    return picture_of(lambda pos, count: head[pos : pos + count], b"x", len(head))
 
 
 @pytest.mark.parametrize("head", [PNG, JPEG, *WEBP, *BMP[:1], *TIFF])

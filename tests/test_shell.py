@@ -361,6 +361,7 @@ def test_commands_that_we_stop_reading(words: str) -> None:
     command = "cat a.tar - < big.tar; exit 3"
     status = 1 if "match" in words else 0
     sh(f"tarkit cat 'pipe:cat a.tar; cat big.tar; {command}' {words} --allow trailing-data -o b.tar", exit=status)
+    assert ("b.tar" in left()) == (status == 0)
 
 
 def test_large_samples_to_a_command_that_has_gone() -> None:

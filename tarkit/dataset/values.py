@@ -18,7 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tarkit.dataset.fields import missing_field
-from tarkit.dataset.pictures import picture_of
+from tarkit.dataset.kinds import HEAD, kind_of
+from tarkit.dataset.media import Read, picture_size
 from tarkit.dataset.sample import KEYLESS, Sample
 from tarkit.errors import Problem, show
 from tarkit.tar import block
@@ -229,7 +230,18 @@ def _of_field(word: str, field: str) -> Callable[[View], Any] | None:
 def _pixels(view: View, field: bytes, raw: Raw) -> tuple[int, int]:
     """Width and height of a picture."""
     start, size = view.located(field, raw)[2:4]
-    found = picture_of(lambda count: view.sample.source.read(start, start + min(count, size)), size)
+    source = view.sample.source
+
+    def read(pos: int, count: int) -> bytes:
+        stop = min(pos + count, size)
+        return source.read(start + pos, start + stop) if pos < stop else b""
+
+    found = picture_of(read, field, size)
     if found is None:
         raise view.bad(field, "is no picture of a known kind")
     return found
+
+
+def picture_of(read: Read, field: bytes, size: int) -> tuple[int, int] | None:
+    """Width and height in pixels of what `read(pos, n)` gives, `size` bytes long; None when it is no picture."""
+    return picture_size(kind_of(read(0, HEAD), field, size), read)
