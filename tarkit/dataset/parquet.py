@@ -13,7 +13,7 @@ from tarkit.errors import TarkitError, show
 GROUP_ROWS, GROUP_BYTES = 8192, 16 << 20  # at most so much is in a row group
 
 
-class _File:
+class PyarrowFile:
     """What pyarrow wants of a file that is written."""
 
     closed = False
@@ -27,6 +27,7 @@ class _File:
         self._write = None
 
     def write(self, data: Any) -> int:
+        """Hand it on."""
         data = bytes(data)
         if self._write is not None:
             self._write(data)
@@ -34,6 +35,7 @@ class _File:
         return len(data)
 
     def tell(self) -> int:
+        """Bytes so far."""
         return self._position
 
     def flush(self) -> None:
@@ -43,12 +45,15 @@ class _File:
         """Whoever opened the output closes it."""
 
     def seekable(self) -> bool:
+        """It goes forward only."""
         return False
 
     def readable(self) -> bool:
+        """It is written."""
         return False
 
     def writable(self) -> bool:
+        """It is."""
         return True
 
 
@@ -63,7 +68,7 @@ def write_parquet(columns: Sequence[Column], rows: Iterable[Row], write: Callabl
         from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
         raise TarkitError("--format parquet wants the package pyarrow", "pip install 'tarkit[parquet]'") from None
-    out = _File(write)
+    out = PyarrowFile(write)
     file = pyarrow.PythonFile(out, mode="w")
     writer: Any = None
     types: list[str] = []

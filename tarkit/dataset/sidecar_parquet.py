@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from tarkit.dataset.parquet import PyarrowFile
 from tarkit.dataset.sidecar import COLUMNS, Listed, NoIndex, Row, grouped
 from tarkit.errors import TarkitError, show
 
@@ -23,42 +24,18 @@ def _library() -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-class _Gathered:
+class _Gathered(PyarrowFile):
     """What pyarrow wants of a file, with what it has written so far."""
-
-    closed = False
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
-        self._position = 0
-
-    def write(self, data: Any) -> int:
-        self._pieces.append(bytes(data))
-        self._position += len(self._pieces[-1])
-        return len(self._pieces[-1])
+        super().__init__(self._pieces.append)
 
     def take(self) -> bytes:
         """What was written since the last time."""
-        pieces, self._pieces = self._pieces, []
-        return b"".join(pieces)
-
-    def tell(self) -> int:
-        return self._position
-
-    def flush(self) -> None:
-        """Nothing waits."""
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-    def seekable(self) -> bool:
-        return False
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        return data
 
 
 class Parquet:
