@@ -12,7 +12,6 @@ from itertools import islice
 
 from tarkit.dataset.grouping import Samples
 from tarkit.dataset.sample import Recent, Sample, Source
-from tarkit.dataset.zip_input import ZipReader
 from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.streams import remote
@@ -68,6 +67,8 @@ def _stream(reader: Reader, name: str, ahead: bool, tmpdir: str | None, file: in
     reader = Prepended(bytes(head[:have]), reader)
     codec = _codec(bytes(head[:have]))
     if codec == "zip":
+        from tarkit.dataset.zip_input import ZipReader
+
         reader = ZipReader(reader, name, tmpdir, file)
     elif codec is not None:
         reader = ByRead(decoder(codec, reading(reader), name), reader)

@@ -11,18 +11,17 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Generator, Iterator
-from datetime import UTC, datetime
-from functools import lru_cache
-from struct import Struct, unpack_from
+from struct import Struct
 from struct import error as Malformed
 from typing import TYPE_CHECKING, BinaryIO
-from zlib import crc32
+from zlib import crc32, decompressobj
 from zlib import error as zlib_error
 
+from tarkit.dataset.zip_info import is_folder, kind_of, mode_of, mtime_of, name_of, raw_name, unable
 from tarkit.errors import Problem, TarkitError, Unsupported, show
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.scratch import Scratch
-from tarkit.streams.source import Reader
+from tarkit.streams.source import FileSource, Reader
 from tarkit.tar import block as blocks
 from tarkit.tar.block import padding
 from tarkit.tar.header import encode, end_of_archive
@@ -31,18 +30,13 @@ if TYPE_CHECKING:
     from zipfile import ZipFile, ZipInfo
 
 GATHERED = 1 << 18  # bytes of small entries that are handed out together
-LINK = 1 << 16  # bytes; no target of a symbolic link is longer
+SHORT = 1 << 16  # bytes in the zip; an entry of more is read in pieces
 
 _END = Struct("<4s4H2LH")
 _END64 = Struct("<4sQ2H2L4Q")
+_LOCAL = Struct("<4s22x2H")
 _LOCATOR = 20  # bytes that stand between the end of a zip64 and that of the zip
-_ENCRYPTED, _UTF8 = 0x1 | 0x40, 0x800
-_UNIX = (3, 19)  # systems whose modes are in the external attributes
-_TIME, _NAME = 0x5455, 0x7075  # extra fields of Info-ZIP
-_KINDS = (0, stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 _CUT = "the file was not written or not copied to its end: copy or make it again"
-METHODS = {0: "stored", 8: "deflate", 12: "bzip2", 14: "lzma"}
-AHEAD = 1 << 16  # bytes that are read of the file at a time
 
 
 class ZipReader:
@@ -115,14 +109,18 @@ class ZipReader:
     def _pieces(self) -> Iterator[bytes]:
         """The same without its end."""
         scratch = self._spooled() if self._fd is None else None
-        with os.fdopen(os.dup(scratch.fd if scratch else self._fd or 0), "rb", AHEAD) as file:
+        source = FileSource(os.dup(scratch.fd if scratch else self._fd or 0), self.name)
+        with os.fdopen(os.dup(source.fd), "rb") as file:
             try:
                 zip_ = self._opened(file)
-                names = [name_of(info) for info in zip_.infolist()]
-                for info, name in zip(zip_.infolist(), names, strict=True):
-                    self._check(info, name)
-                for info, name in zip(zip_.infolist(), names, strict=True):
-                    yield from self._entry(zip_, info, name)
+                for info in zip_.infolist():
+                    self._check(info)
+                short = _Short(source)
+                for info in zip_.infolist():
+                    if info.compress_size <= SHORT and info.file_size <= CHUNK and info.compress_type in (0, 8):
+                        yield self._short(short, info)
+                    else:
+                        yield from self._long(zip_, info)
             except OSError as failure:
                 failure.filename = failure.filename or self.name
                 raise
@@ -166,47 +164,48 @@ class ZipReader:
             raise self._damaged(f"it has {count} entries, and its directory lists {len(zip_.infolist())}")
         return zip_
 
-    def _check(self, info: ZipInfo, name: bytes) -> None:
+    def _check(self, info: ZipInfo) -> None:
         """Raise Unsupported or Problem for an entry that cannot be read, before any is."""
-        import zipfile
-
-        unable = None
-        if info.flag_bits & _ENCRYPTED:
-            unable = "is encrypted"
-        elif info.compress_type not in METHODS and info.compress_type != getattr(zipfile, "ZIP_ZSTANDARD", 0):
-            unable = f"is packed by method {info.compress_type}, not by {', '.join(METHODS.values())}"
-        elif kind_of(info) not in _KINDS:
-            unable = "is a device or a FIFO"
-        elif (kind_of(info) == stat.S_IFDIR or name.endswith(b"/")) and info.file_size:
-            unable = "is a folder, and has content"
-        if unable:
-            raise Unsupported(
-                f"{self.name}: the zip entry {show(name)} {unable}", "unpack it with the program that made it"
-            )
-        if not name or 0 in name:
+        why = unable(info)
+        if why is not None:
+            what = f"{self.name}: the zip entry {show(name_of(info))} {why}"
+            raise Unsupported(what, "unpack it with the program that made it")
+        name = info.orig_filename
+        if not name or "\0" in name:
             raise self._damaged(f"an entry has the name {show(name)}")
         if info.compress_type == 0 and info.compress_size != info.file_size:
             raise self._damaged(f"{show(name)} has {info.file_size} bytes, of which {info.compress_size} are stored")
 
-    def _entry(self, zip_: ZipFile, info: ZipInfo, name: bytes) -> Iterator[bytes]:
-        """An entry as it lies in a tar."""
-        size, mode, mtime = info.file_size, mode_of(info), mtime_of(info)
-        kind = kind_of(info)
-        if kind == stat.S_IFLNK:
-            if size > LINK:
-                raise self._damaged(f"{show(name)} is a symbolic link of {size} bytes")
-            target = b"".join(self._content(zip_, info, name))
-            yield encode(name, 0, mode=mode, mtime=mtime, typeflag=blocks.SYMLINK, linkname=target)
-            return
-        content = self._content(zip_, info, name)
-        if kind == stat.S_IFDIR or name.endswith(b"/"):
-            yield encode(name, 0, mode=mode, mtime=mtime, typeflag=blocks.DIRECTORY)
-        else:
-            yield encode(name, size, mode=mode, mtime=mtime)
-        yield from content
-        yield bytes(padding(size))
+    def _header(self, info: ZipInfo, target: bytes | None = None) -> bytes:
+        """The header of an entry, of a symbolic link to `target`."""
+        name, mode, mtime = name_of(info), mode_of(info), mtime_of(info)
+        if target is not None:
+            return encode(name, 0, mode=mode, mtime=mtime, typeflag=blocks.SYMLINK, linkname=target)
+        if is_folder(info):
+            return encode(name, 0, mode=mode, mtime=mtime, typeflag=blocks.DIRECTORY)
+        return encode(name, info.file_size, mode=mode, mtime=mtime)
 
-    def _content(self, zip_: ZipFile, info: ZipInfo, name: bytes) -> Iterator[bytes]:
+    def _short(self, short: _Short, info: ZipInfo) -> bytes:
+        """A short entry as it lies in a tar."""
+        try:
+            content = short(info)
+            if kind_of(info) == stat.S_IFLNK:
+                return self._header(info, content)
+            return b"".join((self._header(info), content, bytes(padding(len(content)))))
+        except EOFError:
+            raise self._cut(info) from None
+        except (ValueError, zlib_error) as failure:
+            raise self._damaged(f"the entry {show(name_of(info))} does not read: {failure}") from None
+
+    def _long(self, zip_: ZipFile, info: ZipInfo) -> Iterator[bytes]:
+        """Any entry as it lies in a tar, in pieces."""
+        if kind_of(info) == stat.S_IFLNK:
+            raise self._damaged(f"{show(name_of(info))} is a symbolic link of {info.file_size} bytes")
+        yield self._header(info)
+        yield from self._content(zip_, info)
+        yield bytes(padding(info.file_size))
+
+    def _content(self, zip_: ZipFile, info: ZipInfo) -> Iterator[bytes]:
         """What an entry has, the last of it once the checksum is right."""
         from lzma import LZMAError
         from zipfile import BadZipFile
@@ -218,67 +217,52 @@ class ZipReader:
                     left -= len(data)
                     yield data
         except EOFError:
-            what = f"the zip ends inside the entry {show(name)}"
-            raise Problem("truncated", self.name, None, what, _CUT) from None
+            raise self._cut(info) from None
         except (BadZipFile, zlib_error, LZMAError, ValueError, OverflowError, Malformed, RuntimeError) as failure:
-            raise self._damaged(f"the entry {show(name)} does not read: {failure}") from None
+            raise self._damaged(f"the entry {show(name_of(info))} does not read: {failure}") from None
         except OSError as failure:
             if failure.errno is None:  # so bz2 says that data are wrong
-                raise self._damaged(f"the entry {show(name)} does not read: {failure}") from None
+                raise self._damaged(f"the entry {show(name_of(info))} does not read: {failure}") from None
             raise
         if left:
-            raise self._damaged(f"the entry {show(name)} has {left} bytes less than the directory says")
+            raise self._damaged(f"the entry {show(name_of(info))} has {left} bytes less than the directory says")
 
     def _damaged(self, what: str) -> Problem:
         return Problem("bad-data", self.name, None, f"the zip is damaged: {what}")
 
-
-def name_of(info: ZipInfo) -> bytes:
-    """The name of an entry as it lies in the zip; what Info-ZIP says of it in UTF-8 goes before another code page."""
-    if info.flag_bits & _UTF8:
-        return info.orig_filename.encode()
-    raw = info.orig_filename.encode("cp437")  # as zipfile decodes what is not marked; each byte is one of it
-    said = _extra(info, _NAME)
-    if said and len(said) > 5 and said[0] == 1 and said[1:5] == crc32(raw).to_bytes(4, "little"):
-        return said[5:]
-    return raw
+    def _cut(self, info: ZipInfo) -> Problem:
+        return Problem("truncated", self.name, None, f"the zip ends inside the entry {show(name_of(info))}", _CUT)
 
 
-def kind_of(info: ZipInfo) -> int:
-    """What an entry is, as the upper bits of a mode: 0 when the zip does not say."""
-    return stat.S_IFMT(info.external_attr >> 16) if info.create_system in _UNIX else 0
+class _Short:
+    """Reads short entries that are stored or deflated: five times as fast as zipfile, which seeks for each."""
 
+    def __init__(self, source: FileSource) -> None:
+        self._source = source
+        self._view = memoryview(b"")
+        self._start = 0
 
-def mode_of(info: ZipInfo) -> int:
-    """Its permissions; 0644, or 0755 for folders, when the zip does not say."""
-    mode = info.external_attr >> 16 & 0o7777 if info.create_system in _UNIX else 0
-    return mode or (0o755 if info.orig_filename.endswith("/") else 0o644)
+    def __call__(self, info: ZipInfo) -> bytes:
+        """The content of an entry; raises EOFError, ValueError and zlib.error when it is cut or damaged."""
+        head, raw = self._look(info.header_offset, _LOCAL.size), raw_name(info)
+        magic, length, extra = _LOCAL.unpack(head)
+        lead = length + extra
+        view = self._look(info.header_offset + _LOCAL.size, lead + info.compress_size)
+        if magic != b"PK\3\4" or view[:length] != raw:
+            raise ValueError("its header is not what the directory says")
+        content = bytes(view[lead:])
+        if info.compress_type:
+            content = decompressobj(-15).decompress(content, info.file_size + 1)
+        if len(content) != info.file_size:
+            raise ValueError(f"it has not the {info.file_size} bytes that the directory says")
+        if crc32(content) != info.CRC:
+            raise ValueError("its checksum (CRC-32) is wrong")
+        return content
 
-
-def mtime_of(info: ZipInfo) -> int:
-    """Its time, in seconds since 1970. That of the zip itself is taken for UTC, and its first for none: 0."""
-    said = _extra(info, _TIME)
-    if said and len(said) >= 5 and said[0] & 1:
-        return int.from_bytes(said[1:5], "little", signed=True)
-    return _seconds(info.date_time)
-
-
-@lru_cache(4096)
-def _seconds(when: tuple[int, int, int, int, int, int]) -> int:
-    if when <= (1980, 1, 1, 0, 0, 0):
-        return 0
-    try:
-        return int(datetime(*when, tzinfo=UTC).timestamp())
-    except ValueError:  # a 30th of February
-        return 0
-
-
-def _extra(info: ZipInfo, wanted: int) -> bytes | None:
-    """The extra field of a number."""
-    extra, at = info.extra, 0
-    while at + 4 <= len(extra):
-        number, size = unpack_from("<2H", extra, at)
-        if number == wanted:
-            return extra[at + 4 : at + 4 + size]
-        at += 4 + size
-    return None
+    def _look(self, start: int, size: int) -> memoryview:
+        at = start - self._start
+        if at < 0 or at + size > len(self._view):
+            self._view, self._start, at = self._source.peek(start, size), start, 0
+            if len(self._view) < size:
+                raise EOFError
+        return self._view[at : at + size]
