@@ -229,7 +229,8 @@ def loaded(*words: str, code: str | None = None) -> set[str]:
 
 HEAVY = """
     rich tqdm PIL filetype zstandard lz4 isal braceexpand subprocess tempfile importlib.metadata multiprocessing
-    concurrent logging tarfile zipfile gzip sqlite3 json csv asyncio http urllib.request email hashlib dataclasses random
+    concurrent logging tarfile zipfile gzip sqlite3 json csv asyncio http urllib.request email hashlib dataclasses
+    random
 """
 
 

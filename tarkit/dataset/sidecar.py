@@ -126,7 +126,7 @@ def open_shard(location: Location, why: str = "an index") -> Source:
     if plain == location.text:
         plain = f"{plain.removesuffix('.tar')}.plain.tar"
     raise Unsupported(
-        f"{location.name}: it is compressed, and {why} needs offsets in a plain archive",
+        f"{location.name}: it is {'a zip' if source.codec == 'zip' else 'compressed'}, and {why} needs offsets in a plain archive",
         f"make a plain one: tarkit cat {quote(location.text)} -o {quote(plain)}",
     )
 

@@ -141,7 +141,7 @@ class ZipReader:
             size = os.fstat(file.fileno()).st_size
             end = size - _END.size - len(zip_.comment)
             record = _END.unpack(os.pread(file.fileno(), _END.size, end))
-        except (BadZipFile, EOFError, ValueError, OverflowError, Malformed) as failure:
+        except (BadZipFile, EOFError, ValueError, OverflowError, NotImplementedError, Malformed) as failure:
             if str(failure) == "File is not a zip file":
                 what = f"the zip ends before its directory, after {os.fstat(file.fileno()).st_size} bytes"
                 raise Problem("truncated", self.name, None, what, _CUT) from None
@@ -247,7 +247,8 @@ class _Short:
         head, raw = self._look(info.header_offset, _LOCAL.size), raw_name(info)
         magic, length, extra = _LOCAL.unpack(head)
         lead = length + extra
-        view = self._look(info.header_offset + _LOCAL.size, lead + info.compress_size)
+        if magic == b"PK\3\4":
+            view = self._look(info.header_offset + _LOCAL.size, lead + info.compress_size)
         if magic != b"PK\3\4" or view[:length] != raw:
             raise ValueError("its header is not what the directory says")
         content = bytes(view[lead:])
