@@ -323,6 +323,38 @@ def test_folder_of_zips(run: Run, archive: Archive) -> None:
     assert entries(run("cat", "s").stdout) == ROWS
 
 
+def test_read_ahead(run: Run, archive: Archive) -> None:
+    """Several zips in threads of their own, one of them cut: what came before it is told no other way."""
+    names = [archive(zipped(ROWS[at : at + 2]), f"{at}.zip") for at in (0, 2, 4)]
+    assert entries(run("cat", *names, "-p", "3").stdout) == ROWS
+    archive(GOOD[:-1], "2.zip")
+    assert "2.zip: the zip ends before its directory" in run("cat", *names, "-p", "3", exit=1).stderr
+
+
+def test_from_a_command(run: Run, archive: Archive) -> None:
+    """A command's status counts more than what the zip of it is like."""
+    name = archive(GOOD, "in.zip")
+    assert entries(run("cat", f"pipe:cat {name}").stdout) == ROWS
+    assert "ended with status 3" in run("cat", f"pipe:head -c 99 {name}; exit 3", exit=1).stderr
+    assert "the zip ends before its directory, after 99" in run("cat", f"pipe:head -c 99 {name}", exit=1).stderr
+
+
+def test_from_the_middle_of_a_file(run: Run, here: Path) -> None:
+    """A zip on stdin begins where stdin stands."""
+    (here / "x").write_bytes(b"before" + GOOD)
+    with open(here / "x", "rb") as file:
+        os.lseek(file.fileno(), 6, os.SEEK_SET)
+        assert entries(run("cat", stdin=file.fileno()).stdout) == ROWS
+
+
+@pytest.mark.parametrize("name", ["../a.x", "/a.x", "d/../../a.x"])
+def test_unsafe_names(name: str, run: Run, here: Path, archive: Archive) -> None:
+    """A zip can no more than a tar write outside the folder that it is extracted to."""
+    word = archive(zipped([(name, b"1")]), "in.zip")
+    assert "[unsafe-name]" in run("extract", word, "-C", "out/in", exit=1).stderr
+    assert not [*here.rglob("a.x")]
+
+
 # ---- what is wrong with a zip
 
 GOOD = zipped()

@@ -32,7 +32,7 @@ def unable(info: ZipInfo) -> str | None:
         return f"is packed by method {info.compress_type}: only {', '.join(METHODS.values())} are read"
     if kind not in _KINDS:
         return "is a device or a FIFO"
-    if is_folder(info) and (info.file_size or kind not in (0, stat.S_IFDIR)):
+    if is_folder(info) and (info.file_size or kind == stat.S_IFLNK):
         return "is a folder by its name, and has content"
     return None
 
@@ -52,7 +52,7 @@ def name_of(info: ZipInfo) -> bytes:
     """The name of an entry: the bytes that the zip has, or what Info-ZIP says beside a name in another code page."""
     raw = raw_name(info)
     said = _extra(info, _NAME) if info.extra and not raw.isascii() else None
-    if said and len(said) > 5 and said[0] == 1 and said[1:5] == crc32(raw).to_bytes(4, "little"):
+    if said and len(said) > 5 and said[0] == 1 and said[1:5] == crc32(raw).to_bytes(4, "little") and 0 not in said[5:]:
         return said[5:]
     return raw
 

@@ -22,6 +22,7 @@ from tarkit.tar.walk import Entry, Walk
 
 LARGE = 16 << 20  # bytes; the checksum of a larger entry is not known before its content, and follows it
 STEP = 1 << 20  # bytes of a large entry that go out at a time, however they came in
+SHORT = 1 << 12  # bytes of content that are copied behind their header
 GATHERED = 1 << 19  # bytes of small entries that go out together
 PIECES = 900  # and how many; below IOV_MAX
 DIRECTORY_HELD = 16 << 20  # bytes of the directory that may be in memory
@@ -77,6 +78,7 @@ class ZipSink(Written):
         self._tmpdir = tmpdir
         self._window = _Window(target.name)
         self._walked = Walk(self._window).raw()
+        self._numbers = blocks.Numbers(blocks.parse_number)
         self._entry: Entry | None = None  # whose content is still to come
         self._record: Record | None = None  # of a large one
         self._left = 0  # bytes of its content
@@ -180,6 +182,11 @@ class ZipSink(Written):
     def _new(self, entry: Entry) -> Record:
         """The record of an entry. Raises Unsupported for what a zip cannot carry."""
         name, type_ = entry.name, entry.type
+        header = self._window.peek(entry.data - BLOCK, BLOCK)
+        mode = max(0, self._numbers[header[100:108]]) & 0o7777
+        when = dos_time(self._numbers[header[136:148]])
+        if type_ == blocks.REGULAR and entry.real < 0 and len(name) <= 0xFFFF and name[-1] != 47 and 0 not in name:
+            return Record(name, (stat.S_IFREG | mode) << 16, when, self._position)
         folder = type_ == blocks.DIRECTORY or (type_ in _FILES and name.endswith(b"/") and not entry.size)
         if entry.sparse:
             raise self._unable(name, "a sparse file")
@@ -189,11 +196,9 @@ class ZipSink(Written):
             name += b"/"
         if 0 in name or len(name) > 0xFFFF or (name.endswith(b"/") and not folder):
             raise self._unable(name, "a name that no zip can have")
-        header = self._window.peek(entry.data - BLOCK, BLOCK)
-        mode = _number(header[100:108]) & 0o7777
         kind = stat.S_IFDIR if folder else stat.S_IFLNK if type_ == blocks.SYMLINK else stat.S_IFREG
         attributes = (kind | mode) << 16 | (0x10 if folder else 0)
-        return Record(name, attributes, dos_time(_number(header[136:148])), self._position)
+        return Record(name, attributes, when, self._position)
 
     def _unable(self, name: bytes, what: str) -> Unsupported:
         return Unsupported(f"{self.name}: a zip cannot carry {show(name)}: {what}", "write a .tar")
@@ -211,8 +216,9 @@ class ZipSink(Written):
                 content, record.method = packed, DEFLATED
         record.packed = len(content)
         record.wide = max(record.size, record.packed) > zip_record.LIMIT
-        self._put(record.local())
-        self._put(content)
+        self._put(record.local() + content if record.packed < SHORT else record.local())
+        if record.packed >= SHORT:
+            self._put(content)
         self._list(record)
 
     def _begin(self, entry: Entry) -> None:
@@ -287,11 +293,3 @@ class ZipSink(Written):
             self._spooled.close()
         self.target.write(bytes(self._directory))
         self.target.write(end_of_zip(self._count, start, size))
-
-
-def _number(field: bytes) -> int:
-    """A number of a header; what is none counts as 0."""
-    try:
-        return blocks.parse_number(field)
-    except ValueError:
-        return 0

@@ -57,11 +57,12 @@ class Record:
 
     def central(self) -> bytes:
         """Its record in the directory."""
-        numbers = [self.size, self.packed, self.offset]
-        wide = [number for number in numbers if number > LIMIT]
-        extra = pack(f"<2H{len(wide)}Q", 1, 8 * len(wide), *wide) if wide else b""
-        size, packed, offset = (number if number <= LIMIT else _FULL for number in numbers)
-        needed = self._needed(self.wide or bool(wide))
+        size, packed, offset, extra = self.size, self.packed, self.offset, b""
+        if size > LIMIT or packed > LIMIT or offset > LIMIT:
+            wide = [number for number in (size, packed, offset) if number > LIMIT]
+            extra = pack(f"<2H{len(wide)}Q", 1, 8 * len(wide), *wide)
+            size, packed, offset = (number if number <= LIMIT else _FULL for number in (size, packed, offset))
+        needed = self._needed(self.wide or bool(extra))
         fields = (_UNIX | needed, needed, self.flags, self.method, self.time, self.date, self.crc, packed, size)
         lengths = (len(self.name), len(extra), 0, 0, 0)
         return _CENTRAL.pack(b"PK\1\2", *fields, *lengths, self.attributes, offset) + self.name + extra
