@@ -44,8 +44,10 @@ def is_folder(info: ZipInfo) -> bool:
 
 def raw_name(info: ZipInfo) -> bytes:
     """The name of an entry as it lies in the zip."""
-    # zipfile decodes what is not marked as cp437, in which each byte is a letter
-    return info.orig_filename.encode() if info.flag_bits & _UTF8 else info.orig_filename.encode("cp437")
+    name = info.orig_filename
+    if info.flag_bits & _UTF8 or name.isascii():
+        return name.encode()
+    return name.encode("cp437")  # so zipfile decodes what is not marked; each byte is one of its letters
 
 
 def name_of(info: ZipInfo) -> bytes:
