@@ -28,7 +28,9 @@ SNIFFED = 512  # bytes that tell an archive from a compressed one
 
 
 def open_source(location: Location, *, ahead: bool = False, tmpdir: str | None = None, stream: bool = False) -> Source:
-    """Open one input. Compressed ones are decoded, by what they begin with; `ahead` reads a stream in a thread.
+    """Open one input; `ahead` reads a stream in a thread.
+
+    By what they begin with, compressed ones are decoded, and a zip becomes an archive: both are streams.
 
     `stream` reads files as streams too: in order, each byte once.
 

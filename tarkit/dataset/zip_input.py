@@ -199,6 +199,9 @@ class ZipReader:
 
     def _long(self, zip_: ZipFile, info: ZipInfo) -> Iterator[bytes]:
         """Any entry as it lies in a tar, in pieces."""
+        if kind_of(info) == stat.S_IFLNK and info.file_size <= SHORT:
+            yield self._header(info, b"".join(self._content(zip_, info)))
+            return
         if kind_of(info) == stat.S_IFLNK:
             raise self._damaged(f"{show(name_of(info))} is a symbolic link of {info.file_size} bytes")
         yield self._header(info)
