@@ -115,7 +115,7 @@ def parse_work(given: dict[str, Any]) -> Work:
 def hands(work: Work, tmpdir: str | None, keep: bool, tell: Callable[[str], None]) -> Iterator[Crew | Programs]:
     """What makes executors for this work. `keep` leaves the directories of commands, and tells where."""
     if work.kind == "map":
-        yield from _mapper(work, tmpdir)
+        yield from _mapper(work, tmpdir, tell)
         return
     if work.kind == "worker":
         yield _worker(work, tmpdir)
@@ -158,12 +158,13 @@ def _words(work: Work, environment: dict[bytes, bytes]) -> tuple[str, list[str]]
     return interpreter(shell, folders), [shell, script]
 
 
-def _mapper(work: Work, tmpdir: str | None) -> Iterator[Crew]:
+def _mapper(work: Work, tmpdir: str | None, tell: Callable[[str], None]) -> Iterator[Crew]:
     from tarkit.work.caller import Call
     from tarkit.work.mapper import TOGETHER, Mappers
 
     batches = work.batch is not None
-    call = Call(work.what, work.init, work.decode, work.allow_pickle, batches, work.timeout, tmpdir, work.mtime)
+    coding = (work.decode, work.allow_pickle)
+    call = Call(work.what, work.init, *coding, batches, work.timeout, tmpdir, work.mtime, tell)
     mappers = Mappers(call)
     mappers.prepare()
     try:
