@@ -33,12 +33,16 @@ def prepared(jobs: Iterator[Job], policy: Policy, tmpdir: str | None) -> Iterato
         sample = job.sample
         sample.complete()
         if not job.passes:
-            sparse = next((entry for entry in sample.entries if entry.sparse), None)
-            if sparse is not None:
-                what = f"{show(sparse.name)} is a sparse file, whose content is not in one piece"
-                if policy.judge(Problem("sparse-entry", sample.source.name, sparse.start, what)) == "drop":
-                    continue
-                job.passes = True
+            for name, start, *_, real in sample.raw:
+                if real >= 0:
+                    what = f"{show(name)} is a sparse file, whose content is not in one piece"
+                    judged = policy.judge(Problem("sparse-entry", sample.source.name, start, what))
+                    break
+            else:
+                judged = None
+            if judged == "drop":
+                continue
+            job.passes = judged is not None
         if not job.passes and job.index < 0:
             job.index = index
             index += 1
