@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from _tools import each_row
 from conftest import Archive, Run, entries
 
 from tarkit.work.program import direct
@@ -22,7 +23,7 @@ def test_plain(command: str) -> None:
     assert found[1] == command.split()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         *("wc -c *", "ls ?", "ls [a]", "ls; ls", "ls | wc", "ls & ", "ls > x", "ls $x", "ls `x`", "ls 'x'", 'ls "x"'),
