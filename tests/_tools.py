@@ -43,8 +43,8 @@ def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Cal
                 try:
                     test(**given, **dict(zip(words, cells, strict=True)))
                 except (Exception, pytest.fail.Exception) as error:
-                    error.add_note(f"in row {number}: {row!r}")
                     failed.append(error if isinstance(error, Exception) else AssertionError(str(error)))
+                    failed[-1].add_note(f"in row {number}: {row!r}")
             if failed:
                 raise ExceptionGroup(f"{len(failed)} of {len(table)} rows of {test.__name__}", failed)
 
