@@ -228,6 +228,7 @@ def loaded(*words: str, code: str | None = None) -> set[str]:
 HEAVY = """
     rich tqdm PIL filetype zstandard lz4 isal braceexpand subprocess tempfile importlib.metadata multiprocessing
     concurrent logging tarfile gzip sqlite3 json csv asyncio http urllib.request email hashlib dataclasses random
+    decimal fractions statistics
 """
 
 
