@@ -17,9 +17,10 @@ from tarkit.commands._target import Target, target
 from tarkit.dataset.epochs import epoch_names
 from tarkit.dataset.fields import Fields
 from tarkit.dataset.inputs import Inputs
+from tarkit.dataset.memory import in_place
 from tarkit.dataset.mixedness import Count, measure
 from tarkit.dataset.names import number_of_samples
-from tarkit.dataset.order import Arrange, in_place
+from tarkit.dataset.order import Arrange
 from tarkit.dataset.permute import pcg_keys, random_keys
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.select import Select, Slice
@@ -244,4 +245,5 @@ def _refuse_what_audit_ignores() -> None:
     for param in context.command.params:
         name = param.name or ""
         if name in WRITING and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise Usage(f"--audit writes nothing: {param.opts[-1]} does not go with it")
+            option = next(each for each in param.opts if each.startswith("--"))
+            raise Usage(f"--audit writes nothing: {option} does not go with it")

@@ -15,7 +15,8 @@ from tarkit.commands._run import Run, current
 from tarkit.commands._target import Target, target
 from tarkit.dataset.fields import Fields
 from tarkit.dataset.inputs import Inputs
-from tarkit.dataset.order import Arrange, Rank, in_place
+from tarkit.dataset.memory import in_place
+from tarkit.dataset.order import Arrange, Rank
 from tarkit.dataset.permute import random_keys
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.select import Select, Slice

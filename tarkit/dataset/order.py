@@ -11,7 +11,7 @@ Two ways, each sample by the one that its source allows:
 - by runs: samples of streams are collected up to `memory`, sorted, and written to a temporary file as one run; the
   runs are merged. Data are read twice and written twice, always in sequence; temporary space is the size of the data.
   What fits into `memory` needs none. Whoever wants this for files too opens them as streams (`Inputs.stream`, see
-  `in_place`).
+  `memory.in_place`).
 
 A list that is larger than `memory` is sorted in runs itself (external merge sort: Knuth, TAOCP 3, 5.4).
 """
@@ -19,56 +19,24 @@ A list that is larger than `memory` is sorted in runs itself (external merge sor
 from __future__ import annotations
 
 import heapq
-import os
-import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from tarkit.dataset.inputs import SPARE_FILES
-from tarkit.dataset.passes import Record, Runs, Twins, memory_of_machine
+from tarkit.dataset.passes import Record, Runs, Twins
 from tarkit.dataset.places import Place, Places, Span, input_of, joined, key_in, pack_one, split_off_strays, will_need
 from tarkit.dataset.sample import KEYLESS, Sample
-from tarkit.errors import Problem, Usage, show
+from tarkit.errors import Problem, show
 from tarkit.problems import Policy
-from tarkit.streams.location import Location
 
 Rank = Callable[[Sample, int], bytes | None]
 
-LEAST = 1_000_000  # bytes of memory with which there is still something to be done
 LARGE = 1 << 22  # bytes of a sample of a stream that goes to a temporary file at once
+_JOINED = (
+    "--allow joined-sample makes one sample of both; else give them other keys first: "
+    "tarkit cat --rekey '{stem}/{key}' ... | tarkit sort -"
+)
 OFTEN = 1 << 12  # after so many samples it is looked whether memory is used up
-
-
-def parse_memory(text: str | None) -> int:
-    """Bytes of --memory, a quarter of what the machine has if nothing is said. Raises Usage."""
-    from tarkit.dataset.names import parse_size
-
-    if text is None:
-        return max(memory_of_machine()[0] // 4, LEAST)
-    size = parse_size(text)
-    if size < LEAST:
-        raise Usage(f"--memory {text}: with less than 1 MB nothing can be done", "500M, 2GB, 16GiB are sizes")
-    return size
-
-
-def in_place(locations: Sequence[Location], note: Callable[[str], None]) -> bool:
-    """Whether the samples of files are to stay where they are: these fit into free memory, else that would be seeks.
-
-    All of them are open at once then, which must be allowed.
-    """
-    files = [each.text for each in locations if each.kind == "path" and os.path.isfile(each.text)]
-    total = sum(os.stat(path).st_size for path in files)
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if most != resource.RLIM_INFINITY and len(files) + SPARE_FILES > most:
-        note(f"{len(files)} files are read in order and sorted in runs: only {most} can be open at once")
-        return False
-    free = memory_of_machine()[1]
-    if total > free:
-        note(f"files of {total} bytes are read in order and sorted in runs: {free} bytes of memory are free")
-    elif total:
-        note(f"samples of files are copied from where they are: {total} bytes fit into free memory")
-    return total <= free
 
 
 @dataclass
@@ -130,6 +98,7 @@ class Arrange:
             only = self._places.sample(front)
             only.key = None
             yield only
+        self._places.unchanged()
         if self.given != self.taken - self.joined - self.left_out:
             raise AssertionError(
                 f"{self.taken} samples came in, {self.joined} were joined to others and {self.left_out} left out, "
@@ -247,7 +216,7 @@ class Arrange:
             if other != first and other not in refused and other != input_of(kept[-1]):
                 sample = self._places.sample(place)
                 what = f"the key {show(sample.key or b'')} was in an earlier input"
-                problem = Problem("joined-sample", sample.source.name, sample.start, what)
+                problem = Problem("joined-sample", sample.source.name, sample.start, what, _JOINED)
                 if self.gather.judge(problem) == "drop":
                     refused.add(other)
             if other not in refused:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import os
 import resource
 from array import array
 from collections.abc import Callable, Iterator
@@ -262,16 +261,3 @@ class Twins:
                             marks[ordinal] = 1
                         ordinal += 1
         return marks
-
-
-def memory_of_machine() -> tuple[int, int]:
-    """Bytes of memory that there are, and that are free or easily made so."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        with open("/proc/meminfo", "rb") as file:
-            for line in file:
-                if line.startswith(b"MemAvailable:"):
-                    return total, int(line.split()[1]) << 10
-    except OSError:
-        pass
-    return total, total // 2

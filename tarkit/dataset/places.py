@@ -130,6 +130,12 @@ class Places:
         """The numbers of the current input and of its file."""
         return len(self._names) - 1, self._file
 
+    def unchanged(self) -> None:
+        """Raise TarkitError if a file was written to since it was opened: samples may not be where they were."""
+        for file in self._files:
+            if isinstance(file, FileSource):
+                file.unchanged()
+
     def add_file(self, file: Source | Scratch) -> int:
         """The number of a file in which ranges lie."""
         self._files.append(file)

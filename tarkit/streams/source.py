@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Protocol
 
-from tarkit.errors import Problem
+from tarkit.errors import Problem, TarkitError
 from tarkit.streams.copy import CHUNK, Short
 from tarkit.streams.scratch import Overflow
 
@@ -57,7 +57,9 @@ class FileSource:
         self.fd = fd
         self.name = name
         self.offset = offset
-        self.size: int | None = max(0, os.fstat(fd).st_size - offset)
+        status = os.fstat(fd)
+        self.size: int | None = max(0, status.st_size - offset)
+        self._written = status.st_mtime_ns
         self.failure: Problem | None = None
         self._view = memoryview(b"")
         self._level = 0
@@ -102,6 +104,13 @@ class FileSource:
         """Let the system read the file before it is asked for."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_WILLNEED)
+
+    def unchanged(self) -> None:
+        """Raise TarkitError if somebody wrote to the file since it was opened."""
+        if os.fstat(self.fd).st_mtime_ns != self._written:
+            raise TarkitError(
+                f"{self.name}: the file was changed while it was read", "make a copy that nobody writes to"
+            )
 
     def release(self, pos: int) -> None:
         """A file keeps its bytes."""
