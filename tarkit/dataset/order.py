@@ -22,20 +22,20 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 
 from tarkit.dataset.passes import Record, Runs, Twins
 from tarkit.dataset.places import Place, Places, Span, input_of, joined, key_in, pack_one, split_off_strays, will_need
+from tarkit.dataset.pouring import pour
 from tarkit.dataset.sample import KEYLESS, Sample
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
+from tarkit.tar.writer import Writer
 
 Rank = Callable[[Sample, int], bytes | None]
 
 LARGE = 1 << 22  # bytes of a sample of a stream that goes to a temporary file at once
-_JOINED = (
-    "--allow joined-sample makes one sample of both; else give them other keys first: "
-    "tarkit cat --rekey '{stem}/{key}' ... | tarkit sort -"
-)
+_JOINED = "--allow joined-sample joins them; else first tarkit cat --rekey '{stem}/{key}' ... | tarkit sort -"
 OFTEN = 1 << 12  # after so many samples it is looked whether memory is used up
 
 
@@ -84,20 +84,57 @@ class Arrange:
 
     def __iter__(self) -> Iterator[Sample]:
         """Yield the samples."""
+        records = self._ordered()
+        yield from self._first(records)
+        for record in records:
+            self.given += 1
+            yield self._places.sample(*record[2:])
+        self._account()
+
+    def pour(self, writer: Writer, wanted: Callable[[Sample], bool]) -> Iterator[int]:
+        """Write the samples as they are; again and again it yields how many.
+
+        `wanted` says whether to write one whose key is that of the sample before it.
+        """
+
+        def asked(sample: Sample) -> bool:
+            good = wanted(sample)
+            self.given += not good  # somebody else has left it out
+            return good
+
+        records = self._ordered()
+        last = None
+        for first in self._first(records):
+            first.write(writer)
+            last = first.key
+            yield int(last is not None)
+        for count in pour(records, self._places, writer, asked, last):
+            self.given += count
+            yield count
+        self._account()
+
+    def _ordered(self) -> Iterator[Record]:
         self._take_all()
         self._settle()
+        return self._in_order()
+
+    def _first(self, records: Iterator[Record]) -> Iterator[Sample]:
+        """The first sample, behind the entries without key; these alone if there is no sample; nothing without any."""
         strays = [place for _, _, place, _ in self._strays]
-        front = joined(strays) if strays else None
-        for record in self._in_order():
-            sample = self._places.sample(*record[2:])
-            if front is not None:
-                sample, front = self._places.behind(front, sample), None
-            self.given += 1
-            yield sample
-        if front is not None:
+        if not strays:
+            return
+        front = joined(strays)
+        record = next(records, None)
+        if record is None:
             only = self._places.sample(front)
             only.key = None
             yield only
+            return
+        self.given += 1
+        yield self._places.behind(front, self._places.sample(*record[2:]))
+
+    def _account(self) -> None:
+        """Make sure that nothing got lost."""
         self._places.unchanged()
         if self.given != self.taken - self.joined - self.left_out:
             raise AssertionError(
@@ -200,7 +237,7 @@ class Arrange:
                     where = place if blob is None else self._places.store(place, blob)
                     self._pending.add(key_in(place), ordinal, where)
             self._places.flush()
-        for _, group in groupby(self._pending, key=_first):
+        for _, group in groupby(self._pending, key=itemgetter(0)):
             self._resolve(list(group))
 
     def _resolve(self, group: list[Record]) -> None:
@@ -261,7 +298,3 @@ class Arrange:
         marks = self._marks
         rest = (record for record in self._runs if marks is None or not marks[record[1]])
         yield from heapq.merge(rest, self._late)
-
-
-def _first(record: Record) -> bytes:
-    return record[0]

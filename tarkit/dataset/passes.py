@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import heapq
+import os
 import resource
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 
-from tarkit.dataset.places import Place, Places, read_ahead
+from tarkit.dataset.places import Place, Places
 from tarkit.streams.copy import CHUNK, writev_all
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink import Sink
@@ -55,7 +56,7 @@ class _Run:
                 bytes_before += int.from_bytes(place[28:36], "little")
                 if bytes_before >= ahead and ahead < self.list:
                     ahead = bytes_before + CHUNK
-                    read_ahead(self.scratch, ahead, CHUNK)
+                    _read_ahead(self.scratch, ahead, CHUNK)
 
 
 class Runs:
@@ -211,6 +212,12 @@ def _flush(scratch: Scratch, pieces: list[bytes]) -> None:
         error.filename = scratch.name
         raise
     pieces.clear()
+
+
+def _read_ahead(file: Scratch, start: int, size: int) -> None:
+    """Let the system read part of a temporary file before it is asked for."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file.fd, start, size, os.POSIX_FADV_WILLNEED)
 
 
 class Twins:

@@ -61,9 +61,8 @@ class FileSource:
         self.size: int | None = max(0, status.st_size - offset)
         self._written = status.st_mtime_ns
         self.failure: Problem | None = None
-        self._view = memoryview(b"")
-        self._level = 0
-        self._end = 0
+        self._view = self._seen = memoryview(b"")
+        self._level = self._base = self._end = 0
 
     def peek(self, pos: int, n: int) -> memoryview:
         """At least `n` bytes from `pos` on, fewer only at the end; good until the next call."""
@@ -74,15 +73,18 @@ class FileSource:
         want = AHEAD[self._level]
         view = self._view[:want] if n <= want else memoryview(bytearray(n))
         got = self._fill(view, pos, n)
-        self._end = pos + got
-        return view[:got]
+        self._seen, self._base, self._end = view[:got], pos, pos + got
+        return self._seen
+
+    def recent(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop), perhaps of what was read ahead: only for the thread that peeks."""
+        near = self._base <= start and stop <= self._end
+        return bytes(self._seen[start - self._base : stop - self._base]) if near else self.read(start, stop)
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop)."""
         try:
             data = os.pread(self.fd, stop - start, self.offset + start)
-            if len(data) == stop - start:
-                return data
             while len(data) < stop - start:
                 more = os.pread(self.fd, stop - start - len(data), self.offset + start + len(data))
                 if not more:
@@ -120,7 +122,7 @@ class FileSource:
 
     def close(self) -> None:
         """Give back what was read ahead. Samples may still refer to the file, which is closed with the last of them."""
-        self._view = memoryview(b"")
+        self._view, self._seen, self._end = memoryview(b""), memoryview(b""), 0
 
     def __del__(self) -> None:
         if self.fd > 2:
