@@ -102,8 +102,7 @@ class Arrange:
             self.given += not good  # somebody else has left it out
             return good
 
-        records = self._ordered()
-        last = None
+        records, last = self._ordered(), None
         for first in self._first(records):
             first.write(writer)
             last = first.key
@@ -146,19 +145,20 @@ class Arrange:
         """Give each sample a rank and a place."""
         runs, rank = self._runs, self.rank
         remember, settle = (self._twins.add, self._twins.settle) if self.gather is not None else (None, None)
-        source, ordinal = None, 0
-        number = file = 0
+        source, seekable = None, False
+        ordinal = number = file = 0
         ranks: list[bytes] = []  # of the last samples that stay where they are
         where: list[Place] = []
         for sample in self.samples:
             if sample.source is not source:
                 source = sample.source
+                seekable = source.seekable
                 self._places.enter(source)
-                if source.seekable:
+                if seekable:
                     will_need(source)
                     number, file = self._places.here
             key = sample.key
-            if sample.plain and source.seekable:
+            if seekable and sample.plain:
                 value = rank(sample, ordinal)
                 start = sample.start
                 place = pack_one(1, number, file, start, start, sample.stop - start) + key  # type: ignore[operator]
