@@ -17,7 +17,7 @@ import pytest
 from _tools import TARKIT, member
 from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, entries, keys, pick, tar
 
-from tarkit.dataset import grouping, order
+from tarkit.dataset import grouping, memory
 from tarkit.streams import source
 from tarkit.tar.header import end_of_archive
 
@@ -26,8 +26,8 @@ from tarkit.tar.header import end_of_archive
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Memory for everything; or so little that all goes through runs that are merged, files too."""
     if request.param == "little":
-        monkeypatch.setattr(order, "LEAST", 1000)
-        monkeypatch.setattr(order, "memory_of_machine", lambda: (4 * 8000, 0))
+        monkeypatch.setattr(memory, "LEAST", 1000)
+        monkeypatch.setattr(memory, "memory_of_machine", lambda: (4 * 8000, 0))
     return str(request.param)
 
 
@@ -276,6 +276,7 @@ def test_joining(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     labels = feed(archive([("c.cls", b"1"), ("a.cls", b"3"), ("b.cls", b"2"), ("d.cls", b"0")], "labels.tar"))
     ran = run("sort", images, labels, "-o", "no.tar", exit=1)
     assert "[joined-sample]" in ran.stderr
+    assert "tarkit cat --rekey" in ran.stderr  # that of sort itself comes after the order
     assert os.path.basename(labels) in ran.stderr
     assert not os.path.exists("no.tar")
     ran = run("sort", images, labels, "--allow", "joined-sample")
@@ -528,8 +529,8 @@ def test_many_levels_of_runs(run: Run, archive: Archive, feed: Feed, monkeypatch
     """More runs than may be open at once are merged in several steps."""
     from tarkit.dataset import passes
 
-    monkeypatch.setattr(order, "LEAST", 1000)
-    monkeypatch.setattr(order, "memory_of_machine", lambda: (0, 0))
+    monkeypatch.setattr(memory, "LEAST", 1000)
+    monkeypatch.setattr(memory, "memory_of_machine", lambda: (0, 0))
     monkeypatch.setattr(passes, "MOST_RUNS", 3)
     monkeypatch.setattr(passes, "BUFFER", 100)
     members = [(f"{number * 7919 % 1500:05}.n", b"%d" % (number % 10)) for number in range(1500)]

@@ -44,10 +44,15 @@ def unrepeated(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
 def _apart(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
     last = None
     for sample in samples:
-        if sample.key == last and last is not None and policy.judge(_problem(sample)) == "drop":
+        if sample.key == last and last is not None and not stays_apart(sample, policy):
             continue
         last = sample.key
         yield sample
+
+
+def stays_apart(sample: Sample, policy: Policy) -> bool:
+    """Judge a sample whose key is that of the one before it: whether it is kept. Raises Problem: `joined-sample`."""
+    return policy.judge(_problem(sample)) == "keep"
 
 
 def _joined(samples: Iterator[Sample], policy: Policy, keep: Callable[[Sample], Sample]) -> Iterator[Sample]:
