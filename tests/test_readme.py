@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tarfile
+import zipfile
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -24,7 +25,7 @@ from _tools import each_row
 from tarkit.cli import group
 
 ROOT = Path(__file__).resolve().parent.parent
-RUN = ("sh", "python", "make")
+RUN = ("sh", "python", "c", "make")
 
 
 class Block(NamedTuple):
@@ -112,8 +113,8 @@ def _only_here(language: str) -> None:
     if language == "python":
         pytest.importorskip("webdataset")
         pytest.importorskip("numpy")
-    elif shutil.which({"sh": "bash"}.get(language, language)) is None:
-        pytest.skip(f"{language} is not here")
+    elif shutil.which(program := {"sh": "bash", "c": "cc"}.get(language, language)) is None:
+        pytest.skip(f"{program} is not here")
 
 
 def _names(path: Path) -> list[str]:
@@ -170,6 +171,20 @@ def _compressed(folder: Path) -> None:
     assert len(_names(folder / "train.tar.xz")) == 80
 
 
+def _upper_case(folder: Path) -> None:
+    for name in ("upper-worker", "upper-bash", "upper-c"):
+        with tarfile.open(folder / f"{name}.tar") as archive:
+            texts = {file.read() for each in archive if (file := archive.extractfile(each)) and ".txt" in each.name}
+        assert texts == {b"A TEXT"}, name
+    assert _names(folder / "upper-bash.tar") == _names(folder / "upper-c.tar") == _names(folder / "a.tar")
+
+
+def _zips(folder: Path) -> None:
+    assert zipfile.ZipFile(folder / "a.zip").namelist() == _names(folder / "a.tar")
+    assert len(_names(folder / "from-zip.tar")) == 8
+    assert (folder / "1-of-zip.txt").read_bytes() == b"a text"
+
+
 def _salvaged(folder: Path) -> None:
     assert {name.partition(".")[0] for name in _names(folder / "saved.tar")} == {"cat/0", "cat/1", "cat/2", "cat/3"}
 
@@ -185,6 +200,8 @@ CHECKS: dict[str, Callable[[Path], None]] = {
     "Keys that are unique": _unique,
     "Mixed a little": _mixed,
     "Compressed": _compressed,
+    "Zips, in and out": _zips,
+    "A program that stays": _upper_case,
     "What a broken download left": _salvaged,
 }
 
@@ -199,6 +216,10 @@ def test_the_blocks_of_a_section_run(section: str, folder: Path) -> None:
             _run(folder, "bash", "-euo", "pipefail", "-c", block.text)
         elif block.language == "python":
             assert len(_run(folder, sys.executable, "-c", block.text).splitlines()) == 40
+        elif block.language == "c":
+            (folder / "upper-tar.c").write_text(block.text)
+            _run(folder, "cc", "-Wall", "-Werror", "-o", "upper-tar", "upper-tar.c")
+            _run(folder, "tarkit", "proc", "--worker", "./upper-tar", "a.tar", "-o", "upper-c.tar")
         else:
             (folder / "recipe").write_text("a.jpg\tphotos/cat/1.jpg\n")
             (folder / "Makefile").write_text(block.text)
