@@ -23,8 +23,9 @@ from hashlib import sha256
 from itertools import accumulate
 from typing import NamedTuple
 
+from tarkit.dataset.ekm import Map
 from tarkit.dataset.patterns import compile_regex
-from tarkit.dataset.sample import Sample
+from tarkit.dataset.sample import KEYLESS, Sample, split_name
 from tarkit.dataset.values import Name, View
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.problems import Policy
@@ -144,6 +145,24 @@ class FieldValue:
         if not isinstance(value, str):
             value = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         return value.strip().encode("utf-8", "surrogateescape")
+
+
+class ByMap:
+    """Which category of a map a sample is in, by number; `unmatched` hears of those in none, and may raise."""
+
+    def __init__(self, categories: Map, unmatched: Callable[[Sample], None]) -> None:
+        self._map = categories
+        self._unmatched = unmatched
+
+    def __call__(self, sample: Sample) -> int | None:
+        """The number of the category; raises TarkitError when there are two."""
+        sample.complete()
+        names = (raw[0] for raw in sample.raw if raw[5] not in KEYLESS and split_name(raw[0]) is not None)
+        found = self._map.category(names, sample.key)
+        if found is None:
+            self._unmatched(sample)
+            return None
+        return found.place
 
 
 def _share(text: str, share: str) -> Fraction:
