@@ -116,9 +116,8 @@ def split(
     if given["append"] and given["force"]:
         raise Usage("--append keeps what is there, --force replaces it: choose one")
     if cuts.given and (equal.given or max_shards is not None):
-        raise Usage(
-            f"{'--max-shards' if max_shards else '-n and --even'} is about one series, {cuts.given} makes several"
-        )
+        what = "--max-shards" if max_shards else "-n" if equal.shards else "--even"
+        raise Usage(f"{what} is about one series of shards, and {cuts.given} makes several")
     limits = Limits(count, None if size is None else parse_size(size, "-c"), size_rule, max_shards)
     run_split(run, inputs, naming, SplitOptions(select, limits, equal, cuts, **given), policy)
 
@@ -141,20 +140,20 @@ def run_split(run: Run, locations: list[Location], naming: Naming, chosen: Split
         tmpdir=run.scratch(plan.output),
         announce=lambda name: run.note(f"reading {name}"),
     )
-    stream, sizes = chosen_samples(inputs, chosen.select, policy), None
+    stream, sizes, limits = chosen_samples(inputs, chosen.select, policy), None, chosen.limits
     if chosen.equal.given:
         template = plan.lots[0].template
         number = chosen.equal.number(template)
         template.name(starts[0] + number - 1)
         equal = plan_equal(run, inputs, chosen.select, chosen.equal, number, policy)
-        stream, sizes, chosen.limits = equal.samples, equal.sizes, equal.limits or chosen.limits
+        stream, sizes, limits = equal.samples, equal.sizes, equal.limits or limits
     opened = Names(lambda name: plan.output.open_named(parse_output(name).text))
     series = Series(
         [
             Shards(
                 lot.template,
                 opened,
-                chosen.limits,
+                limits,
                 start=start,
                 sizes=sizes,
                 post=chosen.post,
@@ -229,6 +228,8 @@ def _wind_up(
             write_manifest(sink, shards)
     if not shards:
         run.tell("no sample, so no shard")
+    elif chosen.equal.even == "size" and len(shards) < chosen.equal.number(plan.lots[0].template):
+        run.tell(f"{len(shards)} shards and no more: so large are some samples")
     run.samples -= series.left_out
     run.shards = len(shards)
     run.bytes = sum(shard.size for shard in shards)

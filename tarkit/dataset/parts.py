@@ -26,11 +26,12 @@ from typing import NamedTuple
 from tarkit.dataset.ekm import Map
 from tarkit.dataset.patterns import compile_regex
 from tarkit.dataset.sample import KEYLESS, Sample, split_name
-from tarkit.dataset.values import Name, View
+from tarkit.dataset.values import SMALL, Name, View
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.problems import Policy
 
 PLACES = 1 << 64
+WHITE = " \t\n\r\v\f"  # what is white space around a value
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _SHARE = re.compile(r"[0-9]{0,20}\.?[0-9]{0,20}|[0-9]{1,9}/[0-9]{1,9}")
 
@@ -135,8 +136,21 @@ class FieldValue:
         self._name = Name(text)
         self._policy = policy
 
+    def _quick(self, sample: Sample) -> bytes | None:
+        """The text of the field of this name, of a sample that has nothing unusual; None leaves it to others."""
+        if sample.plain and sample.key is not None:
+            skip, field = len(sample.key) + 1, self._name.field
+            for raw in sample.raw:
+                if raw[0][skip:].lower() == field and raw[7] < 0 and raw[3] <= SMALL:
+                    text = sample.source.read(raw[2], raw[2] + raw[3])
+                    return text.strip(WHITE.encode()) if text.isascii() else None
+        return None
+
     def __call__(self, sample: Sample) -> bytes | None:
         """The value; no bytes for a sample without one that the policy keeps."""
+        text = self._quick(sample)
+        if text is not None:
+            return text
         try:
             value = self._name.words(View(sample, complete=self._name.needs_entries))
         except Problem as problem:
@@ -144,7 +158,7 @@ class FieldValue:
             return b"" if self._policy.judge(problem) == "keep" else None
         if not isinstance(value, str):
             value = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-        return value.strip().encode("utf-8", "surrogateescape")
+        return value.strip(WHITE).encode("utf-8", "surrogateescape")
 
 
 class ByMap:
