@@ -468,6 +468,7 @@ WRONG = [
     ("--parts a=1 --max-shards 1", "--max-shards is about one series of shards, and --parts makes several"),
     ("--first-match", "--map-sep, --first-match, --unmatched, --on-unmatched and --on-bad-line are about --map"),
     ("--map {} --unmatched x --on-unmatched error", "--unmatched collects what --on-unmatched is about: choose one"),
+    ("-o {part}-%d.tar", "{part} in a name is about --parts and --folds"),
     ("--parts a=1 -o -", "split writes numbered files, not stdout"),
     ('--map {"x":["x"]} -o -', "split writes numbered files, not stdout"),
     ("--parts a=0.5,b=0.5 -o pipe:cat>%d", "a command for several parts needs their name: {part}"),
@@ -496,6 +497,7 @@ ALSO_WRONG = [
         "'x-{0..3}.tar': too few names: the template has 4 names, shard 9 has none",
     ),
     ("-c 1 --parts a=1 -o {part}/x-%d.tar", 1, "a: no such folder"),
+    ("-c 1 --parts a,b=0.1 -o {part}-{0..3}.tar --start 4", 1, "'a-{0..3}.tar': too few names"),
     ("-c 1 --map none", 1, "none: No such file or directory"),
     ("-c 1 --map {}", 1, "--map: no pattern in this map"),
 ]
@@ -583,3 +585,19 @@ def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkey
         for name, held in found.items():
             assert Path(name).read_bytes() == tar(pick(members, held))
             os.unlink(name)
+
+
+def test_samples_of_one_key_that_meet(run: Run, archive: Archive, feed: Feed) -> None:
+    """Two inputs have a key, and what stood between goes elsewhere: they would be one sample without a word."""
+    words = [feed(archive({"a.x": b"1", "b.x": b"2"}, "1.tar")), feed(archive({"a.x": b"3", "c.x": b""}, "2.tar"))]
+    cut = ("--map", '{"a-%d":["a","c"],"b-%d":["b"]}', "-c", "9", "--report", "r.json")
+    ran = run("split", *words, *cut, exit=1)
+    assert ran.lines[-2].endswith("the sample before it in the output has the same key 'a' [joined-sample]")
+    assert ran.lines[-1] == "hint: make the keys differ: --rekey '{stem}/{key}'"
+    assert shards() == {}
+    ran = run("split", *words, *cut, "--allow", "joined-sample", exit=1)
+    assert "not here, where a shard may end between" in ran.lines[-2]
+    run("split", *words, *cut, "--skip", "joined-sample")
+    assert shards() == {"a-0.tar": "a c", "b-0.tar": "b"}
+    assert entries("a-0.tar") == [("a.x", b"1"), ("c.x", b"")]
+    assert (report()["samples"], report()["skipped"]) == (3, {"joined-sample": 1})

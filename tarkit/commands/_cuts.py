@@ -131,6 +131,8 @@ class Cuts:
         else:
             words = DEFAULT_NAME if naming.words is None else naming.words
             output = naming.output(words)
+            if PART in words:
+                raise Usage(f"{PART} in a name is about --parts and --folds")
             return Plan(output, [Lot("", naming.template(output, words))])
         if plan.output.location.kind == "path":
             _look_for_folders([lot.template for lot in plan.lots])

@@ -130,8 +130,9 @@ def run_split(run: Run, locations: list[Location], naming: Naming, chosen: Split
     _refuse_names(run, plan, chosen.manifest)
     existing = [lot.template.existing() for lot in plan.lots]
     starts = [_first_index(chosen, each) for each in existing]
-    for each in existing:
+    for lot, start, each in zip(plan.lots, starts, existing, strict=True):
         refuse_inputs(each, locations)
+        lot.template.name(start)
     inputs = Inputs(
         locations,
         policy,
@@ -165,6 +166,7 @@ def run_split(run: Run, locations: list[Location], naming: Naming, chosen: Split
             for lot, start in zip(plan.lots, starts, strict=True)
         ],
         plan.assign,
+        policy,
     )
     try:
         for sample in run.watch(stream, lambda: series.position, total_size(locations)):

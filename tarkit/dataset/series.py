@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.shards import Shard, Shards
+from tarkit.dataset.stages import joined_problem
 from tarkit.errors import TarkitError, show
+from tarkit.problems import Policy
 from tarkit.streams.sink import Sink
 
 MEMORY = 64 << 20  # bytes that may wait in memory for all shards together
@@ -15,15 +17,23 @@ MEMORY = 64 << 20  # bytes that may wait in memory for all shards together
 class Series:
     """Write each sample to the series that `assign` says by number; None leaves it out.
 
-    Each of `shards` has one shard open at a time. `samples` counts what each got, `left_out` what none did.
+    Each of `shards` has one shard open at a time. `samples` counts what each got, `left_out` what none did. Samples of
+    one key that were apart before may meet in a series: `policy` judges that as `joined-sample`.
     """
 
-    def __init__(self, shards: Sequence[Shards], assign: Callable[[Sample], int | None] | None = None) -> None:
+    def __init__(
+        self,
+        shards: Sequence[Shards],
+        assign: Callable[[Sample], int | None] | None = None,
+        policy: Policy | None = None,
+    ) -> None:
         """Without `assign` there is one series."""
         self.shards = shards
         self.samples = [0] * len(shards)
         self.left_out = 0
         self._assign = assign
+        self._policy = policy or Policy()
+        self._last: list[bytes | None] = [None] * len(shards)
         self._waits = MEMORY // len(shards)
 
     @property
@@ -38,15 +48,26 @@ class Series:
 
     def add(self, sample: Sample) -> bool:
         """Write a sample where it belongs; False when all shards that there may be are full."""
-        number = 0 if self._assign is None else self._assign(sample)
-        if number is None:
-            self.left_out += 1
-            return True
+        number = 0
+        if self._assign is not None:
+            place = self._assign(sample)
+            if place is None or (sample.key == self._last[place] and not self._meets(sample)):
+                self.left_out += 1
+                return True
+            number = place
+            self._last[number] = sample.key
         if not self.shards[number].add(sample):
             return False
         self.samples[number] += 1
         self.shards[number].relieve(self._waits)
         return True
+
+    def _meets(self, sample: Sample) -> bool:
+        """Whether a sample may stand behind one of its key: never, as that makes them one unless a shard ends there."""
+        problem = joined_problem(sample)
+        if self._policy.judge(problem) == "keep":
+            raise TarkitError(f"{problem}: not here, where a shard may end between", "tarkit sort joins them before")
+        return False
 
     def close(self, samples: int) -> None:
         """Complete all last shards. `samples` is how many came in: each is in a shard or was counted as left out."""
