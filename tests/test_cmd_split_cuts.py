@@ -568,6 +568,14 @@ def test_more_categories_than_files(run: Run, archive: Archive, monkeypatch: pyt
     assert ran.lines[0] == "tarkit: --map: 90 shards at once, and the system lets 68 be open"
 
 
+def test_many_encoders_take_memory(run: Run, archive: Archive) -> None:
+    """xz has 95 MiB for each shard that is open; it is said when that is much for this machine."""
+    ran = run("split", archive(TEN), "-c", "9", "--folds", "2000", "-o", "x-%d.tar.xz", "--stratify", "cls")
+    assert ran.lines[0] == "tarkit: warning: 2000 compressed shards at once take about 190000 MiB of memory"
+    assert len(shards("x-*")) == 0
+    assert len(shards("fold-*")) == 10
+
+
 def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples that a window does not hold go to shards in turn, as they came; small ones wait in several shards."""
     monkeypatch.setattr(grouping, "LARGE", 1 << 13)

@@ -17,15 +17,17 @@ from tarkit.commands._run import Run, aligned
 from tarkit.dataset.ekm import check_apart
 from tarkit.dataset.inputs import allow_files
 from tarkit.dataset.names import DEFAULT_NAME, Notation, Template, parse_template
+from tarkit.dataset.order import parse_memory
 from tarkit.dataset.parts import ByHash, ByMap, FieldValue, KeyGroup, Part, folds, parse_parts
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.series import Series
 from tarkit.dataset.strata import Dealer
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
-from tarkit.streams.codecs_names import CODECS
+from tarkit.streams.codecs_names import CODECS, codec_by_suffix
 
 PART = "{part}"
+HEAVY = {"xz": 95 << 20, "bz2": 8 << 20, "zst": 3 << 20}  # bytes that an encoder takes at its usual level, about
 OPEN_EACH = 18  # files that one series may have open: a shard, an input, and what a copying thread has before it
 
 
@@ -65,6 +67,12 @@ class Plan:
     lots: list[Lot]
     assign: Callable[[Sample], int | None] | None = None
     unmatched: Unmatched | None = None
+
+    def codecs(self) -> list[str]:
+        """The codec of each lot that has one."""
+        asked = None if self.output.codec is None else self.output.codec[0]
+        found = [asked or codec_by_suffix(lot.template.text) for lot in self.lots]
+        return [codec for codec in found if codec and codec != "none"]
 
     def wind_up(self, run: Run, series: Series) -> list[str]:
         """Report what each lot got, warn of those without samples; the lines of a table."""
@@ -140,6 +148,9 @@ class Cuts:
         if most < len(plan.lots):
             what = f"{self.given}: {len(plan.lots)} shards at once, and the system lets {most} be open"
             raise TarkitError(what, "raise the limit with ulimit -n, or cut in several runs, each with some of them")
+        needed = sum(HEAVY.get(codec, 1 << 20) for codec in plan.codecs())
+        if needed > parse_memory(None):
+            run.warn(f"{len(plan.lots)} compressed shards at once take about {needed >> 20} MiB of memory")
         return plan
 
     def _mapped(self, run: Run, naming: Naming) -> Plan:

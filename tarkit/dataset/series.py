@@ -10,6 +10,7 @@ from tarkit.dataset.stages import joined_problem
 from tarkit.errors import TarkitError, show
 from tarkit.problems import Policy
 from tarkit.streams.sink import Sink
+from tarkit.tar.writer import GATHERED
 
 MEMORY = 64 << 20  # bytes that may wait in memory for all shards together
 
@@ -59,7 +60,8 @@ class Series:
         if not self.shards[number].add(sample):
             return False
         self.samples[number] += 1
-        self.shards[number].relieve(self._waits)
+        if self._waits < GATHERED:
+            self.shards[number].relieve(self._waits)
         return True
 
     def _meets(self, sample: Sample) -> bool:
