@@ -36,7 +36,9 @@ EXAMPLES = (
 )
 COST = (
     "One pass: each byte is read and written once, contents are not decoded. Memory does not grow with the data. -n "
-    "needs the number of samples first: two passes, and temporary space for all of a stream or compressed input."
+    "and --even need the number of samples or bytes first: two passes, and temporary space for all of a stream or "
+    "compressed input. --parts, --folds and --map have a shard open for each part or category, each with up to 0.5 MB "
+    "and what its codec takes; each name is looked up in all patterns of a map; --stratify keeps counts of each class."
 )
 
 
