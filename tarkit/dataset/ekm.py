@@ -44,7 +44,7 @@ from tarkit.streams.location import ARCHIVE_SUFFIXES
 GLOB = "glob:"
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])', re.DOTALL)
-_LOOKED_AT = 10_000  # names of all templates that are compared before anything is written
+_LOOKED_AT = 1000  # names of all templates that are compared before anything is written
 
 
 class Category(NamedTuple):
@@ -173,10 +173,10 @@ def read_map(
 def check_apart(templates: Sequence[Template]) -> None:
     """Raise Usage when two of the templates share a name among the first that they have.
 
-    Ten thousand names are looked at in all; whoever writes shards sees to the rest.
+    A thousand names are looked at in all; whoever writes shards sees to the rest.
     """
     taken: dict[str, str] = {}
-    for template in templates:
+    for template in templates if len(templates) > 1 else ():
         first = max(2, _LOOKED_AT // len(templates))
         for index in range(first if template.count is None else min(first, template.count)):
             name = template.name(index)
