@@ -430,8 +430,11 @@ def test_maps_and_folders(run: Run, archive: Archive) -> None:
     """-o is the folder; the codec is in the suffix that is added; all folders must be there."""
     word = archive(CLASSES)
     os.mkdir("out")
-    run("split", word, "-c", "9", "--map", '{"x-%d":["."]}', "-o", "out", "--compress", "zst")
-    assert os.listdir("out") == ["x-0.tar.zst"]
+    for codec, name in (("zst", "x-0.tar.zst"), ("zip", "x-0.zip"), ("none", "x-0.tar")):
+        run("split", word, "-c", "9", "--map", '{"x-%d":["."]}', "-o", "out", "--compress", codec)
+        assert os.listdir("out") == [name]
+        assert entries(run("cat", f"out/{name}").stdout) == [*CLASSES.items()]
+        os.unlink(f"out/{name}")
     ran = run("split", word, "-c", "9", "--map", '{"x-%d":["n01"],"y/x-%d":["n02"],"z/x-%d":["n03"]}', exit=1)
     assert ran.lines == ["tarkit: y and 1 more: no such folder", "hint: mkdir -p y z"]
     ran = run("split", word, "-c", "9", "--map", '{"x-%d":["."]}', "-o", "o-%d.tar", exit=2)

@@ -19,7 +19,7 @@ from tarkit.dataset.sample import Sample
 from tarkit.dataset.series import Series
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
-from tarkit.streams.codecs_names import CODECS, codec_by_suffix
+from tarkit.streams.codecs_names import CODECS, ZIP, codec_by_suffix
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -166,7 +166,7 @@ class Cuts:
         output = naming.output(folder + DEFAULT_NAME if folder != "-" else folder)
         if output.location.kind != "path":
             raise Usage("--map writes shards that are files")
-        codec = None if output.codec is None else CODECS.get(output.codec[0])
+        codec = None if output.codec is None else {**CODECS, "zip": ZIP}.get(output.codec[0])
         extension = codec.suffixes[0] if codec else ".tar"
         found = self.map_.read(run, folder.removeprefix("file:"), extension, naming.notation)
         unmatched = Unmatched(found.name, self.map_.on_unmatched)
@@ -244,7 +244,7 @@ naming = options.group(
         metavar="auto|printf|bash|at",
         help="How TEMPLATE counts: %06d, {0000..4096..8}, or @00001, which auto does not take.  [default: auto]",
     ),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, none.  [default: by the suffix]"),
+    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, zip, none.  [default: by suffix]"),
     click.option("--fsync", is_flag=True, help="Have each shard on the disk before it gets its name."),
 )
 

@@ -186,7 +186,7 @@ def _template(folder: str, text: str, extension: str, notation: Notation) -> Tem
         raise Usage(f"{show(text)}: a template in a map is a path below the folder of the shards")
     if text.endswith("/") or text.strip() in ("", "-", ".") or "\0" in text:
         raise Usage(f"{show(text)} is no template for names", "for example 'cats-%06d.tar'")
-    suffix = "" if text.lower().endswith((*ARCHIVE_SUFFIXES, ".zip")) else extension
+    suffix = "" if text.lower().endswith(ARCHIVE_SUFFIXES) else extension
     return parse_template(folder + text + suffix, notation)
 
 
