@@ -75,15 +75,15 @@ class Word(click.types.StringParamType):
         return [CompletionItem(incomplete, type="file")]
 
 
-def refuse_twice(given: Sequence[click.Parameter]) -> None:
-    """Raise Usage for an option that is given twice and would keep only its last value."""
+def refuse_twice(parsed: Any) -> Any:
+    """What a parser has found, as it is; raise Usage for an option given twice that would keep only its last value."""
     seen = set()
-    for param in given:
+    for param in parsed[2]:
         if isinstance(param, click.Option) and not (param.multiple or param.is_flag or param.count):
             if param in seen:
-                name = next((word for word in param.opts if word.startswith("--")), param.opts[0])
-                raise Usage(f"{name} is given twice")
+                raise Usage(f"{min(param.opts, key=lambda word: not word.startswith('--'))} is given twice")
             seen.add(param)
+    return parsed
 
 
 class Command(click.Command):
@@ -99,10 +99,15 @@ class Command(click.Command):
             if param.type is click.STRING:
                 param.type = Word()
 
+    def make_parser(self, ctx: click.Context) -> Any:
+        """A parser for which an option that takes one value has no second."""
+        parse = (parser := super().make_parser(ctx)).parse_args
+        parser.parse_args = lambda args: refuse_twice(parse(args))  # type: ignore[method-assign]
+        return parser
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; errors know which command they are about, and an option that takes one value has no second."""
+        """Parse; errors know which command they are about."""
         try:
-            refuse_twice(self.make_parser(ctx).parse_args(list(args))[2])
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import io
 import os
 import subprocess
@@ -10,7 +12,9 @@ import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 from tarkit.streams.source import FileSource, StreamSource
@@ -22,6 +26,35 @@ settings.load_profile("tarkit")
 
 TARKIT = (sys.executable, "-m", "tarkit")
 MARKER = bytes(2 * BLOCK)
+
+
+def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Like pytest's `parametrize`, for a table whose rows need no folder and no other fixture of their own: one test
+    calls for all rows, and has an error for each that fails. Thousands of tests cost more than what is in them.
+    """
+    table, words = list(rows), names.split(",") if isinstance(names, str) else list(names)
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def all_rows(**given: Any) -> None:
+            failed: list[Exception] = []
+            for number, row in enumerate(table):
+                cells = (row,) if len(words) == 1 else row
+                try:
+                    test(**given, **dict(zip(words, cells, strict=True)))
+                except (Exception, pytest.fail.Exception) as error:
+                    failed.append(error if isinstance(error, Exception) else AssertionError(str(error)))
+                    failed[-1].add_note(f"in row {number}: {row!r}")
+            if failed:
+                raise ExceptionGroup(f"{len(failed)} of {len(table)} rows of {test.__name__}", failed)
+
+        assert table, "no rows"
+        signature = inspect.signature(test)
+        others = [each for name, each in signature.parameters.items() if name not in words]
+        all_rows.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return all_rows
+
+    return decorate
 
 
 class Chunks:

@@ -8,10 +8,12 @@ that what tarkit writes is judged by somebody else.
 from __future__ import annotations
 
 import fcntl
+import gc
 import gzip
 import io
 import os
 import signal
+import sys
 import tarfile
 import tempfile
 import threading
@@ -30,6 +32,21 @@ from tarkit.streams import sink_plain
 # Whoever starts us in the background has SIGINT ignored, and so would be all that the tests start.
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What Python has translated is kept, also where the environment says otherwise: hundreds of processes are started, and
+# each would translate tarkit again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# Thousands of tests are made and stay until the end: nothing that a search for garbage should look at again and again.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Search from here on, among what the tests make."""
+    gc.freeze()
+    gc.enable()
+
 
 Content: TypeAlias = "bytes | Link | None"
 Members: TypeAlias = "Mapping[str, Content] | Iterable[tuple[str, Content]]"

@@ -474,6 +474,8 @@ WRONG = [
     ("a.tar --repeat --until first", 2, "tarkit: --repeat goes on behind the end of a source: it does not go with"),
     ("a.tar --total x", 2, "tarkit: --total 'x' is no number of samples"),
     ("a.tar --total -1", 2, "tarkit: --total '-1' is no number of samples"),
+    ("a.tar --total 1.5", 2, "tarkit: --total '1.5' is no number of samples"),
+    ("a.tar --total 1.2345e3", 2, "tarkit: --total '1.2345e3' is no number of samples"),
     ("a.tar --total 1KiB", 2, "tarkit: --total '1KiB' is no number of samples"),
     ("a.tar --until last", 2, "tarkit: mix: Invalid value for '--until': 'last' is not one of 'first', 'all'."),
     ("m.json -o m.json", 2, "tarkit: m.json is the output, and the description of the mix too"),

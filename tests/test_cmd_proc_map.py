@@ -74,7 +74,7 @@ def test_from_everywhere(run: Run, archive: Archive, feed: Feed) -> None:
         ("--map", "fun.py:dies", "--on-error", "keep"),
         ("--map", "fun.py:batch", "--batch", "16", "--on-error", "skip"),
         ("--worker", "tar -f - --delete --wildcards '*1.txt' '*3.*'"),
-        ("--worker", f"{sys.executable} filter.py", "--on-error", "skip"),
+        ("--worker", f"{sys.executable} -I -S filter.py", "--on-error", "skip"),
     ],
 )
 def test_the_same_for_every_number_of_processes(

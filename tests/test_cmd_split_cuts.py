@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import Archive, Content, Feed, Run, entries, keys, pick, tar
 
-from tarkit.dataset import grouping, order
+from tarkit.dataset import grouping, memory
 from tarkit.streams import source
 
 HUNDRED: dict[str, Content] = {f"k{number:03}.cls": b"%d" % (number % 7) for number in range(100)}
@@ -588,7 +588,7 @@ def test_more_categories_than_files(run: Run, archive: Archive, monkeypatch: pyt
 
 def test_many_encoders_take_memory(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """xz has 95 MiB for each shard that is open; it is said when that is much for this machine."""
-    monkeypatch.setattr(order, "parse_memory", lambda text: 500 << 20)
+    monkeypatch.setattr(memory, "parse_memory", lambda text: 500 << 20)
     for folds, said in ((6, ["tarkit: warning: 6 compressed shards at once take about 570 MiB of memory"]), (5, [])):
         ran = run(
             "split",
@@ -633,7 +633,7 @@ def test_samples_of_one_key_that_meet(run: Run, archive: Archive, feed: Feed) ->
     assert ran.lines[-1] == "hint: make the keys differ: --rekey '{stem}/{key}'"
     assert shards() == {}
     ran = run("split", *words, *cut, "--allow", "joined-sample", exit=1)
-    assert "not here, where a shard may end between" in ran.lines[-2]
+    assert "the same key 'a', and a shard may end between the two" in ran.lines[-2]
     run("split", *words, *cut, "--skip", "joined-sample")
     assert shards() == {"a-0.tar": "a c", "b-0.tar": "b"}
     assert entries("a-0.tar") == [("a.x", b"1"), ("c.x", b"")]

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import pytest
+from _tools import each_row
 
 from tarkit.dataset.coding import Coded, Coder
 from tarkit.errors import TarkitError
@@ -50,7 +51,7 @@ def coded(field: str, data: bytes, pickles: bool = False) -> tuple[Coded, Any]:
     return sample, sample.values[field]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "data", "value"),
     [
         ("txt", b"a\xc3\xa9\n", "aé\n"),
@@ -79,7 +80,7 @@ def test_decode_and_back(field: str, data: bytes, value: object) -> None:
     assert Coded(Coder(), {field: data}).encode(field, decoded) == data
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "data", "said"),
     [
         ("txt", b"\xff", "field 'txt' cannot be decoded: UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff"),
@@ -103,7 +104,7 @@ def test_what_cannot_be_decoded(field: str, data: bytes, said: str) -> None:
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value", "data"),
     [
         ("txt", "é", "é".encode()),
@@ -129,7 +130,7 @@ def test_new_values(field: str, value: object, data: bytes) -> None:
     assert Coded(Coder(), {field: b"7"} if field in ("txt", "cls", "json", "x") else {}).encode(field, value) == data
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "value", "said"),
     [
         ("txt", 3, "field 'txt': it takes str or bytes, not int"),
@@ -215,7 +216,7 @@ FORMATS = {
 }
 
 
-@pytest.mark.parametrize("field", FORMATS)
+@each_row("field", FORMATS)
 def test_pictures_that_nobody_changed(field: str) -> None:
     """The bytes stay, whether the pixels were looked at, copied or made an array of; under a new name too."""
     data = picture(FORMATS[field])
@@ -231,7 +232,7 @@ def test_pictures_that_nobody_changed(field: str) -> None:
         assert sample.encode(field, numpy.asarray(image)) == data
 
 
-@pytest.mark.parametrize("field", FORMATS)
+@each_row("field", FORMATS)
 def test_pictures_that_were_changed(field: str) -> None:
     """They are encoded in the format of the field."""
     sample, image = coded(field, picture(FORMATS[field]))

@@ -6,7 +6,7 @@ import io
 import os
 
 import pytest
-from _tools import SOURCES
+from _tools import SOURCES, each_row
 from conftest import GNU, PAX, USTAR, Content, entries, tar
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ from tarkit.problems import Policy
 from tarkit.tar.writer import Writer
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("jpg", [(None, "jpg")]),
@@ -54,7 +54,7 @@ def test_parse_fields(text: str, expected: list[tuple[str | None, str]] | str) -
     assert result == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "expected"),
     [
         ("train-000001.tar", "train-000001"),
@@ -138,8 +138,8 @@ def changed(data: bytes, *changes: Fields, kind: str = "file") -> bytes:
     return sink.getvalue()
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-@pytest.mark.parametrize("format", [USTAR, GNU, PAX], ids=["ustar", "gnu", "pax"])
+@each_row("kind", SOURCES)
+@each_row("format", [USTAR, GNU, PAX])
 def test_changes_add_up(kind: str, format: int) -> None:
     """What one change renamed keeps its new name in those that follow, also where they leave it alone."""
     long = "k" * 120

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from _tools import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,7 +88,7 @@ KINDS: list[tuple[bytes, bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("head", "field", "kind"), KINDS, ids=lambda value: repr(value)[:24])
+@each_row(("head", "field", "kind"), KINDS)
 def test_kind(head: bytes, field: bytes, kind: str) -> None:
     """By magic numbers, else by what decodes; the name decides for pickles alone."""
     assert kinds.kind_of(head, field, len(head)) == kind
@@ -105,7 +106,7 @@ def test_text_that_goes_on() -> None:
     assert kinds.kind_of(b"x" * 8192, b"json", 10_000) == "text"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "kind", "said"),
     [
         (b"jpg", "jpeg", None),
@@ -140,7 +141,7 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "data", "size"), SIZES)
+@each_row(("kind", "data", "size"), SIZES)
 def test_picture_size(kind: str, data: bytes, size: tuple[int, int]) -> None:
     """Width and height; a header that is cut anywhere says nothing, and raises nothing."""
     assert media.picture_size(kind, reader(data)) == size
@@ -148,7 +149,7 @@ def test_picture_size(kind: str, data: bytes, size: tuple[int, int]) -> None:
         assert media.picture_size(kind, reader(data[:length])) in (None, size)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "data"),
     [
         ("png", PNG[:16] + bytes(8)),
@@ -382,7 +383,7 @@ SEEN: list[tuple[bytes, bytes, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("data", "field", "kind", "about"), SEEN, ids=lambda value: repr(value)[:20])
+@each_row(("data", "field", "kind", "about"), SEEN)
 def test_see(data: bytes, field: bytes, kind: str, about: dict[str, Any]) -> None:
     """Kind and header in one."""
     item, _ = seen(data, field)
@@ -406,7 +407,7 @@ def test_see_zip() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "text", "cut", "most"),
     [
         (b"hello\n", "hello\n", False, 100),
@@ -416,7 +417,6 @@ def test_see_zip() -> None:
         (b"{" + b" " * (10 << 20) + b"}", "{" + " " * 8191, True, 8192),
         (b"caf\xe9 au lait", "caf\udce9 au lait", False, 100),
     ],
-    ids=["short", "longer", "long", "json", "long json", "latin"],
 )
 def test_see_text(data: bytes, text: str, cut: bool, most: int) -> None:
     """The beginning of a text; only heads are read."""

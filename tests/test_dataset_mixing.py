@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _tools import each_row
 from conftest import Archive
 from hypothesis import given
 from hypothesis import strategies as st
@@ -277,7 +278,7 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize(("sizes", "weights", "options", "expected"), EXACT)
+@each_row(("sizes", "weights", "options", "expected"), EXACT)
 def test_exact_order(sizes: list[int], weights: list[float], options: dict[str, Any], expected: str) -> None:
     """The same seed gives the same order, now and for ever."""
     assert " ".join(Mix(stocks(sizes, weights), 1, **options)) == expected

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from _tools import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,7 +47,7 @@ SIZES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), SIZES)
+@each_row(("text", "expected"), SIZES)
 def test_sizes(text: str, expected: int | str) -> None:
     result: int | str
     try:
@@ -129,7 +130,7 @@ TEMPLATES: list[tuple[str, Notation, str, int | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "kind", "names", "count"), TEMPLATES)
+@each_row(("text", "kind", "names", "count"), TEMPLATES)
 def test_templates(text: str, kind: Notation, names: str, count: int | None) -> None:
     template = parse_template(text, kind)
     assert template.count == count
@@ -170,7 +171,7 @@ WRONG: list[tuple[str, Notation, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "kind", "message"), WRONG)
+@each_row(("text", "kind", "message"), WRONG)
 def test_wrong_templates(text: str, kind: Notation, message: str) -> None:
     with pytest.raises(Usage, match=message):
         parse_template(text, kind)

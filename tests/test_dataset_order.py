@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from test_laws import archives, grouped, laws, piped, stored
 from test_tar_writer import Log
 
-from tarkit.dataset import grouping, order, passes
+from tarkit.dataset import grouping, passes
+from tarkit.dataset import memory as memories
 from tarkit.dataset.grouping import Samples
-from tarkit.dataset.order import Arrange, in_place, parse_memory
+from tarkit.dataset.memory import in_place, parse_memory
+from tarkit.dataset.order import Arrange
 from tarkit.dataset.passes import Runs, Twins
 from tarkit.dataset.places import Places, key_in, size_of
 from tarkit.dataset.sample import Sample
@@ -37,8 +39,8 @@ from tarkit.tar.writer import Writer
 def little_memory() -> Iterator[None]:
     """All goes through runs of two or three samples, and many levels of them."""
     with (
-        mock.patch.object(order, "LEAST", 1000),
-        mock.patch.object(order, "memory_of_machine", return_value=(4 * 5000, 0)),
+        mock.patch.object(memories, "LEAST", 1000),
+        mock.patch.object(memories, "memory_of_machine", return_value=(4 * 5000, 0)),
         mock.patch.object(passes, "MOST_RUNS", 2),
         mock.patch.object(passes, "BUFFER", 64),
         mock.patch.object(grouping, "LARGE", 1 << 11),
@@ -127,6 +129,20 @@ def test_nothing_gets_lost_silently() -> None:
         list(one)
 
 
+def test_a_file_is_written_to_meanwhile(tmp_path: Path) -> None:
+    """Between the list of samples and the copies of them: what came out may be anything, so it is no result."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(archive((f"{number:02}.x", b"x") for number in range(9)))
+    source = sources.FileSource(os.open(path, os.O_RDONLY), "a.tar")
+    one = iter(Arrange(iter(Samples(source, Policy())), lambda sample, ordinal: sample.key, 1 << 30))
+    assert next(one).key == b"00"
+    with path.open("r+b") as file:
+        file.write(bytes(512))
+    os.utime(path, ns=(1, 2))  # clocks may tick slowly
+    with pytest.raises(TarkitError, match=r"a\.tar: the file was changed while it was read"):
+        list(one)
+
+
 def test_without_rank() -> None:
     """Who has none is asked about once more when it is whole; then it is in or out."""
     asked: list[bytes | None] = []
@@ -171,9 +187,9 @@ def test_parse_memory() -> None:
     assert parse_memory("2GiB") == 2 << 30
     with pytest.raises(Usage, match="nothing can be done"):
         parse_memory("999999")
-    with mock.patch.object(order, "memory_of_machine", return_value=(8 << 30, 1)):
+    with mock.patch.object(memories, "memory_of_machine", return_value=(8 << 30, 1)):
         assert parse_memory(None) == 2 << 30
-    total, free = passes.memory_of_machine()
+    total, free = memories.memory_of_machine()
     assert 0 < free <= total
 
 
@@ -184,7 +200,7 @@ def test_in_place(tmp_path: Path) -> None:
     file, pipe = Location("path", str(path), "a.tar"), Location("pipe", "cat", "pipe:cat")
     for free, expected in ((2000, True), (1999, False)):
         said: list[str] = []
-        with mock.patch.object(order, "memory_of_machine", lambda free=free: (1 << 30, free)):
+        with mock.patch.object(memories, "memory_of_machine", lambda free=free: (1 << 30, free)):
             assert in_place([file, pipe, file], said.append) is expected
         assert len(said) == 1
     with mock.patch("resource.getrlimit", return_value=(64, 64 + 2)):

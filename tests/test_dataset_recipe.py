@@ -8,6 +8,7 @@ import types
 from collections.abc import Iterator
 
 import pytest
+from _tools import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,7 +57,7 @@ RECIPES = [
 ]
 
 
-@pytest.mark.parametrize(("content", "expected"), RECIPES)
+@each_row(("content", "expected"), RECIPES)
 def test_recipes(content: bytes, expected: list[tuple[bytes, str, bytes]]) -> None:
     rows = list(read_recipe(io.BytesIO(content), "r", pipes_allowed=True))
     assert [(row.name, row.kind, row.value) for row in rows] == expected
@@ -82,7 +83,7 @@ BAD_RECIPES = [
 ]
 
 
-@pytest.mark.parametrize(("content", "message"), BAD_RECIPES)
+@each_row(("content", "message"), BAD_RECIPES)
 def test_bad_recipes(content: bytes, message: str) -> None:
     with pytest.raises(TarkitError) as caught:
         list(read_recipe(io.BytesIO(content), "r", pipes_allowed=True))
@@ -238,7 +239,7 @@ TABLES: list[tuple[Format, bytes, str | None, list[str] | None, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("format", "content", "key", "columns", "expected"), TABLES)
+@each_row(("format", "content", "key", "columns", "expected"), TABLES)
 def test_tables(format: Format, content: bytes, key: str | None, columns: list[str] | None, expected: str) -> None:
     found = entries(content, format, key, columns)
     assert found == expected or (expected.endswith("...") and found.startswith(expected[:-3]))

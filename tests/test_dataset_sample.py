@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from _tools import MARKER, SOURCES, Chunks, archive, member, on_disk, stream, with_field
+from _tools import MARKER, SOURCES, Chunks, archive, each_row, member, on_disk, stream, with_field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_tar_writer import Log
@@ -26,7 +26,7 @@ Source = FileSource | StreamSource
 # ---- the key
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "key", "field"),
     [  # webdataset-spec 1.1, as webdataset gives it
         ("a.jpg", "a", "jpg"),
@@ -72,7 +72,7 @@ def test_split_name_is_webdatasets(name: bytes) -> None:
         assert split_name(name) == (match.groups() if match else None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "safe"),
     [
         (b"a.b", True),
@@ -119,8 +119,8 @@ def of_names(words: str) -> bytes:
     )
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-@pytest.mark.parametrize(
+@each_row("kind", SOURCES)
+@each_row(
     ("words", "samples"),
     [
         ("", []),
@@ -156,7 +156,7 @@ def test_grouping(words: str, samples: list[str] | None, kind: str) -> None:
         assert grouped(data, kind) == samples
 
 
-@pytest.mark.parametrize("typeflag", ["0", "\0", "7", "2", "3", "4", "6", "A"])
+@each_row("typeflag", ["0", "\0", "7", "2", "3", "4", "6", "A"])
 def test_every_type_but_directories_can_have_a_key(typeflag: str) -> None:
     """A link or a device belongs to the sample of its name; so does what nobody knows."""
     link = with_field(member("a.lnk"), 156, typeflag.encode())
@@ -258,8 +258,8 @@ def keys(data: bytes, kind: str = "file", policy: Policy | None = None, **settin
     return found
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-@pytest.mark.parametrize("problem", CASES)
+@each_row("kind", SOURCES)
+@each_row("problem", CASES)
 def test_policies(problem: str, kind: str) -> None:
     """An error by default, which names the place and a repair; --allow keeps, --skip and --maxerr drop the sample."""
     data, kept, left = CASES[problem]
@@ -371,8 +371,8 @@ def fields(data: bytes, kind: str, policy: Policy) -> str:
     return " ".join(found)
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-@pytest.mark.parametrize("case", DAMAGE)
+@each_row("kind", SOURCES)
+@each_row("case", DAMAGE)
 def test_damage(case: str, kind: str) -> None:
     """Each damage is an error unless allowed or skipped; then what is left is what the table of problems promises."""
     problem, data, allowed, skipped = DAMAGE[case]
@@ -436,8 +436,8 @@ def test_zeros() -> None:
             assert samples.zeros == zeros
 
 
-@pytest.mark.parametrize("problem", ["truncated", "bad-data"])
-@pytest.mark.parametrize(
+@each_row("problem", ["truncated", "bad-data"])
+@each_row(
     ("end", "allowed", "skipped"),
     [
         (len(WHOLE), "a: xy b: xy c: xy d: xy", "a: xy b: xy c: xy"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _tools import each_row
 
 from tarkit.dataset.keys import read_keys
 from tarkit.dataset.sample import Sample
@@ -17,7 +18,7 @@ from tarkit.errors import TarkitError, Usage
 MOST = 2**63 - 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("3", (3, 4, 1)),
@@ -63,7 +64,7 @@ def chosen(select: Select, keys: str) -> str:
     return " ".join((sample.key or b"-").decode() for sample in select(samples(keys)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "expected"),
     [
         ({}, "a b - c d e"),

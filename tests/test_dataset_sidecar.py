@@ -9,6 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from _tools import each_row
 from conftest import GNU, PAX, Archive, Content, Link, tar
 
 from tarkit.dataset.sidecar import NoIndex, open_shard, spelled
@@ -156,7 +157,7 @@ def test_sparse(name: str, words: str) -> None:
         index("dali", path)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("format", "data"),
     [
         ("dali", b""),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _tools import each_row
 from conftest import Content, Members, tar
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -217,7 +218,7 @@ ORDERS: list[tuple[dict[str, Any], Members, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "members", "expected"), ORDERS)
+@each_row(("settings", "members", "expected"), ORDERS)
 def test_orders(settings: dict[str, Any], members: Members, expected: str) -> None:
     """What comes first."""
     assert order(members, SortKey(**settings)) == expected
@@ -260,7 +261,7 @@ ERRORS: list[tuple[dict[str, Any], Members, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "members", "message"), ERRORS)
+@each_row(("settings", "members", "message"), ERRORS)
 def test_errors(settings: dict[str, Any], members: Members, message: str) -> None:
     """They name the sample, the field and the value."""
     with pytest.raises(TarkitError, match=message) as raised:
@@ -348,7 +349,7 @@ def test_bad_order_files(content: bytes | None, message: str, tmp_path: Path) ->
 # ---- whether it is in order
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "settings", "expected"),
     [
         ("a b c", {}, None),

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from _tools import each_row
 from conftest import tar
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,7 +41,7 @@ VECTORS = [
 ]
 
 
-@pytest.mark.parametrize(("size", "initial", "seed", "expected"), VECTORS)
+@each_row(("size", "initial", "seed", "expected"), VECTORS)
 def test_shuffle_vectors(size: int, initial: int, seed: int, expected: list[int]) -> None:
     """The order is that of webdataset for the same seed."""
     assert order(buffer_shuffle(numbered(12), size, initial, seed)) == expected

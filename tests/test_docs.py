@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 import pytest
+from _tools import each_row
 
 from tarkit.cli import COMMANDS, group
 from tarkit.problems import PROBLEMS
@@ -107,7 +108,7 @@ def test_unknown_words_are_refused(docs: Any) -> None:
     assert docs.main(["--chekc"]) == 2
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_row("name", COMMANDS)
 def test_a_page_says_all(name: str) -> None:
     """Every option of a command, every example and the cost are in its page."""
     command = _command(name)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _tools import archive
+from _tools import archive, each_row
 
 import tarkit
 
@@ -63,7 +63,7 @@ def own(name: str) -> Iterator[str]:
     return (imported for imported, _ in imports(name) if imported.partition(".")[0] == "tarkit")
 
 
-@pytest.mark.parametrize("name", MODULES)
+@each_row("name", MODULES)
 def test_imports_point_down(name: str) -> None:
     """cli -> commands -> dataset -> {tar, streams} -> errors; tar and streams do not know each other."""
     at = layer(name)
@@ -128,7 +128,7 @@ EDGE = {
 }
 
 
-@pytest.mark.parametrize("name", MODULES)
+@each_row("name", MODULES)
 def test_libraries_have_one_place(name: str) -> None:
     """click stays at the edge, codecs in codecs, commands are started in one module."""
     for imported, _ in imports(name):
@@ -143,7 +143,7 @@ LAZY = """
 """
 
 
-@pytest.mark.parametrize("name", MODULES)
+@each_row("name", MODULES)
 def test_optional_libraries_are_imported_where_they_are_used(name: str) -> None:
     """Not at the top: whoever needs none does not wait for them."""
     lazy = LAZY.split()
@@ -163,7 +163,7 @@ WORLD = {
 }
 
 
-@pytest.mark.parametrize("name", MODULES)
+@each_row("name", MODULES)
 def test_the_world_is_at_the_edge(name: str) -> None:
     """No print, no sys.exit, no environment below cli and commands; no assert for users is to be seen by machine."""
     for node in ast.walk(TREES[name]):
@@ -183,7 +183,7 @@ def test_the_world_is_at_the_edge(name: str) -> None:
             assert node.type is not None, f"{name} catches everything, line {node.lineno}"
 
 
-@pytest.mark.parametrize("name", MODULES)
+@each_row("name", MODULES)
 def test_nothing_is_too_long(name: str) -> None:
     """A module that reaches 300 lines is two; so is a function of 60."""
     lines = MODULES[name].read_text().count("\n")
@@ -194,7 +194,7 @@ def test_nothing_is_too_long(name: str) -> None:
             assert length <= LONGEST_FUNCTION, f"{name}.{node.name} has {length} lines"
 
 
-@pytest.mark.parametrize("name", MODULES)
+@each_row("name", MODULES)
 def test_everything_is_documented(name: str) -> None:
     """A docstring for each module, and for each class, function and method that others may use.
 
@@ -231,7 +231,7 @@ def loaded(*words: str, code: str | None = None) -> set[str]:
 HEAVY = """
     rich tqdm PIL filetype zstandard lz4 isal braceexpand subprocess tempfile importlib.metadata multiprocessing
     concurrent logging tarfile zipfile gzip sqlite3 json csv asyncio http urllib.request email hashlib dataclasses
-    random
+    random decimal fractions statistics
 """
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from _tools import each_row
 
 from tarkit import errors
 from tarkit.errors import CommandFailed, Problem, TarkitError, Usage, printable, show
@@ -19,7 +20,7 @@ def problem(name: str, offset: int | None = 512) -> Problem:
     return Problem(name, "a.tar", offset, "what")
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@each_row("name", PROBLEMS)
 def test_the_table(name: str) -> None:
     """Every row says what it means and what --allow and --skip do, in words that end without a full stop."""
     kind = PROBLEMS[name]
@@ -31,7 +32,7 @@ def test_the_table(name: str) -> None:
         assert not words.endswith(".")
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@each_row("name", PROBLEMS)
 def test_allow(name: str) -> None:
     """Kept and counted; said if it is an error, unless it is one that is allowed on purpose."""
     error = PROBLEMS[name].default == "error" and name != "joined-sample"
@@ -44,7 +45,7 @@ def test_allow(name: str) -> None:
         assert said == ([f"a.tar: at 512: what [{name}]"] if error else [])
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@each_row("name", PROBLEMS)
 def test_skip(name: str) -> None:
     """Dropped, counted, said."""
     for skipped in ([name], ["all"]):
@@ -55,7 +56,7 @@ def test_skip(name: str) -> None:
         assert said == [f"a.tar: at 512: what [{name}]"]
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@each_row("name", PROBLEMS)
 def test_default(name: str) -> None:
     """An error with its repair as the hint; a warning is said and kept, a note only kept."""
     said: list[str] = []
@@ -102,7 +103,7 @@ def test_many_of_a_kind_are_not_all_said() -> None:
     assert policy.dropped == {"duplicate-entry": 100, "truncated": 1}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("allow", "skip", "allowed", "skipped"),
     [
         (["truncated"], ["bad-header"], {"truncated"}, {"bad-header"}),
@@ -136,7 +137,7 @@ def test_names_that_make_no_sense(allow: list[str], skip: list[str], message: st
     assert error.value.exit_code == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "lenient"),
     [
         ({}, False),
@@ -198,7 +199,7 @@ def test_command_failed(status: int, tail: str, message: str) -> None:
     assert str(CommandFailed("cmd", status, tail)) == message
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "shown"),
     [
         (b"a/b.jpg", "'a/b.jpg'"),

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import click
 import pytest
+from _tools import each_row
 
 from tarkit.cli import group
 
@@ -213,7 +214,7 @@ def test_every_check_has_its_section() -> None:
     assert set(CHECKS) <= set(SECTIONS)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.section}:{block.language}")
+@each_row("block", BLOCKS)
 def test_options_exist(block: Block) -> None:
     """Every option that a block gives to a command is one of that command."""
     text = re.sub(r"'[^']*'", "''", block.text).replace("\\\n", " ")

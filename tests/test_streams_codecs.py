@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from _tools import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -113,7 +114,7 @@ def several(codec: str) -> tuple[list[bytes], list[bytes], set[int]]:
 # Names
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "name"),
     [
         ("a.tar.gz", "gz"), ("a.tgz", "gz"), ("A.TGZ", "gz"), ("a.gz", "gz"), ("d.gz/a.tar", None), ("gz", None),
@@ -136,14 +137,12 @@ def test_magic(codec: str) -> None:
     assert codec_by_magic(b"PK\3\4" + bytes(508)) == codec_by_magic(b"PK\5\6" + bytes(18)) == "zip"
 
 
-@pytest.mark.parametrize(
-    "head", [b"", b"\x1f", b"\x1f\x8b", b"\x1f\x8b\x07" + bytes(509), b"BZh9 is a name", bytes(512)]
-)
+@each_row("head", [b"", b"\x1f", b"\x1f\x8b", b"\x1f\x8b\x07" + bytes(509), b"BZh9 is a name", bytes(512)])
 def test_no_magic(head: bytes) -> None:
     assert codec_by_magic(head) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "parsed"),
     [
         ("gz", ("gz", None)), ("gzip:9", ("gz", 9)), ("zst:9", ("zst", 9)), ("zstd:22", ("zst", 22)),
@@ -154,7 +153,7 @@ def test_spec(spec: str, parsed: tuple[str, int | None]) -> None:
     assert parse_spec(spec) == parsed
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "message"),
     [
         ("rar", "unknown codec 'rar': one of gz, zst, lz4, xz, bz2, zip, none"),

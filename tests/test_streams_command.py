@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from _tools import TARKIT, tarkit
+from _tools import TARKIT, archive, tarkit
 
 from tarkit.errors import CommandFailed, TarkitError
 from tarkit.streams import command as commands
@@ -255,7 +255,7 @@ def test_call_and_a_signal() -> None:
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_no_command_outlives_us(words: list[str], signum: int) -> None:
     """Wherever a command runs, a signal that ends us ends it; nothing is said."""
-    subprocess.run([*TARKIT, "create", "-", "-o", "in.tar"], input=b"a.txt text:a\n", check=True)
+    Path("in.tar").write_bytes(archive({"a.txt": b"a"}))
     Path("recipe").write_text("a.txt pipe:sh -c 'echo $$ > pid; exec sleep 60' | cat\n")
     process = subprocess.Popen([*TARKIT, *words], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     pid = pid_in("pid")

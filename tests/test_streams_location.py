@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from _tools import each_row
 from braceexpand import braceexpand
 from hypothesis import given
 from hypothesis import strategies as st
@@ -388,7 +389,7 @@ def test_known_scheme(here: Path, mem: Double) -> None:
         remote.open_read("s3://b/x")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "scheme"),
     [("s3://b", "s3"), ("S3://b", "s3"), ("a+b.c-1://", "a+b.c-1"), ("s3:b", None), ("://b", None), ("1a://b", None),
      ("dir/s3://b", None), ("C:\\x", None), ("", None)],

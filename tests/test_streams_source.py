@@ -106,6 +106,25 @@ def test_file_that_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     assert source.read(5, 5000) == DATA[5:5000]
 
 
+def test_file_hands_out_what_it_has_just_read() -> None:
+    """The content of an entry whose header was read with it costs no other read; anything else does."""
+    source = on_disk(DATA)
+    reads: list[int] = []
+    read = source.read
+    source.read = lambda start, stop: reads.append(start) or read(start, stop)  # type: ignore[method-assign,func-returns-value]
+    seen = len(source.peek(1000, 512))
+    near = [(1000, 1001), (1100, 1100), (1000, 1000 + seen), (999 + seen, 1000 + seen)]
+    far = [(999, 1001), (0, 5), (1000, 1001 + seen), (250_000, 250_001)]
+    for start, stop in near + far:
+        assert source.recent(start, stop) == DATA[start:stop], (start, stop)
+    assert reads == [start for start, _ in far]
+    source.peek(20_000, 270_000)  # more than is read ahead ever
+    assert source.recent(20_000, 289_000) == DATA[20_000:289_000]
+    source.close()
+    assert source.recent(20_000, 20_100) == DATA[20_000:20_100]
+    assert len(reads) == len(far) + 1
+
+
 def test_file_reads_further_ahead_when_entries_are_small() -> None:
     """Peeks that follow each other closely become few reads; peeks that jump stay small."""
     source = on_disk(bytes(4 * MIB))

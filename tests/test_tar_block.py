@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from _tools import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +28,7 @@ def header(magic: bytes = USTAR, **fields: bytes) -> bytes:
     return b.seal(block)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "number"),
     [
         (b"0000644\0", 0o644),
@@ -78,7 +79,7 @@ def test_parse_number(field: bytes, number: int | None) -> None:
         assert b.parse_number(field) == number
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "width", "field"),
     [
         (0, 8, b"0000000\0"),
@@ -141,8 +142,8 @@ def test_seal_of_extreme_blocks(fill: int) -> None:
     assert b.checksum_ok(b.seal(block))
 
 
-@pytest.mark.parametrize("name", [b"a.jpg", "é.jpg".encode()])
-@pytest.mark.parametrize(
+@each_row("name", [b"a.jpg", "é.jpg".encode()])
+@each_row(
     ("spelling", "good"),
     [
         (b"%06o\0 ", True),
@@ -183,15 +184,13 @@ def test_signed_checksum_of_old_tars() -> None:
     assert not b.checksum_ok(block[:148] + b"%06o\0 " % (signed - 256) + block[156:])
 
 
-@pytest.mark.parametrize("apart", [65521, -65521, 65536, 1, -1, 256])
-@pytest.mark.parametrize("block", [header(name=b"a.jpg"), header(name=b"\xff" * 100, prefix=b"\xff" * 155)])
+@each_row("apart", [65521, -65521, 65536, 1, -1, 256])
+@each_row("block", [header(name=b"a.jpg"), header(name=b"\xff" * 100, prefix=b"\xff" * 155)])
 def test_checksum_sums_that_adler32_confuses(block: bytes, apart: int) -> None:
     assert not b.checksum_ok(block[:148] + b"%06o\0 " % max(plain_sums(block)[0] + apart, 0) + block[156:])
 
 
-@pytest.mark.parametrize(
-    "block", [b"", b"a", bytes(512), bytes(511), header(name=b"a")[:500], header(name=b"a") + b"\0"]
-)
+@each_row("block", [b"", b"a", bytes(512), bytes(511), header(name=b"a")[:500], header(name=b"a") + b"\0"])
 def test_checksum_of_no_header(block: bytes) -> None:
     assert not b.checksum_ok(block)
 
@@ -199,7 +198,7 @@ def test_checksum_of_no_header(block: bytes) -> None:
 FIRST_HEADERS = [path.read_bytes()[: b.BLOCK] for path in sorted(DATA.glob("*.tar"))]
 
 
-@pytest.mark.parametrize("block", [*FIRST_HEADERS, header(name=b"caf\xe9", prefix=b"\x80" * 155)])
+@each_row("block", [*FIRST_HEADERS, header(name=b"caf\xe9", prefix=b"\x80" * 155)])
 def test_each_flipped_byte_shows(block: bytes) -> None:
     """Every other value of every byte fails, but for the spellings of the checksum field and its signed second form."""
     assert b.checksum_ok(block)
@@ -228,7 +227,7 @@ def test_checksum_agrees_with_its_definition(block: bytes, at: int, flip: int) -
 STAR = {"trailer": b.STAR_TRAILER, "sparse": b"0 ctime00000"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("block", "prefix", "name"),
     [
         (header(name=b"a/b.jpg"), b"", b"a/b.jpg"),
@@ -260,7 +259,7 @@ def test_linkname(field: bytes, name: bytes) -> None:
     assert b.linkname_of(header(linkname=field)) == name
 
 
-@pytest.mark.parametrize(("size", "zeros"), [(0, 0), (1, 511), (511, 1), (512, 0), (513, 511), ((9 << 30) + 3, 509)])
+@each_row(("size", "zeros"), [(0, 0), (1, 511), (511, 1), (512, 0), (513, 511), ((9 << 30) + 3, 509)])
 def test_padding(size: int, zeros: int) -> None:
     assert b.padding(size) == zeros
 
@@ -270,7 +269,7 @@ def test_is_zero() -> None:
     assert not any(map(b.is_zero, (b"", bytes(511), bytes(513), bytes(511) + b"\1")))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("typeflag", "size", "payload"),
     [
         *((flag, 5, 0) for flag in (b.HARD_LINK, b.SYMLINK, b.CHAR, b.BLOCK_DEVICE, b.DIRECTORY, b.FIFO)),
@@ -290,7 +289,7 @@ def test_payload_size(typeflag: bytes, size: int, payload: int | None) -> None:
         assert b.payload_size(typeflag, size) == payload
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("block", "size"),
     [
         (header(b.GNU_MAGIC, sparse=b"\0" + b"00000001000\0"), 512),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _tools import each_row
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -98,7 +99,7 @@ def test_headers_are_those_of_gnu_tar(archive: str) -> None:
             assert h.encode(name.encode("latin-1"), size) == data[start : start + 512]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "records"),
     [
         (b"a.jpg", set()),
@@ -137,7 +138,7 @@ def test_names(name: bytes, records: set[bytes]) -> None:
     assert records_of(header).get(b"path", b.name_of(header[-512:])) == name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "records"),
     [
         ({"size": 8**11 - 1}, {}),
@@ -172,7 +173,7 @@ def test_fields(fields: dict[str, Any], records: dict[bytes, bytes]) -> None:
     assert info.type == fields.get("typeflag", b"0")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {"name": b""},
@@ -263,15 +264,15 @@ def facts(info: tarfile.TarInfo) -> tuple[object, ...]:
     return (*numbers, info.type, info.linkname, info.uname, info.gname, info.sparse, records)
 
 
-@pytest.mark.parametrize("archive", GOLDEN)
+@each_row("archive", GOLDEN)
 def test_the_same_name_changes_nothing(archive: str) -> None:
     data = (DATA / archive).read_bytes()
     names = [name.encode("latin-1") for name, *_ in EXPECTED[archive]]
     assert renamed(data, ranges(archive), names) == data
 
 
-@pytest.mark.parametrize("new", NEW_NAMES.values(), ids=NEW_NAMES.keys())
-@pytest.mark.parametrize("archive", [name for name in GOLDEN if name != "gnu-incremental.tar"])  # tarfile misreads it
+@each_row("new", NEW_NAMES.values())
+@each_row("archive", [name for name in GOLDEN if name != "gnu-incremental.tar"])  # tarfile misreads it
 def test_renaming_keeps_all_but_the_name(archive: str, new: bytes) -> None:
     data = (DATA / archive).read_bytes()
     before = members(data)
@@ -333,7 +334,7 @@ SOLARIS = (
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("header", "new", "kinds"),
     [
         (PLAIN, b"b", b"0"),
@@ -369,7 +370,7 @@ def test_dialects(header: bytes, new: bytes, kinds: bytes) -> None:
     assert old[100:148] + old[156:345] + old[end:] == block[100:148] + block[156:345] + block[end:]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("records", "new", "after"),
     [
         ({b"path": b"a" * 101}, b"\xe9" * 101, {b"hdrcharset": b"BINARY", b"path": b"\xe9" * 101}),
@@ -402,7 +403,7 @@ def test_the_stand_in_of_a_sparse_file_follows() -> None:
     assert b"secret" not in h.rename(header, b"new")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("header", "new"),
     [
         (PLAIN, b""),
@@ -420,7 +421,7 @@ def test_what_cannot_be_renamed(header: bytes, new: bytes) -> None:
         h.rename(header, new)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("length", "record", "zeros"),
     [
         (0, 10240, 10240),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from _tools import each_row
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ KEYWORDS = st.binary(min_size=1, max_size=40).filter(lambda keyword: b"=" not in
 VALUES = st.binary(max_size=1200)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("payload", "pairs"),
     [
         (b"", []),
@@ -79,7 +80,7 @@ def test_parse_records(payload: bytes, records: dict[bytes, bytes]) -> None:
     assert pax.parse_records(payload) == records
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("records", "payload"),
     [
         ({}, b""),
@@ -137,7 +138,7 @@ def test_any_payload_is_records_or_an_error(payload: bytes) -> None:
 NOTHING = (None, None, None, None, False)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("records", "says"),
     [
         ({}, NOTHING),
@@ -178,7 +179,7 @@ def test_overrides(records: dict[bytes, bytes], says: tuple[object, ...] | None)
         assert pax.Overrides.of(records).any == (says != NOTHING)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("payload", "name"),
     [(b"a/b\0", b"a/b"), (b"a/b", b"a/b"), (b"a\0b\0", b"a"), (b"\0", b""), (b"", b""), (b"\xe9\n\0\0\0", b"\xe9\n")],
 )

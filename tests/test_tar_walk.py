@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from _tools import MARKER, SOURCES, Peeked, archive, member, on_disk, stream, with_field
+from _tools import MARKER, SOURCES, Peeked, archive, each_row, member, on_disk, stream, with_field
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,8 +70,8 @@ def pax_member(records: dict[bytes, bytes], name: str = "short", payload: bytes 
 # ---- what others wrote
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-@pytest.mark.parametrize("name", GOLDEN)
+@each_row("kind", SOURCES)
+@each_row("name", GOLDEN)
 def test_golden(name: str, kind: str) -> None:
     """Names, sizes, types and offsets are what GNU tar and Python say; the walk ends where the archive does."""
     data = (DATA / name).read_bytes()
@@ -85,8 +85,8 @@ def test_golden(name: str, kind: str) -> None:
     assert data[ends[-1] :].count(0) == len(data) - ends[-1]
 
 
-@pytest.mark.parametrize("name", GOLDEN)
-@pytest.mark.parametrize("stream", [False, True])
+@each_row("name", GOLDEN)
+@each_row("stream", [False, True])
 def test_golden_over_borders_of_what_is_read_ahead(name: str, stream: bool) -> None:
     """The answer does not depend on how much a source shows beyond what it was asked for."""
     data = (DATA / name).read_bytes()
@@ -185,8 +185,8 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(("head", "size"), SIZES.values(), ids=SIZES)
+@each_row("stream", [False, True])
+@each_row(("head", "size"), SIZES.values())
 def test_size(head: bytes, size: int, stream: bool) -> None:
     """Sizes of any length, in each way to say them; the payload behind is never asked for."""
     stop = len(head) + size + b.padding(size)
@@ -200,7 +200,7 @@ def test_size(head: bytes, size: int, stream: bool) -> None:
     assert walked.walk.marker == stop + 512
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("head", "detail"),
     [
         (with_field(header.encode(b"a.bin", 0), 124, b.format_number(-5, 12)), "impossible size"),
@@ -254,7 +254,7 @@ class Counting(FileSource):
 # ---- global headers
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("archive", "names", "sizes"),
     [
         (pax_member({b"comment": b"x"}, kind=b"g") + member("a", b"12"), [b"a"], [2]),
@@ -311,16 +311,16 @@ def test_extensions_come_in_any_number_and_order() -> None:
 # ---- the end
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-@pytest.mark.parametrize("zeros", [1024, 1025, 1535, 1536, 9216, 10_241, 300_000, 1_500_001])
+@each_row("kind", SOURCES)
+@each_row("zeros", [1024, 1025, 1535, 1536, 9216, 10_241, 300_000, 1_500_001])
 def test_zeros_of_any_length(zeros: int, kind: str) -> None:
     """What follows the marker may be any number of zeros."""
     walked = Walked(SOURCES[kind](member("a", b"x") + bytes(zeros)))
     assert (walked.error, walked.walk.marker, walked.walk.end) == (None, 1024, 1024 + zeros)
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-@pytest.mark.parametrize(
+@each_row("kind", SOURCES)
+@each_row(
     ("data", "whole", "problem", "offset", "words"),
     [
         (b"", 0, "no-end-marker", 0, "empty"),
@@ -385,7 +385,7 @@ def test_cut_at_every_byte(name: str) -> None:
         assert walked.whole == [entry for entry in entries if entry.stop <= cut], cut
 
 
-@pytest.mark.parametrize("name", GOLDEN)
+@each_row("name", GOLDEN)
 def test_cut_at_every_border(name: str) -> None:
     """Every golden archive, a block at a time, by the real sources."""
     data = (DATA / name).read_bytes()
@@ -486,8 +486,8 @@ def test_resume(kind: str) -> None:
     assert [entry.name for entry in Walked(source, found).entries] == [b"c.txt"]
 
 
-@pytest.mark.parametrize("kind", SOURCES)
-@pytest.mark.parametrize(
+@each_row("kind", SOURCES)
+@each_row(
     ("data", "pos", "found"),
     [
         (b"", 0, None),

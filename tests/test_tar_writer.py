@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from _tools import MARKER, archive, contents, member, on_disk, stream
+from _tools import MARKER, archive, contents, each_row, member, on_disk, stream
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -173,7 +173,7 @@ def test_much_in_memory_does_not_stay_there() -> None:
     assert len(sink.data) >= 4 << 20
 
 
-@pytest.mark.parametrize("length", [0, 512, 9216, 9728, 10_240, 20_480])
+@each_row("length", [0, 512, 9216, 9728, 10_240, 20_480])
 def test_end(length: int) -> None:
     """Two zero blocks, padded to a record of 10 240 bytes."""
     sink = Log()

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from _tools import each_row
 
 from tarkit.commands import _screen
 from tarkit.dataset.look import Item, Payload
@@ -178,7 +179,7 @@ def item(image: Any, format: str, **settings: Any) -> Item:
     return Item(b"a.x", b"x", len(data), kind, {}, payload=Payload(Held(data), 0, len(data), len(data)))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mode", "color", "format", "seen"),
     [
         ("RGB", (200, 0, 0), "PNG", (200, 0, 0)),
@@ -259,7 +260,7 @@ def test_how_to_draw(env: Mapping[str, str], how: str, monkeypatch: pytest.Monke
     assert _screen.how_to_draw(env) == ("sixel" if how == "blocks" else how)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("env", "colors"),
     [
         ({"TERM": "xterm-256color"}, "256"),

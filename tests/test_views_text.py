@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-import pytest
+from _tools import each_row
 
 from tarkit.dataset.look import Item, Seen
 from tarkit.errors import show
@@ -94,7 +94,7 @@ def unescaped(text: str) -> bytes:
     return re.sub(rb"\\(\\|x[0-9a-f]{2})", lambda found: bytes.fromhex(found[1].decode()[1:]) or b"\\", text.encode())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name", [b"a", b"\\x41", b"\\\\", b"\xff\xfe", "\u00e9\U0001f600".encode(), b"\x1b[1m\n", "\u202e".encode(), b"a\\"]
 )
 def test_names_can_be_read_back(name: bytes) -> None:
@@ -179,7 +179,7 @@ def test_panel() -> None:
     assert panels.panel(Seen(b"a", "x", 0, []), 40, None).count("\n") == 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "laid_out"),
     [
         ("{}", "{}"),
@@ -199,7 +199,7 @@ def test_indented(text: str, laid_out: str) -> None:
     assert re.sub(r"\s", "", laid_out) == re.sub(r"\s", "", text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("size", "text"),
     [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (23456, "23.5 kB"), (999_499, "999 kB"), (999_999, "1 MB"),
      (1_500_000, "1.5 MB"), (10**9, "1 GB"), (2 * 10**12, "2 TB"), (10**16, "1e+04 TB")],

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from _tools import each_row
 from conftest import Archive, Run, entries
 
 from tarkit.work.program import direct
@@ -25,7 +26,7 @@ def test_plain(command: str) -> None:
 OUT = os.O_WRONLY | os.O_CREAT
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "words", "files"),
     [
         ("wc -c < sample.x", "wc -c", [(0, os.O_RDONLY, "sample.x")]),
@@ -42,7 +43,7 @@ def test_files(command: str, words: str, files: list[tuple[int, int, str]]) -> N
     assert (found[1], found[2]) == (words.split(), files)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         *("wc < a/b", "wc < /etc/passwd", "wc 2> x", "wc 2>x", "wc <> x", "wc << x", "wc <<< x", "wc >| x", "wc > $x"),
@@ -101,7 +102,7 @@ def test_files_are_the_same(command: str, allowed: int, run: Run, archive: Archi
     assert plain.stderr == shell.stderr
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         *("wc -c *", "ls ?", "ls [a]", "ls; ls", "ls | wc", "ls & ", "ls >& x", "ls $x", "ls `x`", "ls 'x'", 'ls "x"'),

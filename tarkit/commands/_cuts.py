@@ -148,7 +148,7 @@ class Cuts:
         if most < len(plan.lots):
             what = f"{self.given}: {len(plan.lots)} shards at once, and the system lets {most} be open"
             raise TarkitError(what, "raise the limit with ulimit -n, or cut in several runs, each with some of them")
-        from tarkit.dataset.order import parse_memory
+        from tarkit.dataset.memory import parse_memory
 
         needed = sum(HEAVY.get(codec, 1 << 20) for codec in plan.codecs())
         if needed > parse_memory(None):

@@ -60,7 +60,7 @@ def find_inputs(words: tuple[str, ...], files_from: tuple[str, ...], null: bool,
 
 
 def _memory(memory: str | None) -> int:
-    from tarkit.dataset.order import parse_memory
+    from tarkit.dataset.memory import parse_memory
 
     return parse_memory(memory)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from tarkit.commands._output import total_size
 from tarkit.commands._run import Run
+from tarkit.commands._target import Opened
+from tarkit.dataset.fields import Fields
 from tarkit.dataset.order import Arrange
 from tarkit.dataset.sample import Sample
+from tarkit.dataset.stages import neighbours, stays_apart
+from tarkit.problems import Policy
 from tarkit.streams.location import Location
 
 
@@ -28,6 +33,17 @@ def reading(run: Run, samples: Iterator[Sample], locations: Sequence[Location]) 
             yield sample
 
     return run.draw(counted(), lambda: passed, lambda: count, total_size(locations))
+
+
+def write_in_order(
+    run: Run, opened: Opened, arranged: Arrange, fields: Fields, policy: Policy, check: Callable[[], None]
+) -> None:
+    """Write all samples, with the fields that were chosen: as they are where nothing changes and none can be joined."""
+    joins = "joined-sample" in policy.allowed and arranged.gather is None
+    if fields.all and opened.template is None and not joins:
+        opened.write_all(run, lambda writer: arranged.pour(writer, partial(stays_apart, policy=policy)), check)
+    else:
+        opened.write(run, neighbours(fields(iter(arranged), policy), policy, arranged.tmpdir), check)
 
 
 def note_order(run: Run, arranged: Arrange) -> None:

@@ -101,18 +101,36 @@ class Opened:
 
     def write(self, run: Run, samples: Iterator[Sample], check: Callable[[], None] = lambda: None) -> None:
         """Write all samples; `check` is called when they have passed, and what it raises gives the output up."""
-        self.reserved(run)
         total = total_size(self.locations)
-        if self.template is None:
-            with Writer(self.output.open(self.locations)) as writer:
-                base = run.bytes
-                for sample in run.watch(samples, lambda: base + writer.position, total):
-                    sample.write(writer)
-                check()
-                writer.finish()
-            run.bytes += writer.position
+        if self.template is not None:
+            self.reserved(run)
+            self._write_shards(run, self.template, samples, total, check)
             return
-        self._write_shards(run, self.template, samples, total, check)
+
+        def written(writer: Writer) -> Iterator[int]:
+            for sample in samples:
+                sample.write(writer)
+                yield sample.key is not None
+
+        self.write_all(run, written, check)
+
+    def write_all(
+        self, run: Run, write: Callable[[Writer], Iterator[int]], check: Callable[[], None] = lambda: None
+    ) -> None:
+        """The same of one archive, to which `write` appends samples, yielding how many again and again."""
+        self.reserved(run)
+        with Writer(self.output.open(self.locations)) as writer:
+            base = run.bytes
+            counts = write(writer)
+            if run.shows_progress:
+                counts = run.draw(
+                    counts, lambda: base + writer.position, lambda: run.samples, total_size(self.locations)
+                )
+            for count in counts:
+                run.samples += count
+            check()
+            writer.finish()
+        run.bytes += writer.position
 
     def _write_shards(
         self, run: Run, template: Template, samples: Iterator[Sample], total: int | None, check: Callable[[], None]

@@ -26,6 +26,7 @@ from tarkit.problems import Policy
 from tarkit.streams.location import Location
 from tarkit.tar.writer import Writer
 
+_POWERS = {"k": 3, "K": 3, "M": 6, "G": 9}
 EXAMPLES = (
     "tarkit mix 'A-{000..099}.tar@1.45' B.tar@1 -o mixed.tar",
     "tarkit mix a.tar 'b*.tar@3' --repeat --total 1M | tarkit split -c 500",
@@ -180,7 +181,8 @@ def _number(text: str) -> int:
     try:
         if text.isascii() and text.isdigit():
             return int(text)
-        if re.fullmatch(r"[0-9.]+(e[0-9]+|[kKMG])?", text):
+        found = re.fullmatch(r"[0-9]*(?:\.([0-9]*?)0*)?(?:e([0-9]{1,3})|([kKMG]))?", text)
+        if found and len(found[1] or "") <= int(found[2] or _POWERS.get(found[3], 0)):
             return parse_size(text)
     except Usage:
         pass

@@ -11,15 +11,16 @@ import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._order import note_order, reading
+from tarkit.commands._order import note_order, reading, write_in_order
 from tarkit.commands._run import Run, current
 from tarkit.commands._target import Target, target
 from tarkit.dataset.epochs import epoch_names
 from tarkit.dataset.fields import Fields
 from tarkit.dataset.inputs import Inputs
+from tarkit.dataset.memory import in_place
 from tarkit.dataset.mixedness import Count, measure
 from tarkit.dataset.names import number_of_samples
-from tarkit.dataset.order import Arrange, in_place
+from tarkit.dataset.order import Arrange
 from tarkit.dataset.permute import pcg_keys, random_keys
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.select import Select, Slice
@@ -176,28 +177,27 @@ def run_shuffle(run: Run, locations: list[Location], target: Target, chosen: Shu
     for epoch, output in enumerate(outputs):
         inputs.policy = silent() if epoch else policy
         check = partial(options.report_keys, run, chosen.select if epoch == 0 else Select())
-        output.write(run, _shuffled(run, inputs, chosen, epoch, total), check)
+        samples = chosen.select(iter(inputs))
+        if chosen.buffer is not None:
+            samples = buffer_shuffle(samples, chosen.buffer, chosen.initial, chosen.seed + epoch, inputs.tmpdir)
+            samples = neighbours(chosen.fields(samples, inputs.policy), inputs.policy, inputs.tmpdir)
+            output.write(run, samples, check)
+        else:
+            arranged = _arranged(run, samples, inputs, chosen, epoch, total)
+            write_in_order(run, output, arranged, chosen.fields, inputs.policy, check)
+            note_order(run, arranged)
         run.dropped = inputs.dropped
     run.finish()
 
 
-def _shuffled(run: Run, inputs: Inputs, chosen: ShuffleOptions, epoch: int, total: int) -> Iterator[Sample]:
+def _arranged(
+    run: Run, samples: Iterator[Sample], inputs: Inputs, chosen: ShuffleOptions, epoch: int, total: int
+) -> Arrange:
     """The samples in the order of an epoch; `total` is how many there are, where that has to be known."""
-    samples = chosen.select(iter(inputs))
-    if chosen.buffer is not None:
-        samples = buffer_shuffle(samples, chosen.buffer, chosen.initial, chosen.seed + epoch, inputs.tmpdir)
-    else:
-        pcg = chosen.rng == "pcg"
-        ranks = pcg_keys(total, chosen.seed + epoch) if pcg else random_keys(chosen.seed, epoch)
-        read = reading(run, samples, inputs.locations)
-        arranged = Arrange(read, lambda sample, ordinal: next(ranks), chosen.memory, inputs.tmpdir, run.note)
-        samples = _noted(run, arranged)
-    return neighbours(chosen.fields(samples, inputs.policy), inputs.policy, inputs.tmpdir)
-
-
-def _noted(run: Run, arranged: Arrange) -> Iterator[Sample]:
-    yield from arranged
-    note_order(run, arranged)
+    pcg = chosen.rng == "pcg"
+    ranks = pcg_keys(total, chosen.seed + epoch) if pcg else random_keys(chosen.seed, epoch)
+    read = reading(run, samples, inputs.locations)
+    return Arrange(read, lambda sample, ordinal: next(ranks), chosen.memory, inputs.tmpdir, run.note)
 
 
 def run_audit(
@@ -244,4 +244,5 @@ def _refuse_what_audit_ignores() -> None:
     for param in context.command.params:
         name = param.name or ""
         if name in WRITING and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise Usage(f"--audit writes nothing: {param.opts[-1]} does not go with it")
+            option = next(each for each in param.opts if each.startswith("--"))
+            raise Usage(f"--audit writes nothing: {option} does not go with it")

@@ -10,12 +10,13 @@ import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._order import note_order, reading
+from tarkit.commands._order import note_order, reading, write_in_order
 from tarkit.commands._run import Run, current
 from tarkit.commands._target import Target, target
 from tarkit.dataset.fields import Fields
 from tarkit.dataset.inputs import Inputs
-from tarkit.dataset.order import Arrange, Rank, in_place
+from tarkit.dataset.memory import in_place
+from tarkit.dataset.order import Arrange, Rank
 from tarkit.dataset.permute import random_keys
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.select import Select, Slice
@@ -155,8 +156,7 @@ def run_sort(run: Run, locations: list[Location], target: Target, chosen: SortOp
         policy if chosen.seed is None else None,
         lambda sample: order.absent(sample, policy),
     )
-    samples = neighbours(chosen.fields(iter(arranged), policy), policy, tmpdir)
-    opened.write(run, samples, lambda: options.report_keys(run, chosen.select))
+    write_in_order(run, opened, arranged, chosen.fields, policy, lambda: options.report_keys(run, chosen.select))
     _sum_up(run, inputs, arranged, chosen)
 
 

@@ -111,12 +111,12 @@ class Samples:
                         last = name
                     entries.append(entry)
                 else:
-                    folder, slash, base = name.rpartition(b"/")
-                    base, dot, _ = base.partition(b".")
-                    if not base or not dot or entry[5] in KEYLESS:
+                    slash = name.rfind(b"/") + 1
+                    dot = name.find(b".", slash)
+                    if dot <= slash or entry[5] in KEYLESS:
                         strays.append(entry)
                         continue
-                    base = folder + slash + base
+                    base = name[:dot]
                     if base == key and not self._glued:
                         plain = False
                         entries += [*strays, entry]

@@ -22,9 +22,9 @@ class Judge:
         self.policy = policy
         self.moves = moves
 
-    def __call__(self, problem: str, offset: int, what: str) -> bool:
+    def __call__(self, problem: str, offset: int, what: str, hint: str | None = None) -> bool:
         """Judge a problem, of one of the names in PROBLEMS."""
-        return self.policy.judge(Problem(problem, self.source.name, offset, what)) == "keep"
+        return self.policy.judge(Problem(problem, self.source.name, offset, what, hint)) == "keep"
 
     def name(self, entry: Entry) -> bool:
         """Judge the name of an entry."""
@@ -43,7 +43,8 @@ class Judge:
                 good = self("unmovable-entry", entry.start, what) and good
             if self.moves and entry.type == block.PAX_GLOBAL and self._says_more(entry):
                 what = "a global PAX header is about all entries that follow it"
-                good = self("unmovable-entry", entry.start, what) and good
+                hint = "--allow unmovable-entry moves it as it is; without tar's --pax-option there is none"
+                good = self("unmovable-entry", entry.start, what, hint) and good
             if b"\0" in entry.name or (key_of(entry) is None and entry.type != block.PAX_GLOBAL):
                 good = self.name(entry) and good
             names.add(entry.name)

@@ -11,7 +11,7 @@ Two ways, each sample by the one that its source allows:
 - by runs: samples of streams are collected up to `memory`, sorted, and written to a temporary file as one run; the
   runs are merged. Data are read twice and written twice, always in sequence; temporary space is the size of the data.
   What fits into `memory` needs none. Whoever wants this for files too opens them as streams (`Inputs.stream`, see
-  `in_place`).
+  `memory.in_place`).
 
 A list that is larger than `memory` is sorted in runs itself (external merge sort: Knuth, TAOCP 3, 5.4).
 """
@@ -19,56 +19,24 @@ A list that is larger than `memory` is sorted in runs itself (external merge sor
 from __future__ import annotations
 
 import heapq
-import os
-import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 
-from tarkit.dataset.inputs import SPARE_FILES
-from tarkit.dataset.passes import Record, Runs, Twins, memory_of_machine
+from tarkit.dataset.passes import Record, Runs, Twins
 from tarkit.dataset.places import Place, Places, Span, input_of, joined, key_in, pack_one, split_off_strays, will_need
+from tarkit.dataset.pouring import pour
 from tarkit.dataset.sample import KEYLESS, Sample
-from tarkit.errors import Problem, Usage, show
+from tarkit.errors import Problem, show
 from tarkit.problems import Policy
-from tarkit.streams.location import Location
+from tarkit.tar.writer import Writer
 
 Rank = Callable[[Sample, int], bytes | None]
 
-LEAST = 1_000_000  # bytes of memory with which there is still something to be done
 LARGE = 1 << 22  # bytes of a sample of a stream that goes to a temporary file at once
+_JOINED = "--allow joined-sample joins them; else first tarkit cat --rekey '{stem}/{key}' ... | tarkit sort -"
 OFTEN = 1 << 12  # after so many samples it is looked whether memory is used up
-
-
-def parse_memory(text: str | None) -> int:
-    """Bytes of --memory, a quarter of what the machine has if nothing is said. Raises Usage."""
-    from tarkit.dataset.names import parse_size
-
-    if text is None:
-        return max(memory_of_machine()[0] // 4, LEAST)
-    size = parse_size(text)
-    if size < LEAST:
-        raise Usage(f"--memory {text}: with less than 1 MB nothing can be done", "500M, 2GB, 16GiB are sizes")
-    return size
-
-
-def in_place(locations: Sequence[Location], note: Callable[[str], None]) -> bool:
-    """Whether the samples of files are to stay where they are: these fit into free memory, else that would be seeks.
-
-    All of them are open at once then, which must be allowed.
-    """
-    files = [each.text for each in locations if each.kind == "path" and os.path.isfile(each.text)]
-    total = sum(os.stat(path).st_size for path in files)
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if most != resource.RLIM_INFINITY and len(files) + SPARE_FILES > most:
-        note(f"{len(files)} files are read in order and sorted in runs: only {most} can be open at once")
-        return False
-    free = memory_of_machine()[1]
-    if total > free:
-        note(f"files of {total} bytes are read in order and sorted in runs: {free} bytes of memory are free")
-    elif total:
-        note(f"samples of files are copied from where they are: {total} bytes fit into free memory")
-    return total <= free
 
 
 @dataclass
@@ -116,20 +84,57 @@ class Arrange:
 
     def __iter__(self) -> Iterator[Sample]:
         """Yield the samples."""
+        records = self._ordered()
+        yield from self._first(records)
+        for record in records:
+            self.given += 1
+            yield self._places.sample(*record[2:])
+        self._account()
+
+    def pour(self, writer: Writer, wanted: Callable[[Sample], bool]) -> Iterator[int]:
+        """Write the samples as they are; again and again it yields how many.
+
+        `wanted` says whether to write one whose key is that of the sample before it.
+        """
+
+        def asked(sample: Sample) -> bool:
+            good = wanted(sample)
+            self.given += not good  # somebody else has left it out
+            return good
+
+        records, last = self._ordered(), None
+        for first in self._first(records):
+            first.write(writer)
+            last = first.key
+            yield int(last is not None)
+        for count in pour(records, self._places, writer, asked, last):
+            self.given += count
+            yield count
+        self._account()
+
+    def _ordered(self) -> Iterator[Record]:
         self._take_all()
         self._settle()
+        return self._in_order()
+
+    def _first(self, records: Iterator[Record]) -> Iterator[Sample]:
+        """The first sample, behind the entries without key; these alone if there is no sample; nothing without any."""
         strays = [place for _, _, place, _ in self._strays]
-        front = joined(strays) if strays else None
-        for record in self._in_order():
-            sample = self._places.sample(*record[2:])
-            if front is not None:
-                sample, front = self._places.behind(front, sample), None
-            self.given += 1
-            yield sample
-        if front is not None:
+        if not strays:
+            return
+        front = joined(strays)
+        record = next(records, None)
+        if record is None:
             only = self._places.sample(front)
             only.key = None
             yield only
+            return
+        self.given += 1
+        yield self._places.behind(front, self._places.sample(*record[2:]))
+
+    def _account(self) -> None:
+        """Make sure that nothing got lost."""
+        self._places.unchanged()
         if self.given != self.taken - self.joined - self.left_out:
             raise AssertionError(
                 f"{self.taken} samples came in, {self.joined} were joined to others and {self.left_out} left out, "
@@ -140,19 +145,20 @@ class Arrange:
         """Give each sample a rank and a place."""
         runs, rank = self._runs, self.rank
         remember, settle = (self._twins.add, self._twins.settle) if self.gather is not None else (None, None)
-        source, ordinal = None, 0
-        number = file = 0
+        source, seekable = None, False
+        ordinal = number = file = 0
         ranks: list[bytes] = []  # of the last samples that stay where they are
         where: list[Place] = []
         for sample in self.samples:
             if sample.source is not source:
                 source = sample.source
+                seekable = source.seekable
                 self._places.enter(source)
-                if source.seekable:
+                if seekable:
                     will_need(source)
                     number, file = self._places.here
             key = sample.key
-            if sample.plain and source.seekable:
+            if seekable and sample.plain:
                 value = rank(sample, ordinal)
                 start = sample.start
                 place = pack_one(1, number, file, start, start, sample.stop - start) + key  # type: ignore[operator]
@@ -231,7 +237,7 @@ class Arrange:
                     where = place if blob is None else self._places.store(place, blob)
                     self._pending.add(key_in(place), ordinal, where)
             self._places.flush()
-        for _, group in groupby(self._pending, key=_first):
+        for _, group in groupby(self._pending, key=itemgetter(0)):
             self._resolve(list(group))
 
     def _resolve(self, group: list[Record]) -> None:
@@ -247,7 +253,7 @@ class Arrange:
             if other != first and other not in refused and other != input_of(kept[-1]):
                 sample = self._places.sample(place)
                 what = f"the key {show(sample.key or b'')} was in an earlier input"
-                problem = Problem("joined-sample", sample.source.name, sample.start, what)
+                problem = Problem("joined-sample", sample.source.name, sample.start, what, _JOINED)
                 if self.gather.judge(problem) == "drop":
                     refused.add(other)
             if other not in refused:
@@ -292,7 +298,3 @@ class Arrange:
         marks = self._marks
         rest = (record for record in self._runs if marks is None or not marks[record[1]])
         yield from heapq.merge(rest, self._late)
-
-
-def _first(record: Record) -> bytes:
-    return record[0]

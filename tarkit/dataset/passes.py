@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 
-from tarkit.dataset.places import Place, Places, read_ahead
+from tarkit.dataset.places import Place, Places
 from tarkit.streams.copy import CHUNK, writev_all
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink import Sink
@@ -56,7 +56,7 @@ class _Run:
                 bytes_before += int.from_bytes(place[28:36], "little")
                 if bytes_before >= ahead and ahead < self.list:
                     ahead = bytes_before + CHUNK
-                    read_ahead(self.scratch, ahead, CHUNK)
+                    _read_ahead(self.scratch, ahead, CHUNK)
 
 
 class Runs:
@@ -214,6 +214,12 @@ def _flush(scratch: Scratch, pieces: list[bytes]) -> None:
     pieces.clear()
 
 
+def _read_ahead(file: Scratch, start: int, size: int) -> None:
+    """Let the system read part of a temporary file before it is asked for."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(file.fd, start, size, os.POSIX_FADV_WILLNEED)
+
+
 class Twins:
     """Which of very many keys are there more than once: eight bytes for each key, on disk beyond `memory`."""
 
@@ -262,16 +268,3 @@ class Twins:
                             marks[ordinal] = 1
                         ordinal += 1
         return marks
-
-
-def memory_of_machine() -> tuple[int, int]:
-    """Bytes of memory that there are, and that are free or easily made so."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        with open("/proc/meminfo", "rb") as file:
-            for line in file:
-                if line.startswith(b"MemAvailable:"):
-                    return total, int(line.split()[1]) << 10
-    except OSError:
-        pass
-    return total, total // 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 
@@ -24,7 +23,9 @@ pack_one = Struct("<IIIQQQ").pack  # 1, input, file, start, offset, length: the 
 _COUNT = Struct("<I")
 _RANGE = Struct("<IIQQQ")
 _ONE = Struct("<IIIQQQ")
-_HEAD, _EACH, _WHOLE = _COUNT.size, _RANGE.size, _ONE.size
+unpack_one = _ONE.unpack_from  # of the first range, whatever comes behind it
+WHOLE = _ONE.size  # where the key begins if that is the only one
+_HEAD, _EACH = _COUNT.size, _RANGE.size
 
 
 class JoinedRanges(Held):
@@ -111,7 +112,7 @@ class Places:
     def __init__(self, tmpdir: str | None) -> None:
         self.tmpdir = tmpdir
         self.stored = 0
-        self._files: list[Source | Scratch] = []
+        self.files: list[Source | Scratch] = []
         self._names: list[str] = []
         self._source: Source | None = None
         self._file = 0
@@ -130,14 +131,26 @@ class Places:
         """The numbers of the current input and of its file."""
         return len(self._names) - 1, self._file
 
+    def unchanged(self) -> None:
+        """Raise TarkitError if a file was written to since it was opened: samples may not be where they were."""
+        for file in self.files:
+            if isinstance(file, FileSource):
+                file.unchanged()
+
     def add_file(self, file: Source | Scratch) -> int:
         """The number of a file in which ranges lie."""
-        self._files.append(file)
-        return len(self._files) - 1
+        self.files.append(file)
+        return len(self.files) - 1
+
+    def append(self, number: int, start: int, stop: int, writer: Writer) -> None:
+        """Append bytes [start, stop) of a file to an archive."""
+        file = self.files[number]
+        source = MovedRange(file, file.name, start, stop, start) if isinstance(file, Scratch) else file
+        writer.append(source, start, stop)
 
     def drop_file(self, number: int) -> None:
         """No place refers to this temporary file any more."""
-        scratch = self._files[number]
+        scratch = self.files[number]
         assert isinstance(scratch, Scratch)
         scratch.close()
 
@@ -205,9 +218,9 @@ class Places:
         """The sample at a place; `blob` are its bytes if they are in memory."""
         count, number, in_file, start, offset, size = _ONE.unpack_from(place)
         if blob is None and count == 1:
-            file = self._files[in_file]
+            file = self.files[in_file]
             if not isinstance(file, Scratch):
-                return PlacedSample(place[_WHOLE:], file, (), start, start + size)
+                return PlacedSample(place[WHOLE:], file, (), start, start + size)
         if count > 1:
             pieces = self.pieces(place)
             joined = JoinedRanges(pieces)
@@ -216,10 +229,10 @@ class Places:
         if blob is not None:
             source = HeldRange(self._names[number], start, blob)
         else:
-            file = self._files[in_file]
+            file = self.files[in_file]
             assert isinstance(file, Scratch)
             source = MovedRange(file, self._names[number], start, start + size, offset)
-        return PlacedSample(place[_WHOLE:], source, (), start, start + size)
+        return PlacedSample(place[WHOLE:], source, (), start, start + size)
 
     def pieces(self, place: Place) -> list[tuple[Source, int, int]]:
         """The ranges of a place."""
@@ -227,7 +240,7 @@ class Places:
         (count,) = _COUNT.unpack_from(place)
         for at in range(_HEAD, _HEAD + count * _EACH, _EACH):
             number, in_file, start, offset, size = _RANGE.unpack_from(place, at)
-            file = self._files[in_file]
+            file = self.files[in_file]
             if isinstance(file, Scratch):
                 file = MovedRange(file, self._names[number], start, start + size, offset)
             found.append((file, start, start + size))
@@ -274,12 +287,6 @@ def joined(places: Sequence[Place]) -> Place:
     """One place of several, with the key of the first."""
     ranges = [place[_HEAD : len(place) - len(key_in(place))] for place in places]
     return b"".join([_COUNT.pack(sum(map(len, ranges)) // _EACH), *ranges, key_in(places[0])])
-
-
-def read_ahead(file: Scratch, start: int, size: int) -> None:
-    """Let the system read part of a temporary file before it is asked for."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(file.fd, start, size, os.POSIX_FADV_WILLNEED)
 
 
 def will_need(source: Source) -> None:

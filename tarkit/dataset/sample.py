@@ -81,18 +81,19 @@ class Sample:
 
     __slots__ = ("_entries", "_named", "key", "more", "parts", "plain", "source", "start", "stop")
 
+    parts: list[Part] | None
+    more: Callable[[], None] | None
+
     def __init__(
         self, key: bytes | None, source: Source, entries: Sequence[Entry | Raw], start: int, stop: int
     ) -> None:
         self.key = key
         self.source = source
         self._entries = entries
-        self._named = False
         self.start = start
         self.stop = stop
-        self.parts: list[Part] | None = None
-        self.more: Callable[[], None] | None = None
-        self.plain = False
+        self._named = self.plain = False  # in few steps: there are very many samples
+        self.parts = self.more = None
 
     @property
     def entries(self) -> list[Entry]:

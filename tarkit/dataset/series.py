@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.shards import Shard, Shards
-from tarkit.dataset.stages import joined_problem
+from tarkit.dataset.stages import stays_apart
 from tarkit.errors import TarkitError, show
 from tarkit.problems import Policy
 from tarkit.streams.sink import Sink
@@ -66,9 +66,12 @@ class Series:
 
     def _meets(self, sample: Sample) -> bool:
         """Whether a sample may stand behind one of its key: never, as that makes them one unless a shard ends there."""
-        problem = joined_problem(sample)
-        if self._policy.judge(problem) == "keep":
-            raise TarkitError(f"{problem}: not here, where a shard may end between", "tarkit sort joins them before")
+        if stays_apart(sample, self._policy):
+            what = f"{sample.source.name}: at {sample.start}: the sample before it in its part has the same key"
+            raise TarkitError(
+                f"{what} {show(sample.key or b'')}, and a shard may end between the two",
+                "tarkit sort joins them before",
+            )
         return False
 
     def close(self, samples: int) -> None:

@@ -18,6 +18,7 @@ from tarkit.dataset.sample import Sample
 from tarkit.dataset.sortvalues import CONTENT_LIMIT, Missing, Number, Values, as_text, code_of_json
 from tarkit.errors import TarkitError, show
 from tarkit.problems import Policy
+from tarkit.streams.source import FileSource
 
 Type = Literal["auto", "str", "int", "float", "natural"]
 By = Literal["field", "key", "name", "md5"]
@@ -91,7 +92,9 @@ class SortKey:
                 start, size, sparse = entry[2], entry[3], entry[7] >= 0
                 if sparse or size > CONTENT_LIMIT:
                     return None
-                return _CODES[self.type](sample.source.read(start, start + size))
+                source = sample.source
+                read = source.recent if isinstance(source, FileSource) else source.read
+                return _CODES[self.type](read(start, start + size))
         return None
 
     def absent(self, sample: Sample, policy: Policy) -> bytes | None:

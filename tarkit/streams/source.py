@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Protocol
 
-from tarkit.errors import Problem
+from tarkit.errors import Problem, TarkitError
 from tarkit.streams.copy import CHUNK, Short
 from tarkit.streams.scratch import Overflow
 
@@ -57,11 +57,12 @@ class FileSource:
         self.fd = fd
         self.name = name
         self.offset = offset
-        self.size: int | None = max(0, os.fstat(fd).st_size - offset)
+        status = os.fstat(fd)
+        self.size: int | None = max(0, status.st_size - offset)
+        self._written = status.st_mtime_ns
         self.failure: Problem | None = None
-        self._view = memoryview(b"")
-        self._level = 0
-        self._end = 0
+        self._view = self._seen = memoryview(b"")
+        self._level = self._base = self._end = 0
 
     def peek(self, pos: int, n: int) -> memoryview:
         """At least `n` bytes from `pos` on, fewer only at the end; good until the next call."""
@@ -72,15 +73,18 @@ class FileSource:
         want = AHEAD[self._level]
         view = self._view[:want] if n <= want else memoryview(bytearray(n))
         got = self._fill(view, pos, n)
-        self._end = pos + got
-        return view[:got]
+        self._seen, self._base, self._end = view[:got], pos, pos + got
+        return self._seen
+
+    def recent(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop), perhaps of what was read ahead: only for the thread that peeks."""
+        near = self._base <= start and stop <= self._end
+        return bytes(self._seen[start - self._base : stop - self._base]) if near else self.read(start, stop)
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop)."""
         try:
             data = os.pread(self.fd, stop - start, self.offset + start)
-            if len(data) == stop - start:
-                return data
             while len(data) < stop - start:
                 more = os.pread(self.fd, stop - start - len(data), self.offset + start + len(data))
                 if not more:
@@ -103,6 +107,13 @@ class FileSource:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_WILLNEED)
 
+    def unchanged(self) -> None:
+        """Raise TarkitError if somebody wrote to the file since it was opened."""
+        if os.fstat(self.fd).st_mtime_ns != self._written:
+            raise TarkitError(
+                f"{self.name}: the file was changed while it was read", "make a copy that nobody writes to"
+            )
+
     def release(self, pos: int) -> None:
         """A file keeps its bytes."""
 
@@ -111,7 +122,7 @@ class FileSource:
 
     def close(self) -> None:
         """Give back what was read ahead. Samples may still refer to the file, which is closed with the last of them."""
-        self._view = memoryview(b"")
+        self._view, self._seen, self._end = memoryview(b""), memoryview(b""), 0
 
     def __del__(self) -> None:
         if self.fd > 2:

@@ -8,7 +8,6 @@ Formats". Names are raw bytes throughout.
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 from typing import NamedTuple
 from zlib import adler32
 
@@ -90,6 +89,8 @@ def _encode_any(
             records[keyword] = b"%d" % value
     seconds = math.floor(mtime)
     if seconds != mtime or not 0 <= seconds <= _FIELD12:
+        from decimal import Decimal  # which few need, and which takes longer to load than all of this layer
+
         records[b"mtime"] = format(Decimal(repr(mtime)), "f").encode()
     numbers = (mode, _fit(uid, _FIELD8), _fit(gid, _FIELD8), _fit(size, _FIELD12), _fit(seconds, _FIELD12))
     return (_pax_entry(name, records) if records else b"") + _ustar(*where, numbers, typeflag, linkname[:_LINKNAME])

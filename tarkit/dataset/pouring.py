@@ -1,0 +1,62 @@
+"""Write very many samples in their order, as they are, without an object for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from tarkit.dataset.passes import Record
+from tarkit.dataset.places import WHOLE, Places, key_in, unpack_one
+from tarkit.dataset.sample import Sample
+from tarkit.tar.writer import GATHERED, LONG, PIECES, SMALL, Writer
+
+
+def pour(
+    records: Iterable[Record], places: Places, writer: Writer, wanted: Callable[[Sample], bool], last: bytes | None
+) -> Iterator[int]:
+    """Append samples to an archive; again and again it yields how many those were.
+
+    `wanted` is asked about a sample whose key is that of the one before it; `last` is the key before the first. Short
+    ranges of files are read one by one and written many at a time; neighbours that stay so are one range, and long
+    ranges are left to the writer.
+    """
+    files, unpack, raw = places.files, unpack_one, writer.raw
+    pieces: list[bytes] = []
+    count = gathered = 0
+    file, start, stop = -1, 0, 0  # the range that waits for a neighbour
+    for _, _, place, blob in records:
+        ranges, _, in_file, _, begin, size = unpack(place)
+        key = place[WHOLE:] if ranges == 1 else key_in(place)
+        if key == last and not wanted(places.sample(place, blob)):
+            continue
+        last = key
+        count += 1
+        if begin == stop and in_file == file and blob is None and ranges == 1 and stop - start < LONG:
+            stop += size
+            continue
+        if start < stop:
+            if stop - start > SMALL:
+                raw(pieces, gathered)
+                pieces, gathered = [], 0
+                places.append(file, start, stop, writer)
+            else:
+                pieces.append(files[file].read(start, stop))
+                gathered += stop - start
+            start = stop
+        if blob is not None:
+            pieces.append(blob)
+            gathered += len(blob)
+        elif ranges == 1:
+            file, start, stop = in_file, begin, begin + size
+        else:
+            raw(pieces, gathered)
+            pieces, gathered = [], 0
+            places.sample(place).write(writer)
+        if gathered > GATHERED or len(pieces) >= PIECES:
+            raw(pieces, gathered)
+            pieces, gathered = [], 0
+            yield count
+            count = 0
+    raw(pieces, gathered)
+    if start < stop:
+        places.append(file, start, stop, writer)
+    yield count
