@@ -179,6 +179,19 @@ def _upper_case(folder: Path) -> None:
     assert _names(folder / "upper-bash.tar") == _names(folder / "upper-c.tar") == _names(folder / "a.tar")
 
 
+def _parts(folder: Path) -> None:
+    for pattern, count in (("[tv]*-000*.tar", 20), ("grouped-*", 20), ("fair-*", 20), ("cv-*", 20), ("fair-val-*", 4)):
+        assert sum(len(_names(path)) for path in folder.glob(pattern)) == 4 * count, pattern
+
+
+def _categories(folder: Path) -> None:
+    assert {path.name: len(_names(path)) for path in (folder / "pets").iterdir()} == {
+        "cats-000000.tar": 40,
+        "dogs-000000.tar": 40,
+    }
+    assert [len(_names(folder / f"same-{i}.tar")) for i in range(4)] == [24, 24, 24, 8]
+
+
 def _zips(folder: Path) -> None:
     assert zipfile.ZipFile(folder / "a.zip").namelist() == _names(folder / "a.tar")
     assert len(_names(folder / "from-zip.tar")) == 8
@@ -200,6 +213,8 @@ CHECKS: dict[str, Callable[[Path], None]] = {
     "Keys that are unique": _unique,
     "Mixed a little": _mixed,
     "Compressed": _compressed,
+    "For training and for validation": _parts,
+    "By category": _categories,
     "Zips, in and out": _zips,
     "A program that stays": _upper_case,
     "What a broken download left": _salvaged,
