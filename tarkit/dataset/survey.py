@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tarkit.dataset.sample import Source, key_of
 from tarkit.errors import Problem
+from tarkit.tar import block as blocks
 from tarkit.tar.resume import find_entry, find_header, is_header
 from tarkit.tar.walk import Raw, Walk
 
@@ -32,7 +33,8 @@ class Survey:
     """Iterate over the entries of an archive from `pos` on, with a Damage wherever some are missing.
 
     The bytes of an entry can be read until the next is asked for, but nothing else may peek meanwhile. Afterwards `end`
-    is the length of the archive, as far as there was one, and `nul` says whether a name has a NUL in it.
+    is the length of the archive, as far as there was one, `marker` where its end marker begins, if it has one, and `nul`
+    says whether a name has a NUL in it.
 
     Raises:
         Unsupported: a multi-volume archive.
@@ -42,6 +44,7 @@ class Survey:
     def __init__(self, source: Source, pos: int = 0) -> None:
         self.source = source
         self.end = 0
+        self.marker: int | None = None
         self._walk = Walk(source, pos)
         self._over = False
         self._told = False  # why a stream ended before its end
@@ -50,6 +53,21 @@ class Survey:
     def nul(self) -> bool:
         """Whether a name of the entries so far, since the last damage, has a NUL in it."""
         return self._walk.nul
+
+    @property
+    def odd_end(self) -> str | None:
+        """What is odd about the zeros at the end, if they are not those that programs write.
+
+        These are two blocks, or fill a record of 10 KiB. Of a file whose rest never came, zeros may be the rest.
+        """
+        if self.marker is None:
+            return None
+        zeros = self.end - self.marker
+        if self.end % blocks.BLOCK:
+            return f"the archive has {self.end} bytes, no multiple of {blocks.BLOCK}: some were lost or added"
+        if zeros < 2 * blocks.BLOCK + blocks.RECORD and (zeros <= 2 * blocks.BLOCK or self.end % blocks.RECORD == 0):
+            return None
+        return f"{zeros} bytes of zeros are at the end, as tar -b leaves them, and a file that is not complete"
 
     def __iter__(self) -> Iterator[Raw | Damage]:
         """Yield the entries and what is between them."""
@@ -62,7 +80,7 @@ class Survey:
                     for entry in self._walk.raw():
                         release(entry[1])
                         yield entry
-                self.end = self._walk.end or 0
+                self.end, self.marker = self._walk.end or 0, self._walk.marker
                 self._over = True
             except Problem as problem:
                 yield self._mend(problem)
