@@ -311,6 +311,7 @@ def test_require(run: Run, archive: Archive, feed: Feed) -> None:
         ("keys.txt", "k0\nk1\nx\n"),
         ("keys.tsv", "shard\t__key__\tn\n0\tk0\t1\n0\tk1\t2\n0\tx\t3\n"),
         ("keys.csv", "__key__,n\nk0,1\nk1,2\nx,3\n"),
+        ("quoted.csv", '"n","__key__"\n"' + "y" * 200_000 + '","k0"\n1,"k1"\n1,"x"\n'),
         ("keys.jsonl", '{"__key__": "k0"}\n{"__key__": "k1"}\n{"__key__": "x"}\n'),
         ("keys.tsv:id", "id\tn\nk0\t1\nk1\t2\nx\t3\n"),
     ],

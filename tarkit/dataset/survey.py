@@ -33,8 +33,8 @@ class Survey:
     """Iterate over the entries of an archive from `pos` on, with a Damage wherever some are missing.
 
     The bytes of an entry can be read until the next is asked for, but nothing else may peek meanwhile. Afterwards `end`
-    is the length of the archive, as far as there was one, `marker` where its end marker begins, if it has one, and `nul`
-    says whether a name has a NUL in it.
+    is the length of the archive, as far as there was one, `marker` where its end marker begins, if it has one, and
+    `nul` says whether a name has a NUL in it.
 
     Raises:
         Unsupported: a multi-volume archive.
