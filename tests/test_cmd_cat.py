@@ -930,6 +930,20 @@ def test_a_large_sample_is_examined_once(
     assert json.loads(Path("r.json").read_text())["problems"] == {"duplicate-entry": 2}
 
 
+def test_an_archive_in_a_damaged_entry_is_passed_over(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Its entries are content, and none of ours, whether the sample is kept or not."""
+    rows: list[tuple[str, Content]] = [*pick(ABC, "a"), ("b.txt", b"1"), ("b.tar", tar(ABC)), ("b.x", b"2")]
+    rows += [("c.txt", b"3"), ("d.txt", b"4")]
+    data = flip(tar(rows), len(body(tar(rows[:-4]))) + 1)
+    for feed in feeds:
+        word = feed(archive(data))
+        assert keys(run("cat", word, "--skip", "bad-header").stdout) == "a c d"
+        assert entries(run("cat", word, "--allow", "bad-header").stdout) == [row for row in rows if row[0] != "b.tar"]
+    data = flip(tar(rows[:-3]), len(body(tar(rows[:-4]))) + 1)
+    for feed in feeds:
+        assert keys(run("cat", feed(archive(data)), "--skip", "bad-header").stdout) == "a"
+
+
 def test_samples_that_were_left_out_are_counted(run: Run, archive: Archive, feed: Feed) -> None:
     """The report counts problems, those that were skipped for, and samples that are not in the output for them."""
     run("cat", feed(archive(flip(X, 2560))), "--skip", "bad-header", "-o", "out.tar", "--report", "r.json")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tarkit.dataset.beyond import find_beyond
 from tarkit.dataset.sample import Source, key_of
 from tarkit.errors import Problem
 from tarkit.tar import block as blocks
-from tarkit.tar.resume import find_entry, find_header, is_header
+from tarkit.tar.resume import find_header, is_header
 from tarkit.tar.walk import Raw, Walk
-
-REACH = 4 << 20  # bytes of a stream that may be looked at beyond a damaged header
 
 
 class Damage(NamedTuple):
@@ -98,8 +97,7 @@ class Survey:
             glued = is_header(bytes(source.peek(walk.resume, 512)[:512]))
             going_on = walk.resume if glued else find_header(source, walk.resume, source.release)
             return self._damage(problem, walk.resume, going_on, glued=True)
-        reach = 1 << 62 if source.seekable else REACH
-        return self._damage(problem, walk.broken, find_entry(source, walk.resume - 512, reach, source.release))
+        return self._damage(problem, walk.broken, find_beyond(source, walk.resume - 512, walk.broken, source.release))
 
     def _broken(self, problem: Problem, start: int) -> Damage:
         """The archive ends too early, with bytes from `start` on that are no whole entry."""
