@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from tarkit import __version__
-from tarkit.errors import Interrupted, TarkitError, Usage, printable
+from tarkit.errors import Interrupted, TarkitError, Usage, printable, send_again
 
 Result = TypeVar("Result")
 
@@ -231,15 +231,19 @@ def catch_signals() -> None:
     def interrupt(signum: int, frame: object) -> None:
         nonlocal ending
         command = sys.modules.get("tarkit.streams.command")
-        if not ending and not (
-            command and command.kept_back(signum)
-        ):  # whoever is impatient must not keep us from cleaning up
+        # whoever is impatient must not keep us from cleaning up
+        if not ending and not (command and command.kept_back(signum)):
             ending = True
             raise Interrupted(signum)
+
+    def lost() -> None:
+        nonlocal ending
+        ending = False
 
     caught = [getattr(signal, name) for name in SIGNALS if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN]
     for signum in caught:
         signal.signal(signum, interrupt)
+    send_again(lost)
 
 
 def reserve_standard_descriptors() -> None:

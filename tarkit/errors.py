@@ -11,6 +11,7 @@ Interrupted                a signal asked us to stop (BaseException: nothing may
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 
 
 class TarkitError(Exception):
@@ -73,6 +74,26 @@ class Interrupted(BaseException):
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.signum = signum
+
+
+def send_again(lost: Callable[[], None]) -> None:
+    """From now on a signal is sent once more whose `Interrupted` was raised where nothing can be, such as in __del__.
+
+    `lost` is called before.
+    """
+    import sys
+
+    def hook(said: sys.UnraisableHookArgs) -> None:
+        if not isinstance(said.exc_value, Interrupted):
+            sys.__unraisablehook__(said)
+            return
+        import os
+        import threading
+
+        lost()
+        threading.Timer(0.01, os.kill, (os.getpid(), said.exc_value.signum)).start()
+
+    sys.unraisablehook = hook
 
 
 def show(name: bytes | str) -> str:

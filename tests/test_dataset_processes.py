@@ -189,6 +189,28 @@ guarded(list, results_in_order(work, range(2), 2))
 """
 
 
+LOST = """
+import os, signal
+from tarkit.cli import catch_signals, guarded
+
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+catch_signals()
+def work():
+    Last()
+    signal.pause()
+guarded(work)
+"""
+
+
+def test_a_signal_that_comes_where_nothing_can_be_raised() -> None:
+    """It ends us all the same, and silently."""
+    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGTERM, b"")
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_all(signum: signal.Signals, here: Path) -> None:
     """The processes, the commands that they run, and their unfinished outputs."""
