@@ -79,7 +79,7 @@ class Interrupted(BaseException):
 def send_again(lost: Callable[[], None]) -> None:
     """From now on a signal is sent once more whose `Interrupted` was raised where nothing can be, such as in __del__.
 
-    `lost` is called before.
+    `lost` is called just before, in a thread.
     """
     import sys
 
@@ -90,8 +90,13 @@ def send_again(lost: Callable[[], None]) -> None:
         import os
         import threading
 
-        lost()
-        threading.Timer(0.01, os.kill, (os.getpid(), said.exc_value.signum)).start()
+        signum = said.exc_value.signum
+
+        def send() -> None:
+            lost()
+            os.kill(os.getpid(), signum)
+
+        threading.Timer(0.01, send).start()
 
     sys.unraisablehook = hook
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -166,6 +167,7 @@ def _run(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for signum in heeded:
         signal.signal(signum, _interrupt)
+    sys.unraisablehook = _unraisable
     unfinished.clear()
     disown_commands()
     ended = None
@@ -187,6 +189,12 @@ def _run(
 def _interrupt(signum: int, frame: object) -> None:
     if not kept_back(signum):
         raise Interrupted(signum)
+
+
+def _unraisable(said: sys.UnraisableHookArgs) -> None:
+    """What was raised where nothing can be; a signal comes again, since the parent asks until we end."""
+    if not isinstance(said.exc_value, Interrupted):
+        sys.__unraisablehook__(said)
 
 
 def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scratch, parent: int) -> None:
