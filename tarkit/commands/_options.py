@@ -19,7 +19,7 @@ from tarkit.commands._output import Output, open_output
 from tarkit.commands._run import Run, current
 from tarkit.dataset.fields import Fields, OnMissing, parse_fields
 from tarkit.dataset.select import KeyList, Select, Slice, parse_slice
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import TarkitError, Usage
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.streams.location import Location, expand_inputs
 
@@ -289,11 +289,7 @@ def report_keys(run: Run, select: Select) -> None:
     keys = select.keys
     if keys is None:
         return
-    missing = keys.missing()
-    run.facts["keys"] = {"wanted": len(keys.wanted), "found": len(keys.found), "missing": len(missing)}
-    text = f"{keys.name}: {len(keys.wanted)} keys wanted, {len(keys.found)} found, {len(missing)} missing"
-    if missing:
-        text += f", the first of them {show(missing[0])}"
-        if keys.require_all:
-            raise TarkitError(text)
+    run.facts["keys"], text = keys.summary()
+    if keys.require_all and len(keys.found) < len(keys.wanted):
+        raise TarkitError(text)
     run.tell(text)

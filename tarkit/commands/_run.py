@@ -48,6 +48,8 @@ class Run:
 
     def __post_init__(self) -> None:
         self.policy.warn = self.warn
+        if self.report == "-":
+            raise Usage("--report -: stdout is for data", "name a file, such as /dev/stderr")
         self.reserve(self.report, "the report")
 
     def scratch(self, output: Output) -> str | None:

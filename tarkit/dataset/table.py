@@ -25,7 +25,7 @@ Format = Literal["tsv", "csv", "jsonl"]
 
 RUNNING_KEY = "{index:09d}"
 
-_CELL_LIMIT = 1 << 26  # bytes of a CSV cell: a quote left open would else take in the rest of the file
+CELL_LIMIT = 1 << 26  # bytes of a CSV cell: a quote left open would else take in the rest of the file
 
 _Cells: TypeAlias = tuple[int, list[bytes | None]]  # the line that a row begins on, what is in it
 
@@ -197,7 +197,7 @@ def _tsv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
 
 
 def _csv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
-    csv.field_size_limit(_CELL_LIMIT)  # of the whole process; the module knows no other
+    csv.field_size_limit(CELL_LIMIT)  # of the whole process; the module knows no other
     reader = csv.reader((line.decode("utf-8", "surrogateescape") for line in lines), strict=True)
     first = 1
     try:
