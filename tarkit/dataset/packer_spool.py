@@ -1,0 +1,185 @@
+"""A plan on its way to the packer: every row is seen and checked, and kept on disk, before a shard is opened.
+
+Rows wait in memory until there are HELD of them, and then go to a temporary file, those of a shard together. So memory
+holds HELD rows, a note for each shard, and the keys of one shard; all rows of a shard only if they are out of order.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from operator import itemgetter
+from typing import NamedTuple
+
+from tarkit.dataset.naming import Names
+from tarkit.dataset.plan import Planned, SavedPlan, content_of
+from tarkit.dataset.recipe import Malformed
+from tarkit.errors import TarkitError, show
+from tarkit.streams.scratch import Scratch
+
+HELD = 20_000  # rows that are in memory at a time
+_MARSHAL = 2  # without references, which cost more than they save
+
+PackRow = tuple[int, bytes, bytes, int, int]
+"""position, name, source, size, and the line of the plan or 0."""
+
+
+class PlannedShard(NamedTuple):
+    """A shard to write: where its rows are in the spool, and what they come to.
+
+    `planned` samples are in it by their positions, `samples` by the keys of the names, from `first` to `last`; `size`
+    is their content in bytes.
+    """
+
+    name: bytes
+    blobs: tuple[tuple[int, int], ...]
+    rows: int
+    planned: int
+    samples: int
+    size: int
+    first: bytes
+    last: bytes
+
+
+class Spool:
+    """The rows of a plan by shard, in order of position, as `fill` found them good.
+
+    `refused` are files that are no sources, as they are written; `agrees` also looks up each source, and raises when
+    it is not there or has another size, unless `missing` ones are left for later.
+    """
+
+    def __init__(
+        self,
+        tmpdir: str | None = None,
+        *,
+        plan_name: str | None = None,
+        refused: Iterable[os.stat_result] = (),
+        agrees: bool = False,
+        missing: bool = False,
+    ) -> None:
+        self.file = Scratch(tmpdir)
+        self.plan_name = plan_name
+        self._stop = 0
+        self._blobs: dict[bytes, list[tuple[int, int]]] = {}
+        self._refused = {(status.st_dev, status.st_ino) for status in refused}
+        self._sizes = {status.st_size for status in refused}
+        self._agrees = agrees
+        self._missing = missing
+
+    def fill(self, plan: Iterable[Planned]) -> list[PlannedShard]:
+        """Take in a plan; hand back its shards in the order in which they are first named.
+
+        Raises:
+            TarkitError: for the first row that cannot be: an unsafe name, one that is in its shard twice, a sample that
+                is not together, a source that has another size, is written too, or is neither path nor literal.
+        """
+        buffers: dict[bytes, list[PackRow]] = {}
+        held, shard = 0, None
+        rows: list[PackRow] = []
+        saved = plan if isinstance(plan, SavedPlan) else None
+        for row in plan:
+            if row[0] != shard:
+                shard = row[0]
+                rows = buffers.setdefault(shard, [])
+            rows.append((*row[1:], saved.line if saved else 0))
+            held += 1
+            if held >= HELD:
+                self._flush(buffers)
+                held, shard = 0, None
+        self._flush(buffers)
+        return [self._settled(name, blobs) for name, blobs in self._blobs.items()]
+
+    def _flush(self, buffers: dict[bytes, list[PackRow]]) -> None:
+        for name, rows in buffers.items():
+            self._blobs.setdefault(name, []).append(self._keep(rows))
+        buffers.clear()
+
+    def _keep(self, rows: list[PackRow]) -> tuple[int, int]:
+        blob = marshal.dumps(rows, _MARSHAL)
+        start = self._stop
+        self.file.write(blob)
+        self._stop += len(blob)
+        return start, self._stop
+
+    def _settled(self, name: bytes, blobs: list[tuple[int, int]]) -> PlannedShard:
+        """A shard whose rows are checked, and sorted if they have to be."""
+        batches = load_rows(self.file.read, blobs)
+        if not _ascend(batches):
+            everything = [row for rows in load_rows(self.file.read, blobs) for row in rows]
+            everything.sort(key=itemgetter(0))
+            blobs = [self._keep(everything[at : at + HELD]) for at in range(0, len(everything), HELD)]
+        names = Names("entries of one sample have positions that follow each other", None)
+        count = planned = size = 0
+        position = -1
+        for rows in load_rows(self.file.read, blobs):
+            for row in rows:
+                if row[0] != position:
+                    position = row[0]
+                    planned += 1
+                size += row[3]
+                try:
+                    names.check(row[1])
+                    if b":" in row[2] or self._agrees or row[3] in self._sizes:
+                        self._judge(row)
+                except Malformed as error:
+                    raise TarkitError(f"{self.where(name, row)}: {error}", error.hint) from None
+            count += len(rows)
+        return PlannedShard(
+            name, tuple(blobs), count, planned, names.samples, size, names.first or b"", names.last or b""
+        )
+
+    def _judge(self, row: PackRow) -> None:
+        """Raises Malformed when the source of a row cannot be what it is said to be."""
+        kind, value = content_of(row[2])
+        if kind == "data":
+            if len(value) != row[3]:
+                raise Malformed(disagree(row[2], len(value), row[3]))
+            return
+        if not (self._agrees or row[3] in self._sizes):
+            return
+        try:
+            status = os.stat(value)
+        except FileNotFoundError:
+            if self._missing or not self._agrees:
+                return
+            raise Malformed(f"{show(value)}: {os.strerror(2)}") from None
+        except OSError as error:
+            raise Malformed(f"{show(value)}: {error.strerror}") from None
+        if (status.st_dev, status.st_ino) in self._refused:
+            raise Malformed(f"{show(value)} is written too")
+        if self._agrees and status.st_size != row[3]:
+            raise Malformed(disagree(value, status.st_size, row[3]))
+
+    def where(self, shard: bytes, row: PackRow) -> str:
+        """What to begin a message about a row with."""
+        return place(self.plan_name, shard, row)
+
+
+def place(plan_name: str | None, shard: bytes, row: PackRow) -> str:
+    """`PLAN:LINE` of a row, or the shard that it is for."""
+    return f"{plan_name}:{row[4]}" if plan_name is not None else os.fsdecode(shard)
+
+
+def disagree(source: bytes, size: int, planned: int) -> str:
+    """What to say of a source that has another size than planned."""
+    many = f"{size} byte" if size == 1 else f"{size} bytes"
+    return f"{show(source)} has {many}, and the plan says {planned}"
+
+
+def load_rows(read: Callable[[int, int], bytes], blobs: Iterable[tuple[int, int]]) -> Iterator[list[PackRow]]:
+    """The rows of a shard, as many at a time as were written together."""
+    for start, stop in blobs:
+        yield marshal.loads(read(start, stop))
+
+
+def _ascend(batches: Iterable[list[PackRow]]) -> bool:
+    """Whether positions never go back."""
+    last = -1
+    for rows in batches:
+        positions = [row[0] for row in rows]
+        if positions[0] < last or any(a > b for a, b in pairwise(positions)):
+            return False
+        last = positions[-1]
+    return True
