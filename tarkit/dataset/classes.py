@@ -65,7 +65,9 @@ class Classes:
             )
         [(label, name)] = found.items()
         if not label:
-            raise TarkitError(f"{show(name)} is in no folder that could be its class", "--keep-root gives it the root's")
+            raise TarkitError(
+                f"{show(name)} is in no folder that could be its class", "--keep-root gives it the root's"
+            )
         if self.path is not None and label not in self._numbers:
             raise TarkitError(f"{show(name)}: the class {show(label)} is not in {self.path}")
         self.counts[label] = self.counts.get(label, 0) + 1

@@ -26,7 +26,8 @@ class Dress:
 
     `known` has the entries of shards that are there, with their sizes: samples whose files all are in it go (--update).
     Afterwards the counters: `unmatched` samples were in no category, `known_samples` in shards already, files of
-    `changed` with another size there; `parted` samples are several for readers of shards.
+    `changed` with another size there; `parted` samples are several for readers of shards, keys of `dotted` ones go
+    beyond the first dot.
     """
 
     rule: KeyRule
@@ -45,6 +46,8 @@ class Dress:
     changed_first: bytes = b""
     parted: int = 0
     parted_first: bytes = b""
+    dotted: int = 0
+    dotted_first: bytes = b""
     _names: Ledger | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -52,6 +55,7 @@ class Dress:
         if self.rename == "flat" or (adds and self.rule.kind != "full" and self.rename == "none"):
             self._names = Ledger(self.tmpdir)
         self._looks = self.rename == "flat" or (self.rename == "none" and not self.rule.as_readers)
+        self._dots = self.rename == "none" and self.rule.kind != "regex"
         asked = any(each is not None for each in (self.map, self.required, self.known))
         self._needed = adds or asked or self._looks or self.rename != "none"
 
@@ -139,6 +143,9 @@ class Dress:
             if len(readers) > 1:
                 self.parted_first = self.parted_first if self.parted else key
                 self.parted += 1
+        if self._dots and b"." in key[key.rfind(b"/") + 1 :]:
+            self.dotted_first = self.dotted_first if self.dotted else key
+            self.dotted += 1
         if self._names is not None:
             for place, (name, _, _) in enumerate(files):
                 self._names.add(name, old[place][0] if place < len(old) else b"a field that is added")
@@ -157,5 +164,3 @@ class Dress:
 
 def _has_key(name: bytes) -> bool:
     return name.find(b".", name.rfind(b"/") + 1) > name.rfind(b"/") + 1
-
-

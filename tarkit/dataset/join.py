@@ -36,7 +36,8 @@ class Join:
         self._rows: list[bytes] = []
         line = 0
         try:
-            for line, key, fields in self._read():
+            for number, key, fields in self._read():
+                line = number
                 if key in self._places:
                     raise Malformed(f"{show(key)} is there twice in column {show(self.column)}")
                 self._places[key] = len(self._rows)

@@ -13,6 +13,7 @@ from tarkit.dataset.packing import tar_length
 from tarkit.dataset.plan import Planned
 from tarkit.dataset.records import Records
 from tarkit.dataset.tree import Tree
+from tarkit.errors import TarkitError, show
 
 _EACH = 5  # numbers for a shard: category, index of its name, samples, bytes of contents, of entries in a tar
 
@@ -83,3 +84,11 @@ class Layout:
             for position in range(shard.samples):
                 for entry, size, source in next(groups)[1]:
                     yield new(Planned, (name, position, entry, source or mark + entry[skip:], size))
+
+
+def recipe_line(row: Planned) -> bytes:
+    """A row as a line of a recipe, which `create` reads. Raises TarkitError where it would not be one line."""
+    line = b"%b\t%b" % (row.name, row.source)
+    if b"\n" in line or line.count(b"\t") > 1 or line.endswith(b"\r") or line.startswith(b"# "):
+        raise TarkitError(f"{show(row.name)} cannot stand in a recipe", "--plan writes a table, which takes any name")
+    return line + b"\n"

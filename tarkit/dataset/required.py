@@ -61,7 +61,9 @@ class Required:
 
     def _tell(self, what: str) -> None:
         if self.action == "error":
-            raise TarkitError(f"{what} [missing-field]", "--on-missing-field exclude leaves such out, warn and keep pack")
+            raise TarkitError(
+                f"{what} [missing-field]", "--on-missing-field exclude leaves such out, warn and keep pack"
+            )
         if self.action == "warn":
             self._told += 1
             if self._told <= TOLD:

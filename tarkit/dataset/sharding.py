@@ -45,10 +45,13 @@ class Sort(NamedTuple):
     seed: int | None = None
 
 
+UNSORTED = Sort()
+
+
 def parse_sort(text: str | None) -> Sort:
     """`key`, `-key` or `shuffle:SEED`, or ishard's `alpha:inc`, `alphanumeric:dec`; raises Usage."""
     if text is None:
-        return Sort()
+        return UNSORTED
     found = _SORT.fullmatch(text)
     if not found or (found[3] and int(found[3]) >= 2**63):
         raise Usage(f"--sort {show(text)}: it is key, -key, shuffle or shuffle:SEED", "SEED is a number from 0 on")
@@ -63,7 +66,7 @@ class Cut:
 
     limits: Limits
     dirs: Dirs = "pack"
-    sort: Sort = Sort()
+    sort: Sort = UNSORTED
     shards: int | None = None
     even: bool = False
 
@@ -137,5 +140,7 @@ def _divide(groups: Iterator[Group], cut: Cut, layout: Layout, tmpdir: str | Non
     each: Iterable[Group] = records
     if cut.even:
         chosen = level(sizes, shards)
-        each = ranked(((number.to_bytes(4, "big"), group) for number, group in zip(chosen, records, strict=True)), tmpdir)
+        each = ranked(
+            ((number.to_bytes(4, "big"), group) for number, group in zip(chosen, records, strict=True)), tmpdir
+        )
     numbered(each, numbers, layout)

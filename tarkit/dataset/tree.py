@@ -19,7 +19,7 @@ from tarkit.errors import TarkitError, show
 
 Symlinks = Literal["skip", "files", "all"]
 Chunk = tuple[bytes, list[bytes], list[int]]
-"""Files of one folder that stand together: its name with a slash (empty for the root), their base names, their sizes."""
+"""Files of one folder that stand together: the folder with a slash, or nothing, then their base names, their sizes."""
 
 STEP = 4096  # files of a chunk at most
 
@@ -35,7 +35,7 @@ class Tree:
     `scattered` says that it is something else, and so they have to be gathered in each folder. Globs to `exclude` are
     about whole paths, or about base names where they have no slash; a folder takes what is in it along.
 
-    `skipped` counts what was left out, by kind; `files` and `bytes` what came.
+    `skipped` counts what was left out, by kind; `files` and `content` (bytes) what came.
     """
 
     root: str
@@ -49,7 +49,7 @@ class Tree:
     scattered: bool = False
     skipped: Counter[str] = field(default_factory=Counter)
     files: int = 0
-    bytes: int = 0
+    content: int = 0
 
     def __post_init__(self) -> None:
         front = os.fsencode(self.root)
@@ -74,7 +74,7 @@ class Tree:
                 part = names if len(names) <= STEP else names[start : start + STEP]
                 sizes = [look(path + name).st_size for name in part]
                 self.files += len(part)
-                self.bytes += sum(sizes)
+                self.content += sum(sizes)
                 yield folder, part, sizes
 
     def _runs(self) -> Iterator[tuple[bytes, list[bytes]]]:
@@ -130,24 +130,25 @@ class Tree:
                 elif entry.is_dir(follow_symlinks=False):
                     folders.append(entry.name)
                 elif not entry.is_symlink():
-                    self.skipped["neither file nor folder"] += 1
+                    self.skipped["neither files nor folders"] += 1
                 elif self.symlinks == "skip":
-                    self.skipped["symbolic link"] += 1
+                    self.skipped["symbolic links"] += 1
                 elif entry.is_file():
                     files.append(entry.name)
                 elif not entry.is_dir():
-                    self.skipped["symbolic link to no file"] += 1
+                    self.skipped["symbolic links to nothing"] += 1
                 elif self.symlinks == "all":
                     folders.append(entry.name)
                 else:
-                    self.skipped["symbolic link to a folder"] += 1
+                    self.skipped["symbolic links to folders"] += 1
         return files, folders
 
     def _chosen(self, folder: bytes, files: list[bytes], folders: list[bytes]) -> tuple[list[bytes], list[bytes]]:
         hides, prefix = self.hidden.get(folder[self.skip :]), self.prefix
         if hides:
             kept = [name for name in files if not hides(name)]
-            self.skipped["output in the tree"] += len(files) - len(kept)
+            if len(kept) < len(files):
+                self.skipped["outputs that lie in the tree"] += len(files) - len(kept)
             files = kept
         if prefix and not folder.startswith(prefix):
             files = [name for name in files if (folder + name).startswith(prefix)]

@@ -8,7 +8,6 @@ from tarkit.dataset.inputs import Inputs
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 
-
 _APART = ("repeated-key", "joined-sample", "scattered-sample", "duplicate-entry")  # what names alone do not mind
 
 

@@ -42,7 +42,9 @@ def as_text(layout: Layout, keys: bool) -> Iterator[bytes]:
         yield b"%b\t%b\n" % (escape_tsv(os.fsencode(shard.name)), human_size(shard.content).encode())
         front = escape_tsv(os.fsencode(bare_name(shard.name)))
         for key, files in samples:
-            lines = [b"    %b/%b\t%b\n" % (front, escape_tsv(name), human_size(size).encode()) for name, size, _ in files]
+            lines = [
+                b"    %b/%b\t%b\n" % (front, escape_tsv(name), human_size(size).encode()) for name, size, _ in files
+            ]
             if keys:
                 lines.insert(0, b"  [%b]\t\n" % escape_tsv(key))
             yield b"".join(lines)
