@@ -152,6 +152,13 @@ class Spool:
         if self._agrees and status.st_size != row[3]:
             raise Malformed(disagree(value, status.st_size, row[3]))
 
+    def sources(self, shards: Iterable[PlannedShard]) -> Iterator[bytes]:
+        """The files of shards."""
+        for shard in shards:
+            for rows in load_rows(self.file.read, shard.blobs):
+                found = (content_of(row[2]) for row in rows)
+                yield from (value for kind, value in found if kind == "path")
+
     def where(self, shard: bytes, row: PackRow) -> str:
         """What to begin a message about a row with."""
         return place(self.plan_name, shard, row)

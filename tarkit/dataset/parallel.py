@@ -23,6 +23,10 @@ WAIT = 0.2  # seconds between two looks for signals
 AGAIN, PATIENCE = 0.05, 2.0  # seconds until a process is asked again to end, and until it has to
 
 
+class Pulse:
+    """No result yet."""
+
+
 class Failed:
     """An error of the family as plain facts: the exceptions themselves cannot go from one process to another."""
 
@@ -47,6 +51,11 @@ def in_processes(function: Callable[[Item], Result], items: Iterable[Item], proc
     `function` and what it hands back must be picklable. Raises what it raises, of the first item that fails. Where a
     process cannot be copied, or one is enough, everything is done here.
     """
+    return (result for result in with_pulse(function, items, processes) if not isinstance(result, Pulse))
+
+
+def with_pulse(function: Callable[[Item], Result], items: Iterable[Item], processes: int) -> Iterator[Result | Pulse]:
+    """The same, with a Pulse now and then while nothing is done: for who shows how far the work is."""
     from multiprocessing import get_all_start_methods
 
     if processes <= 1 or "fork" not in get_all_start_methods():
@@ -55,7 +64,7 @@ def in_processes(function: Callable[[Item], Result], items: Iterable[Item], proc
     yield from _forked(function, items, processes)
 
 
-def _forked(function: Callable[[Item], Result], items: Iterable[Item], processes: int) -> Iterator[Result]:
+def _forked(function: Callable[[Item], Result], items: Iterable[Item], processes: int) -> Iterator[Result | Pulse]:
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
@@ -66,9 +75,9 @@ def _forked(function: Callable[[Item], Result], items: Iterable[Item], processes
         for item in items:
             waiting.append(pool.submit(_guarded, function, item))
             if len(waiting) > 2 * processes:
-                yield _taken(waiting.popleft())
+                yield from _awaited(waiting.popleft())
         while waiting:
-            yield _taken(waiting.popleft())
+            yield from _awaited(waiting.popleft())
     except BaseException as error:
         _stop(list((getattr(pool, "_processes", None) or {}).values()))
         if isinstance(error, BrokenProcessPool):
@@ -117,12 +126,13 @@ def _guarded(function: Callable[[Item], Result], item: Item) -> Result | Failed:
         return Failed(error)
 
 
-def _taken(future: Future[Any]) -> Any:
+def _awaited(future: Future[Any]) -> Iterator[Any]:
     from concurrent.futures import wait
 
     while not future.done():  # a wait without an end would not see a signal that came just before it
-        wait((future,), WAIT)
+        if not wait((future,), WAIT).done:
+            yield Pulse()
     result = future.result()
     if isinstance(result, Failed):
         raise result.again()
-    return result
+    yield result
