@@ -1,0 +1,289 @@
+"""tarkit shard: from a tree of files to shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from tarkit.cli import Command
+from tarkit.commands import _options as options
+from tarkit.commands._output import named_output
+from tarkit.commands._pack import PackOptions, pack_options, run_pack, saved_plan
+from tarkit.commands._run import Run, current
+from tarkit.commands._shard import (
+    DEFAULT_SIZE,
+    Division,
+    Files,
+    Names,
+    Samples,
+    division_options,
+    files_options,
+    names_options,
+    samples_options,
+)
+from tarkit.dataset.classes import Classes
+from tarkit.dataset.dressing import Dress
+from tarkit.dataset.gathering import Group
+from tarkit.dataset.hiding import hidden
+from tarkit.dataset.join import Join
+from tarkit.dataset.layout import Layout, recipe_line
+from tarkit.dataset.names import Template
+from tarkit.dataset.required import Required
+from tarkit.dataset.sharding import lay_out
+from tarkit.dataset.tree import Tree
+from tarkit.errors import Usage, show
+from tarkit.streams import remote
+from tarkit.streams.sink import open_sink
+
+EXAMPLES = (
+    "tarkit shard photos/ -o 'shards/train-%06d.tar' -c 1000 --label-from-dir cls",
+    "tarkit shard data/ --key base --rename key --require jpg,json -s 500M",
+    "tarkit shard data/ -o 'x-{00..63}.tar' --even --sort shuffle:7",
+    "tarkit shard data/ -c 1000 --dry-run --show-keys",
+)
+COST = (
+    "One pass over the names and sizes, which are planned before one pass over the contents. A million files take some "
+    "60 MB of memory, and temporary space where they are sorted; --join and --update hold a table, --even 50 bytes a "
+    "sample."
+)
+
+writing_options: options.Decorator = pack_options
+
+
+@dataclass(frozen=True)
+class ShardOptions:
+    """What is asked for, and what becomes of the plan: shown, saved, or run."""
+
+    files: Files
+    samples: Samples
+    division: Division
+    names: Names
+    pack: PackOptions
+    update: bool = False
+    dry_run: bool = False
+    show_keys: bool = False
+    json: bool = False
+    recipe: str | None = None
+
+    @property
+    def shows(self) -> bool:
+        """Whether the plan is printed, and that is all."""
+        return self.dry_run or self.show_keys or self.json
+
+
+@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@click.argument("directory", metavar="[DIR]", required=False)
+@names_options
+@division_options
+@files_options
+@samples_options
+@click.option(
+    "--update", is_flag=True, help="Pack what is in no shard yet, into new shards behind those that are there."
+)
+@click.option("--dry-run", is_flag=True, help="Print what would go where, and write nothing.")
+@click.option("--show-keys", is_flag=True, help="The same with the keys of samples.")
+@click.option("--json", "json_", is_flag=True, help="The same as JSON, a line for each shard.")
+@click.option("--recipe", metavar="FILE", help="Write a recipe for create to FILE, or -, in place of shards.")
+@writing_options
+def shard(
+    directory: str | None,
+    names: Names,
+    division: Division,
+    files: Files,
+    samples: Samples,
+    pack: PackOptions,
+    json_: bool,
+    **given: Any,
+) -> None:
+    """Pack a tree of files into shards, sample by sample.
+
+    Names of entries are paths below DIR, in the order of their bytes. Files that are equal up to the first dot after
+    the last slash are a sample, which stays whole. All is planned before the first shard is opened: what cannot be ends
+    the run while nothing is written.
+
+    Without -c, -s, -n or --even a shard has at most 1G (10^9 bytes). The file of --map has patterns for names:
+    {"fish-%d.tar": ["train/n0144.*", "glob:train/n0153/*"]}.
+    """
+    chosen = ShardOptions(files, samples, division, names, pack, json=json_, **given)
+    if sum((chosen.shows, pack.plan is not None, chosen.recipe is not None, pack.resume)) > 1:
+        raise Usage("--dry-run, --plan, --recipe and --resume: choose one")
+    if chosen.update and (pack.force or pack.resume):
+        raise Usage("--update goes on behind what is there: it does not go with --force or --resume")
+    if (division.shards is not None and names.map is not None) or (division.even and names.map is not None):
+        raise Usage("-n and --even are about all shards: they do not go with --map")
+    if pack.from_plan is not None:
+        _run_saved(current(), directory, chosen)
+        return
+    if directory is None:
+        raise Usage("which folder? tarkit shard DIR", "--from-plan FILE runs a plan that was saved")
+    run_shard(current(), directory, chosen)
+
+
+def _run_saved(run: Run, directory: str | None, chosen: ShardOptions) -> None:
+    """Write the shards of a plan that was saved: it says all, so there is nothing else to say."""
+    context = click.get_current_context()
+    with_plan = {"from_plan", "parallel", "force", "resume", "on_missing", "when", "post", "manifest", "depfile"}
+    with_plan |= {"depfile_target", "compress", "fsync"}
+    for param in context.command.params:
+        given = context.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given and param.expose_value and param.name not in with_plan:
+            raise Usage(f"{param.opts[0]} is about making a plan, and --from-plan has one", "edit the plan instead")
+    run_pack(run, saved_plan(run, chosen.pack), chosen.names.output, chosen.pack)
+
+
+def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
+    """Plan what is below `root`; show the plan, save it as a recipe, or write its shards."""
+    templates, categories = chosen.names.templates()
+    cut = chosen.division.cut(templates)
+    if not chosen.division.limited:
+        run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
+    if cut.sort.by == "shuffle":
+        seed = options.draw_seed(cut.sort.seed)
+        cut = replace(cut, sort=cut.sort._replace(seed=seed & (1 << 63) - 1))
+    tree = _tree(run, root, chosen, templates)
+    scratch = run.scratch(chosen.names.output)
+    if scratch is not None and not os.path.isdir(scratch):
+        scratch = None
+    numbers, known = _there(chosen, templates, scratch)
+    wanted = chosen.samples
+    dress = Dress(
+        wanted.rule,
+        tree.source,
+        wanted.rename,
+        categories,
+        Required(wanted.require, wanted.on_missing, wanted.rule.last_dot, run.warn) if wanted.require else None,
+        None if wanted.join is None else Join(wanted.join),
+        Classes(wanted.labels, wanted.classes) if wanted.labels else None,
+        known,
+        scratch,
+    )
+    layout = Layout(tree, templates, numbers, scratch)
+    keyless = lay_out(tree, wanted.rule, dress, cut, layout, scratch, _watch(run, tree))
+    _report(run, tree, dress, layout)
+    if keyless.count:
+        first = show(keyless.first)
+        run.warn(f"{keyless.count} files, {first} first, have no dot in their names, or only one in front: no key")
+    _hand_over(run, chosen, layout, templates)
+    if wanted.classes_out is not None and dress.classes is not None and not chosen.shows:
+        with open_sink("path", wanted.classes_out) as sink:
+            sink.write(b"".join(name + b"\n" for name in dress.classes.names))
+
+
+def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[Template]) -> Tree:
+    if remote.scheme_of(root) and not os.path.exists(root):
+        raise (
+            remote.unknown(root)
+            if remote.scheme_of(root) not in remote.SCHEMES
+            else Usage(
+                f"{remote.public_name(root)}: only folders of this machine can be listed", "mount it, or copy it here"
+            )
+        )
+    if not os.path.isdir(root):
+        os.stat(root)
+        raise Usage(f"{root} is no folder", "for an archive: tarkit split; for a recipe: tarkit create")
+    pack, wanted = chosen.pack, chosen.samples
+    written = (run.report, pack.plan, pack.manifest, pack.depfile, chosen.recipe, wanted.classes_out)
+    run.reserve(wanted.classes_out, "the list of classes")
+    run.reserve(chosen.recipe, "the recipe")
+    run.reserve(wanted.classes, "the list of classes to read", written=False)
+    files = chosen.files
+    return Tree(
+        root,
+        files.keep_root,
+        files.symlinks,
+        os.fsencode(files.prefix),
+        files.match,
+        files.exclude,
+        hidden(root, templates, written),
+    )
+
+
+def _there(
+    chosen: ShardOptions, templates: list[Template], scratch: str | None
+) -> tuple[list[int], dict[bytes, int] | None]:
+    """The number of each template's first shard; for --update what is in the shards that are there."""
+    if not chosen.update:
+        return [0] * len(templates), None
+    from tarkit.dataset.update import entries_of
+
+    existing = [template.existing() for template in templates]
+    known = entries_of([path for found in existing for _, path in found], scratch)
+    return [found[-1][0] + 1 if found else 0 for found in existing], known
+
+
+def _watch(run: Run, tree: Tree) -> Any:
+    """Draw a bar of the bytes of the files that were listed, if one is wanted."""
+    listed = 0
+
+    def counted(groups: Iterator[Group]) -> Iterator[Group]:
+        nonlocal listed
+        for group in groups:
+            listed += 1
+            yield group
+
+    def watch(groups: Iterator[Group]) -> Iterator[Group]:
+        if not run.shows_progress:
+            return groups
+        return run.draw(counted(groups), lambda: tree.content, lambda: listed)
+
+    return watch
+
+
+def _report(run: Run, tree: Tree, dress: Dress, layout: Layout) -> None:
+    """Say what was left out, and what readers of the shards will see otherwise than one may think."""
+    for what, count in sorted(tree.skipped.items()):
+        run.tell(f"left out, {what}: {count}")
+    rule, required, join = dress.rule, dress.required, dress.join
+    if rule.unmatched:
+        run.warn(f"--key: {rule.unmatched} of {tree.files} names have no match, and so are their own keys")
+    if dress.unmatched:
+        first = show(dress.unmatched_first)
+        run.warn(f"left out: {dress.unmatched} samples of no category, {first} first; --unmatched packs them")
+    if required is not None and required.lacking + required.others:
+        run.warn(f"--require: {required.lacking} samples lack a field, {required.others} files are of other fields")
+    if join is not None:
+        run.tell(
+            f"{join.name}: {join.found} samples have a row, {join.lacking} have none, {join.unused} rows are unused"
+        )
+    if dress.known is not None:
+        run.tell(f"--update: {dress.known_samples} samples are in shards already")
+    if dress.changed:
+        first = show(dress.changed_first)
+        run.warn(
+            f"--update: {dress.changed} files have another size than in the shards, {first} first; they stay as is"
+        )
+    if dress.parted:
+        first = show(dress.parted_first)
+        run.warn(
+            f"{dress.parted} samples, {first} first, are several to readers of shards; --rename key makes them one"
+        )
+    if dress.dotted:
+        first = show(dress.dotted_first)
+        run.warn(f"{dress.dotted} keys, {first} first, have a dot, where readers of shards end keys")
+    run.facts["files"] = tree.files
+    run.note(f"{tree.files} files of {tree.content} bytes, {layout.samples} samples, {len(layout)} shards")
+
+
+def _hand_over(run: Run, chosen: ShardOptions, layout: Layout, templates: list[Template]) -> None:
+    """Show the plan, write it as a recipe, or have it run."""
+    if not chosen.shows and chosen.recipe is None:
+        known = templates[0] if len(templates) == 1 and not chosen.update else None
+        run_pack(run, layout.rows(), chosen.names.output, chosen.pack, known)
+        return
+    lines: Iterator[bytes] = map(recipe_line, layout.rows())
+    if chosen.recipe is None:
+        from tarkit.views.layout import as_json, as_text
+
+        lines = as_json(layout) if chosen.json else as_text(layout, chosen.show_keys)
+    output = named_output("-" if chosen.recipe is None else chosen.recipe, None)
+    with output.open() as sink:
+        for line in lines:
+            sink.write(line)
+    if not len(layout):
+        run.tell("no sample, so no shard")
+    run.samples, run.shards, run.bytes = layout.samples, len(layout), layout.content
+    run.finish()
