@@ -94,7 +94,7 @@ class Filler:
         pieces: list[bytes] = []
         gathered = content = 0
         for row in rows:
-            _, name, source, size, _ = row
+            name, source, size = row[2], row[3], row[4]
             if size > SMALL or not size or mtime is None or b":" in source:
                 self._writer.raw(pieces, gathered)
                 pieces, gathered = [], 0
@@ -125,8 +125,8 @@ class Filler:
 
     def _add_any(self, row: PackRow) -> None:
         """Write one row of any kind and size."""
-        size = row[3]
-        kind, value = content_of(row[2])
+        size = row[4]
+        kind, value = content_of(row[3])
         if kind == "data":
             self._writer.add(self._header(row, 0), value)
             return
@@ -159,21 +159,21 @@ class Filler:
     def _fill_whole_samples(self, rows: Iterator[PackRow]) -> Iterator[int]:
         """Write the samples of which all files are there."""
         due = STEP
-        for _, each in groupby(rows, itemgetter(0)):
+        for _, each in groupby(rows, itemgetter(1)):
             sample = list(each)
-            small = sum(row[3] for row in sample) <= HELD
+            small = sum(row[4] for row in sample) <= HELD
             try:
                 ready = [self._held(row, small) for row in sample]
             except (FileNotFoundError, NotADirectoryError) as error:
                 self._leave_out(sample, error)
                 continue
             for row, entry in zip(sample, ready, strict=True):
-                self._names.check(row[1])
+                self._names.check(row[2])
                 if entry is None:
                     self._add_any(row)
                 else:
                     self._writer.add(*entry)
-                self.content += row[3]
+                self.content += row[4]
             self.rows += len(sample)
             self.planned += 1
             if self.content > due:
@@ -183,7 +183,7 @@ class Filler:
     def _held(self, row: PackRow, small: bool) -> tuple[bytes, bytes] | None:
         """Header and content of a row; None for one that is not for memory, and is there. Raises what open raises when
         it is not."""
-        kind, value = content_of(row[2])
+        kind, value = content_of(row[3])
         if kind == "data":
             return self._header(row, 0), value
         try:
@@ -193,26 +193,26 @@ class Filler:
             fd = os.open(value, _FLAGS)
             try:
                 status = os.fstat(fd)
-                if not stat.S_ISREG(status.st_mode) or status.st_size != row[3]:
+                if not stat.S_ISREG(status.st_mode) or status.st_size != row[4]:
                     raise self._disagrees(row, value)
-                data = os.read(fd, row[3] + 1)
+                data = os.read(fd, row[4] + 1)
             finally:
                 os.close(fd)
         except (FileNotFoundError, NotADirectoryError):
             raise
         except OSError as error:
             raise self._failed(row, value, error) from None
-        if len(data) != row[3]:
+        if len(data) != row[4]:
             raise self._disagrees(row, value)
         return self._header(row, int(status.st_mtime)), data
 
     def _leave_out(self, sample: list[PackRow], error: OSError) -> None:
-        row = next((row for row in sample if content_of(row[2])[1] == error.filename), sample[0])
+        row = next((row for row in sample if content_of(row[3])[1] == error.filename), sample[0])
         self.skipped.append(f"{self._where(row)}: {show(error.filename)}: {error.strerror}; its sample is left out")
 
     def _header(self, row: PackRow, mtime: int) -> bytes:
         try:
-            return encode(row[1], row[3], mtime=mtime if self._mtime is None else self._mtime)
+            return encode(row[2], row[4], mtime=mtime if self._mtime is None else self._mtime)
         except ValueError as error:
             raise TarkitError(f"{self._where(row)}: {error}") from None
 
@@ -232,6 +232,6 @@ class Filler:
             return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
         if not stat.S_ISREG(status.st_mode):
             return TarkitError(f"{self._where(row)}: {show(path)} is no file, so a plan cannot know its size")
-        if status.st_size == row[3]:
+        if status.st_size == row[4]:
             return TarkitError(f"{self._where(row)}: {show(path)} was changed while it was read")
-        return TarkitError(f"{self._where(row)}: {disagree(path, status.st_size, row[3])}", "plan again")
+        return TarkitError(f"{self._where(row)}: {disagree(path, status.st_size, row[4])}", "plan again")

@@ -54,8 +54,8 @@ def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings
     start = time.time_ns()
     for rows in load_rows(read, shard.blobs):
         states: list[tuple[int, ...]] = []
-        for _, _, source, _, _ in rows:
-            kind, path = content_of(source)
+        for row in rows:
+            kind, path = content_of(row[3])
             if kind == "path":
                 try:
                     status = os.stat(path)
@@ -63,7 +63,7 @@ def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings
                     return ""
                 newest = max(newest, status.st_ctime_ns)
                 states.append((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
-        digest.update(marshal.dumps(([row[:4] for row in rows], states), 2))
+        digest.update(marshal.dumps(([row[1:5] for row in rows], states), 2))
     return digest.hexdigest() if newest < start - RACY else ""
 
 

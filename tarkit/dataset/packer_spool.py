@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import marshal
 import os
-from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import NamedTuple
 
 from tarkit.dataset.naming import Names
+from tarkit.dataset.packer_check import Batches, ascend
 from tarkit.dataset.plan import Planned, SavedPlan, content_of
 from tarkit.dataset.recipe import Malformed
 from tarkit.errors import TarkitError, show
@@ -22,8 +23,11 @@ from tarkit.streams.scratch import Scratch
 HELD = 20_000  # rows that are in memory at a time
 _MARSHAL = 2  # without references, which cost more than they save
 
-PackRow = tuple[int, bytes, bytes, int, int]
-"""position, name, source, size, and the line of the plan or 0."""
+PackRow = tuple[bytes, int, bytes, bytes, int, int] | tuple[bytes, int, bytes, bytes, int]
+"""A Planned as a plain tuple; and the line of the plan, when that was saved."""
+
+
+_position = itemgetter(1)
 
 
 class PlannedShard(NamedTuple):
@@ -76,23 +80,22 @@ class Spool:
                 is not together, a source that has another size, is written too, or is neither path nor literal.
         """
         buffers: dict[bytes, list[PackRow]] = {}
-        held, shard = 0, None
-        rows: list[PackRow] = []
-        saved = plan if isinstance(plan, SavedPlan) else None
-        for row in plan:
-            if row[0] != shard:
-                shard = row[0]
-                rows = buffers.setdefault(shard, [])
-            rows.append((*row[1:], saved.line if saved else 0))
-            held += 1
-            if held >= HELD:
-                self._flush(buffers)
-                held, shard = 0, None
+        held = 0
+        rows: Iterable[PackRow] = plan.numbered() if isinstance(plan, SavedPlan) else map(tuple, plan)  # type: ignore[arg-type]
+        for shard, group in groupby(rows, itemgetter(0)):
+            buffer = buffers.setdefault(shard, [])
+            while some := list(islice(group, HELD - held)):
+                buffer += some
+                held += len(some)
+                if held >= HELD:
+                    self._flush(buffers)
+                    held = 0
+                    buffer = buffers.setdefault(shard, [])
         self._flush(buffers)
         return [self._settled(name, blobs) for name, blobs in self._blobs.items()]
 
     def _flush(self, buffers: dict[bytes, list[PackRow]]) -> None:
-        for name, rows in buffers.items():
+        for name, rows in filter(itemgetter(1), buffers.items()):
             self._blobs.setdefault(name, []).append(self._keep(rows))
         buffers.clear()
 
@@ -105,39 +108,57 @@ class Spool:
 
     def _settled(self, name: bytes, blobs: list[tuple[int, int]]) -> PlannedShard:
         """A shard whose rows are checked, and sorted if they have to be."""
-        batches = load_rows(self.file.read, blobs)
-        if not _ascend(batches):
-            everything = [row for rows in load_rows(self.file.read, blobs) for row in rows]
-            everything.sort(key=itemgetter(0))
+        read = self.file.read
+        if not all(ascend(list(map(_position, rows))) for rows in _overlapping(load_rows(read, blobs))):
+            everything = [row for rows in load_rows(read, blobs) for row in rows]
+            everything.sort(key=_position)
             blobs = [self._keep(everything[at : at + HELD]) for at in range(0, len(everything), HELD)]
-        names = Names("entries of one sample have positions that follow each other", None)
+        names: Batches | Names = Batches()
         count = planned = size = 0
-        position = -1
+        last = -1
+        for rows in load_rows(read, blobs):
+            positions = set(map(_position, rows))
+            planned += len(positions) - (last in positions)
+            last = rows[-1][1]
+            count += len(rows)
+            size += sum(map(itemgetter(4), rows))
+            self._check_sources(name, rows)
+            if isinstance(names, Batches) and not names.accept(list(map(itemgetter(2), rows))):
+                names = self._one_by_one(name, blobs)
+        first, last_key = names.first or b"", names.last or b""
+        return PlannedShard(name, tuple(blobs), count, planned, names.samples, size, first, last_key)
+
+    def _one_by_one(self, shard: bytes, blobs: Iterable[tuple[int, int]]) -> Names:
+        """The names of all rows of a shard. Raises TarkitError for the first that cannot be."""
+        names = Names("the entries of a sample have positions that follow each other", None)
         for rows in load_rows(self.file.read, blobs):
             for row in rows:
-                if row[0] != position:
-                    position = row[0]
-                    planned += 1
-                size += row[3]
                 try:
-                    names.check(row[1])
-                    if b":" in row[2] or self._agrees or row[3] in self._sizes:
-                        self._judge(row)
+                    if not row[2]:
+                        raise Malformed("an empty name")
+                    names.check(row[2])
                 except Malformed as error:
-                    raise TarkitError(f"{self.where(name, row)}: {error}", error.hint) from None
-            count += len(rows)
-        return PlannedShard(
-            name, tuple(blobs), count, planned, names.samples, size, names.first or b"", names.last or b""
-        )
+                    raise TarkitError(f"{place(self.plan_name, shard, row)}: {error}", error.hint) from None
+        return names
+
+    def _check_sources(self, shard: bytes, rows: Sequence[PackRow]) -> None:
+        plain = not self._agrees and b":" not in b"".join(map(itemgetter(3), rows))
+        if plain and self._sizes.isdisjoint(map(itemgetter(4), rows)):
+            return
+        for row in rows:
+            try:
+                self._judge(row)
+            except Malformed as error:
+                raise TarkitError(f"{place(self.plan_name, shard, row)}: {error}", error.hint) from None
 
     def _judge(self, row: PackRow) -> None:
         """Raises Malformed when the source of a row cannot be what it is said to be."""
-        kind, value = content_of(row[2])
+        kind, value = content_of(row[3])
         if kind == "data":
-            if len(value) != row[3]:
-                raise Malformed(disagree(row[2], len(value), row[3]))
+            if len(value) != row[4]:
+                raise Malformed(disagree(row[3], len(value), row[4]))
             return
-        if not (self._agrees or row[3] in self._sizes):
+        if not (self._agrees or row[4] in self._sizes):
             return
         try:
             status = os.stat(value)
@@ -149,24 +170,20 @@ class Spool:
             raise Malformed(f"{show(value)}: {error.strerror}") from None
         if (status.st_dev, status.st_ino) in self._refused:
             raise Malformed(f"{show(value)} is written too")
-        if self._agrees and status.st_size != row[3]:
-            raise Malformed(disagree(value, status.st_size, row[3]))
+        if self._agrees and status.st_size != row[4]:
+            raise Malformed(disagree(value, status.st_size, row[4]))
 
     def sources(self, shards: Iterable[PlannedShard]) -> Iterator[bytes]:
         """The files of shards."""
         for shard in shards:
             for rows in load_rows(self.file.read, shard.blobs):
-                found = (content_of(row[2]) for row in rows)
+                found = (content_of(row[3]) for row in rows)
                 yield from (value for kind, value in found if kind == "path")
-
-    def where(self, shard: bytes, row: PackRow) -> str:
-        """What to begin a message about a row with."""
-        return place(self.plan_name, shard, row)
 
 
 def place(plan_name: str | None, shard: bytes, row: PackRow) -> str:
     """`PLAN:LINE` of a row, or the shard that it is for."""
-    return f"{plan_name}:{row[4]}" if plan_name is not None else os.fsdecode(shard)
+    return f"{plan_name}:{row[5]}" if plan_name is not None and len(row) > 5 else os.fsdecode(shard)
 
 
 def disagree(source: bytes, size: int, planned: int) -> str:
@@ -181,12 +198,9 @@ def load_rows(read: Callable[[int, int], bytes], blobs: Iterable[tuple[int, int]
         yield marshal.loads(read(start, stop))
 
 
-def _ascend(batches: Iterable[list[PackRow]]) -> bool:
-    """Whether positions never go back."""
-    last = -1
+def _overlapping(batches: Iterable[list[PackRow]]) -> Iterator[list[PackRow]]:
+    """Batches with the last row of the one before."""
+    last: list[PackRow] = []
     for rows in batches:
-        positions = [row[0] for row in rows]
-        if positions[0] < last or any(a > b for a, b in pairwise(positions)):
-            return False
-        last = positions[-1]
-    return True
+        yield last + rows
+        last = rows[-1:]

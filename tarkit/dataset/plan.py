@@ -106,6 +106,11 @@ class SavedPlan:
         if not self.line:
             raise TarkitError(f"{self.name}: no plan: it is empty", _SAVE)
 
+    def numbered(self) -> Iterator[tuple[bytes, int, bytes, bytes, int, int]]:
+        """The same rows with the numbers of their lines behind them."""
+        for row in self:
+            yield (*row, self.line)
+
     def error(self, reason: str, hint: str | None = None) -> TarkitError:
         """What to say of the last row."""
         return TarkitError(f"{self.name}:{self.line}: {reason}", hint)
