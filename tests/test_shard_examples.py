@@ -548,7 +548,10 @@ def test_sort_1(word: str, run: Run, f1: Path) -> None:
     """Ex-SORT-1: keys downwards, four a shard; samples stay whole."""
     shards = layout(run, f1, "--key", "base_file_name", "-c", "4", "--sort", word, *ISHARD)
     keys = [*(f"n00000369_0{n}" for n in "4321"), *(f"n00000333_0{n}" for n in "321")]
-    keys += [f"ILSVRC2012_val_{n}" for n in "00021981 00016182 00012920 00007175 00006595 00001851 00001436".split()]
+    keys += [
+        f"ILSVRC2012_val_{n}"
+        for n in ("00021981", "00016182", "00012920", "00007175", "00006595", "00001851", "00001436")
+    ]
     assert [shard.keys for shard in shards] == [keys[:4], keys[4:8], keys[8:12], keys[12:]]
     assert sorted(name for shard in shards for name in shard.entries) == sorted(F1)
 
@@ -637,7 +640,7 @@ def test_prog(run: Run, f1: Path) -> None:
     ran = run("shard", f1, "--dry-run", "--progress", "--report", "r.json")
     report = json.loads(Path("r.json").read_bytes())
     assert (report["bytes"], report["files"], report["samples"]) == (431_080, 24, 20)
-    assert "shard: 20 samples, 431080 bytes, 1 shard" in ran.lines[-1]
+    assert any("shard: 20 samples, 431080 bytes, 1 shard" in line for line in ran.lines)
 
 
 def test_err_empty(run: Run, tmp_path: Path) -> None:
