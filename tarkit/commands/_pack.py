@@ -10,47 +10,24 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import click
 
 from tarkit.commands import _options as options
 from tarkit.commands._output import Output, status_of
+from tarkit.commands._packer import Packer, PackOptions
 from tarkit.commands._run import Run
 from tarkit.dataset.depfile import make_rule
 from tarkit.dataset.names import Template
-from tarkit.dataset.packer import Packed, Packing, Task, pack_all, progress
-from tarkit.dataset.packer_resume import Journal, Known, identity
-from tarkit.dataset.packer_spool import PlannedShard, Spool
+from tarkit.dataset.packer_spool import Spool
 from tarkit.dataset.plan import Planned, SavedPlan, write_plan
-from tarkit.dataset.shards import Shard, run_post, write_manifest
+from tarkit.dataset.shards import write_manifest
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.streams.location import parse_output
-from tarkit.streams.scratch import Scratch
-from tarkit.streams.sink import Sink, open_sink
+from tarkit.streams.sink import open_sink
 
-
-@dataclass(frozen=True)
-class PackOptions:
-    """What becomes of a plan, and how its shards are written.
-
-    `plan` is where it is saved in place of being run, `from_plan` where it was (- is stdin). `parallel` shards are
-    written at a time. `mtime` None: each source's own time.
-    """
-
-    plan: str | None = None
-    from_plan: str | None = None
-    parallel: int = 1
-    force: bool = False
-    resume: bool = False
-    skip_missing: bool = False
-    mtime: int | None = 0
-    post: str | None = None
-    manifest: str | None = None
-    depfile: str | None = None
-    depfile_target: str | None = None
+__all__ = ["PackOptions", "pack_options", "run_pack", "saved_plan"]
 
 
 def _pack(
@@ -76,7 +53,14 @@ pack_options: Any = options.group(
     _pack,
     click.option("--plan", metavar="FILE", help="Save the plan to FILE and write no shard."),
     click.option("--from-plan", metavar="FILE", help="Write the shards of a plan that was saved, edited perhaps."),
-    click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Write N shards at a time."),
+    click.option(
+        "-p",
+        "--parallel",
+        type=click.IntRange(0),
+        default=1,
+        metavar="N",
+        help="Write N shards at a time; 0: one a processor.",
+    ),
     click.option("--force", is_flag=True, help="Replace the shards that are there."),
     click.option("--resume", is_flag=True, help="Go on where a run ended: shards that are as planned stay."),
     click.option(
@@ -137,11 +121,12 @@ def run_pack(
     shards = spool.fill(plan)
     names = [os.fsdecode(shard.name) for shard in shards]
     _check_names(run, names, spool.plan_name)
-    existing += [name for name in names if name not in set(existing) and os.path.exists(name)]
+    there = set(existing)
+    existing += [name for name in names if name not in there and os.path.exists(name)]
     _check_existing(existing, set(names), chosen)
-    packer = _Packer(run, output, chosen, spool, shards)
+    packer = Packer(run, output, chosen, spool, shards)
     packer.write()
-    _wind_up(run, packer, existing, set(names))
+    _wind_up(run, packer, existing)
 
 
 def _save(run: Run, plan: Iterable[Planned], path: str) -> None:
@@ -201,86 +186,7 @@ def _more(paths: list[str]) -> str:
     return f" and {len(paths) - 1} more" if len(paths) > 1 else ""
 
 
-class _Packer:
-    """Writes all shards and remembers what is to be said of them."""
-
-    def __init__(self, run: Run, output: Output, chosen: PackOptions, spool: Spool, shards: list[PlannedShard]) -> None:
-        self.run, self.chosen, self.spool, self.shards = run, chosen, spool, shards
-        self.done: list[Shard] = []
-        self.total = sum(shard.size for shard in shards)
-        self.journal: Journal | None = None
-        if chosen.resume and shards:
-            folder, base = os.path.split(os.fsdecode(shards[0].name))
-            self.journal = Journal(os.path.join(folder, f".{base}.resume"))
-        self.counters = Scratch(run.scratch(output)) if run.shows_progress else None
-        settings = f"{chosen.mtime} {output.codec} {chosen.post is not None}"
-        self.packing = Packing(
-            spool.file.fd,
-            partial(_open_shard, output),
-            counters=self.counters.fd if self.counters else -1,
-            plan_name=spool.plan_name,
-            mtime=chosen.mtime,
-            skip=chosen.skip_missing,
-            resume=chosen.resume,
-            replace=chosen.force,
-            digest=chosen.manifest is not None,
-            posted=chosen.post is not None,
-            settings=settings,
-            tmpdir=run.scratch(output),
-        )
-
-    def write(self) -> None:
-        """Write them; what is complete is noted as soon as that is known."""
-        counters, count = self.counters, len(self.shards)
-        known = self.journal.read() if self.journal else {}
-        tasks = (Task(number, shard, known.get(os.fsdecode(shard.name))) for number, shard in enumerate(self.shards))
-        processes = min(self.chosen.parallel or os.cpu_count() or 1, count)
-        results = pack_all(self.packing, tasks, processes)
-        if counters:
-            counters.write(bytes(8 * count))
-            position = partial(progress, counters.fd, count)
-            results = self.run.draw(results, position, lambda: self.run.samples, self.total)
-        try:
-            for packed in results:
-                if packed is not None:
-                    self._complete(packed)
-        finally:
-            if self.journal:
-                self.journal.close(False)
-
-    def _complete(self, packed: Packed) -> None:
-        run, chosen, shard = self.run, self.chosen, packed.shard
-        run.samples += packed.planned
-        _add(run.facts, "entries", packed.rows)
-        for what in packed.skipped:
-            run.warn(what)
-        if packed.skipped:
-            _add(run.facts, "missing", len(packed.skipped))
-        if shard is None:
-            return
-        self.done.append(shard)
-        if packed.kept:
-            _add(run.facts, "kept", 1)
-        words = "kept, it is as planned" if packed.kept else f"{packed.planned} samples, {shard.size} bytes"
-        run.note(f"{shard.name}: {words}")
-        if chosen.post is not None and not packed.known:
-            run_post(chosen.post, shard.name)
-        if self.journal and packed.fingerprint and not packed.known and not packed.skipped:
-            numbers = (packed.planned, packed.content, packed.rows)
-            self.journal.add(Known(packed.fingerprint, identity(shard.name), shard, *numbers))
-
-
-def _open_shard(output: Output, name: str) -> Sink:
-    """Open a shard by its name: in a process of its own, perhaps."""
-    location = parse_output(name)
-    return replace(output, location=location).open_named(location.text)
-
-
-def _add(facts: dict[str, Any], name: str, count: int) -> None:
-    facts[name] = facts.get(name, 0) + count
-
-
-def _wind_up(run: Run, packer: _Packer, existing: list[str], planned: set[str]) -> None:
+def _wind_up(run: Run, packer: Packer, existing: list[str]) -> None:
     """What comes after the last shard: stale ones go, depfile and manifest, the summary."""
     chosen, done = packer.chosen, packer.done
     made = {shard.name for shard in done}
