@@ -199,6 +199,7 @@ def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[Template]) 
         files.match,
         files.exclude,
         hidden(root, templates, written),
+        processes=pack.parallel or os.cpu_count() or 1,
     )
 
 

@@ -158,7 +158,9 @@ class Dress:
                     raise TarkitError(
                         f"{show(old[other][0]) if other < len(old) else 'a field that is added'} and {what} would "
                         f"both be called {show(name)} [duplicate-entry]",
-                        "another --key keeps them apart" if place < len(old) else None,
+                        "another --key keeps them apart"
+                        if place < len(old)
+                        else "give the field that is added another name",
                     )
 
 

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
+from array import array
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tarkit.dataset.parallel import in_processes
 from tarkit.dataset.patterns import compile_glob
 from tarkit.dataset.plan import source_of
 from tarkit.errors import TarkitError, show
 
 Symlinks = Literal["skip", "files", "all"]
-Chunk = tuple[bytes, list[bytes], list[int]]
+Chunk = tuple[bytes, list[bytes], Sequence[int]]
 """Files of one folder that stand together: the folder with a slash, or nothing, then their base names, their sizes."""
 
-STEP = 4096  # files of a chunk at most
+STEP = 4096  # files whose sizes are looked up together, and of a chunk at most
+FEW = 20_000  # files from which on processes of their own are worth it
+
+_Run = tuple[bytes, bytes, list[bytes]]  # path of a folder, its name, base names
 
 
 @dataclass
@@ -35,6 +40,7 @@ class Tree:
     `scattered` says that it is something else, and so they have to be gathered in each folder. Globs to `exclude` are
     about whole paths, or about base names where they have no slash; a folder takes what is in it along.
 
+    Sizes are looked up in `processes` when there are many files: where a look takes long, several wait at a time.
     `skipped` counts what was left out, by kind; `files` and `content` (bytes) what came.
     """
 
@@ -47,6 +53,7 @@ class Tree:
     hidden: dict[bytes, Callable[[bytes], bool]] = field(default_factory=dict)
     together: Callable[[bytes], bytes] | None = None
     scattered: bool = False
+    processes: int = 1
     skipped: Counter[str] = field(default_factory=Counter)
     files: int = 0
     content: int = 0
@@ -67,15 +74,47 @@ class Tree:
 
     def __iter__(self) -> Iterator[Chunk]:
         """Yield all files; what cannot be read raises OSError."""
-        look, front = os.stat, self._front
+        jobs = self._jobs()
+        for runs in jobs:
+            yield from self._with_sizes(runs, _sizes(runs))
+            if self.files >= FEW and self.processes > 1:
+                break
+        else:
+            return
+        waiting: deque[list[_Run]] = deque()
+
+        def remembered() -> Iterator[list[_Run]]:
+            for runs in jobs:
+                waiting.append(runs)
+                yield runs
+
+        for sizes in in_processes(_sizes, remembered(), self.processes):
+            yield from self._with_sizes(waiting.popleft(), sizes)
+
+    def _with_sizes(self, runs: list[_Run], sizes: array[int]) -> Iterator[Chunk]:
+        self.files += len(sizes)
+        self.content += sum(sizes)
+        start = 0
+        for _, folder, names in runs:
+            stop = start + len(names)
+            yield folder, names, sizes[start:stop]
+            start = stop
+
+    def _jobs(self) -> Iterator[list[_Run]]:
+        """Files whose sizes are looked up together."""
+        job: list[_Run] = []
+        count = 0
         for folder, names in self._runs():
-            path = front + folder[self.skip :]
+            path = self._front + folder[self.skip :]
             for start in range(0, len(names), STEP):
                 part = names if len(names) <= STEP else names[start : start + STEP]
-                sizes = [look(path + name).st_size for name in part]
-                self.files += len(part)
-                self.content += sum(sizes)
-                yield folder, part, sizes
+                job.append((path, folder, part))
+                count += len(part)
+                if count >= STEP:
+                    yield job
+                    job, count = [], 0
+        if job:
+            yield job
 
     def _runs(self) -> Iterator[tuple[bytes, list[bytes]]]:
         """Files that stand together, without a folder between them."""
@@ -199,6 +238,12 @@ def _mixed(files: list[bytes], folders: list[bytes]) -> Iterator[tuple[list[byte
         yield files[start:stop], folder
         start = stop
     yield files[start:], b""
+
+
+def _sizes(runs: list[_Run]) -> array[int]:
+    """The sizes of files, in bytes."""
+    look = os.stat
+    return array("Q", [look(path + name).st_size for path, _, names in runs for name in names])
 
 
 def _interrupts(files: list[bytes], folders: list[bytes]) -> bool:
