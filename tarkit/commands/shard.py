@@ -139,12 +139,12 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
     """Plan what is below `root`; show the plan, save it as a recipe, or write its shards."""
     templates, categories = chosen.names.templates()
     cut = chosen.division.cut(templates)
-    if not chosen.division.limited:
-        run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
     if cut.sort.by == "shuffle":
         seed = options.draw_seed(cut.sort.seed)
         cut = replace(cut, sort=cut.sort._replace(seed=seed & (1 << 63) - 1))
     tree = _tree(run, root, chosen, templates)
+    if not chosen.division.limited:
+        run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
     scratch = run.scratch(chosen.names.output)
     if scratch is not None and not os.path.isdir(scratch):
         scratch = None

@@ -36,8 +36,9 @@ class Join:
         self._rows: list[bytes] = []
         line = 0
         try:
-            for number, key, fields in self._read():
-                line = number
+            for record in self._records():
+                line = record.line
+                key, fields = self._parsed(record)
                 if key in self._places:
                     raise Malformed(f"{show(key)} is there twice in column {show(self.column)}")
                 self._places[key] = len(self._rows)
@@ -78,30 +79,29 @@ class Join:
         with open(self.name, "rb") as file:
             yield from read_records(file, _FORMATS[suffix])
 
-    def _read(self) -> Iterator[tuple[int, bytes, list[Field]]]:
-        for record in self._records():
-            if self.column not in record.names:
-                have = ", ".join(map(show, record.names))
-                raise Malformed(f"no column {show(self.column)}, there are {have}", record.line)
-            key = record.values[record.names.index(self.column)]
-            if not key:
-                raise Malformed(f"nothing in column {show(self.column)}", record.line)
-            fields = []
-            for position, suffix, is_source in entry_columns(record.names):
-                value = record.values[position]
-                if record.names[position] != self.column and value is not None and (value or not is_source):
-                    fields.append(_field(suffix[1:], value, is_source, record.line))
-            yield record.line, key, fields
+    def _parsed(self, record: Record) -> tuple[bytes, list[Field]]:
+        names = record.names
+        if self.column not in names:
+            raise Malformed(f"no column {show(self.column)}, there are {', '.join(map(show, names))}")
+        key = record.values[names.index(self.column)]
+        if not key:
+            raise Malformed(f"nothing in column {show(self.column)}")
+        fields = []
+        for position, suffix, is_source in entry_columns(names):
+            value = record.values[position]
+            if names[position] != self.column and value is not None and (value or not is_source):
+                fields.append(_field(suffix[1:], value, is_source))
+        return key, fields
 
 
-def _field(name: bytes, value: bytes, is_source: bool, line: int) -> Field:
+def _field(name: bytes, value: bytes, is_source: bool) -> Field:
     if not is_source:
         return name, len(value), text_source(value)
     kind, content = parse_source(value, pipes_allowed=False)
     if kind == "data":
         return name, len(content), value
     if kind != "path":
-        raise Malformed(f"{show(value)}: of a table that is joined, sources are paths", line)
+        raise Malformed(f"{show(value)}: of a table that is joined, sources are paths")
     return name, os.stat(content).st_size, source_of(content)
 
 
