@@ -240,7 +240,7 @@ def test_any_number_of_writers(run: Run, tree: Tree) -> None:
 def test_suffixes(run: Run, tree: Tree) -> None:
     """The codec is that of each name; shards are read again by their content."""
     tree()
-    for suffix in ("tar", "tar.gz", "tgz", "tar.zst", "tar.lz4"):
+    for suffix in ("tar", "tar.gz", "tgz", "tar.zst", "tar.lz4", "zip"):
         run("shard", "t", "-c", "2", "-o", f"s-%d.{suffix}", "-p", "2")
         assert (
             run("cat", f"s-0.{suffix}", f"s-1.{suffix}", "-o", "-").stdout
