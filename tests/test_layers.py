@@ -117,6 +117,7 @@ EDGE = {
     "yaml": lambda name: name in ("tarkit.dataset.described", "tarkit.dataset.writing"),
     "pyarrow": lambda name: name in ("tarkit.dataset.parquet", "tarkit.dataset.sidecar_parquet"),
     "tarfile": lambda name: False,
+    "zipfile": lambda name: name in ("tarkit.dataset.zip_input", "tarkit.dataset.zip_info"),
     "logging": lambda name: False,
     "importlib.metadata": lambda name: False,
     **dict.fromkeys(
@@ -137,6 +138,7 @@ def test_libraries_have_one_place(name: str) -> None:
 
 LAZY = """
     zstandard lz4 isal tqdm rich PIL filetype numpy pyarrow yaml simpleeval subprocess multiprocessing sqlite3
+    zipfile
 """
 
 
@@ -227,7 +229,8 @@ def loaded(*words: str, code: str | None = None) -> set[str]:
 
 HEAVY = """
     rich tqdm PIL filetype zstandard lz4 isal braceexpand subprocess tempfile importlib.metadata multiprocessing
-    concurrent logging tarfile gzip sqlite3 json csv asyncio http urllib.request email hashlib dataclasses random
+    concurrent logging tarfile zipfile gzip sqlite3 json csv asyncio http urllib.request email hashlib dataclasses
+    random
 """
 
 

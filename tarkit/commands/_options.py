@@ -73,7 +73,7 @@ def _output(output: str | None, compress: str | None, fsync: bool) -> Output:
 
 
 def _text_output(output: str | None, compress: str | None, fsync: bool) -> Output:
-    opened = open_output(output, compress, fsync, for_eyes=compress is None)
+    opened = open_output(output, compress, fsync, for_eyes=compress is None).for_text()
     if opened.location.kind == "path":
         current().reserve(opened.location.text, "the output")
     return opened
@@ -188,7 +188,7 @@ _OUTPUT = (
     click.option(
         "-o", "--output", "--outputs", metavar="OUT", help="Write to file OUT, - or pipe:COMMAND.  [default: -]"
     ),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, none.  [default: by the suffix]"),
+    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, zip, none.  [default: by suffix]"),
     click.option("--fsync", is_flag=True, help="Have the output on the disk before it gets its name."),
 )
 output = group("output", _output, *_OUTPUT)

@@ -42,13 +42,29 @@ class Output:
 
     def open_named(self, text: str) -> Sink:
         """Open the output of this name in place of its own."""
+        codec = self._codec_of(text)
+        if codec is not None and codec[0] == "zip":
+            from tarkit.dataset.zip_output import ZipSink
+
+            return ZipSink(open_sink(self.location.kind, text, sync=self.sync), codec[1], self.folder)
+        return open_sink(self.location.kind, text, codec=codec, threads=self.threads, sync=self.sync)
+
+    def _codec_of(self, text: str) -> tuple[str, int | None] | None:
+        """The codec, or zip, that an output of this name gets."""
         codec = self.codec
         if codec is None and self.location.kind in ("path", "url"):
             suffix = codec_by_suffix(text)
             codec = (suffix, None) if suffix else None
-        if codec is not None and codec[0] == "none":
-            codec = None
-        return open_sink(self.location.kind, text, codec=codec, threads=self.threads, sync=self.sync)
+        return None if codec is not None and codec[0] == "none" else codec
+
+    def for_text(self) -> Output:
+        """This output, for what is no archive; raises Usage when it is a zip."""
+        codec = self._codec_of(self.location.text)
+        if codec is not None and codec[0] == "zip":
+            raise Usage(
+                f"{self.location.name}: a zip is for entries, and this is text", "--compress none, or another name"
+            )
+        return self
 
     def status(self) -> os.stat_result | None:
         """What is there now under its name, if that is a regular file."""

@@ -110,20 +110,17 @@ def run_pack(
     for path, what in ((chosen.manifest, "the manifest"), (chosen.depfile, "the depfile")):
         run.reserve(path, what)
     existing = [path for _, path in template.existing()] if template is not None else []
-    written = [path for _, own, path in run.places.values() if own]
-    spool = Spool(
-        run.scratch(output),
-        plan_name=plan.name if isinstance(plan, SavedPlan) else None,
-        refused=filter(None, map(status_of, [*existing, *written])),
-        agrees=isinstance(plan, SavedPlan),
-        missing=chosen.skip_missing,
-    )
+    saved = isinstance(plan, SavedPlan)
+    name = plan.name if isinstance(plan, SavedPlan) else None
+    spool = Spool(run.scratch(output), plan_name=name, agrees=saved, missing=chosen.skip_missing)
     shards = spool.fill(plan)
     names = [os.fsdecode(shard.name) for shard in shards]
     _check_names(run, names, spool.plan_name)
     there = set(existing)
     existing += [name for name in names if name not in there and os.path.exists(name)]
     _check_existing(existing, set(names), chosen)
+    written = [*existing, *(path for _, own, path in run.places.values() if own)]
+    spool.refuse(shards, [status for status in map(status_of, written) if status])
     packer = Packer(run, output, chosen, spool, shards)
     packer.write()
     _wind_up(run, packer, existing)
@@ -132,19 +129,24 @@ def run_pack(
 def _save(run: Run, plan: Iterable[Planned], path: str) -> None:
     """Write the plan in place of its shards."""
     run.reserve(path, "the plan")
-    count = size = 0
+    count = 0
+    last: tuple[bytes, int] | None = None
 
     def counted() -> Iterator[Planned]:
-        nonlocal count, size
+        nonlocal count, last
         for row in plan:
             count += 1
-            size += row.size
+            run.bytes += row.size
+            if (row.shard, row.position) != last:
+                run.shards += last is None or last[0] != row.shard
+                run.samples += 1
+                last = row.shard, row.position
             yield row
 
     with open_sink(*(("stdout", "-") if path == "-" else ("path", path))) as sink:
         write_plan(sink, counted())
-    run.facts["rows"] = count
-    run.bytes = size
+    run.facts["entries"] = count
+    run.extra = " planned"
     run.finish()
 
 

@@ -202,6 +202,6 @@ target = options.group(
         help="How OUT counts shards, as in split.  [default: auto]",
     ),
     click.option("--force", is_flag=True, help="Replace the shards that are there."),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, none.  [default: by the suffix]"),
+    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, zip, none.  [default: by suffix]"),
     click.option("--fsync", is_flag=True, help="Have the output on the disk before it gets its name."),
 )

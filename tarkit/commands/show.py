@@ -98,7 +98,7 @@ def show(
 
 def run_show(run: Run, locations: list[Location], chosen: ShowOptions, policy: Policy, html: str | None = None) -> None:
     """Show the samples that were chosen. What came before an error is shown, but a page is written whole or not."""
-    output = Output(STDOUT if html is None else _page_name(run, html), None)
+    output = Output(STDOUT if html is None else _page_name(run, html), None).for_text()
     if chosen.view == "images":
         from tarkit.views.pictures import require
 

@@ -1,4 +1,4 @@
-"""From locations to samples: open each input, look through its compression, iterate over its samples."""
+"""From locations to samples: open each input, look through its compression or its zip, iterate over its samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ SNIFFED = 512  # bytes that tell an archive from a compressed one
 
 
 def open_source(location: Location, *, ahead: bool = False, tmpdir: str | None = None, stream: bool = False) -> Source:
-    """Open one input. Compressed ones are decoded, by what they begin with; `ahead` reads a stream in a thread.
+    """Open one input; `ahead` reads a stream in a thread.
+
+    By what they begin with, compressed ones are decoded, and a zip becomes an archive: both are streams.
 
     `stream` reads files as streams too: in order, each byte once.
 
@@ -55,17 +57,22 @@ def open_source(location: Location, *, ahead: bool = False, tmpdir: str | None =
         raise
     if _codec(head) is None and not stream:
         return FileSource(fd, location.name, offset)
-    return _stream(DescriptorReader(fd, location.name), location.name, ahead, tmpdir)
+    return _stream(DescriptorReader(fd, location.name), location.name, ahead, tmpdir, None if offset else fd)
 
 
-def _stream(reader: Reader, name: str, ahead: bool, tmpdir: str | None) -> StreamSource:
+def _stream(reader: Reader, name: str, ahead: bool, tmpdir: str | None, file: int | None = None) -> StreamSource:
+    """The stream that `reader` has, decoded; `file` is the descriptor of a file that it reads from its start."""
     head = bytearray(SNIFFED)
     have = 0
     while have < SNIFFED and (got := reader.readinto(memoryview(head)[have:])):
         have += got
     reader = Prepended(bytes(head[:have]), reader)
     codec = _codec(bytes(head[:have]))
-    if codec is not None:
+    if codec == "zip":
+        from tarkit.dataset.zip_input import ZipReader
+
+        reader = ZipReader(reader, name, tmpdir, file)
+    elif codec is not None:
         reader = ByRead(decoder(codec, reading(reader), name), reader)
     if ahead:
         reader = ByRead(ReadAhead(reading(reader)), reader)

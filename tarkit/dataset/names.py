@@ -193,7 +193,7 @@ def _file_path(text: str) -> str:
 
 def _completed(name: str) -> list[str]:
     """The two sides of the number in a name that has none: before a suffix of archives, or before `.tar`."""
-    for suffix in (*ARCHIVE_SUFFIXES, ".zip"):
+    for suffix in ARCHIVE_SUFFIXES:
         if name.lower().endswith(suffix) and len(name) > len(suffix):
             return [name[: -len(suffix)] + "-", name[-len(suffix) :]]
     return [name + "-", ".tar"]

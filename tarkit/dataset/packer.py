@@ -109,16 +109,8 @@ def _steps(packing: Packing, task: Task) -> Generator[None, None, Packed]:
     note = ""
     if packing.resume:
         note = fingerprint(packing.read, task.shard, packing.settings)
-        known = task.known
-        there = identity(name)
-        if (
-            known
-            and note
-            and (known.fingerprint, known.identity) == (note, there)
-            and (packing.posted or there != GONE)
-        ):
-            _count(packing, task, known.content)
-            return Packed(known.shard, known.planned, known.content, known.rows, [], True, True, note)
+        if task.known and note and _same(packing, task.known, note, identity(name)):
+            return _known(packing, task, task.known, note)
         if os.path.exists(name):
             try:
                 return (yield from _write(packing, task, name, note, Existing(name, packing.tmpdir)))
@@ -129,18 +121,37 @@ def _steps(packing: Packing, task: Task) -> Generator[None, None, Packed]:
     return (yield from _write(packing, task, name, note, packing.open_sink(name)))
 
 
+def _same(packing: Packing, known: Known, note: str, there: str) -> bool:
+    """Whether a shard is the one that the journal has, or --post has taken that away; and no fact of it is missing."""
+    if (known.fingerprint, known.identity) != (note, there):
+        return False
+    return there != GONE or (packing.posted and (bool(known.shard.sha256) or not packing.digest))
+
+
+def _known(packing: Packing, task: Task, known: Known, note: str) -> Packed:
+    """What the journal has of a shard."""
+    _count(packing, task, known.content)
+    shard = _described(known.shard, packing.digest and not known.shard.sha256)
+    return Packed(shard, known.planned, known.content, known.rows, [], True, True, note)
+
+
 def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Generator[None, None, Packed]:
-    with Writer(sink) as writer:
-        filler = Filler(
-            task.shard, writer, packing.read, plan_name=packing.plan_name, mtime=packing.mtime, skip=packing.skip
-        )
+    writer = Writer(sink)
+    filler = Filler(
+        task.shard, writer, packing.read, plan_name=packing.plan_name, mtime=packing.mtime, skip=packing.skip
+    )
+    try:
         for content in filler.fill():
             _count(packing, task, content)
             yield
-        if filler.rows:
-            writer.finish()
-        else:
-            writer.abort()
+        writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+    if filler.rows:
+        writer.close()
+    else:
+        writer.abort()
     _count(packing, task, filler.content)
     shard = None
     if filler.rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -220,6 +221,8 @@ class Filler:
         return place(self._plan_name, self._shard.name, row)
 
     def _failed(self, row: PackRow, path: bytes, error: OSError) -> TarkitError:
+        if error.errno == errno.EISDIR:
+            return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
         return TarkitError(f"{self._where(row)}: {show(path)}: {error.strerror}")
 
     def _disagrees(self, row: PackRow, path: bytes) -> TarkitError:

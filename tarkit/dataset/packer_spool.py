@@ -50,8 +50,8 @@ class PlannedShard(NamedTuple):
 class Spool:
     """The rows of a plan by shard, in order of position, as `fill` found them good.
 
-    `refused` are files that are no sources, as they are written; `agrees` also looks up each source, and raises when
-    it is not there or has another size, unless `missing` ones are left for later.
+    `agrees` also looks up each source, and raises when it is not there or has another size, unless `missing` ones are
+    left for later.
     """
 
     def __init__(
@@ -59,7 +59,6 @@ class Spool:
         tmpdir: str | None = None,
         *,
         plan_name: str | None = None,
-        refused: Iterable[os.stat_result] = (),
         agrees: bool = False,
         missing: bool = False,
     ) -> None:
@@ -67,8 +66,6 @@ class Spool:
         self.plan_name = plan_name
         self._stop = 0
         self._blobs: dict[bytes, list[tuple[int, int]]] = {}
-        self._refused = {(status.st_dev, status.st_ino) for status in refused}
-        self._sizes = {status.st_size for status in refused}
         self._agrees = agrees
         self._missing = missing
 
@@ -77,7 +74,7 @@ class Spool:
 
         Raises:
             TarkitError: for the first row that cannot be: an unsafe name, one that is in its shard twice, a sample that
-                is not together, a source that has another size, is written too, or is neither path nor literal.
+                is not together, a source that has another size, or is neither path nor literal.
         """
         buffers: dict[bytes, list[PackRow]] = {}
         held = 0
@@ -141,9 +138,22 @@ class Spool:
                     raise TarkitError(f"{place(self.plan_name, shard, row)}: {error}", error.hint) from None
         return names
 
+    def refuse(self, shards: Iterable[PlannedShard], written: Sequence[os.stat_result]) -> None:
+        """Raises TarkitError when a source is one of the files that will be `written`."""
+        known = {(status.st_dev, status.st_ino) for status in written}
+        sizes = {status.st_size for status in written}
+        for shard in shards if known else ():
+            for row in (row for rows in load_rows(self.file.read, shard.blobs) for row in rows if row[4] in sizes):
+                kind, path = content_of(row[3])
+                try:
+                    status = os.stat(path) if kind == "path" else None
+                except OSError:
+                    continue
+                if status is not None and (status.st_dev, status.st_ino) in known:
+                    raise TarkitError(f"{place(self.plan_name, shard.name, row)}: {show(path)} is written too")
+
     def _check_sources(self, shard: bytes, rows: Sequence[PackRow]) -> None:
-        plain = not self._agrees and b":" not in b"".join(map(itemgetter(3), rows))
-        if plain and self._sizes.isdisjoint(map(itemgetter(4), rows)):
+        if not self._agrees and b":" not in b"".join(map(itemgetter(3), rows)):
             return
         for row in rows:
             try:
@@ -152,26 +162,20 @@ class Spool:
                 raise TarkitError(f"{place(self.plan_name, shard, row)}: {error}", error.hint) from None
 
     def _judge(self, row: PackRow) -> None:
-        """Raises Malformed when the source of a row cannot be what it is said to be."""
+        """Raises Malformed when the source of a row is not what it is said to be."""
         kind, value = content_of(row[3])
         if kind == "data":
             if len(value) != row[4]:
                 raise Malformed(disagree(row[3], len(value), row[4]))
-            return
-        if not (self._agrees or row[4] in self._sizes):
-            return
-        try:
-            status = os.stat(value)
-        except FileNotFoundError:
-            if self._missing or not self._agrees:
-                return
-            raise Malformed(f"{show(value)}: {os.strerror(2)}") from None
-        except OSError as error:
-            raise Malformed(f"{show(value)}: {error.strerror}") from None
-        if (status.st_dev, status.st_ino) in self._refused:
-            raise Malformed(f"{show(value)} is written too")
-        if self._agrees and status.st_size != row[4]:
-            raise Malformed(disagree(value, status.st_size, row[4]))
+        elif self._agrees:
+            try:
+                size = os.stat(value).st_size
+            except OSError as error:
+                if self._missing and isinstance(error, FileNotFoundError):
+                    return
+                raise Malformed(f"{show(value)}: {error.strerror}") from None
+            if size != row[4]:
+                raise Malformed(disagree(value, size, row[4]))
 
     def sources(self, shards: Iterable[PlannedShard]) -> Iterator[bytes]:
         """The files of shards."""

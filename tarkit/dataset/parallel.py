@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -106,11 +107,26 @@ def _stop(processes: Sequence[BaseProcess]) -> None:
 
 
 def _prepare() -> None:
-    """A signal that ends us ends the copies through us; they leave no unfinished output of theirs, and none of ours."""
+    """A signal that ends us ends the copies through us; they leave no unfinished output of theirs, and none of ours.
+
+    The one that cannot be caught ends them too: each has a thread that waits for our end.
+    """
+    threading.Thread(target=_outlive_nobody, daemon=True).start()
     unfinished.clear()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in ("SIGTERM", "SIGHUP"):
         signal.signal(getattr(signal, name), _end)
+
+
+def _outlive_nobody() -> None:
+    from multiprocessing import parent_process
+    from multiprocessing.connection import wait
+
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        discard_unfinished()
+        os._exit(1)
 
 
 def _end(signum: int, frame: object) -> None:

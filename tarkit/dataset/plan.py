@@ -83,11 +83,13 @@ class SavedPlan:
         """Read them, once."""
         new = tuple.__new__
         for line in self._lines:
+            if not line:
+                raise TarkitError(f"{self.name}: no plan: it is empty", _SAVE)
             self.line += 1
             line = without_end(line)
             if self.line == 1:
                 if line != _HEADER:
-                    raise self.error(f"no plan: its first line is not {show(_HEADER)}", _SAVE)
+                    raise self.error(f"no plan: its first line is not {', '.join(COLUMNS)} between tabs", _SAVE)
                 continue
             try:
                 cells = line.split(b"\t")
@@ -103,8 +105,6 @@ class SavedPlan:
                 yield new(Planned, (shard, _number(position, "position"), name, source, _number(size, "size")))
             except Malformed as error:
                 raise self.error(str(error), error.hint) from error
-        if not self.line:
-            raise TarkitError(f"{self.name}: no plan: it is empty", _SAVE)
 
     def numbered(self) -> Iterator[tuple[bytes, int, bytes, bytes, int, int]]:
         """The same rows with the numbers of their lines behind them."""

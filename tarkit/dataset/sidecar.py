@@ -125,8 +125,9 @@ def open_shard(location: Location, why: str = "an index") -> Source:
     plain = plain if plain.endswith(".tar") else f"{plain}.tar"
     if plain == location.text:
         plain = f"{plain.removesuffix('.tar')}.plain.tar"
+    what = "a zip" if source.codec == "zip" else "compressed"
     raise Unsupported(
-        f"{location.name}: it is compressed, and {why} needs offsets in a plain archive",
+        f"{location.name}: it is {what}, and {why} needs offsets in a plain archive",
         f"make a plain one: tarkit cat {quote(location.text)} -o {quote(plain)}",
     )
 

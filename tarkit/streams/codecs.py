@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tarkit.streams.codecs_names import CODECS, Codec, codec_by_magic, codec_by_suffix, legal_level, parse_spec
 from tarkit.streams.codecs_read import Decoder, decoder
-from tarkit.streams.codecs_write import Encoder, encoder
+from tarkit.streams.codecs_write import Encoder, deflate_library, encoder
 from tarkit.streams.readahead import ReadAhead
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "codec_by_magic",
     "codec_by_suffix",
     "decoder",
+    "deflate_library",
     "encoder",
     "legal_level",
     "parse_spec",

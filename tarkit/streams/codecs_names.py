@@ -42,6 +42,15 @@ CODECS: dict[str, Codec] = {
     )
 }
 
+ZIP = Codec("zip", (".zip",), (b"PK\x03\x04", b"PK\x05\x06"), "entry", 0, 9, 0)
+"""A codec by its suffix, content and levels, but no stream: `tarkit.dataset.zip_input` and `zip_output` know it.
+
+The magics are those of an entry and of the end of a zip that has none (PKWARE APPNOTE.TXT 4.3.7, 4.3.16); level 0
+stores.
+"""
+
+_ALL = {**CODECS, ZIP.name: ZIP}
+
 # The same sixteen in zstd and in lz4; a 32-bit length follows, then that many bytes of anything.
 SKIPPABLE = tuple(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60))
 
@@ -59,7 +68,7 @@ def codec_by_magic(head: bytes) -> str | None:
         at += 8 + int.from_bytes(head[at + 4 : at + 8], "little")
         if at + 4 > len(head):
             return "zst"
-    for codec in CODECS.values():
+    for codec in _ALL.values():
         if head.startswith(codec.magics, at) and (at == 0 or codec.skips):
             return codec.name
     return None
@@ -68,7 +77,7 @@ def codec_by_magic(head: bytes) -> str | None:
 def codec_by_suffix(path: str) -> str | None:
     """The codec that the name `path` asks for by its suffix (`.tar.zst`, `.tgz`, `.xz` ..., in any case), or None."""
     lower = path.lower()
-    for codec in CODECS.values():
+    for codec in _ALL.values():
         if lower.endswith(codec.suffixes):
             return codec.name
     return None
@@ -82,8 +91,8 @@ def parse_spec(spec: str) -> tuple[str, int | None]:
     """
     word, colon, digits = spec.partition(":")
     name = _ALIASES.get(word, word)
-    if name != "none" and name not in CODECS:
-        raise Usage(f"unknown codec '{word}': one of {', '.join(CODECS)}, none")
+    if name != "none" and name not in _ALL:
+        raise Usage(f"unknown codec '{word}': one of {', '.join(_ALL)}, none")
     if not colon:
         return name, None
     if name == "none":
@@ -95,7 +104,7 @@ def parse_spec(spec: str) -> tuple[str, int | None]:
 
 def legal_level(name: str, level: int | None) -> int:
     """The level to use for the codec `name`: its default for None. Raises `Usage` for a level out of its range."""
-    codec = CODECS[name]
+    codec = _ALL[name]
     if level is None:
         return codec.default
     if not codec.lowest <= level <= codec.highest:
@@ -104,5 +113,5 @@ def legal_level(name: str, level: int | None) -> int:
 
 
 def _bad_level(name: str, level: str) -> Usage:
-    codec = CODECS[name]
+    codec = _ALL[name]
     return Usage(f"'{name}:{level}': the level of {name} is a number from {codec.lowest} to {codec.highest}")

@@ -82,7 +82,7 @@ class _Gz:
     def __init__(self, level: int, threads: int) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
-        self._library = _deflate_library(level)
+        self._library = deflate_library(level)
         self._level = level
         self._pool = ThreadPoolExecutor(threads, "gz")
         self._most = 2 * threads
@@ -124,7 +124,7 @@ class _Gz:
         return data
 
 
-def _deflate_library(level: int) -> Any:
+def deflate_library(level: int) -> Any:
     """isal where it is there and has the level, else zlib; both have the same functions."""
     if level <= _ISAL_LEVELS:
         try:

@@ -25,13 +25,14 @@ from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.streams import braces, remote
-from tarkit.streams.codecs_names import CODECS
+from tarkit.streams.codecs_names import CODECS, ZIP
 
 ARCHIVE_SUFFIXES = (
     ".tar",
     *(suffix for codec in CODECS.values() for suffix in codec.suffixes if suffix.startswith(".t")),
+    *ZIP.suffixes,
 )
-"""What names of archives end in: `.tar`, `.tar.gz`, `.tgz` .. (lower case); a bare `.gz` may be anything."""
+"""What names of archives end in: `.tar`, `.tar.gz`, `.tgz` .., `.zip` (lower case); a bare `.gz` may be anything."""
 
 Kind = Literal["stdin", "stdout", "path", "pipe", "url"]
 _Found = Literal["missing", "file", "dir"]

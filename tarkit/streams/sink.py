@@ -26,6 +26,7 @@ __all__ = [
     "FileSink",
     "Sink",
     "UrlSink",
+    "Written",
     "discard_unfinished",
     "open_sink",
 ]
@@ -57,7 +58,7 @@ class CommandSink(Sink):
         super()._failed(error)
 
 
-class _Written(Sink):
+class Written(Sink):
     """A sink without a descriptor: all that comes goes through `write`."""
 
     @property
@@ -79,7 +80,7 @@ class _Written(Sink):
             start += len(data)
 
 
-class UrlSink(_Written):
+class UrlSink(Written):
     """A remote object, which appears when it is complete."""
 
     def __init__(self, url: str) -> None:
@@ -99,7 +100,7 @@ class UrlSink(_Written):
         self.writer.abort()
 
 
-class EncodedSink(_Written):
+class EncodedSink(Written):
     """A codec in front of another sink."""
 
     def __init__(self, target: Sink, codec: str, level: int | None, threads: int = 1) -> None:
