@@ -177,6 +177,17 @@ def current() -> Run:
     return run
 
 
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines of a table; the first column is text, the others are numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+
+
 def _bar(command: str, total: int | None, seconds: float) -> Any:
     """A bar for work that began some seconds ago. It ends with the command at the latest, before an error is told."""
     from tqdm import tqdm

@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tarkit.dataset.names import Template, parse_template
+from tarkit.dataset.names import Notation, Template, parse_template
 from tarkit.dataset.patterns import compile_glob, compile_regex
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.streams import remote
@@ -124,13 +124,14 @@ def read_map(
     sep: str | None = None,
     extension: str = ".tar",
     folder: str = "",
+    notation: Notation = "auto",
     bad_line: Callable[[str], None] | None = None,
 ) -> Map:
     """The map that `spec` names, or is: JSON, if it begins with a brace and no file has that name.
 
     `unmatched` is the template of samples in no category, `sep` parts the two fields of a line, `extension` is for
-    templates without a suffix, and `folder` (empty, or with a slash at its end) stands before all of them. `bad_line`
-    hears of lines that are none, which are skipped; without it they are an error.
+    templates without a suffix, `folder` (empty, or with a slash at its end) stands before all of them, and `notation`
+    says how they count. `bad_line` hears of lines that are none, which are skipped; without it they are an error.
 
     Raises TarkitError with the place: a file that cannot be read, what is no map, a bad expression or one that is there
     twice, a template that is none, and categories that would have the same names of shards.
@@ -143,7 +144,7 @@ def read_map(
     def category(where: str, template: str) -> Category:
         if template not in known:
             try:
-                known[template] = Category(len(known), template, _template(template, extension, folder))
+                known[template] = Category(len(known), template, _template(folder, template, extension, notation))
             except Usage as error:
                 raise TarkitError(f"{where}: {error}", error.hint) from None
             found.categories.append(known[template])
@@ -184,14 +185,14 @@ def check_apart(templates: Sequence[Template]) -> None:
                 raise Usage(f"{show(other)} and {show(template.text)} both have a shard {show(name)}")
 
 
-def _template(text: str, extension: str, folder: str) -> Template:
+def _template(folder: str, text: str, extension: str, notation: Notation) -> Template:
     """The template of a category: a path that stays in its folder, with a suffix of archives."""
     if text.startswith(("/", "pipe:", "file:")) or remote.scheme_of(text) or ".." in text.split("/"):
         raise Usage(f"{show(text)}: a template in a map is a path below the folder of the shards")
     if text.endswith("/") or text.strip() in ("", "-", ".") or "\0" in text:
         raise Usage(f"{show(text)} is no template for names", "for example 'cats-%06d.tar'")
     suffix = "" if text.lower().endswith((*ARCHIVE_SUFFIXES, ".zip")) else extension
-    return parse_template(folder + text + suffix)
+    return parse_template(folder + text + suffix, notation)
 
 
 def _compiled(where: str, pattern: str) -> re.Pattern[str]:

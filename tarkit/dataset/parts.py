@@ -23,13 +23,15 @@ from hashlib import sha256
 from itertools import accumulate
 from typing import NamedTuple
 
+from tarkit.dataset.ekm import Map
 from tarkit.dataset.patterns import compile_regex
-from tarkit.dataset.sample import Sample
-from tarkit.dataset.values import Name, View
+from tarkit.dataset.sample import KEYLESS, Sample, split_name
+from tarkit.dataset.values import SMALL, Name, View
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.problems import Policy
 
 PLACES = 1 << 64
+WHITE = " \t\n\r\v\f"  # what is white space around a value
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _SHARE = re.compile(r"[0-9]{0,20}\.?[0-9]{0,20}|[0-9]{1,9}/[0-9]{1,9}")
 
@@ -134,8 +136,21 @@ class FieldValue:
         self._name = Name(text)
         self._policy = policy
 
+    def _quick(self, sample: Sample) -> bytes | None:
+        """The text of the field of this name, of a sample that has nothing unusual; None leaves it to others."""
+        if sample.plain and sample.key is not None:
+            skip, field = len(sample.key) + 1, self._name.field
+            for raw in sample.raw:
+                if raw[0][skip:].lower() == field and raw[7] < 0 and raw[3] <= SMALL:
+                    text = sample.source.read(raw[2], raw[2] + raw[3])
+                    return text.strip(WHITE.encode()) if text.isascii() else None
+        return None
+
     def __call__(self, sample: Sample) -> bytes | None:
         """The value; no bytes for a sample without one that the policy keeps."""
+        text = self._quick(sample)
+        if text is not None:
+            return text
         try:
             value = self._name.words(View(sample, complete=self._name.needs_entries))
         except Problem as problem:
@@ -143,7 +158,25 @@ class FieldValue:
             return b"" if self._policy.judge(problem) == "keep" else None
         if not isinstance(value, str):
             value = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-        return value.strip().encode("utf-8", "surrogateescape")
+        return value.strip(WHITE).encode("utf-8", "surrogateescape")
+
+
+class ByMap:
+    """Which category of a map a sample is in, by number; `unmatched` hears of those in none, and may raise."""
+
+    def __init__(self, categories: Map, unmatched: Callable[[Sample], None]) -> None:
+        self._map = categories
+        self._unmatched = unmatched
+
+    def __call__(self, sample: Sample) -> int | None:
+        """The number of the category; raises TarkitError when there are two."""
+        sample.complete()
+        names = (raw[0] for raw in sample.raw if raw[5] not in KEYLESS and split_name(raw[0]) is not None)
+        found = self._map.category(names, sample.key)
+        if found is None:
+            self._unmatched(sample)
+            return None
+        return found.place
 
 
 def _share(text: str, share: str) -> Fraction:

@@ -44,7 +44,7 @@ def unrepeated(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
 def _apart(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
     last = None
     for sample in samples:
-        if sample.key == last and last is not None and policy.judge(_problem(sample)) == "drop":
+        if sample.key == last and last is not None and policy.judge(joined_problem(sample)) == "drop":
             continue
         last = sample.key
         yield sample
@@ -56,7 +56,7 @@ def _joined(samples: Iterator[Sample], policy: Policy, keep: Callable[[Sample], 
     for sample in samples:
         sample = keep(sample)
         if held is not None and sample.key == held.key and sample.key is not None:
-            policy.judge(_problem(sample))
+            policy.judge(joined_problem(sample))
             good = _distinct(held, sample, policy) and good
             held.parts = [*_parts(held), *_parts(sample)]
             held.entries = held.entries + sample.entries
@@ -84,7 +84,8 @@ def _parts(sample: Sample) -> list[Part]:
     return [(sample.source, sample.start, sample.stop)] if sample.parts is None else sample.parts
 
 
-def _problem(sample: Sample) -> Problem:
+def joined_problem(sample: Sample) -> Problem:
+    """That a sample comes behind one of the same key, which would take it in."""
     what = f"the sample before it in the output has the same key {show(sample.key or b'')}"
     return Problem("joined-sample", sample.source.name, sample.start, what)
 

@@ -2,7 +2,7 @@
 
 After any number of samples, a part has of each class its share of them, rounded down or up: with the share f, of n
 samples floor(f n) or ceil(f n). Among the choices that leave this possible for all that may follow, it is the part that
-is most behind its share of the whole set; so many small classes together come out right as well.
+is most behind its share of the whole set; so many small classes together come out nearly right as well.
 
 What is possible is Pfair scheduling on one processor: a part's j-th sample of a class comes no sooner than number
 floor((j - 1) / f) + 1 of it and no later than number ceil(j / f). Dealing to the one that must be served soonest is
