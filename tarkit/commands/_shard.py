@@ -1,4 +1,4 @@
-"""What `shard` is asked for: which files, which samples they are, how these are divided, and what shards are called."""
+"""What `shard` is asked for: which files, which samples they are, how these are divided, what shards are called."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tarkit.commands import _options as options
+from tarkit.commands._map import MapOptions
 from tarkit.commands._output import Output, open_output
+from tarkit.commands._run import Run
 from tarkit.dataset.classes import LabelField, parse_label
+from tarkit.dataset.ekm import Map
 from tarkit.dataset.filekeys import KeyRule, parse_key
 from tarkit.dataset.names import Template, parse_size, parse_template
 from tarkit.dataset.packing import Dirs
@@ -23,9 +26,6 @@ from tarkit.dataset.shards import Limits
 from tarkit.errors import Usage, show
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import ARCHIVE_SUFFIXES
-
-if TYPE_CHECKING:
-    from tarkit.dataset.ekm import Map
 
 DEFAULT_NAME = "shard-%06d"
 DEFAULT_SIZE = "1G"
@@ -95,29 +95,18 @@ class Names:
     text: str
     template: Any
     extension: str
-    map: str | None = None
-    unmatched: str | None = None
-    first_match: bool = False
 
-    def templates(self) -> tuple[list[Template], Map | None]:
+    def templates(self, run: Run, map_: MapOptions) -> tuple[list[Template], Map | None]:
         """The templates of all categories, and the map that leads to them. Raises Usage, TarkitError."""
-        if self.map is None:
+        if map_.spec is None:
             return [self._template()], None
-        from tarkit.dataset.ekm import read_map
-
         folder = self.text
         if folder in (DEFAULT_NAME, "."):
             folder = ""
         elif not (folder.endswith("/") or os.path.isdir(folder)):
             raise Usage("with --map, -o is the folder of the shards: the map has their names", "for example -o out/")
         folder += "/" if folder and not folder.endswith("/") else ""
-        found = read_map(
-            self.map,
-            unmatched=self.unmatched,
-            first_match=self.first_match,
-            extension=self.extension,
-            folder=folder,
-        )
+        found = map_.read(run, folder, self.extension, self.template)
         return [category.template for category in found.categories], found
 
     def _template(self) -> Template:
@@ -178,9 +167,6 @@ def _names(
     ext: str | None,
     compress: str | None,
     fsync: bool,
-    map_: str | None,
-    unmatched: str | None,
-    first_match: bool,
 ) -> Names:
     words = DEFAULT_NAME if output is None else output
     if words == "-":
@@ -188,11 +174,9 @@ def _names(
     extension = ".tar" if ext is None else "." + ext.removeprefix(".")
     if extension not in SUFFIXES:
         raise Usage(f"--ext {show(ext or '')}: no archive is called so", " ".join(SUFFIXES))
-    if map_ is None and (unmatched is not None or first_match):
-        raise Usage("--unmatched and --first-match are about --map")
     opened = open_output(words, compress, fsync)
     text = opened.location.text if opened.location.kind == "path" else words
-    return Names(opened, text, template, extension, map_, unmatched, first_match)
+    return Names(opened, text, template, extension)
 
 
 def _choice(*words: str) -> dict[str, Any]:
@@ -213,9 +197,6 @@ names_options = options.group(
     click.option("--ext", metavar="SUFFIX", help="Suffix for names without one: tgz, tar.zst, zip.  [default: .tar]"),
     click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, none.  [default: by the suffix]"),
     click.option("--fsync", is_flag=True, help="Have each shard on the disk before it gets its name."),
-    click.option("--map", "map_", metavar="FILE", help="Shards by category: JSON or lines, as ishard's ekm."),
-    click.option("--unmatched", metavar="TEMPLATE", help="Shards for what --map has no category for."),
-    click.option("--first-match", is_flag=True, help="Of several categories the first in the map counts."),
 )
 files_options = options.group(
     "files",

@@ -11,6 +11,7 @@ import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
+from tarkit.commands._map import MapOptions, map_options
 from tarkit.commands._output import named_output
 from tarkit.commands._pack import PackOptions, pack_options, run_pack, saved_plan
 from tarkit.commands._run import Run, current
@@ -46,8 +47,8 @@ EXAMPLES = (
     "tarkit shard data/ -c 1000 --dry-run --show-keys",
 )
 COST = (
-    "One pass over the names and sizes, which are planned before one pass over the contents. A million files take some "
-    "60 MB of memory, and temporary space where they are sorted; --join and --update hold a table, --even 50 bytes a "
+    "One pass over the names and sizes, which are planned before one pass over the contents. A million files take 70 to "
+    "110 MB of memory, and temporary space where they are sorted; --join and --update hold a table, --even 50 bytes a "
     "sample."
 )
 
@@ -63,6 +64,7 @@ class ShardOptions:
     division: Division
     names: Names
     pack: PackOptions
+    map: MapOptions
     update: bool = False
     dry_run: bool = False
     show_keys: bool = False
@@ -78,6 +80,7 @@ class ShardOptions:
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @click.argument("directory", metavar="[DIR]", required=False)
 @names_options
+@map_options
 @division_options
 @files_options
 @samples_options
@@ -92,6 +95,7 @@ class ShardOptions:
 def shard(
     directory: str | None,
     names: Names,
+    map_: MapOptions,
     division: Division,
     files: Files,
     samples: Samples,
@@ -108,12 +112,12 @@ def shard(
     Without -c, -s, -n or --even a shard has at most 1G (10^9 bytes). The file of --map has patterns for names:
     {"fish-%d.tar": ["train/n0144.*", "glob:train/n0153/*"]}.
     """
-    chosen = ShardOptions(files, samples, division, names, pack, json=json_, **given)
+    chosen = ShardOptions(files, samples, division, names, pack, map_, json=json_, **given)
     if sum((chosen.shows, pack.plan is not None, chosen.recipe is not None, pack.resume)) > 1:
         raise Usage("--dry-run, --plan, --recipe and --resume: choose one")
     if chosen.update and (pack.force or pack.resume):
         raise Usage("--update goes on behind what is there: it does not go with --force or --resume")
-    if (division.shards is not None and names.map is not None) or (division.even and names.map is not None):
+    if (division.shards is not None or division.even) and map_.spec is not None:
         raise Usage("-n and --even are about all shards: they do not go with --map")
     if pack.from_plan is not None:
         _run_saved(current(), directory, chosen)
@@ -137,7 +141,7 @@ def _run_saved(run: Run, directory: str | None, chosen: ShardOptions) -> None:
 
 def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
     """Plan what is below `root`; show the plan, save it as a recipe, or write its shards."""
-    templates, categories = chosen.names.templates()
+    templates, categories = chosen.names.templates(run, chosen.map)
     cut = chosen.division.cut(templates)
     if cut.sort.by == "shuffle":
         seed = options.draw_seed(cut.sort.seed)
@@ -160,10 +164,11 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
         Classes(wanted.labels, wanted.classes) if wanted.labels else None,
         known,
         scratch,
+        unmatched_ends=chosen.map.on_unmatched == "error",
     )
     layout = Layout(tree, templates, numbers, scratch)
     keyless = lay_out(tree, wanted.rule, dress, cut, layout, scratch, _watch(run, tree))
-    _report(run, tree, dress, layout)
+    _report(run, tree, dress, layout, chosen.map)
     if keyless.count:
         first = show(keyless.first)
         run.warn(f"{keyless.count} files, {first} first, have no dot in their names, or only one in front: no key")
@@ -234,14 +239,16 @@ def _watch(run: Run, tree: Tree) -> Any:
     return watch
 
 
-def _report(run: Run, tree: Tree, dress: Dress, layout: Layout) -> None:
+def _report(run: Run, tree: Tree, dress: Dress, layout: Layout, map_: MapOptions) -> None:
     """Say what was left out, and what readers of the shards will see otherwise than one may think."""
     for what, count in sorted(tree.skipped.items()):
         run.tell(f"left out, {what}: {count}")
     rule, required, join = dress.rule, dress.required, dress.join
     if rule.unmatched:
         run.warn(f"--key: {rule.unmatched} of {tree.files} names have no match, and so are their own keys")
-    if dress.unmatched:
+    if map_.spec is not None:
+        run.facts["unmatched"] = dress.unmatched
+    if dress.unmatched and map_.on_unmatched == "warn":
         first = show(dress.unmatched_first)
         run.warn(f"left out: {dress.unmatched} samples of no category, {first} first; --unmatched packs them")
     if required is not None and required.lacking + required.others:

@@ -25,8 +25,10 @@ class Dress:
     """What is asked of samples; iterate over `dressed(groups)`, then `close()`. `source` says where a file is.
 
     `known` has the entries of shards that are there, with their sizes: samples whose files all are in it go (--update).
+    With `unmatched_ends` a sample in no category of the map is an error.
+
     Afterwards the counters: `unmatched` samples were in no category, `known_samples` in shards already, files of
-    `changed` with another size there; `parted` samples are several for readers of shards, keys of `dotted` ones go
+    `changed` with another size there; `parted` samples are several for readers of shards, and keys of `dotted` ones go
     beyond the first dot.
     """
 
@@ -39,6 +41,7 @@ class Dress:
     classes: Classes | None = None
     known: dict[bytes, int] | None = None
     tmpdir: str | None = None
+    unmatched_ends: bool = False
     unmatched: int = 0
     unmatched_first: bytes = b""
     known_samples: int = 0
@@ -70,6 +73,9 @@ class Dress:
                 if found is None:
                     self.unmatched_first = self.unmatched_first if self.unmatched else key
                     self.unmatched += 1
+                    if self.unmatched_ends:
+                        what = f"sample {show(key)} is in no category of {self.map.name}"
+                        raise TarkitError(what, "--unmatched TEMPLATE packs such samples")
                     continue
                 category = found.place
             added = [] if self.join is None else self.join.fields(key, files)
