@@ -14,12 +14,20 @@ from test_shard_examples import DIRECTORY, F1, ISHARD, Shard, grow, layout
 from test_shard_examples import f1 as f1
 
 from tarkit.dataset import gathering, records
+from tarkit.dataset.hiding import hidden
+from tarkit.dataset.names import parse_template
 from tarkit.dataset.tree import Tree
 
 
 def names(shards: list[Shard]) -> list[str]:
     """All entries of a layout, in order."""
     return [name for shard in shards for name in shard.entries]
+
+
+def beside_outputs(root: str) -> list[str]:
+    """The names below `root` for outputs s-0.tar and so on."""
+    tests = hidden(root, [parse_template("s-%d.tar")], ["plan.tsv"])
+    return [folder.decode() + name.decode() for folder, names, _ in Tree(root, hidden=tests) for name in names]
 
 
 # ---- the tree
@@ -130,6 +138,9 @@ def test_chosen(words: list[str], expected: list[str], run: Run, tmp_path: Path)
 def test_outputs_in_the_tree(run: Run, here: Path) -> None:
     """What the run writes is not packed, nor what the last one wrote."""
     grow(here, ["a/1.x", "s-0.tar", "s-1.tar", "other.tar", "plan.tsv"])
+    Path(".s-2.tar.4711.part").write_bytes(b"left by a run that was killed")
+    assert beside_outputs(".") == ["a/1.x", "other.tar"]
+    Path(".s-2.tar.4711.part").unlink()
     expected = ["a/1.x", "other.tar"]
     assert names(
         layout(
@@ -235,6 +246,9 @@ def test_equal(words: list[str], counts: list[int], run: Run, tmp_path: Path) ->
         (["--update", "--force"], 2, "--update goes on behind"),
         (["--plan", "p", "--dry-run"], 2, "choose one"),
         (["-o", "-"], 2, "not stdout"),
+        (["-o", "pipe:cat >o-%d.tar"], 2, "shards are files"),
+        (["-o", "no/x-%d.tar"], 1, "no/x-0.tar: No such file or directory"),
+        (["--compress", "foo"], 2, "unknown codec 'foo'"),
         (["--map", "{}", "-o", "x-%d.tar"], 2, "-o is the folder of the shards"),
         (["--join", "t.csv"], 2, "it is TABLE:COLUMN"),
         (["--join", "t.xls:k"], 2, "what kind of table"),
@@ -442,6 +456,22 @@ def test_join_of_files(run: Run, tmp_path: Path) -> None:
 
 
 # ---- update
+
+
+def test_existing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards that are there end the run before the tree is listed, unless something is said about them."""
+    root = grow(tmp_path / "tree", ["1.x", "2.x"])
+    run("shard", root, "-c", "1", "-o", "x-%d.tar")
+    before = Path("x-0.tar").read_bytes()
+    (root / "1.x").write_bytes(b"new")
+    with monkeypatch.context() as context:
+        context.setattr(Tree, "__iter__", lambda self: pytest.fail("listed"))
+        ran = run("shard", root, "-c", "1", "-o", "x-%d.tar", exit=1)
+    assert ran.lines[-2] == "tarkit: x-0.tar and 1 more: there are shards of this name"
+    assert Path("x-0.tar").read_bytes() == before
+    layout(run, root, "-c", "1", "-o", "x-%d.tar")
+    run("shard", root, "-c", "1", "-o", "x-%d.tar", "--force")
+    assert entries("x-0.tar") == [("1.x", b"new")]
 
 
 def test_update(run: Run, tmp_path: Path) -> None:

@@ -113,7 +113,11 @@ class Names:
         text = self.text
         if text.endswith("/") or os.path.isdir(text):
             text = text.rstrip("/") + "/" + DEFAULT_NAME
-        known = text.startswith("pipe:") or text.lower().endswith(SUFFIXES) or codec_by_suffix(text)
+        if text.startswith("pipe:"):
+            raise Usage(
+                "shards are files", "--post runs a command for each: --post 'aws s3 cp {} s3://bucket/ && rm {}'"
+            )
+        known = text.lower().endswith(SUFFIXES) or codec_by_suffix(text)
         if text.strip() not in ("", "*") and not known:
             text += self.extension
         return parse_template(text, self.template)

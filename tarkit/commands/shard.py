@@ -26,6 +26,7 @@ from tarkit.commands._shard import (
     names_options,
     samples_options,
 )
+from tarkit.commands._shard_there import refuse_existing, there
 from tarkit.dataset.classes import Classes
 from tarkit.dataset.dressing import Dress
 from tarkit.dataset.gathering import Group
@@ -47,9 +48,9 @@ EXAMPLES = (
     "tarkit shard data/ -c 1000 --dry-run --show-keys",
 )
 COST = (
-    "One pass over the names and sizes, which are planned before one pass over the contents. A million files take 70 to "
-    "110 MB of memory, and temporary space where they are sorted; --join and --update hold a table, --even 50 bytes a "
-    "sample."
+    "One pass over the names and sizes, which are planned before one pass over the contents. A million files take 70 "
+    "to 110 MB of memory, and temporary space where they are sorted; --join and --update hold a table, --even 50 bytes "
+    "a sample."
 )
 
 writing_options: options.Decorator = pack_options
@@ -152,7 +153,9 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
     scratch = run.scratch(chosen.names.output)
     if scratch is not None and not os.path.isdir(scratch):
         scratch = None
-    numbers, known = _there(chosen, templates, scratch)
+    if not (chosen.shows or chosen.recipe or chosen.pack.plan):
+        refuse_existing(templates, chosen.pack, chosen.update)
+    numbers, known = there(templates, scratch) if chosen.update else ([0] * len(templates), None)
     wanted = chosen.samples
     dress = Dress(
         wanted.rule,
@@ -206,19 +209,6 @@ def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[Template]) 
         hidden(root, templates, written),
         processes=pack.parallel or os.cpu_count() or 1,
     )
-
-
-def _there(
-    chosen: ShardOptions, templates: list[Template], scratch: str | None
-) -> tuple[list[int], dict[bytes, int] | None]:
-    """The number of each template's first shard; for --update what is in the shards that are there."""
-    if not chosen.update:
-        return [0] * len(templates), None
-    from tarkit.dataset.update import entries_of
-
-    existing = [template.existing() for template in templates]
-    known = entries_of([path for found in existing for _, path in found], scratch)
-    return [found[-1][0] + 1 if found else 0 for found in existing], known
 
 
 def _watch(run: Run, tree: Tree) -> Any:

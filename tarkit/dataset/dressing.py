@@ -64,9 +64,9 @@ class Dress:
 
     def dressed(self, groups: Iterable[Group]) -> Iterator[Group]:
         """The samples that stay, as they will be. Raises TarkitError for what cannot be."""
-        if not self._needed:
-            yield from groups
-            return
+        return self._dressed(groups) if self._needed else iter(groups)
+
+    def _dressed(self, groups: Iterable[Group]) -> Iterator[Group]:
         for key, files, category in groups:
             if self.map is not None:
                 found = self.map.category([name for name, _, _ in files], key)

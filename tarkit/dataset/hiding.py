@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from tarkit.dataset.names import Template
 
 Test = Callable[[bytes], bool]
+
+_PART = re.compile(rb"\.(.+?)\.[0-9]+(?:\.[0-9]+)?\.part", re.DOTALL)
 
 
 def hidden(root: str, templates: Iterable[Template], files: Iterable[str | None]) -> dict[bytes, Test]:
@@ -34,7 +37,11 @@ def hidden(root: str, templates: Iterable[Template], files: Iterable[str | None]
 
 
 def _is_named(template: Template) -> Test:
-    return lambda base: template.matches(template.directory + os.fsdecode(base)) is not None
+    def named(base: bytes) -> bool:
+        part = _PART.fullmatch(base)  # what a run that was killed left
+        return template.matches(template.directory + os.fsdecode(part[1] if part else base)) is not None
+
+    return named
 
 
 def _any(tests: Sequence[Test]) -> Test:
