@@ -90,17 +90,14 @@ class Filler:
     def _add(self, rows: Iterator[PackRow]) -> bool:
         """Write rows until they are STEP bytes; False when there are no more. The hot loop of `shard`: a small file
         costs three system calls, since that a read hands back `size` of `size + 1` bytes says that it is all."""
-        open_, read, close = os.open, os.read, os.close
-        mtime = self._mtime
+        open_, read, close, raw = os.open, os.read, os.close, self._writer.raw
+        mtime = -1 if self._mtime is None else self._mtime
+        largest = -1 if self._mtime is None else SMALL
         pieces: list[bytes] = []
         gathered = content = 0
         for row in rows:
-            name, source, size = row[2], row[3], row[4]
-            if size > SMALL or not size or mtime is None or b":" in source:
-                self._writer.raw(pieces, gathered)
-                pieces, gathered = [], 0
-                self._add_any(row)
-            else:
+            name, source, size = row[2:5]
+            if 0 < size <= largest and b":" not in source:
                 try:
                     fd = open_(source, _FLAGS)
                     try:
@@ -114,13 +111,19 @@ class Filler:
                 header, pad = encode(name, size, mtime=mtime), _PADS[size % 512]
                 pieces += (header, data, pad)
                 gathered += len(header) + size + len(pad)
-                if gathered > GATHERED or len(pieces) > PIECES:
-                    self._writer.raw(pieces, gathered)
-                    pieces, gathered = [], 0
-            content += size
+                content += size
+                if gathered <= GATHERED and len(pieces) <= PIECES:
+                    continue
+            else:
+                raw(pieces, gathered)
+                pieces, gathered = [], 0
+                self._add_any(row)
+                content += size
+            raw(pieces, gathered)
+            pieces, gathered = [], 0
             if content > STEP:
                 break
-        self._writer.raw(pieces, gathered)
+        raw(pieces, gathered)
         self.content += content
         return content > STEP
 
