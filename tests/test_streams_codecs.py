@@ -119,7 +119,7 @@ def several(codec: str) -> tuple[list[bytes], list[bytes], set[int]]:
         ("a.tar.gz", "gz"), ("a.tgz", "gz"), ("A.TGZ", "gz"), ("a.gz", "gz"), ("d.gz/a.tar", None), ("gz", None),
         ("a.tar.zst", "zst"), ("a.tzst", "zst"), ("a-{000..009}.tar.zst", "zst"), ("a.tar.lz4", "lz4"),
         ("a.tar.xz", "xz"), ("a.txz", "xz"), ("a.tar.bz2", "bz2"), ("a.tbz2", "bz2"), ("a.tar", None),
-        ("a.gz.tar", None),
+        ("a.gz.tar", None), ("a.zip", "zip"), ("a.ZIP", "zip"), ("zip", None),
     ],
 )  # fmt: skip
 def test_suffix(path: str, name: str | None) -> None:
@@ -133,6 +133,7 @@ def test_magic(codec: str) -> None:
         assert codec_by_magic(b"\0" + raw) is None
         assert codec_by_magic(SKIPPABLE * 2 + raw) == (codec if CODECS[codec].skips else None)
         assert codec_by_magic(SKIPPABLE) == "zst"
+    assert codec_by_magic(b"PK\3\4" + bytes(508)) == codec_by_magic(b"PK\5\6" + bytes(18)) == "zip"
 
 
 @pytest.mark.parametrize(
@@ -156,8 +157,8 @@ def test_spec(spec: str, parsed: tuple[str, int | None]) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("zip", "unknown codec 'zip': one of gz, zst, lz4, xz, bz2, none"),
-        ("", "unknown codec '': one of gz, zst, lz4, xz, bz2, none"),
+        ("rar", "unknown codec 'rar': one of gz, zst, lz4, xz, bz2, zip, none"),
+        ("", "unknown codec '': one of gz, zst, lz4, xz, bz2, zip, none"),
         ("gz:0", "'gz:0': the level of gz is a number from 1 to 9"),
         ("zstd:23", "'zst:23': the level of zst is a number from 1 to 22"),
         ("xz:", "'xz:': the level of xz is a number from 0 to 9"),

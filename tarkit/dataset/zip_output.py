@@ -163,6 +163,8 @@ class ZipSink(Written):
     def _header_is_here(self) -> bool:
         """Whether the next header has come with its extensions; the end of the archive is none."""
         held, at = self._window.held, 0
+        if len(held) >= BLOCK and held[156:157] == blocks.REGULAR:  # most are
+            return True
         while len(held) >= at + BLOCK:
             block = bytes(held[at : at + BLOCK])
             if at == 0 and blocks.is_zero(block):
