@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from _tools import TARKIT
-from conftest import Run, entries
+from conftest import Run, entries, tarkit
 
 from tarkit.dataset import packer_fill, packer_resume, packer_spool
 from tarkit.dataset.plan import Planned, SavedPlan, source_of, write_plan
@@ -464,10 +464,10 @@ def test_resume(suffix: str, journal: bool, run: Run, tree: Tree) -> None:
         age()
     run(*words, "--plan", "p.tsv")
     failing = ("shard", "--from-plan", "p.tsv", "--resume", "--post", f"[ {{}} != s-2.{suffix} ]")
-    run(*failing, exit=1)
+    tarkit(*failing, exit=1)
     inodes = {path: os.stat(path).st_ino for path in (f"s-0.{suffix}", f"s-1.{suffix}")}
     assert not os.path.exists(f"s-3.{suffix}")
-    assert os.path.exists(f".s-0.{suffix}.resume") == journal
+    assert os.path.exists(f".s-0.{suffix}.0.part") == journal
     ran = run("shard", "--from-plan", "p.tsv", "--resume", "--post", "echo {} >> posted", "-v", "--manifest", "m.tsv")
     assert {str(path): path.read_bytes() for path in Path().glob("s-*")} == whole
     assert {path: os.stat(path).st_ino for path in inodes} == inodes
@@ -475,7 +475,7 @@ def test_resume(suffix: str, journal: bool, run: Run, tree: Tree) -> None:
     kept = [line for line in ran.lines if "kept, it is as planned" in line]
     assert len(kept) == 3
     assert Path("posted").read_text().split() == [f"s-{n}.{suffix}" for n in range(2 if journal else 0, 4)]
-    assert not os.path.exists(f".s-0.{suffix}.resume")
+    assert not os.path.exists(f".s-0.{suffix}.0.part")
 
 
 CHANGED = {
@@ -498,14 +498,14 @@ def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tr
         age()
     run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--plan", "p.tsv")
     words = ("shard", "--from-plan", "p.tsv", "--resume")
-    run(*words, "--post", "[ {} = s-0.tar ]", exit=1)
-    assert os.path.exists(".s-0.tar.resume") == journal
+    tarkit(*words, "--post", "[ {} = s-0.tar ]", exit=1)
+    assert os.path.exists(".s-0.tar.0.part") == journal
     before = os.stat("t/a.txt")
     shard = os.stat("s-0.tar")
     CHANGED[what]()
     if what == "content":
         os.utime("t/a.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
-    ran = run(*words, exit=1)
+    ran = tarkit(*words, exit=1)
     assert ran.lines[0].startswith("tarkit: s-0.tar: it is there and not as planned: "), ran.stderr
     assert ran.lines[1] == "hint: --resume with --force writes it again"
     run(*words, "--force")
@@ -521,11 +521,37 @@ def test_resume_of_shards_that_were_moved(run: Run, tree: Tree) -> None:
     age()
     os.mkdir("away")
     words = ("shard", "t", "-c", "1", "-o", "s-%d.tar", "--resume")
-    run(*words, "--post", "mv {} away && [ {} != s-1.tar ]", exit=1)
+    tarkit(*words, "--post", "mv {} away && [ {} != s-1.tar ]", exit=1)
     assert os.listdir("away") == ["s-0.tar", "s-1.tar"] or sorted(os.listdir("away")) == ["s-0.tar", "s-1.tar"]
     run(*words, "--post", "echo {} >> posted; mv {} away")
     assert Path("posted").read_text().split() == ["s-1.tar", "s-2.tar"]  # the command of s-1 had not succeeded
     assert left() == {"posted", *(f"away/s-{n}.tar" for n in range(3))}
+
+
+def test_resume_in_the_folder_itself(run: Run, tree: Tree) -> None:
+    """What an unfinished run leaves beside the shards is no part of the tree that they are in."""
+    tree()
+    age()
+    words = ("shard", "t", "-c", "1", "-o", "t/s-%d.tar", "--resume")
+    tarkit(*words, "--post", "[ {} != t/s-1.tar ]", exit=1)
+    Path("t/.s-2.tar.4711.part").touch()
+    ran = tarkit(*words, "-v")
+    assert sum("kept" in line for line in ran.lines) == 2
+    assert {name: len(names) for name, names in shards("t/s-*.tar").items()} == {f"t/s-{n}.tar": 2 for n in range(3)}
+    assert not Path("t/.s-0.tar.0.part").exists()
+
+
+def test_the_command_fails(here: Path, tree: Tree) -> None:
+    """With several writers too nothing is written once that is known, and nothing half is left."""
+    tree({f"{n:02d}.x": b"1" for n in range(50)})
+    for p in ("1", "2"):
+        ran = tarkit("shard", "t", "-c", "1", "-o", f"{p}-%02d.tar", "--post", "false", "-p", p, exit=1)
+        assert ran.lines == [
+            "tarkit: command ended with status 1: false",
+            f"hint: the shard {p}-00.tar is complete; for those after it the command was not run",
+        ]
+        assert len(shards(f"{p}-*.tar")) < 20
+        assert not [*here.glob(".*")]
 
 
 def test_resume_with_other_shards_there(run: Run, tree: Tree) -> None:

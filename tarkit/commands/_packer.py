@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from tarkit.dataset.packer import Packed, Packing, Task, pack_all, progress
 from tarkit.dataset.packer_resume import Journal, Known, identity
 from tarkit.dataset.packer_spool import PlannedShard, Spool
 from tarkit.dataset.shards import Shard, run_post
+from tarkit.errors import CommandFailed
 from tarkit.streams.location import parse_output
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink import Sink
@@ -49,7 +51,7 @@ class Packer:
         self.journal: Journal | None = None
         if chosen.resume and shards:
             folder, base = os.path.split(os.fsdecode(shards[0].name))
-            self.journal = Journal(os.path.join(folder, f".{base}.resume"))
+            self.journal = Journal(os.path.join(folder, f".{base}.0.part"))
         self.counters = Scratch(run.scratch(output)) if run.shows_progress else None
         settings = f"{chosen.mtime} {output.codec} {chosen.post is not None}"
         self.packing = Packing(
@@ -73,16 +75,18 @@ class Packer:
         known = self.journal.read() if self.journal else {}
         tasks = (Task(number, shard, known.get(os.fsdecode(shard.name))) for number, shard in enumerate(self.shards))
         processes = min(self.chosen.parallel, count)
-        results = pack_all(self.packing, tasks, processes)
+        packing = pack_all(self.packing, tasks, processes)
+        shown: Iterator[Packed | None] = packing
         if counters:
             counters.write(bytes(8 * count))
             position = partial(progress, counters.fd, count)
-            results = self.run.draw(results, position, lambda: self.run.samples, self.total)
+            shown = self.run.draw(packing, position, lambda: self.run.samples, self.total)
         try:
-            for packed in results:
+            for packed in shown:
                 if packed is not None:
                     self._complete(packed)
         finally:
+            packing.close()
             if self.journal:
                 self.journal.close(False)
 
@@ -102,7 +106,11 @@ class Packer:
         words = "kept, it is as planned" if packed.kept else f"{packed.planned} samples, {shard.size} bytes"
         run.note(f"{shard.name}: {words}")
         if chosen.post is not None and not packed.known:
-            run_post(chosen.post, shard.name)
+            try:
+                run_post(chosen.post, shard.name)
+            except CommandFailed as error:
+                error.hint = f"the shard {shard.name} is complete; for those after it the command was not run"
+                raise
         if self.journal and packed.fingerprint and not packed.known and not packed.skipped:
             numbers = (packed.planned, packed.content, packed.rows)
             self.journal.add(Known(packed.fingerprint, identity(shard.name), shard, *numbers))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -75,7 +75,7 @@ class Packed(NamedTuple):
     fingerprint: str = ""
 
 
-def pack_all(packing: Packing, tasks: Iterable[Task], processes: int) -> Iterator[Packed | None]:
+def pack_all(packing: Packing, tasks: Iterable[Task], processes: int) -> Generator[Packed | None]:
     """Write shards, `processes` at a time; hand back what became of each, in order, and None now and then.
 
     Raises what stands in the way of one, when those before it are complete.

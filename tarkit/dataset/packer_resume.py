@@ -77,7 +77,10 @@ def identity(path: str) -> str:
 
 
 class Journal:
-    """The shards that were completed, a line for each, in `path`, which is there until all are."""
+    """The shards that were completed, a line for each, in `path`, which is there until all are.
+
+    It is called `.FIRST.0.part`: like the unfinished outputs, none of which is of a process 0.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
