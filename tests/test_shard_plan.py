@@ -244,6 +244,7 @@ def test_equal(words: list[str], counts: list[int], run: Run, tmp_path: Path) ->
         (["--unmatched", "x"], 2, "are about --map"),
         (["--classes", "x"], 2, "are about --label-from-dir"),
         (["--update", "--force"], 2, "--update goes on behind"),
+        (["--update", "--label-from-dir", "cls"], 2, "--update wants the classes that have their numbers"),
         (["--plan", "p", "--dry-run"], 2, "choose one"),
         (["-o", "-"], 2, "not stdout"),
         (["-o", "pipe:cat >o-%d.tar"], 2, "shards are files"),
@@ -490,6 +491,8 @@ def test_update(run: Run, tmp_path: Path) -> None:
     assert {name: Path("out", name).read_bytes() for name in before} == before
     assert [name for name, _ in entries("out/x-002.tar")] == ["tree/0.x", "tree/0.cls", "tree/4.x", "tree/4.cls"]
     assert not Path("out/x-003.tar").exists()
+    other = run("shard", root, *words[:-1], "--update", "--dry-run").stderr
+    assert "no file of the tree is in the shards; were they made with another --rename or DIR?" in other
     grow(root, ["1.y"])
     assert (
         "sample 'tree/1' is in the shards, but without 'tree/1.y'"
