@@ -491,7 +491,7 @@ def test_update(run: Run, tmp_path: Path) -> None:
     assert {name: Path("out", name).read_bytes() for name in before} == before
     assert [name for name, _ in entries("out/x-002.tar")] == ["tree/0.x", "tree/0.cls", "tree/4.x", "tree/4.cls"]
     assert not Path("out/x-003.tar").exists()
-    other = run("shard", root, *words[:-1], "--update", "--dry-run").stderr
+    other = run("shard", root, *words, "--rename", "flat", "--update", "--dry-run").stderr
     assert "no file of the tree is in the shards; were they made with another --rename or DIR?" in other
     grow(root, ["1.y"])
     assert (
