@@ -530,7 +530,7 @@ def test_ekm_3(run: Run, tmp_path: Path) -> None:
 
 def test_ekm_4(run: Run, f1: Path) -> None:
     """Ex-EKM-4: an expression that is none."""
-    assert "'(.*'" in run("shard", f1, "--map", '{"x-%d.tar": ["(.*"]}', exit=1).lines[0]
+    assert "'(.*'" in run("shard", f1, "--map", '{"x-%d.tar": ["(.*"]}', exit=2).lines[0]
 
 
 def test_ekm_5(run: Run, tmp_path: Path) -> None:

@@ -69,6 +69,74 @@ def test_keys_of_folders_and_of_all_agree(run: Run, tmp_path: Path) -> None:
         assert sorted(names(expected)) == sorted(paths)
 
 
+def naive(paths: list[str], key: str, last: bool) -> list[tuple[str, list[str]]]:
+    """The samples of these files, by the words of the notes: listed in order, grouped by first appearance."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(paths):
+        folder, slash, base = path.rpartition("/")
+        stem = base[: base.rindex(".") if last else base.index(".")] if "." in base else base
+        text = {"full": folder + slash + stem, "base": stem, "flat": (folder + stem).replace("/", "")}[key]
+        found.setdefault(text, []).append(path)
+    return list(found.items())
+
+
+def packed(samples: list[tuple[str, list[str]]], sizes: dict[str, int], limit: int, collapse: bool) -> list[list[str]]:
+    """The shards of ishard's algorithm as the notes have it, by recursion: folders first, closed at the limit."""
+    shards: list[list[str]] = []
+
+    def emit_if(buffer: list[str], full: bool) -> list[str]:
+        if buffer and full:
+            shards.append(buffer)
+            return []
+        return buffer
+
+    def fills(buffer: list[str]) -> bool:
+        own = dict(samples)
+        return sum(sizes[name] for key in buffer for name in own[key]) >= limit
+
+    def pack(folder: str) -> list[str]:
+        buffer: list[str] = []
+        below = {
+            key[len(folder) :].partition("/")[0]
+            for key, _ in samples
+            if "/" in key[len(folder) :] and key.startswith(folder)
+        }
+        for each in sorted(below):
+            buffer = buffer + pack(f"{folder}{each}/")
+            buffer = emit_if(buffer, fills(buffer))
+        for key, _ in samples:
+            if key.startswith(folder) and "/" not in key[len(folder) :]:
+                buffer = [*buffer, key]
+                buffer = emit_if(buffer, fills(buffer))
+        return emit_if(buffer, not folder or not collapse)
+
+    pack("")
+    return shards
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_against_the_words(seed: int, run: Run, tmp_path: Path) -> None:
+    """Random trees: keys, samples, and shards with and without -collapse, as a plain reading of the notes has them."""
+    rng = random.Random(seed)
+    folders = ["", "a/", "a/b/", "a/b.c/", "b/", "a-/", "a/0/x/"]
+    files = {
+        rng.choice(folders) + rng.choice("pqrs") + rng.choice(("", ".x", ".y.z", ".z")): rng.randint(1, 500)
+        for _ in range(60)
+    }
+    files = {name: size for name, size in files.items() if f"{name}/" not in folders}
+    root = grow(tmp_path / "tree", files)
+    for key in ("full", "base", "flat"):
+        for words in ([], ["--last-dot"]):
+            expected = naive(list(files), key, bool(words))
+            assert [sample for shard in layout(run, root, "--key", key, *words) for sample in shard.samples] == expected
+        for dirs in ("separate", "collapse"):
+            samples = naive(list(files), key, True)
+            shards = layout(
+                run, root, "--key", key, "--last-dot", "--dirs", dirs, "--size-rule", "content", "-s", "900"
+            )
+            assert [shard.keys for shard in shards] == packed(samples, files, 900, dirs == "collapse")
+
+
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [
@@ -244,6 +312,7 @@ def test_equal(words: list[str], counts: list[int], run: Run, tmp_path: Path) ->
         (["--unmatched", "x"], 2, "are about --map"),
         (["--classes", "x"], 2, "are about --label-from-dir"),
         (["--update", "--force"], 2, "--update goes on behind"),
+        (["--update", "--label-from-dir", "cls"], 2, "--update wants the classes that have their numbers"),
         (["--plan", "p", "--dry-run"], 2, "choose one"),
         (["-o", "-"], 2, "not stdout"),
         (["-o", "pipe:cat >o-%d.tar"], 2, "shards are files"),
@@ -490,6 +559,8 @@ def test_update(run: Run, tmp_path: Path) -> None:
     assert {name: Path("out", name).read_bytes() for name in before} == before
     assert [name for name, _ in entries("out/x-002.tar")] == ["tree/0.x", "tree/0.cls", "tree/4.x", "tree/4.cls"]
     assert not Path("out/x-003.tar").exists()
+    other = run("shard", root, *words, "--rename", "flat", "--update", "--dry-run").stderr
+    assert "no file of the tree is in the shards; were they made with another --rename or DIR?" in other
     grow(root, ["1.y"])
     assert (
         "sample 'tree/1' is in the shards, but without 'tree/1.y'"

@@ -23,7 +23,7 @@ from tarkit.dataset.patterns import compile_regex
 from tarkit.dataset.required import OnMissing, parse_required
 from tarkit.dataset.sharding import UNSORTED, Cut, Sort, parse_sort
 from tarkit.dataset.shards import Limits
-from tarkit.errors import Usage, show
+from tarkit.errors import TarkitError, Usage, show
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
@@ -97,7 +97,7 @@ class Names:
     extension: str
 
     def templates(self, run: Run, map_: MapOptions) -> tuple[list[Template], Map | None]:
-        """The templates of all categories, and the map that leads to them. Raises Usage, TarkitError."""
+        """The templates of all categories, and the map that leads to them. Raises Usage."""
         if map_.spec is None:
             return [self._template()], None
         folder = self.text
@@ -106,7 +106,10 @@ class Names:
         elif not (folder.endswith("/") or os.path.isdir(folder)):
             raise Usage("with --map, -o is the folder of the shards: the map has their names", "for example -o out/")
         folder += "/" if folder and not folder.endswith("/") else ""
-        found = map_.read(run, folder, self.extension, self.template)
+        try:
+            found = map_.read(run, folder, self.extension, self.template)
+        except TarkitError as error:
+            raise Usage(str(error), error.hint) from None
         return [category.template for category in found.categories], found
 
     def _template(self) -> Template:

@@ -118,6 +118,8 @@ def shard(
         raise Usage("--dry-run, --plan, --recipe and --resume: choose one")
     if chosen.update and (pack.force or pack.resume):
         raise Usage("--update goes on behind what is there: it does not go with --force or --resume")
+    if chosen.update and samples.classes is None and not all(label.by_name for label in samples.labels):
+        raise Usage("--update wants the classes that have their numbers", "--classes FILE, as --classes-out wrote it")
     if (division.shards is not None or division.even) and map_.spec is not None:
         raise Usage("-n and --even are about all shards: they do not go with --map")
     if pack.from_plan is not None:
@@ -249,6 +251,8 @@ def _report(run: Run, tree: Tree, dress: Dress, layout: Layout, map_: MapOptions
         )
     if dress.known is not None:
         run.tell(f"--update: {dress.known_samples} samples are in shards already")
+        if dress.known and not dress.known_samples:
+            run.warn("--update: no file of the tree is in the shards; were they made with another --rename or DIR?")
     if dress.changed:
         first = show(dress.changed_first)
         run.warn(
