@@ -42,7 +42,7 @@ from tarkit.streams import remote
 from tarkit.streams.sink import open_sink
 
 EXAMPLES = (
-    "tarkit shard photos/ -o 'shards/train-%06d.tar' -c 1000 --label-from-dir cls",
+    "tarkit shard photos/ -o 'x-%06d.tar' -c 1000 --label-from-dir cls",
     "tarkit shard data/ --key base --rename key --require jpg,json -s 500M",
     "tarkit shard data/ -o 'x-{00..63}.tar' --even --sort shuffle:7",
     "tarkit shard data/ -c 1000 --dry-run --show-keys",
