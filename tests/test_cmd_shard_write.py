@@ -10,13 +10,14 @@ import resource
 import signal
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 from _tools import TARKIT
 from conftest import Run, entries, tarkit
 
+from tarkit.commands import _packer
 from tarkit.dataset import packer_fill, packer_resume, packer_spool
 from tarkit.dataset.plan import Planned, SavedPlan, source_of, write_plan
 from tarkit.tar.writer import Writer
@@ -222,8 +223,8 @@ def test_entries_are_those_of_create(mtime: str, run: Run, tree: Tree, monkeypat
     assert Path("s-0.tar").read_bytes() == expected
 
 
-def test_any_number_of_writers(run: Run, tree: Tree) -> None:
-    """The same bytes, messages and summary for any -p; an error is that of the first shard that has one."""
+def test_any_number_of_writers(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bytes, messages and summary for any -p."""
     tree({f"{n:03d}.x": b"%d" % n for n in range(40)})
     said = []
     for p in ("1", "4"):
@@ -235,6 +236,15 @@ def test_any_number_of_writers(run: Run, tree: Tree) -> None:
     assert len(shards("4-*.tar")) == 14
     assert Path("1.tsv").read_bytes() == Path("4.tsv").read_bytes().replace(b"4-", b"1-")
     run("check", *shards("4-*.tar"), "--manifest", "4.tsv")
+    seen: list[int] = []
+
+    def pack_all(packing: object, tasks: object, processes: int) -> Generator[None]:
+        seen.append(processes)
+        yield from ()
+
+    monkeypatch.setattr(_packer, "pack_all", pack_all)
+    run("shard", "t", "-c", "1", "-o", "0-%02d.tar", "-p", "0")
+    assert seen == [os.cpu_count()]
 
 
 def test_suffixes(run: Run, tree: Tree) -> None:
