@@ -141,7 +141,7 @@ def test_rejects(run: Run, archive: Archive) -> None:
         "signal": None,
         "stderr": "bad 4\n",
         "attempts": 1,
-        "place": {"samples": 3, "after": "3"},
+        "place": {"samples": 3, "after": "3", "kept": False},
     }
     run("proc", "-c", ":", "in.tar", "--rejects", "none.tar", "-o", "out.tar")
     assert Path("none.tar").read_bytes() == bytes(10240)
@@ -177,6 +177,23 @@ def test_redo_that_fails_again(run: Run, archive: Archive) -> None:
     assert Path("out3.tar").read_bytes() == run("proc", "-c", "echo > sample.z", "in.tar").stdout
 
 
+def test_redo_of_what_was_kept(run: Run, archive: Archive) -> None:
+    """A sample that was kept as it came in is replaced, not had twice; and is not looked for where it is not."""
+    archive(TEN)
+    run("proc", "-c", THIRD, "in.tar", "--on-error", "keep", "--rejects", "bad.tar", "-o", "out.tar", "-q")
+    half = "((TARKIT_INDEX != 4)) || exit 1; echo > sample.z"
+    words = ("--on-error", "keep", "--rejects", "bad2.tar", "-q")
+    run("proc", "-p", "2", "--redo", "bad.tar", "-c", half, "out.tar", *words, "-o", "out2.tar")
+    assert (keys("out2.tar"), keys("bad2.tar")) == ("0 1 2 3 4 5 6 7 8 9", "4")
+    run("proc", "--redo", "bad2.tar", "-c", "echo > sample.z", "out2.tar", "-o", "out3.tar")
+    assert Path("out3.tar").read_bytes() == run("proc", "-c", "echo > sample.z", "in.tar").stdout
+    run("cat", "--slice", ":4", "out.tar", "-o", "cut.tar")
+    run("cat", "--rekey", "r{key}", "out.tar", "-o", "other.tar")
+    for other in ("cut.tar", "other.tar"):
+        run("proc", "--redo", "bad.tar", "-c", ":", other, "-o", "x.tar", exit=1)
+    assert not Path("x.tar").exists()
+
+
 def test_redo_of_what_does_not_belong(run: Run, archive: Archive) -> None:
     """It is seen that the inputs are not the output of that run."""
     archive(TEN)
@@ -186,6 +203,43 @@ def test_redo_of_what_does_not_belong(run: Run, archive: Archive) -> None:
     lines = run("proc", "--redo", "in.tar", "-c", ":", "out.tar", "-o", "x.tar", exit=1).lines
     assert lines[0].startswith("tarkit: in.tar: '0' has no __error__.json that says where it belongs: ")
     assert left() == ["bad.tar", "out.tar"]
+
+
+# ---- what is easily overlooked
+
+
+def test_nothing_is_left(run: Run, archive: Archive) -> None:
+    """A function that forgot its return, a command that removed all: that is said; a few that are removed are not."""
+    archive(TEN)
+    Path("f.py").write_text("def lost(sample): sample['z'] = b''\ndef one(sample): return None\n")
+    assert run("proc", "--map", "f.py:lost", "in.tar", "-o", "out.tar").lines == [
+        "tarkit: warning: nothing is left of 10 samples: the function gave None: does it return them?"
+    ]
+    assert run("proc", "-c", "rm sample.*", "in.tar", "-o", "out.tar").lines == [
+        "tarkit: warning: nothing is left of 10 samples: the command left no file sample.*"
+    ]
+    assert run("proc", "-c", "rm sample.*", "in.tar", "-q", "-o", "out.tar").stderr == ""
+    assert run("proc", "-c", "((TARKIT_INDEX)) || rm sample.*", "in.tar", "-o", "out.tar").stderr == ""
+    assert ", 1 removed, " in run("proc", "-v", "-c", "((TARKIT_INDEX)) || rm *", "in.tar", "-o", "out.tar").stderr
+
+
+def test_answers_that_do_not_come(run: Run, archive: Archive) -> None:
+    """A program that gives up early, with a whole archive and status 0, looks like one that removes."""
+    archive(TEN)
+    head = "tar -xf - && tar -cf - 0.x 0.y 1.x"
+    assert run("proc", "--worker", head, "in.tar", "-o", "out.tar").lines == [
+        "tarkit: 8 of 10 samples had no answer and were removed"
+    ]
+    assert [name for name, _ in entries(Path("out.tar"))] == ["0.x", "0.y", "1.x"]
+    assert run("proc", "--worker", "cat", "in.tar", "-o", "out.tar").stderr == ""
+
+
+@pytest.mark.parametrize("command", ["./mine.sh sample.x", "nowhere-to-be-found"])
+def test_a_program_that_is_not_there(command: str, run: Run, archive: Archive) -> None:
+    """Where a command runs is said to whoever looks for a program in another folder."""
+    archive(TEN)
+    lines = run("proc", "-c", command, "in.tar", "-o", "out.tar", exit=1).lines
+    assert lines[-1].startswith("hint: a command runs in the directory of its sample: ")
 
 
 # ---- many samples

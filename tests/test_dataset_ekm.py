@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tarkit.dataset.ekm import Map, check_apart, read_map
 from tarkit.dataset.names import parse_template
-from tarkit.dataset.patterns import compile_glob, compile_regex
+from tarkit.dataset.patterns import Finder, compile_glob, compile_regex
 from tarkit.errors import TarkitError, Usage
 
 FISH = {"fish-%d.tar": ["train/n01440764.*", "train/n01443537.*"], "dog-%d.tar": ["train/n02084071.*"]}
@@ -298,6 +300,16 @@ def test_regexes(regex: str, found: list[str], missed: list[str]) -> None:
 def test_what_is_refused(regex: str) -> None:
     with pytest.raises(re.error):
         compile_regex(regex)
+
+
+@given(st.lists(st.text("ab.", min_size=1, max_size=12), max_size=12, unique=True), st.text("ab.x", max_size=20))
+@settings(max_examples=60)
+def test_what_is_found_does_not_depend_on_how_it_is_looked_up(patterns: list[str], name: str) -> None:
+    """By a few characters, or one after the other."""
+    finder = Finder()
+    for pattern in patterns:
+        finder.add(pattern)
+    assert finder.find(name) == [number for number, pattern in enumerate(patterns) if re.search(pattern, name)]
 
 
 GLOBS = [

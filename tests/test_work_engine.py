@@ -273,3 +273,33 @@ def test_samples_of_streams() -> None:
         for _, outcome in engine(some()):
             seen.append(outcome.said[0])
     assert seen == [b"%d" % index for index in range(500)]
+
+
+def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a limit of the system on threads fewer hands do the work; without any it is an error, and no hand stays."""
+    hands: list[Hand] = []
+
+    def start() -> Hand:
+        hands.append(Hand(good))
+        return hands[-1]
+
+    begin, left = threading.Thread.start, [2]
+
+    def limited(thread: threading.Thread) -> None:
+        if not left[0]:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    slow = Engine(start, 8)
+    with slow:
+        assert [job.index for job, _ in slow(jobs(100))] == list(range(100))
+    assert len(hands) <= 3
+    assert all("close" in hand.acts for hand in hands)
+    with (
+        pytest.raises(TarkitError, match="no thread can be started: can't start new thread"),
+        Engine(start, 8) as engine,
+    ):
+        list(engine(jobs(10)))
+    assert all("close" in hand.acts for hand in hands)

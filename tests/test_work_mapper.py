@@ -19,7 +19,7 @@ from tarkit.dataset.grouping import Samples
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.tar.writer import Writer
-from tarkit.work import mapper, plain
+from tarkit.work import caller, mapper, plain
 from tarkit.work.caller import Call
 from tarkit.work.job import Failed, Job, Outcome
 from tarkit.work.mapper import Mapper, Mappers
@@ -32,7 +32,7 @@ FIELDS = ["a", "b.png", "C", "z" * 120, "\udcff", "é"]
 CONTENTS = [b"", b"x", b"y" * 512, b"z" * 700]
 
 MODULE = """
-    import os, signal, sys, time
+    import os, signal, sys, threading, time
     from collections import UserDict
 
     def same(s): return s
@@ -68,6 +68,8 @@ MODULE = """
     ends = on_b(lambda s: os._exit(0))
     kills = on_b(lambda s: os.kill(os.getpid(), signal.SIGKILL))
     crashes = on_b(lambda s: (print("before"), os.kill(os.getpid(), signal.SIGSEGV)))
+    def stays(s): threading.Thread(target=time.sleep, args=(60,)).start(); return s
+    cut_b = on_b(lambda s: (os.closerange(0, 100), time.sleep(60)))
     hangs = on_b(lambda s: time.sleep(60))
     forks = on_b(lambda s: {"txt": "parent" if os.fork() else "child"})
     closes = on_b(lambda s: (os.closerange(0, 3), {"txt": "x"})[1])
@@ -291,6 +293,18 @@ def test_failures(function: str, status: int | None, reason: str, tail: str, sta
 def test_the_last_words_of_a_process(start: Start) -> None:
     """What it said before it died is not lost."""
     assert said(start("crashes").run(jobs(archive(ABC)))[1]).startswith("before\nFatal Python error: Segmentation")
+
+
+@pytest.mark.parametrize(("function", "good"), [("stays", 3), ("cut", 2)])
+def test_a_process_that_does_not_end(function: str, good: int, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of the user's that waits for ever, or a call whose pipes are closed, is not waited for for ever."""
+    monkeypatch.setattr(caller, "PATIENCE", 0.1)
+    told: list[str] = []
+    executor = start(function if function == "stays" else "cut_b", tell=told.append)
+    outcomes = executor.run(jobs(archive(ABC)))
+    executor.close()
+    assert sum(not outcome.failure for outcome in outcomes) == good
+    assert told[0].endswith("did not end, and was ended after 0.1 s")
 
 
 def test_a_call_that_takes_too_long(start: Start) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -14,17 +13,18 @@ from tarkit.commands import _options as options
 from tarkit.commands._map import MapOptions, Unmatched, map_options
 from tarkit.commands._output import Output, open_output
 from tarkit.commands._run import Run, aligned
-from tarkit.dataset.ekm import check_apart
 from tarkit.dataset.inputs import allow_files
 from tarkit.dataset.names import DEFAULT_NAME, Notation, Template, parse_template
-from tarkit.dataset.order import parse_memory
-from tarkit.dataset.parts import ByHash, ByMap, FieldValue, KeyGroup, Part, folds, parse_parts
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.series import Series
-from tarkit.dataset.strata import Dealer
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
-from tarkit.streams.codecs_names import CODECS, codec_by_suffix
+from tarkit.streams.codecs_names import CODECS, ZIP, codec_by_suffix
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from tarkit.dataset.parts import Part
 
 PART = "{part}"
 HEAVY = {"xz": 95 << 20, "bz2": 8 << 20, "zst": 3 << 20}  # bytes that an encoder takes at its usual level, about
@@ -148,12 +148,16 @@ class Cuts:
         if most < len(plan.lots):
             what = f"{self.given}: {len(plan.lots)} shards at once, and the system lets {most} be open"
             raise TarkitError(what, "raise the limit with ulimit -n, or cut in several runs, each with some of them")
+        from tarkit.dataset.order import parse_memory
+
         needed = sum(HEAVY.get(codec, 1 << 20) for codec in plan.codecs())
         if needed > parse_memory(None):
             run.warn(f"{len(plan.lots)} compressed shards at once take about {needed >> 20} MiB of memory")
         return plan
 
     def _mapped(self, run: Run, naming: Naming) -> Plan:
+        from tarkit.dataset.parts import ByMap
+
         folder = naming.words or ""
         if folder and not folder.endswith("/"):
             if folder != "-" and not os.path.isdir(folder):
@@ -162,7 +166,7 @@ class Cuts:
         output = naming.output(folder + DEFAULT_NAME if folder != "-" else folder)
         if output.location.kind != "path":
             raise Usage("--map writes shards that are files")
-        codec = None if output.codec is None else CODECS.get(output.codec[0])
+        codec = None if output.codec is None else {**CODECS, "zip": ZIP}.get(output.codec[0])
         extension = codec.suffixes[0] if codec else ".tar"
         found = self.map_.read(run, folder.removeprefix("file:"), extension, naming.notation)
         unmatched = Unmatched(found.name, self.map_.on_unmatched)
@@ -170,6 +174,9 @@ class Cuts:
         return Plan(output, lots, ByMap(found, unmatched), unmatched)
 
     def _parted(self, naming: Naming, policy: Policy) -> Plan:
+        from tarkit.dataset.ekm import check_apart
+        from tarkit.dataset.parts import folds, parse_parts
+
         parts = folds(self.folds) if self.folds is not None else parse_parts(self.parts or "")
         words = f"{PART}-%06d.tar" if naming.words is None else naming.words
         output = naming.output(words)
@@ -186,6 +193,9 @@ class Cuts:
         return Plan(output, lots, self._assign(parts, policy))
 
     def _assign(self, parts: Sequence[Part], policy: Policy) -> Callable[[Sample], int | None]:
+        from tarkit.dataset.parts import ByHash, FieldValue, KeyGroup
+        from tarkit.dataset.strata import Dealer
+
         if self.stratify is not None:
             return Dealer(parts, FieldValue(self.stratify, policy))
         group: Callable[[Sample], bytes | None] | None = None

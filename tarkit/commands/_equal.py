@@ -74,7 +74,8 @@ def plan_equal(run: Run, inputs: Inputs, select: Select, equal: Equal, shards: i
 
     allowed, skipped = policy.allowed, policy.skipped
     if equal.even == "size":
-        return _of_bytes(run, samples(), samples(policy), shards)
+        size = _closing_size(run, samples(), shards)
+        return Plan(samples(policy), limits=Limits(size=size, rule="content"))
     total = sum(1 for _ in samples())
     each, rest = divmod(total, shards)
     run.note(f"{total} samples for {shards} shards")
@@ -98,12 +99,12 @@ def plan_equal(run: Run, inputs: Inputs, select: Select, equal: Equal, shards: i
     return Plan(chain(samples(policy), islice(rounds, again)), repeat(each, shards))
 
 
-def _of_bytes(run: Run, counted: Iterator[Sample], samples: Iterator[Sample], shards: int) -> Plan:
+def _closing_size(run: Run, samples: Iterator[Sample], shards: int) -> int:
     """dSort's equal division (ishard-spec DS-OUT-3): a shard closes once its contents are (1 + all bytes) / shards."""
-    total = sum(sample.content for sample in counted)
+    total = sum(sample.content for sample in samples)
     size = -(-(1 + total) // shards)
     run.note(f"{total} bytes of content for {shards} shards, each closes at {size}")
-    return Plan(samples, limits=Limits(size=size, rule="content"))
+    return size
 
 
 def _equal(shards: int | None, even: Literal["count", "size"], remainder: str) -> Equal:

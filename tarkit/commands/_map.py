@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tarkit.commands import _options as options
 from tarkit.commands._run import Run
-from tarkit.dataset.ekm import Map, read_map
-from tarkit.dataset.names import Notation
 from tarkit.dataset.sample import Sample
 from tarkit.errors import TarkitError, Usage, show
+
+if TYPE_CHECKING:
+    from tarkit.dataset.ekm import Map
+    from tarkit.dataset.names import Notation
 
 _OLD_WORDS = {"abort": "error", "ignore": "skip", "exclude": "skip"}
 
@@ -39,6 +41,8 @@ class MapOptions:
 
     def read(self, run: Run, folder: str = "", extension: str = ".tar", notation: Notation = "auto") -> Map:
         """Read the map, whose templates are below `folder`."""
+        from tarkit.dataset.ekm import read_map
+
         assert self.spec is not None
         if os.path.isfile(self.spec):
             run.reserve(self.spec, "the map", written=False)
@@ -76,6 +80,8 @@ class Unmatched:
     def tell(self, run: Run) -> None:
         """Say how many there were."""
         run.facts["unmatched"] = self.count
+        if self.count:
+            run.extra = f", {self.count} in no category"
         if self.count and self._reaction == "warn":
             what = "1 sample is" if self.count == 1 else f"{self.count} samples are"
             run.warn(f"{what} in no category of {self._name} and left out, {show(self._first)} first")

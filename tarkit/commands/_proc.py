@@ -33,12 +33,16 @@ def prepared(jobs: Iterator[Job], policy: Policy, tmpdir: str | None) -> Iterato
         sample = job.sample
         sample.complete()
         if not job.passes:
-            sparse = next((entry for entry in sample.entries if entry.sparse), None)
-            if sparse is not None:
-                what = f"{show(sparse.name)} is a sparse file, whose content is not in one piece"
-                if policy.judge(Problem("sparse-entry", sample.source.name, sparse.start, what)) == "drop":
-                    continue
-                job.passes = True
+            for name, start, *_, real in sample.raw:
+                if real >= 0:
+                    what = f"{show(name)} is a sparse file, whose content is not in one piece"
+                    judged = policy.judge(Problem("sparse-entry", sample.source.name, start, what))
+                    break
+            else:
+                judged = None
+            if judged == "drop":
+                continue
+            job.passes = judged is not None
         if not job.passes and job.index < 0:
             job.index = index
             index += 1
@@ -55,7 +59,7 @@ class Results:
     fields: Fields
     policy: Policy
     apart: bool = False
-    unordered: bool = False
+    kind: str = "shell"  # what worked on them, as `tarkit.commands._work.Kind` has it
     position: int = 0  # bytes of the samples that are finished
     last: bytes | None = None  # key of the last sample that was written
     removed: int = 0
@@ -105,10 +109,12 @@ class Results:
         run.facts |= {"done": failures.done - failures.failed, "failed": failures.failed, "left_out": skipped}
         run.facts |= {"removed": self.removed, "kept": failures.failed - skipped}
         run.extra = f", {failures.done - failures.failed} done, {skipped} skipped, {failures.failed} failed"
+        run.extra += f", {self.removed} removed" if self.removed else ""
         if self.slowest[0] > 0:
             seconds, key = self.slowest
             run.facts["slowest"] = {"key": os.fsdecode(key), "seconds": round(seconds, 3)}
             run.extra += f", slowest {show(key)} with {seconds:.2f} s"
+        self._tell_removed()
         if failures.failed:
             became = "was left out" if skipped else "was kept as it came in"
             many = became.replace("was", "were").replace("it", "they")
@@ -117,6 +123,18 @@ class Results:
                 if failures.failed == 1
                 else f"{failures.failed} samples failed and {many}"
             )
+
+    def _tell_removed(self) -> None:
+        """Say so where samples may have been removed unawares: by a program, or all of them."""
+        done = self.failures.done - self.failures.failed
+        samples = f"{done} samples" if done != 1 else "1 sample"
+        if self.removed and self.kind == "worker":
+            had = "had no answer and was" if self.removed == 1 else "had no answer and were"
+            self.run.tell(f"{self.removed} of {samples} {had} removed")
+        elif self.removed and self.removed == done:
+            how = "the function gave None" if self.kind == "map" else "the command left no file sample.*"
+            hint = ": does it return them?" if self.kind == "map" else ""
+            self.run.warn(f"nothing is left of {samples}: {how}{hint}")
 
 
 def relay(run: Run, key: bytes, said: Sequence[Said]) -> None:

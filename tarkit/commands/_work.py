@@ -12,7 +12,7 @@ from tarkit.errors import TarkitError, Usage, show
 from tarkit.work.engine import Engine, Finished
 from tarkit.work.job import Executor, Job
 from tarkit.work.place import Place
-from tarkit.work.program import direct, interpreter
+from tarkit.work.program import Redirect, direct, interpreter
 from tarkit.work.result import Maker
 from tarkit.work.shell import Shell, ShellOptions
 from tarkit.work.worker import Resident, Residents
@@ -115,13 +115,17 @@ def parse_work(given: dict[str, Any]) -> Work:
 def hands(work: Work, tmpdir: str | None, keep: bool, tell: Callable[[str], None]) -> Iterator[Crew | Programs]:
     """What makes executors for this work. `keep` leaves the directories of commands, and tells where."""
     if work.kind == "map":
-        yield from _mapper(work, tmpdir)
+        yield from _mapper(work, tmpdir, tell)
         return
     if work.kind == "worker":
         yield _worker(work, tmpdir)
         return
     environment = dict(os.environb)
-    path, words = _words(work, environment)
+    path, words = shell = _words(work)
+    plain = direct(work.what, environment) if work.kind == "shell" and work.shell is None else None
+    redirects: list[Redirect] = []
+    if plain is not None:
+        path, words, redirects = plain
     place = Place(tmpdir, keep)
     options = ShellOptions(
         path,
@@ -132,6 +136,8 @@ def hands(work: Work, tmpdir: str | None, keep: bool, tell: Callable[[str], None
         None if work.add_log is None else os.fsencode(work.add_log),
         work.timeout,
         Maker(work.mtime),
+        redirects,
+        shell,
     )
     try:
         yield Crew(lambda: Shell(place, options))
@@ -141,14 +147,11 @@ def hands(work: Work, tmpdir: str | None, keep: bool, tell: Callable[[str], None
             tell(f"the directories of the samples are in {place.path}")
 
 
-def _words(work: Work, environment: dict[bytes, bytes]) -> tuple[str, list[str]]:
+def _words(work: Work) -> tuple[str, list[str]]:
     """The program that runs the command, and its words; a script that can be executed is, unless a shell is named."""
     shell = work.shell or "bash"
     folders = os.environ.get("PATH", os.defpath)
     if work.kind == "shell":
-        plain = None if work.shell else direct(work.what, environment)
-        if plain is not None:
-            return plain
         return interpreter(shell, folders), [shell, "-c", work.what]
     script = os.path.abspath(work.what)
     if not os.path.isfile(script):
@@ -158,12 +161,13 @@ def _words(work: Work, environment: dict[bytes, bytes]) -> tuple[str, list[str]]
     return interpreter(shell, folders), [shell, script]
 
 
-def _mapper(work: Work, tmpdir: str | None) -> Iterator[Crew]:
+def _mapper(work: Work, tmpdir: str | None, tell: Callable[[str], None]) -> Iterator[Crew]:
     from tarkit.work.caller import Call
     from tarkit.work.mapper import TOGETHER, Mappers
 
     batches = work.batch is not None
-    call = Call(work.what, work.init, work.decode, work.allow_pickle, batches, work.timeout, tmpdir, work.mtime)
+    coding = (work.decode, work.allow_pickle)
+    call = Call(work.what, work.init, *coding, batches, work.timeout, tmpdir, work.mtime, tell)
     mappers = Mappers(call)
     mappers.prepare()
     try:

@@ -173,8 +173,8 @@ def proc(
     with -S, each directory that has sample.* is one.
 
     COMMAND is told TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD. Its stdin is empty. What it says comes to stderr when it
-    has ended, sample by sample, under -v with the key before each line. What it leaves running ends with it. A status
-    other than 0 is a failure; so are links, directories and FIFOs called sample.*.
+    has ended, sample by sample, under -v with the key before each line. What it leaves running in its process
+    group ends with it. A status other than 0 is a failure; so are links, directories and FIFOs called sample.*.
 
     What does not change keeps its header. Entries without key go along as they are, with the first sample that comes
     out. Fields are chosen (-f, --drop ...) after the command. The output is the same for every -p.
@@ -228,7 +228,7 @@ def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOp
         goes_on = chosen.failing.on_error != "error"
         asked = (chosen.parallel, chosen.retries, not chosen.unordered, goes_on)
         engine = stack.enter_context(crew.engine(*asked))
-        results = Results(run, failures, chosen.fields, policy, apart=chosen.redo is not None)
+        results = Results(run, failures, chosen.fields, policy, chosen.redo is not None, chosen.work.kind)
         finished = engine(jobs)
         if run.shows_progress:
             total = total_size(locations) if sure else None

@@ -32,11 +32,13 @@ EXAMPLES = (
     "tarkit create recipe -o - | tarkit split - -s 500M -o 'b-%06d.tar.zst'",
     "tarkit split 'raw-*.tar' -n 64 -o 'even-{00..63}.tar' --manifest even.tsv",
     "tarkit split big.tar -s 1G --post 'aws s3 cp {} s3://bucket/ && rm {}'",
-    "tarkit split big.tar -c 1000 --parts train=0.9,val=0.1 -o '{part}-%06d.tar'",
+    "tarkit split big.tar -s 1G --parts train=0.9,val=0.1 -o '{part}-%d.tar'",
 )
 COST = (
     "One pass: each byte is read and written once, contents are not decoded. Memory does not grow with the data. -n "
-    "needs the number of samples first: two passes, and temporary space for all of a stream or compressed input."
+    "and --even need the number of samples or bytes first: two passes, and temporary space for all of a stream or "
+    "compressed input. --parts, --folds and --map have a shard open for each part or category, each with up to 0.5 MB "
+    "and what its codec takes; each name is looked up in all patterns of a map; --stratify keeps counts of each class."
 )
 
 

@@ -36,15 +36,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tarkit.dataset.names import Notation, Template, parse_template
-from tarkit.dataset.patterns import compile_glob, compile_regex
+from tarkit.dataset.patterns import GLOB, Finder
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.streams import remote
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
-GLOB = "glob:"
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])', re.DOTALL)
-_LOOKED_AT = 10_000  # names of all templates that are compared before anything is written
+_LOOKED_AT = 1000  # names of all templates that are compared before anything is written
 
 
 class Category(NamedTuple):
@@ -57,7 +56,6 @@ class Category(NamedTuple):
 
 class _Rule(NamedTuple):
     place: int
-    pattern: re.Pattern[str]
     category: Category
     whole: bool  # matching the whole of a name, it goes before others
 
@@ -75,6 +73,7 @@ class Map:
     first_match: bool = False
     _exact: dict[bytes, _Rule] = field(default_factory=dict)
     _rules: list[_Rule] = field(default_factory=list)
+    _finder: Finder = field(default_factory=Finder)
 
     def category(self, names: Iterable[bytes], key: bytes | None = None) -> Category | None:
         """The category of a sample with files of these names; `unmatched`, perhaps None, when it has none.
@@ -99,14 +98,11 @@ class Map:
 
     def _of_name(self, name: bytes) -> _Rule | None:
         text = os.fsdecode(name)
-        matching = (rule for rule in self._rules if rule.pattern.search(text))
+        hits = [self._rules[number] for number in self._finder.find(text)]
         if self.first_match:
-            return next(matching, None)
-        hits = list(matching)
-        for hit in hits:
-            if hit.category is not hits[0].category:
-                hits = [rule for rule in hits if rule.whole and rule.pattern.fullmatch(text)] or hits
-                break
+            return hits[0] if hits else None
+        if any(hit.category is not hits[0].category for hit in hits):
+            hits = [hit for hit in hits if hit.whole and self._finder.whole(hit.place, text)] or hits
         for hit in hits:
             if hit.category is not hits[0].category:
                 raise self._torn(f"{show(name)} is of {show(hits[0].category.text)} and of {show(hit.category.text)}")
@@ -157,9 +153,8 @@ def read_map(
         if pattern in seen:
             raise TarkitError(f"{where}: {show(pattern)} is there twice, before at {seen[pattern]}")
         seen[pattern] = where
-        regex = _compiled(where, pattern)
-        whole = lines and not (regex.fullmatch("") or regex.fullmatch("/"))
-        rule = _Rule(len(seen), regex, own, whole)
+        _add(found._finder, where, pattern)
+        rule = _Rule(len(seen) - 1, own, lines and not found._finder.anything(len(seen) - 1))
         found._rules.append(rule)
         found._exact[os.fsencode(pattern)] = rule
     if not seen:
@@ -173,10 +168,10 @@ def read_map(
 def check_apart(templates: Sequence[Template]) -> None:
     """Raise Usage when two of the templates share a name among the first that they have.
 
-    Ten thousand names are looked at in all; whoever writes shards sees to the rest.
+    A thousand names are looked at in all; whoever writes shards sees to the rest.
     """
     taken: dict[str, str] = {}
-    for template in templates:
+    for template in templates if len(templates) > 1 else ():
         first = max(2, _LOOKED_AT // len(templates))
         for index in range(first if template.count is None else min(first, template.count)):
             name = template.name(index)
@@ -191,16 +186,16 @@ def _template(folder: str, text: str, extension: str, notation: Notation) -> Tem
         raise Usage(f"{show(text)}: a template in a map is a path below the folder of the shards")
     if text.endswith("/") or text.strip() in ("", "-", ".") or "\0" in text:
         raise Usage(f"{show(text)} is no template for names", "for example 'cats-%06d.tar'")
-    suffix = "" if text.lower().endswith((*ARCHIVE_SUFFIXES, ".zip")) else extension
+    suffix = "" if text.lower().endswith(ARCHIVE_SUFFIXES) else extension
     return parse_template(folder + text + suffix, notation)
 
 
-def _compiled(where: str, pattern: str) -> re.Pattern[str]:
+def _add(finder: Finder, where: str, pattern: str) -> None:
     try:
         if pattern in ("", GLOB):
             raise re.error("it is empty")
         os.fsencode(pattern)  # JSON can spell half a surrogate pair
-        return compile_glob(pattern[len(GLOB) :]) if pattern.startswith(GLOB) else compile_regex(pattern)
+        finder.add(pattern)
     except (re.error, RecursionError, OverflowError, ValueError) as error:
         hint = "is it a glob? write glob: before it" if "*" in pattern else None
         raise TarkitError(f"{where}: {show(pattern)} is no regular expression: {error}", hint) from None

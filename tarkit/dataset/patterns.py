@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from functools import lru_cache
 
 _CLASSES = {
     "alnum": "0-9A-Za-z",
@@ -33,6 +34,9 @@ _CLASSES = {
     "word": "0-9A-Za-z_",
     "xdigit": "0-9A-Fa-f",
 }
+GLOB = "glob:"
+_PLAIN = re.compile(r"[A-Za-z0-9_./ -]*[A-Za-z0-9_/ -][A-Za-z0-9_./ -]*")  # as names mostly are: a dot is all it has
+_GRAM = 8  # characters of such a pattern by which it is looked up, at most
 _CLASS = re.compile(r"\[:([a-z]+):\]")
 _LINES = re.compile(r"\(\?[a-zA-Z]*m")  # the flag that makes `$` the end of a line
 
@@ -69,6 +73,58 @@ def compile_glob(text: str) -> re.Pattern[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return re.compile("".join(found) + ")\\Z")
+
+
+class Finder:
+    """Which of many patterns are found in a name; the numbers are those of the calls of `add`.
+
+    Lists of a million names are patterns too: what looks like a name is looked up by a few of its characters, and is
+    compiled only when they are there.
+    """
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._others: dict[int, re.Pattern[str]] = {}
+        self._grams: dict[int, dict[str, list[int]]] = {}
+
+    def add(self, text: str) -> None:
+        """Take a pattern, an expression or `glob:` and a glob. Raises `re.error`, ValueError."""
+        number = len(self._texts)
+        if _PLAIN.fullmatch(text):
+            piece = max(text.split("."), key=len)
+            size = min(len(piece), _GRAM)
+            grams = self._grams.setdefault(size, {})
+            parts = (piece[start : start + size] for start in range(len(piece) - size + 1))
+            rarest = min(parts, key=lambda gram: len(grams.get(gram, ())))
+            grams.setdefault(rarest, []).append(number)
+        else:
+            self._others[number] = compile_glob(text[len(GLOB) :]) if text.startswith(GLOB) else compile_regex(text)
+        self._texts.append(text)
+
+    def find(self, name: str) -> list[int]:
+        """The numbers of all that are found in `name`, in order."""
+        found = [number for number, pattern in self._others.items() if pattern.search(name)]
+        near: set[int] = set()
+        for size, grams in self._grams.items():
+            for start in range(len(name) - size + 1):
+                near.update(grams.get(name[start : start + size], ()))
+        found += [number for number in near if self._pattern(number).search(name)]
+        return sorted(found)
+
+    def anything(self, number: int) -> bool:
+        """Whether a pattern matches the whole of any name, as `.*` does; `.+` is judged by the name `/`."""
+        pattern = self._others.get(number)
+        return pattern is not None and any(pattern.fullmatch(name) for name in ("", "/"))
+
+    def whole(self, number: int, name: str) -> bool:
+        """Whether a pattern matches the whole of `name`."""
+        return self._pattern(number).fullmatch(name) is not None
+
+    def _pattern(self, number: int) -> re.Pattern[str]:
+        return self._others.get(number) or _compiled_plain(self._texts[number])
+
+
+_compiled_plain = lru_cache(4096)(re.compile)
 
 
 def _from_re2(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from marshal import dumps, loads
 from mmap import mmap
@@ -17,6 +18,7 @@ from tarkit.work.calling import split_spec
 from tarkit.work.child import IDLE, LENGTH, PLACE, SAID
 from tarkit.work.duplex import Duplex, Gone, Late
 
+PATIENCE = 10.0  # seconds that a process gets to end, with threads and handlers of the user's, when all is done
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _START = (
     "import sys; sys.path.insert(0, {root!r}); from tarkit.work import child; sys.path.remove({root!r}); child.main()"
@@ -28,7 +30,7 @@ class Call:
     """What is to be called, and how: MODULE:FUNCTION or FILE.py:FUNCTION, and `init` of that form once a process.
 
     With `batches` the function takes a list. `timeout` is in seconds, for one call; `mtime` is that of new entries.
-    Raises TarkitError for what is of another form.
+    `tell` gets lines for the user. Raises TarkitError for what is of another form.
     """
 
     function: str
@@ -39,6 +41,7 @@ class Call:
     timeout: float | None = None
     tmpdir: str | None = None
     mtime: int | None = 0
+    tell: Callable[[str], None] = lambda line: None
 
     def __post_init__(self) -> None:
         for spec in (self.function, self.init):
@@ -126,6 +129,11 @@ class Caller:
         return self.said.read(0, SAID)
 
     def close(self) -> int:
-        """Wait for its end; its status."""
+        """Let it end, and see to it that it does; its status."""
         self.pipes.close()
+        if self.program.wait(PATIENCE) is None:  # a thread of the user's waits for what does not come
+            self.call.tell(
+                f"the process that called {self.call.function} did not end, and was ended after {PATIENCE:g} s"
+            )
+            self.program.end()
         return self.program.wait() or 0

@@ -34,7 +34,7 @@ LENGTH = Struct("<Q")
 PLACE = Struct("<qd")  # the number of a sample in its list, and when it was begun, as `monotonic` has it
 IDLE, WHOLE = -1, -2  # in place of that number: none, all of them
 BYTES = 1 << 18  # of results that are sent together
-PAUSE = 0.001  # seconds after which those that there are are sent, before a sample is begun
+PAUSE = 0.01  # seconds after which those that there are are sent, before a sample is begun
 SAID = 1 << 20  # bytes of what one sample says that are kept
 
 Piece = tuple[str, int, bytes, list[tuple[bytes, list[Raw]]]]  # an archive's name, an offset in it, bytes from there

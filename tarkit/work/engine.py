@@ -112,8 +112,16 @@ class Engine:
     def _hire(self) -> None:
         executor = self.start()
         thread = threading.Thread(target=self._work, args=(executor,), daemon=True)
-        self._hands.append((thread, executor))
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # a limit of the system; with fewer hands it only takes longer
+            executor.cancel()
+            executor.close()
+            if not self._hands:
+                raise TarkitError(f"no thread can be started: {error}") from None
+            self.parallel = len(self._hands)
+        else:
+            self._hands.append((thread, executor))
 
     def _receive(self, wait: bool) -> bool:
         """Take in a result that a hand has; whether there was one."""

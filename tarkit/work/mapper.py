@@ -79,6 +79,8 @@ class Mapper:
             error, hint, _, said = process.receive()
         except Gone:
             status = process.close()
+            if self._over:
+                raise Failed(Failure("was given up")) from None
             last = process.heard().decode("utf-8", "backslashreplace").strip().splitlines()[-1:]
             words = f"--map {self.call.function}: the process {status_words(status)} before it had the function"
             raise TarkitError(": ".join((words, *last))) from None
@@ -212,7 +214,7 @@ def _pieces(jobs: list[Job]) -> list[Piece]:
     runs: list[tuple[Source, int, int, list[tuple[bytes, list[Raw]]]]] = []
     for job in jobs:
         sample = job.sample
-        entries: list[Raw] = list(map(tuple, sample.entries))  # type: ignore[arg-type]
+        entries: list[Raw] = list(map(tuple, sample.raw))  # type: ignore[arg-type]
         start, stop = (entries[0][1], entries[-1][4]) if entries else (0, 0)
         if runs and runs[-1][0] is sample.source and runs[-1][2] == start and stop - runs[-1][1] <= TOGETHER_BYTES:
             runs[-1][3].append((job.key, entries))

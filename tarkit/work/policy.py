@@ -18,6 +18,9 @@ OnError = Literal["error", "skip", "keep"]
 
 ERROR_FIELD = b"__error__.json"
 SPARE = 10  # more failures than a share allows end the run before its end
+_GO_ON = "--on-error skip goes on without such samples, --rejects OUT.tar collects them"
+_LOST = "a command runs in the directory of its sample: give programs with their whole path, or say --script FILE"
+_NOT_FOUND = (126, 127)  # what shells end with when a program cannot be run, or is not found
 LINES = 3  # of what was said on stderr are in a message
 
 
@@ -85,10 +88,11 @@ class Failures:
         self.failed += 1
         message = describe(job, failure)
         if self.on_error == "error":
-            raise TarkitError(message, "--on-error skip goes on without such samples, --rejects OUT.tar collects them")
+            raise TarkitError(message, _LOST if failure.status in _NOT_FOUND else _GO_ON)
         self.warn(message)
         if self.rejects is not None:
-            with_field(job.sample, ERROR_FIELD, _record(job, failure, written, last)).write(self.rejects)
+            record = _record(job, failure, (written, last), self.on_error == "keep")
+            with_field(job.sample, ERROR_FIELD, record).write(self.rejects)
         self._check(SPARE)
         return [job.sample] if self.on_error == "keep" else []
 
@@ -113,8 +117,9 @@ def describe(job: Job, failure: Failure) -> str:
     return f"{text}: {words}" if words else text
 
 
-def _record(job: Job, failure: Failure, written: int, last: bytes | None) -> bytes:
-    """The content of `__error__.json`."""
+def _record(job: Job, failure: Failure, place: tuple[int, bytes | None], kept: bool) -> bytes:
+    """The content of `__error__.json`: `place` is what came out before it, with `kept` the sample itself is next."""
+    written, last = place
     status = failure.status
     record = {
         "key": os.fsdecode(job.key),
@@ -126,6 +131,6 @@ def _record(job: Job, failure: Failure, written: int, last: bytes | None) -> byt
         "stderr": failure.tail.decode("utf-8", "backslashreplace"),
         "seconds": round(failure.seconds, 3),
         "attempts": failure.attempts,
-        "place": {"samples": written, "after": None if last is None else os.fsdecode(last)},
+        "place": {"samples": written, "after": None if last is None else os.fsdecode(last), "kept": kept},
     }
     return json.dumps(record, indent=1).encode() + b"\n"

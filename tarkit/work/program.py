@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from tarkit.errors import TarkitError, show
 
+_CREATED = os.O_WRONLY | os.O_CREAT
 # What bash does itself, or reads as more than a name (bash manual, "Reserved Words", "Shell Builtin Commands").
 _OF_BASH = re.compile(
     r"[^A-Za-z0-9]+|"
@@ -18,6 +19,11 @@ _OF_BASH = re.compile(
     r"unalias|unset|until|wait|while"
 )
 _PLAIN = re.compile(r"[A-Za-z0-9_./+-]+( +[A-Za-z0-9_@%+=:,./-]+)*")
+_REDIRECT = re.compile(r" +(<|>>?) *(/dev/null|[A-Za-z0-9_@%+=:,.-]+)(?= |$)")
+_OPENED = {"<": (0, os.O_RDONLY), ">": (1, _CREATED | os.O_TRUNC), ">>": (1, _CREATED | os.O_APPEND)}
+
+Redirect = tuple[int, int, str]
+"""A descriptor, how the file for it is opened, and its name: one in the folder where the command runs, or /dev/null."""
 
 
 def interpreter(name: str, path: str) -> str:
@@ -31,12 +37,15 @@ def interpreter(name: str, path: str) -> str:
     raise TarkitError(f"{show(name)} is needed to run commands and was not found")
 
 
-def direct(command: str, environment: Mapping[bytes, bytes]) -> tuple[str, list[str]] | None:
-    """The program and the words of a command that bash would only read and hand on, None for all that says more.
+def direct(command: str, environment: Mapping[bytes, bytes]) -> tuple[str, list[str], list[Redirect]] | None:
+    """The program, the words and the files of a command that bash would only read and hand on, None for all that says
+    more.
 
     It saves the start of a shell, which costs more than that of most programs; make does the same.
     """
     command = command.strip(" \n")
+    opened = [(*_OPENED[found[1]], found[2]) for found in _REDIRECT.finditer(command)]
+    command = _REDIRECT.sub("", command)
     if not _PLAIN.fullmatch(command) or any(
         name.startswith((b"BASH_ENV", b"BASH_FUNC_", b"SHELLOPTS", b"BASHOPTS")) for name in environment
     ):
@@ -53,4 +62,4 @@ def direct(command: str, environment: Mapping[bytes, bytes]) -> tuple[str, list[
             known = file.read(4).startswith((b"\x7fELF", b"#!"))
     except (TarkitError, OSError):
         return None  # bash knows how to say it
-    return (found, words) if known and os.access(found, os.X_OK) else None
+    return (found, words, opened) if known and os.access(found, os.X_OK) else None

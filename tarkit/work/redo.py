@@ -17,42 +17,57 @@ _MOST = 1 << 20  # bytes of such a record
 
 @dataclass(frozen=True)
 class Reject:
-    """A sample that failed, without its record; `written` samples came before it, the last with the key `after`."""
+    """A sample that failed, without its record; `written` samples came before it, the last with the key `after`. If it
+    was `kept`, the next one is this very sample, for which the result is put."""
 
     sample: Sample
     index: int
     written: int
     after: bytes | None
+    kept: bool
 
 
 def merged(first: Iterator[Sample], rejects: Iterator[Sample]) -> Iterator[Job]:
-    """The samples of the first output, which only pass, and between them the rejects, to be worked on once more.
+    """The samples of the first output, which only pass, and between them the rejects, to be worked on once more; those
+    that were kept there come in place of themselves.
 
     Raises TarkitError when the two do not belong together.
     """
     written, last = 0, None
     reject = _next(rejects)
     for sample in first:
-        while reject is not None and reject.written <= written:
+        while reject is not None and reject.written <= written and not reject.kept:
             yield _checked(reject, written, last)
             reject = _next(rejects)
-        yield Job(-1, sample, passes=True)
+        if reject is not None and reject.written <= written and sample.key is not None:
+            if sample.key != reject.sample.key:
+                raise _strange(reject)
+            yield _checked(reject, written, last)
+            reject = _next(rejects)
+        else:
+            yield Job(-1, sample, passes=True)
         if sample.key is not None:
             written, last = written + 1, sample.key
     while reject is not None:
+        if reject.kept:
+            raise _strange(reject)
         yield _checked(reject, written, last)
         reject = _next(rejects)
 
 
 def _checked(reject: Reject, written: int, last: bytes | None) -> Job:
     if (reject.written, reject.after) != (written, last):
-        where = "at the start" if reject.after is None else f"behind {show(reject.after)}"
-        raise TarkitError(
-            f"{reject.sample.source.name}: {show(reject.sample.key or b'')} belongs {where}, "
-            f"as number {reject.written}, and the inputs have something else there",
-            "the inputs are the output, as it was written, of the run that made the rejects",
-        )
+        raise _strange(reject)
     return Job(reject.index, reject.sample)
+
+
+def _strange(reject: Reject) -> TarkitError:
+    where = "at the start" if reject.after is None else f"behind {show(reject.after)}"
+    return TarkitError(
+        f"{reject.sample.source.name}: {show(reject.sample.key or b'')} belongs {where}, "
+        f"as number {reject.written}, and the inputs have something else there",
+        "the inputs are the output, as it was written, of the run that made the rejects",
+    )
 
 
 def _next(rejects: Iterator[Sample]) -> Reject | None:
@@ -71,11 +86,12 @@ def _reject(sample: Sample) -> Reject:
         if record is None or record.size > _MOST:
             raise ValueError("no such field")
         said = json.loads(sample.source.read(record.data, record.data + record.size))
-        after, index, written = said["place"]["after"], int(said["index"]), int(said["place"]["samples"])
+        place, index = said["place"], int(said["index"])
+        after, written, kept = place["after"], int(place["samples"]), place.get("kept") is True
         sample.entries = [entry for entry in sample.entries if entry is not record]
         parts: list[Part] = [(sample.source, entry.start, entry.stop) for entry in sample.entries]
         sample.parts = parts
-        return Reject(sample, index, written, None if after is None else os.fsencode(after))
+        return Reject(sample, index, written, None if after is None else os.fsencode(after), kept)
     except (ValueError, KeyError, TypeError) as error:
         what = f"{show(sample.key or b'')} has no {os.fsdecode(ERROR_FIELD)} that says where it belongs: {error}"
         raise TarkitError(f"{sample.source.name}: {what}", "--redo takes what --rejects wrote") from None

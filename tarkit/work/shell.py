@@ -7,12 +7,14 @@ import select
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from tarkit.streams.process import Program
+from tarkit.streams.process import DEVNULL, Program
 from tarkit.streams.scratch import Scratch
 from tarkit.work.job import TAIL, Failed, Failure, Job, Outcome, Said, Words, status_words
 from tarkit.work.place import Place
+from tarkit.work.program import Redirect
 from tarkit.work.result import Content, Maker
 from tarkit.work.unpack import Gatherer, Names, unpack
 
@@ -28,7 +30,8 @@ class ShellOptions:
     """How a command is run: by the program `path` with `words`, its name first.
 
     `environment` is what it gets besides what tells of the sample; `mode` is one, multi or subdirs; `add_log` is the
-    field that takes what it says; `timeout` is in seconds.
+    field that takes what it says; `timeout` is in seconds. `redirects` are the files of a command that needs no shell;
+    where one of them cannot be opened `shell`, a path and words, is run in its place, and says why.
     """
 
     path: str
@@ -39,6 +42,8 @@ class ShellOptions:
     add_log: bytes | None = None
     timeout: float | None = None
     make: Maker = field(default_factory=Maker)
+    redirects: Sequence[Redirect] = ()
+    shell: tuple[str, Sequence[str | bytes]] = ("", ())
 
 
 class Shell:
@@ -115,17 +120,28 @@ class Shell:
         environment[b"PWD"] = folder
         listener = self._listener
         listener.forget()
-        with self._lock:
-            if self._over:
-                raise Failed(Failure("was not started"))
-            program = self._program = Program(
-                self.options.words,
-                path=self.options.path,
-                stdout=listener.out[1],
-                stderr=listener.err[1],
-                folder=folder,
-                environment=environment,
-            )
+        path, words = self.options.path, self.options.words
+        with ExitStack() as stack:
+            files = {0: DEVNULL, 1: listener.out[1]}
+            try:
+                for fd, flags, name in self.options.redirects:
+                    files[fd] = os.open(os.path.join(folder, os.fsencode(name)), flags | os.O_CLOEXEC, 0o666)
+                    stack.callback(os.close, files[fd])
+            except OSError:
+                files = {0: DEVNULL, 1: listener.out[1]}
+                path, words = self.options.shell
+            with self._lock:
+                if self._over:
+                    raise Failed(Failure("was not started"))
+                program = self._program = Program(
+                    words,
+                    path=path,
+                    stdin=files[0],
+                    stdout=files[1],
+                    stderr=listener.err[1],
+                    folder=folder,
+                    environment=environment,
+                )
         try:
             late = not listener.listen(program, self.options.timeout)
             if late:
