@@ -516,7 +516,7 @@ def test_ekm_1_and_2(id: str, size: str, expected: list[tuple[str, str]], run: R
         shards = layout(run, root, "--map", word, "-s", size, *ISHARD[:3])
         assert [(shard.name, "".join(key[-1] for key in shard.keys)) for shard in shards] == expected
     ran = run("shard", root, "--map", "map.json", "--dry-run", "--progress")
-    assert any("left out: 1 samples of no category, 'train/n09999999/z' first" in line for line in ran.lines)
+    assert any("samples in no category, left out: 1, 'train/n09999999/z' first" in line for line in ran.lines)
     shards = layout(run, root, "--map", "map.json", "--unmatched", "rest-%d", "-s", size, *ISHARD[:3])
     assert (shards[-1].name, shards[-1].entries) == ("rest-0.tar", ["train/n09999999/z.JPEG"])
 

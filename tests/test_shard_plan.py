@@ -209,6 +209,13 @@ def test_outputs_in_the_tree(run: Run, here: Path) -> None:
     Path(".s-2.tar.4711.part").write_bytes(b"left by a run that was killed")
     assert beside_outputs(".") == ["a/1.x", "other.tar"]
     Path(".s-2.tar.4711.part").unlink()
+    front = f"{here.name}/"
+    found = names(layout(run, ".", "--keep-root", "-o", "s-%d.tar", "--exclude", "plan.tsv"))
+    assert found == [f"{front}a/1.x", f"{front}other.tar"]
+    Path("metadata.csv").write_text("file,text\na/1.x,one\n")
+    found = names(layout(run, ".", "--join", "metadata.csv:file", "-o", "s-%d.tar", "--exclude", "plan.tsv"))
+    assert found == ["a/1.x", "a/1.text", "other.tar"]
+    Path("metadata.csv").unlink()
     expected = ["a/1.x", "other.tar"]
     assert names(
         layout(
@@ -379,10 +386,10 @@ def test_collisions(words: list[str], files: list[str], text: str, run: Run, tmp
 @pytest.mark.parametrize(
     ("words", "files", "text"),
     [
-        ([], ["README", "1.x"], "1 files, 'README' first, have no dot in their names, or only one in front: no key"),
-        (["--key", "base"], ["a/1.x", "b/1.y"], "1 samples, '1' first, are several to readers of shards"),
-        (["--last-dot"], ["a.seg.png"], "1 keys, 'a.seg' first, have a dot, where readers of shards end keys"),
-        (["--key", "bse"], ["1.x"], "1 of 1 names have no match, and so are their own keys"),
+        ([], ["README", "1.x"], "names without a key, having no dot, or only one in front: 1, 'README' first"),
+        (["--key", "base"], ["a/1.x", "b/1.y"], "samples that are several to readers: 1, '1' first"),
+        (["--last-dot"], ["a.seg.png"], "keys with a dot, where readers of shards end keys: 1, 'a.seg' first"),
+        (["--key", "bse"], ["1.x"], "--key: names without a match, which are their own keys: 1 of 1"),
     ],
 )
 def test_warnings(words: list[str], files: list[str], text: str, run: Run, tmp_path: Path) -> None:
@@ -489,7 +496,7 @@ def test_join(kind: str, run: Run, tmp_path: Path) -> None:
         "c/2.n": "text:2",
     }
     ran = run("shard", root, *words, "-o", "x-%d.tar")
-    assert f"tarkit: {name}: 2 samples have a row, 1 have none, 1 rows are unused" in ran.lines
+    assert f"tarkit: {name}: samples with a row: 2, without: 1; rows without a sample: 1" in ran.lines
     assert dict(entries("x-0.tar"))["c/1.caption"] == b"two\nlines"
     # what is joined counts for --require, and is never too much
     [shard] = layout(run, root, *words, "--require", "jpg,caption", "--on-missing-field", "exclude")
@@ -554,8 +561,8 @@ def test_update(run: Run, tmp_path: Path) -> None:
     assert "no sample, so no shard" in run("shard", root, *words, "--update").stderr
     grow(root, {"0.x": 1, "4.x": 1, "2.x": 7})
     ran = run("shard", root, *words, "--update")
-    assert "tarkit: --update: 3 samples are in shards already" in ran.lines
-    assert any("1 files have another size than in the shards, 'tree/2.x' first" in line for line in ran.lines)
+    assert "tarkit: --update: samples that are in shards already: 3" in ran.lines
+    assert any("another size than in the shards, which stay: 1, 'tree/2.x' first" in line for line in ran.lines)
     assert {name: Path("out", name).read_bytes() for name in before} == before
     assert [name for name, _ in entries("out/x-002.tar")] == ["tree/0.x", "tree/0.cls", "tree/4.x", "tree/4.cls"]
     assert not Path("out/x-003.tar").exists()

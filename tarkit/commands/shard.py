@@ -29,7 +29,7 @@ from tarkit.commands._shard import (
 from tarkit.commands._shard_there import refuse_existing, there
 from tarkit.dataset.classes import Classes
 from tarkit.dataset.dressing import Dress
-from tarkit.dataset.gathering import Group
+from tarkit.dataset.gathering import Group, Keyless
 from tarkit.dataset.hiding import hidden
 from tarkit.dataset.join import Join
 from tarkit.dataset.layout import Layout, recipe_line
@@ -42,7 +42,7 @@ from tarkit.streams import remote
 from tarkit.streams.sink import open_sink
 
 EXAMPLES = (
-    "tarkit shard photos/ -o 'shards/train-%06d.tar' -c 1000 --label-from-dir cls",
+    "tarkit shard photos/ -o 'x-%06d.tar' -c 1000 --label-from-dir cls",
     "tarkit shard data/ --key base --rename key --require jpg,json -s 500M",
     "tarkit shard data/ -o 'x-{00..63}.tar' --even --sort shuffle:7",
     "tarkit shard data/ -c 1000 --dry-run --show-keys",
@@ -147,8 +147,7 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
     templates, categories = chosen.names.templates(run, chosen.map)
     cut = chosen.division.cut(templates)
     if cut.sort.by == "shuffle":
-        seed = options.draw_seed(cut.sort.seed)
-        cut = replace(cut, sort=cut.sort._replace(seed=seed & (1 << 63) - 1))
+        cut = replace(cut, sort=cut.sort._replace(seed=options.draw_seed(cut.sort.seed)))
     tree = _tree(run, root, chosen, templates)
     if not chosen.division.limited:
         run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
@@ -173,10 +172,7 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
     )
     layout = Layout(tree, templates, numbers, scratch)
     keyless = lay_out(tree, wanted.rule, dress, cut, layout, scratch, _watch(run, tree))
-    _report(run, tree, dress, layout, chosen.map)
-    if keyless.count:
-        first = show(keyless.first)
-        run.warn(f"{keyless.count} files, {first} first, have no dot in their names, or only one in front: no key")
+    _report(run, tree, dress, layout, chosen.map, keyless)
     _hand_over(run, chosen, layout, templates)
     if wanted.classes_out is not None and dress.classes is not None and not chosen.shows:
         with open_sink("path", wanted.classes_out) as sink:
@@ -196,10 +192,13 @@ def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[Template]) 
         os.stat(root)
         raise Usage(f"{root} is no folder", "for an archive: tarkit split; for a recipe: tarkit create")
     pack, wanted = chosen.pack, chosen.samples
+    table = None if wanted.join is None else wanted.join.rpartition(":")[0]
     written = (run.report, pack.plan, pack.manifest, pack.depfile, chosen.recipe, wanted.classes_out)
+    read = (table, wanted.classes, chosen.map.spec)
     run.reserve(wanted.classes_out, "the list of classes")
     run.reserve(chosen.recipe, "the recipe")
     run.reserve(wanted.classes, "the list of classes to read", written=False)
+    run.reserve(table, "the table", written=False)
     files = chosen.files
     return Tree(
         root,
@@ -208,7 +207,7 @@ def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[Template]) 
         os.fsencode(files.prefix),
         files.match,
         files.exclude,
-        hidden(root, templates, written),
+        hidden(root, templates, (*written, *read)),
         processes=pack.parallel or os.cpu_count() or 1,
     )
 
@@ -231,41 +230,39 @@ def _watch(run: Run, tree: Tree) -> Any:
     return watch
 
 
-def _report(run: Run, tree: Tree, dress: Dress, layout: Layout, map_: MapOptions) -> None:
+def _report(run: Run, tree: Tree, dress: Dress, layout: Layout, map_: MapOptions, keyless: Keyless) -> None:
     """Say what was left out, and what readers of the shards will see otherwise than one may think."""
     for what, count in sorted(tree.skipped.items()):
         run.tell(f"left out, {what}: {count}")
     rule, required, join = dress.rule, dress.required, dress.join
     if rule.unmatched:
-        run.warn(f"--key: {rule.unmatched} of {tree.files} names have no match, and so are their own keys")
+        run.warn(f"--key: names without a match, which are their own keys: {rule.unmatched} of {tree.files}")
     if map_.spec is not None:
         run.facts["unmatched"] = dress.unmatched
     if dress.unmatched and map_.on_unmatched == "warn":
         first = show(dress.unmatched_first)
-        run.warn(f"left out: {dress.unmatched} samples of no category, {first} first; --unmatched packs them")
+        run.warn(f"samples in no category, left out: {dress.unmatched}, {first} first; --unmatched packs them")
     if required is not None and required.lacking + required.others:
-        run.warn(f"--require: {required.lacking} samples lack a field, {required.others} files are of other fields")
+        run.warn(f"--require: samples that lack a field: {required.lacking}; files of other fields: {required.others}")
     if join is not None:
-        run.tell(
-            f"{join.name}: {join.found} samples have a row, {join.lacking} have none, {join.unused} rows are unused"
-        )
+        rows = f"samples with a row: {join.found}, without: {join.lacking}; rows without a sample: {join.unused}"
+        run.tell(f"{join.name}: {rows}")
     if dress.known is not None:
-        run.tell(f"--update: {dress.known_samples} samples are in shards already")
+        run.tell(f"--update: samples that are in shards already: {dress.known_samples}")
         if dress.known and not dress.known_samples:
             run.warn("--update: no file of the tree is in the shards; were they made with another --rename or DIR?")
     if dress.changed:
         first = show(dress.changed_first)
-        run.warn(
-            f"--update: {dress.changed} files have another size than in the shards, {first} first; they stay as is"
-        )
+        run.warn(f"--update: files with another size than in the shards, which stay: {dress.changed}, {first} first")
     if dress.parted:
         first = show(dress.parted_first)
-        run.warn(
-            f"{dress.parted} samples, {first} first, are several to readers of shards; --rename key makes them one"
-        )
+        run.warn(f"samples that are several to readers: {dress.parted}, {first} first; --rename key makes each one")
     if dress.dotted:
         first = show(dress.dotted_first)
-        run.warn(f"{dress.dotted} keys, {first} first, have a dot, where readers of shards end keys")
+        run.warn(f"keys with a dot, where readers of shards end keys: {dress.dotted}, {first} first")
+    if keyless.count:
+        first = show(keyless.first)
+        run.warn(f"names without a key, having no dot, or only one in front: {keyless.count}, {first} first")
     run.facts["files"] = tree.files
     run.note(f"{tree.files} files of {tree.content} bytes, {layout.samples} samples, {len(layout)} shards")
 

@@ -146,7 +146,7 @@ class Tree:
     def _listed(self, folder: bytes) -> Iterator[tuple[list[bytes], bytes]]:
         """What is in a folder: files, and the folder that comes behind them, if one does."""
         files, folders = self._scan(folder)
-        if self.match or self.exclude or self.prefix or folder in self.hidden:
+        if self.match or self.exclude or self.prefix or folder[self.skip :] in self.hidden:
             files, folders = self._chosen(folder, files, folders)
         files.sort()
         if self.together is not None and (self.scattered or _interrupts(files, folders)):
@@ -187,7 +187,7 @@ class Tree:
         if hides:
             kept = [name for name in files if not hides(name)]
             if len(kept) < len(files):
-                self.skipped["outputs that lie in the tree"] += len(files) - len(kept)
+                self.skipped["files of this run itself"] += len(files) - len(kept)
             files = kept
         if prefix and not folder.startswith(prefix):
             files = [name for name in files if (folder + name).startswith(prefix)]
