@@ -10,14 +10,19 @@ import resource
 import signal
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 from _tools import TARKIT
 from conftest import Run, entries, tarkit
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from tarkit.commands import _packer
 from tarkit.dataset import packer_fill, packer_resume, packer_spool
+from tarkit.dataset.naming import Names
+from tarkit.dataset.packer_check import Batches
 from tarkit.dataset.plan import Planned, SavedPlan, source_of, write_plan
 from tarkit.tar.writer import Writer
 
@@ -161,6 +166,19 @@ def test_names_are_checked_over_batches(
             assert what in run("shard", "--from-plan", name, "--force", exit=1).stderr
 
 
+@given(st.lists(st.lists(st.from_regex(rb"\A[ab./]{1,4}\Z"), min_size=1, max_size=5), max_size=4))
+@example([[b"a.x", b"a.y"], [b"a.z", b"b/a.x"], [b"b.x"]])
+def test_batches_accept_only_what_is_well(batches: list[list[bytes]]) -> None:
+    """What is accepted in batches is what is accepted name by name, and comes to the same samples."""
+    quick, slow = Batches(), Names(limit=None)
+    if all(quick.accept(names) for names in batches):
+        for names in batches:
+            for name in names:
+                slow.check(name)
+        assert (quick.samples, quick.first, quick.last) == (slow.samples, slow.first, slow.last)
+    assert Batches().accept([b"a/b.x", b"a/b.y.z", b"a/c.x", b"d.x"])
+
+
 def test_an_edited_plan(run: Run, tree: Tree, plan: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows may be anywhere: shards come in the order in which they are named first, samples by position, rows of one
     position by line."""
@@ -222,8 +240,8 @@ def test_entries_are_those_of_create(mtime: str, run: Run, tree: Tree, monkeypat
     assert Path("s-0.tar").read_bytes() == expected
 
 
-def test_any_number_of_writers(run: Run, tree: Tree) -> None:
-    """The same bytes, messages and summary for any -p; an error is that of the first shard that has one."""
+def test_any_number_of_writers(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bytes, messages and summary for any -p."""
     tree({f"{n:03d}.x": b"%d" % n for n in range(40)})
     said = []
     for p in ("1", "4"):
@@ -235,13 +253,22 @@ def test_any_number_of_writers(run: Run, tree: Tree) -> None:
     assert len(shards("4-*.tar")) == 14
     assert Path("1.tsv").read_bytes() == Path("4.tsv").read_bytes().replace(b"4-", b"1-")
     run("check", *shards("4-*.tar"), "--manifest", "4.tsv")
+    seen: list[int] = []
+
+    def pack_all(packing: object, tasks: object, processes: int) -> Generator[None]:
+        seen.append(processes)
+        yield from ()
+
+    monkeypatch.setattr(_packer, "pack_all", pack_all)
+    run("shard", "t", "-c", "1", "-o", "0-%02d.tar", "-p", "0")
+    assert seen == [os.cpu_count()]
 
 
 def test_suffixes(run: Run, tree: Tree) -> None:
     """The codec is that of each name; shards are read again by their content."""
     tree()
-    for suffix in ("tar", "tar.gz", "tgz", "tar.zst", "tar.lz4", "zip"):
-        run("shard", "t", "-c", "2", "-o", f"s-%d.{suffix}", "-p", "2")
+    for suffix in ("tgz", "tar.zst", "zip"):
+        run("shard", "t", "-c", "2", "-o", f"s-%d.{suffix}")
         assert (
             run("cat", f"s-0.{suffix}", f"s-1.{suffix}", "-o", "-").stdout
             == run("create", "-", stdin="".join(f"{name} t/{name}\n" for name in FILES).encode()).stdout

@@ -43,16 +43,15 @@ def _pack(
     depfile: str | None,
     depfile_target: str | None,
 ) -> PackOptions:
-    mtime = options.parse_mtime(when)
-    skip = on_missing == "skip"
-    return PackOptions(plan, from_plan, parallel, force, resume, skip, mtime, post, manifest, depfile, depfile_target)
+    writers, mtime, skip = parallel or os.cpu_count() or 1, options.parse_mtime(when), on_missing == "skip"
+    return PackOptions(plan, from_plan, writers, force, resume, skip, mtime, post, manifest, depfile, depfile_target)
 
 
 pack_options: Any = options.group(
     "pack",
     _pack,
-    click.option("--plan", metavar="FILE", help="Save the plan to FILE and write no shard."),
-    click.option("--from-plan", metavar="FILE", help="Write the shards of a plan that was saved, edited perhaps."),
+    click.option("--plan", metavar="FILE", help="Save the plan to FILE, a table to be edited, and write no shard."),
+    click.option("--from-plan", metavar="FILE", help="Write the shards of a plan that was saved; - is stdin."),
     click.option(
         "-p",
         "--parallel",

@@ -171,7 +171,7 @@ class Spool:
             try:
                 size = os.stat(value).st_size
             except OSError as error:
-                if self._missing and isinstance(error, FileNotFoundError):
+                if self._missing and isinstance(error, FileNotFoundError | NotADirectoryError):
                     return
                 raise Malformed(f"{show(value)}: {error.strerror}") from None
             if size != row[4]:
