@@ -24,6 +24,7 @@ Result = TypeVar("Result")
 
 COMMANDS = {
     "create": "Pack what a recipe lists into an archive.",
+    "shard": "Pack a tree of files into shards, sample by sample.",
     "split": "Cut archives into shards by number of samples or size.",
     "sort": "Put samples in order, by key or by what is in them.",
     "shuffle": "Put all samples into a random order, each as likely as any other.",

@@ -163,7 +163,7 @@ def _slice(shard_slice: str | None) -> Slice | None:
     return parse_slice(shard_slice) if shard_slice is not None else None
 
 
-def _mtime(mtime: str | None) -> int | None:
+def parse_mtime(mtime: str | None) -> int | None:
     """Seconds since 1970 for all entries, None for each source's own. Raises Usage."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or "0"
     when = f"@{epoch}" if mtime is None else mtime
@@ -267,7 +267,7 @@ problems = group(
 
 mtime = group(
     "mtime",
-    _mtime,
+    parse_mtime,
     click.option(
         "--mtime", metavar="WHEN", help="Time of the entries that are made: source, now or @SECONDS.  [default: @0]"
     ),

@@ -11,9 +11,11 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import IO, Any, NamedTuple, TypeVar
 
 from tarkit.errors import CommandFailed, Interrupted, Problem, TarkitError, signal_name
@@ -61,7 +63,13 @@ class _Started(NamedTuple):
 
 
 def results_in_order(
-    function: Callable[[Job], Result], jobs: Iterable[Job], processes: int, tmpdir: str | None = None
+    function: Callable[[Job], Result],
+    jobs: Iterable[Job],
+    processes: int,
+    tmpdir: str | None = None,
+    *,
+    share: int | None = None,
+    pulse: Any = None,
 ) -> Iterator[Result]:
     """`function` of each job, in order: as `in_order`, for work that comes to one result."""
     if processes <= 1:
@@ -71,14 +79,23 @@ def results_in_order(
     def work(job: Job) -> Iterator[Result]:
         yield function(job)
 
-    for found in in_order(list(jobs), work, processes, tmpdir):
+    for found in in_order(jobs, work, processes, tmpdir, share=share, pulse=pulse):
         yield from found
 
 
 def in_order(
-    jobs: Sequence[Job], work: Callable[[Job], Iterator[Item]], processes: int, tmpdir: str | None = None
+    jobs: Iterable[Job],
+    work: Callable[[Job], Iterator[Item]],
+    processes: int,
+    tmpdir: str | None = None,
+    *,
+    share: int | None = None,
+    pulse: Any = None,
 ) -> Iterator[Iterator[Item]]:
     """For each job, in order, an iterator over what `work` yields for it; it must be used up before the next.
+
+    So many jobs in a row, `share`, are for one process, and then jobs are taken as they are needed; without it they are
+    counted and dealt out. An iterator over `pulse` alone, if there is one, comes now and then while nothing is done.
 
     What is yielded must be picklable when there are several `processes`, which are copies of this one. An error of the
     family, or of the system, that `work` raises is raised here when it is the turn of its job, behind what was yielded
@@ -88,19 +105,26 @@ def in_order(
     Raises:
         TarkitError: a process was ended from outside.
     """
-    if processes <= 1 or len(jobs) <= 1 or not hasattr(os, "fork"):
+    if share is None:
+        jobs = list(jobs)
+        processes = min(processes, len(jobs))
+        share = max(1, len(jobs) // (SHARES * max(1, processes)))
+    if processes <= 1 or not hasattr(os, "fork"):
         for job in jobs:
             yield work(job)
         return
-    share = max(1, len(jobs) // (SHARES * processes))
-    shares = deque(jobs[at : at + share] for at in range(0, len(jobs), share))
+    shares = _shares(jobs, share)
     started: deque[_Started] = deque()
     try:
-        while shares or started:
+        while True:
             _start(shares, started, work, processes, tmpdir)
+            if not started:
+                return
             running = [each.process for each in started if each.process.exitcode is None]
             if started[0].process in running:  # asked once: it may end any time
                 _wait(running, WAIT)
+                if pulse is not None:
+                    yield iter((pulse,))
                 continue
             done = started.popleft()
             if done.process.exitcode != 0:
@@ -114,6 +138,12 @@ def in_order(
         _stop([each.process for each in started])
 
 
+def _shares(jobs: Iterable[Job], share: int) -> Iterator[tuple[Job, ...]]:
+    left = iter(jobs)
+    while some := tuple(islice(left, share)):
+        yield some
+
+
 def _ended(status: int) -> TarkitError:
     """A process ended before it was done; negative: by a signal."""
     how = f"with status {status}" if status >= 0 else f"by {signal_name(-status)}"
@@ -121,15 +151,21 @@ def _ended(status: int) -> TarkitError:
 
 
 def _start(
-    shares: deque[Sequence[Job]], started: deque[_Started], work: Callable[..., Any], processes: int, tmpdir: str | None
+    shares: Iterator[Sequence[Job]],
+    started: deque[_Started],
+    work: Callable[..., Any],
+    processes: int,
+    tmpdir: str | None,
 ) -> None:
     """Fork as long as there is something to do and not too many run."""
     import multiprocessing
 
     context = multiprocessing.get_context("fork")
     running = sum(each.process.exitcode is None for each in started)
-    while shares and running < processes and len(started) < AHEAD * processes:
-        jobs, file = shares.popleft(), Scratch(tmpdir)
+    while running < processes and len(started) < AHEAD * processes:
+        if (jobs := next(shares, None)) is None:
+            return
+        file = Scratch(tmpdir)
         # A signal waits until the process is known: else nobody would end it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         try:
@@ -170,6 +206,7 @@ def _run(
     sys.unraisablehook = _unraisable
     unfinished.clear()
     disown_commands()
+    threading.Thread(target=_outlive_nobody, daemon=True).start()
     ended = None
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -184,6 +221,19 @@ def _run(
     if ended is not None:
         signal.signal(ended, signal.SIG_DFL)
         os.kill(os.getpid(), ended)
+
+
+def _outlive_nobody() -> None:
+    """End when the parent ends, even when it is killed."""
+    from multiprocessing import parent_process
+    from multiprocessing.connection import wait
+
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    discard_unfinished()
+    end_commands()
+    os.kill(os.getpid(), signal.SIGKILL)  # nobody waits for the rest
 
 
 def _interrupt(signum: int, frame: object) -> None:
