@@ -293,6 +293,14 @@ def test_what_is_told(run: Run, tree: Tree) -> None:
     assert lines[1].split("\t")[1:3] == ["2", "10240"]
     assert Path("d").read_text().splitlines()[:3] == ["s-0.tar: \\", "  t/a.cls \\", "  t/a.txt \\"]
     assert Path("posted").read_text() == "s-0.tar\ns-1.tar\n"
+    run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--plan", "p.tsv")
+    run("shard", "--from-plan", "p.tsv", "--force", "--depfile", "d", "--depfile-target", "all")
+    assert Path("d").read_text().splitlines()[:3] == ["all: \\", "  p.tsv \\", "  t/a.cls \\"]
+    Path("p.tsv").write_text(HEADER)
+    ran = run("shard", "--from-plan", "p.tsv", "--depfile", "d", "--manifest", "m.tsv")
+    assert ran.lines == ["tarkit: no sample, so no shard"]
+    assert Path("d").read_text() == ""
+    assert len(Path("m.tsv").read_text().splitlines()) == 1
 
 
 def test_the_bar_ends_full(run: Run, tree: Tree) -> None:
