@@ -589,6 +589,24 @@ def test_the_command_fails(here: Path, tree: Tree) -> None:
         assert not [*here.glob(".*")]
 
 
+def test_resume_with_another_command(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard for which no command was run has it run now, and is not written again for that; nor without it."""
+    tree()
+    age()
+    words = ("shard", "t", "-c", "1", "-o", "s-%d.tar", "--resume", "-v")
+    with monkeypatch.context() as patched:
+        patched.setattr(packer_spool.Spool, "refuse", lambda *_: os.unlink("t/b.txt"))
+        tarkit(*words, exit=1)
+    tree()
+    inode = os.stat("s-0.tar").st_ino
+    ran = tarkit(*words, "--post", "echo {} >> posted; [ {} != s-1.tar ]", exit=1)
+    assert "tarkit: s-0.tar: kept, it is as planned" in ran.lines
+    assert Path("posted").read_text().split() == ["s-0.tar", "s-1.tar"]
+    assert os.stat("s-0.tar").st_ino == inode
+    run(*words)
+    assert set(shards()) == {"s-0.tar", "s-1.tar", "s-2.tar"}
+
+
 def test_resume_with_other_shards_there(run: Run, tree: Tree) -> None:
     """Shards that are not of the plan are not passed over in silence; with --force they go."""
     tree()
