@@ -388,7 +388,16 @@ def test_collisions(words: list[str], files: list[str], text: str, run: Run, tmp
     [
         ([], ["README", "1.x"], "names without a key, having no dot, or only one in front: 1, 'README' first"),
         (["--key", "base"], ["a/1.x", "b/1.y"], "samples that are several to readers: 1, '1' first"),
-        (["--last-dot"], ["a.seg.png"], "keys with a dot, where readers of shards end keys: 1, 'a.seg' first"),
+        (
+            ["--last-dot"],
+            ["a.jpg", "a.seg.png", "b.seg.png"],
+            "keys that readers find in several samples, in several shards perhaps: 1, 'a' first",
+        ),
+        (
+            ["--key", r"^.*\.(\w+)$"],
+            ["c/1.x", "c/1.y"],
+            "keys that readers find in several samples, in several shards perhaps: 1, 'c/1' first",
+        ),
         (["--key", "bse"], ["1.x"], "--key: names without a match, which are their own keys: 1 of 1"),
     ],
 )

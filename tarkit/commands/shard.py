@@ -257,9 +257,9 @@ def _report(run: Run, tree: Tree, dress: Dress, layout: Layout, map_: MapOptions
     if dress.parted:
         first = show(dress.parted_first)
         run.warn(f"samples that are several to readers: {dress.parted}, {first} first; --rename key makes each one")
-    if dress.dotted:
-        first = show(dress.dotted_first)
-        run.warn(f"keys with a dot, where readers of shards end keys: {dress.dotted}, {first} first")
+    if dress.shared:
+        first = show(dress.shared_first)
+        run.warn(f"keys that readers find in several samples, in several shards perhaps: {dress.shared}, {first} first")
     if keyless.count:
         first = show(keyless.first)
         run.warn(f"names without a key, having no dot, or only one in front: {keyless.count}, {first} first")

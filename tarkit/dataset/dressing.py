@@ -28,8 +28,8 @@ class Dress:
     With `unmatched_ends` a sample in no category of the map is an error.
 
     Afterwards the counters: `unmatched` samples were in no category, `known_samples` in shards already, files of
-    `changed` with another size there; `parted` samples are several for readers of shards, and keys of `dotted` ones go
-    beyond the first dot.
+    `changed` with another size there; `parted` samples are several for readers of shards, and `shared` keys of
+    readers are those of several samples.
     """
 
     rule: KeyRule
@@ -49,8 +49,8 @@ class Dress:
     changed_first: bytes = b""
     parted: int = 0
     parted_first: bytes = b""
-    dotted: int = 0
-    dotted_first: bytes = b""
+    shared: int = 0
+    shared_first: bytes = b""
     _names: Ledger | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -58,7 +58,9 @@ class Dress:
         if self.rename == "flat" or (adds and self.rule.kind != "full" and self.rename == "none"):
             self._names = Ledger(self.tmpdir)
         self._looks = self.rename == "flat" or (self.rename == "none" and not self.rule.as_readers)
-        self._dots = self.rename == "none" and self.rule.kind != "regex"
+        self._readers: Ledger | None = None
+        if self._looks and (self.rule.kind == "regex" or self.rule.last_dot or self.rename == "flat"):
+            self._readers = Ledger(self.tmpdir)
         asked = any(each is not None for each in (self.map, self.required, self.known))
         self._needed = adds or asked or self._looks or self.rename != "none"
 
@@ -96,6 +98,9 @@ class Dress:
 
     def close(self) -> None:
         """All have come by. Raises TarkitError when two entries would have one name."""
+        for reader, _ in self._readers.repeated() if self._readers is not None else ():
+            self.shared_first = min(self.shared_first, reader) if self.shared else reader
+            self.shared += 1
         if self._names is not None:
             for name, olds in self._names.repeated():
                 raise TarkitError(
@@ -144,14 +149,14 @@ class Dress:
         return files + more
 
     def _check(self, key: bytes, old: list[File], files: list[File]) -> None:
-        if self._looks and len(files) > 1:
+        if self._looks and (len(files) > 1 or self._readers is not None):
             readers = {cut_first(name)[0] for name, _, _ in files}
+            if self._readers is not None:
+                for reader in sorted(readers):
+                    self._readers.add(reader, b"")
             if len(readers) > 1:
                 self.parted_first = self.parted_first if self.parted else key
                 self.parted += 1
-        if self._dots and b"." in key[key.rfind(b"/") + 1 :]:
-            self.dotted_first = self.dotted_first if self.dotted else key
-            self.dotted += 1
         if self._names is not None:
             for place, (name, _, _) in enumerate(files):
                 self._names.add(name, old[place][0] if place < len(old) else b"a field that is added")
