@@ -293,6 +293,14 @@ def test_what_is_told(run: Run, tree: Tree) -> None:
     assert lines[1].split("\t")[1:3] == ["2", "10240"]
     assert Path("d").read_text().splitlines()[:3] == ["s-0.tar: \\", "  t/a.cls \\", "  t/a.txt \\"]
     assert Path("posted").read_text() == "s-0.tar\ns-1.tar\n"
+    run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--plan", "p.tsv")
+    run("shard", "--from-plan", "p.tsv", "--force", "--depfile", "d", "--depfile-target", "all")
+    assert Path("d").read_text().splitlines()[:3] == ["all: \\", "  p.tsv \\", "  t/a.cls \\"]
+    Path("p.tsv").write_text(HEADER)
+    ran = run("shard", "--from-plan", "p.tsv", "--depfile", "d", "--manifest", "m.tsv")
+    assert ran.lines == ["tarkit: no sample, so no shard"]
+    assert Path("d").read_text() == ""
+    assert len(Path("m.tsv").read_text().splitlines()) == 1
 
 
 def test_the_bar_ends_full(run: Run, tree: Tree) -> None:
@@ -579,6 +587,24 @@ def test_the_command_fails(here: Path, tree: Tree) -> None:
         ]
         assert len(shards(f"{p}-*.tar")) < 20
         assert not [*here.glob(".*")]
+
+
+def test_resume_with_another_command(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard for which no command was run has it run now, and is not written again for that; nor without it."""
+    tree()
+    age()
+    words = ("shard", "t", "-c", "1", "-o", "s-%d.tar", "--resume", "-v")
+    with monkeypatch.context() as patched:
+        patched.setattr(packer_spool.Spool, "refuse", lambda *_: os.unlink("t/b.txt"))
+        tarkit(*words, exit=1)
+    tree()
+    inode = os.stat("s-0.tar").st_ino
+    ran = tarkit(*words, "--post", "echo {} >> posted; [ {} != s-1.tar ]", exit=1)
+    assert "tarkit: s-0.tar: kept, it is as planned" in ran.lines
+    assert Path("posted").read_text().split() == ["s-0.tar", "s-1.tar"]
+    assert os.stat("s-0.tar").st_ino == inode
+    run(*words)
+    assert set(shards()) == {"s-0.tar", "s-1.tar", "s-2.tar"}
 
 
 def test_resume_with_other_shards_there(run: Run, tree: Tree) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import click
@@ -197,9 +198,11 @@ def _wind_up(run: Run, packer: Packer, existing: list[str]) -> None:
                 run.note(f"{path}: removed, it is of an earlier run")
                 os.unlink(path)
     if chosen.depfile is not None:
-        target = chosen.depfile_target or (done[0].name if done else "")
+        first = os.fsdecode(packer.shards[0].name) if packer.shards else ""
+        own = [os.fsencode(chosen.from_plan)] if chosen.from_plan not in (None, "-") else []
+        rule = make_rule(chosen.depfile_target or first, chain(own, packer.spool.sources(packer.shards)))
         with open_sink("path", chosen.depfile) as sink:
-            sink.write(make_rule(target, packer.spool.sources(packer.shards)))
+            sink.write(rule if packer.shards else b"")
     if chosen.manifest is not None:
         with open_sink("path", chosen.manifest) as sink:
             write_manifest(sink, done)

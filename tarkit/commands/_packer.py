@@ -53,7 +53,7 @@ class Packer:
             folder, base = os.path.split(os.fsdecode(shards[0].name))
             self.journal = Journal(os.path.join(folder, f".{base}.0.part"))
         self.counters = Scratch(run.scratch(output)) if run.shows_progress else None
-        settings = f"{chosen.mtime} {output.codec} {chosen.post is not None}"
+        settings = f"{chosen.mtime} {output.codec}"
         self.packing = Packing(
             spool.file.fd,
             partial(_open_shard, output),
@@ -112,7 +112,7 @@ class Packer:
                 error.hint = f"the shard {shard.name} is complete; for those after it the command was not run"
                 raise
         if self.journal and packed.fingerprint and not packed.known and not packed.skipped:
-            numbers = (packed.planned, packed.content, packed.rows)
+            numbers = (packed.planned, packed.content, packed.rows, chosen.post is not None)
             self.journal.add(Known(packed.fingerprint, identity(shard.name), shard, *numbers))
 
 

@@ -63,7 +63,8 @@ class Packed(NamedTuple):
     """What became of a planned shard: `shard` is None when all its samples were left out.
 
     `planned` samples, `rows` entries, `content` bytes are in it. `skipped` says which samples were left out and why.
-    `kept` is whether it was there, `known` whether the journal has it. `fingerprint` is for that, and may be empty.
+    `kept` is whether it was there, `known` whether by the journal nothing is left to do. `fingerprint` is for that, and
+    may be empty.
     """
 
     shard: Shard | None
@@ -127,14 +128,15 @@ def _same(packing: Packing, known: Known, note: str, there: str) -> bool:
     """Whether a shard is the one that the journal has, or --post has taken that away; and no fact of it is missing."""
     if (known.fingerprint, known.identity) != (note, there):
         return False
-    return there != GONE or (packing.posted and (bool(known.shard.sha256) or not packing.digest))
+    return there != GONE or (packing.posted and known.posted and (bool(known.shard.sha256) or not packing.digest))
 
 
 def _known(packing: Packing, task: Task, known: Known, note: str) -> Packed:
     """What the journal has of a shard."""
     _count(packing, task, known.content)
     shard = _described(known.shard, packing.digest and not known.shard.sha256)
-    return Packed(shard, known.planned, known.content, known.rows, [], True, True, note)
+    settled = known.posted or not packing.posted
+    return Packed(shard, known.planned, known.content, known.rows, [], True, settled, note)
 
 
 def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Generator[None, None, Packed]:

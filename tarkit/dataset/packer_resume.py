@@ -34,7 +34,7 @@ class Differs(Exception):
 
 
 class Known(NamedTuple):
-    """A shard as the journal has it."""
+    """A shard as the journal has it; `posted` is whether a command was run for it."""
 
     fingerprint: str
     identity: str
@@ -42,6 +42,7 @@ class Known(NamedTuple):
     planned: int
     content: int
     rows: int
+    posted: bool
 
 
 def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings: str) -> str:
@@ -115,7 +116,7 @@ class Journal:
             "keys": [first.hex(), last.hex()],
             "fingerprint": known.fingerprint,
             "identity": known.identity,
-            "numbers": [known.planned, known.content, known.rows],
+            "numbers": [known.planned, known.content, known.rows, known.posted],
         }
         write_all(self._fd, json.dumps(words).encode() + b"\n")
 
