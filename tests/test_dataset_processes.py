@@ -191,7 +191,7 @@ guarded(list, results_in_order(work, range(2), 2))
 
 
 LOST = """
-import os, signal
+import os, signal, time
 from tarkit.cli import guarded
 from tarkit.ending import catch_signals
 
@@ -202,7 +202,8 @@ class Last:
 catch_signals()
 def work():
     Last()
-    signal.pause()
+    while True:
+        time.sleep(0.01)
 guarded(work)
 """
 
