@@ -81,6 +81,13 @@ def folder(tmp_path: Path) -> Path:
             (tmp_path / "photos" / kind / f"{i}.jpg").write_bytes(b"\xff\xd8" + bytes([i]) * 50)
             fields = {"jpg" if i % 2 else "png": b"picture", "cls": b"1", "json": b"{}", "txt": b"a text"}
             samples.append([(f"{kind}/{i}.{field}", content) for field, content in fields.items()])
+    for name in ("images", "notes"):
+        (tmp_path / "tree" / name).mkdir(parents=True)
+    for i in range(4):
+        (tmp_path / f"tree/images/{i}.jpg").write_bytes(b"\xff\xd8" + bytes([i]) * 50)
+    for i in range(3):
+        (tmp_path / f"tree/notes/{i}.json").write_text("{}")
+    (tmp_path / "captions.csv").write_text("file,txt\n" + "".join(f"{i}.jpg,picture {i}\n" for i in range(4)))
     (tmp_path / "shards").mkdir()
     for i in range(4):
         _tar(
@@ -179,6 +186,31 @@ def _upper_case(folder: Path) -> None:
     assert _names(folder / "upper-bash.tar") == _names(folder / "upper-c.tar") == _names(folder / "a.tar")
 
 
+def _classes(folder: Path) -> None:
+    assert (folder / "classes.txt").read_text() == "cat\ndog\n"
+    for name in ("train", "val"):
+        shards = sorted((folder / name).iterdir())
+        assert [len(_names(path)) for path in shards] == [10] * 4
+        with tarfile.open(shards[-1]) as archive:
+            label = archive.extractfile("dog/9.cls")
+            assert label and label.read() == b"1"
+
+
+def _tree(folder: Path) -> None:
+    assert [_names(folder / f"x-{i:06d}.tar") for i in range(3)] == [
+        ["images/0.jpg", "images/1.jpg", "images/2.jpg"],
+        ["images/3.jpg"],
+        ["images/new.jpg"],
+    ]
+    assert _names(folder / "y-000000.tar") == ["0.jpg", "0.json", "1.jpg", "1.json", "2.jpg", "2.json"]
+    assert sorted(name for i in range(4) for name in _names(folder / f"z-{i}.tar")) == sorted(
+        [f"images/{i}.jpg" for i in range(4)] + [f"notes/{i}.json" for i in range(3)]
+    )
+    assert _names(folder / "captioned-000000.tar")[:2] == ["0.jpg", "0.txt"]
+    assert _names(folder / "first.tar") == [f"images/{i}.jpg" for i in range(4)]
+    assert not (folder / "p-000000.tar").exists()
+
+
 def _parts(folder: Path) -> None:
     for pattern, count in (("[tv]*-000*.tar", 20), ("grouped-*", 20), ("fair-*", 20), ("cv-*", 20), ("fair-val-*", 4)):
         assert sum(len(_names(path)) for path in folder.glob(pattern)) == 4 * count, pattern
@@ -205,7 +237,9 @@ def _salvaged(folder: Path) -> None:
 CHECKS: dict[str, Callable[[Path], None]] = {
     "Pairs of arrays, in shards": _npy_shards,
     "A hundred thousand files": _npy_large,
-    "Pictures in folders, one for each class": _photos,
+    "Pictures in folders, one for each class": _classes,
+    "A tree of files": _tree,
+    "A recipe of your own": _photos,
     "A table with labels": _table,
     "Other shards from the same samples": _reshard,
     "Some of the samples": _some_samples,
