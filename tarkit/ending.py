@@ -45,9 +45,10 @@ def catch_signals() -> None:
         nonlocal ending
         command = sys.modules.get("tarkit.streams.command")
         # whoever is impatient must not keep us from cleaning up
-        if not ending and not (command and command.kept_back(signum)):
+        if not ending:
             ending = True
-            raise Interrupted(signum)
+            if not (command and command.kept_back(signum)):
+                raise Interrupted(signum)
 
     def lost() -> None:
         nonlocal ending

@@ -177,13 +177,16 @@ import os, sys
 from tarkit.cli import guarded
 from tarkit.ending import catch_signals
 from tarkit.dataset.processes import results_in_order
+from tarkit.streams import command
 from tarkit.streams.command import call
 from tarkit.streams.sink import open_sink
+
+command.PATIENCE = 0.3
 
 def work(job):
     with open_sink("path", f"{job}.tar") as sink:
         sink.write(b"x")
-        call(f"echo $$ > {job}.new; mv {job}.new {job}.pid; sleep 100")
+        call(f"exec 2> /dev/null; trap '' TERM; echo $$ > {job}; mv {job} {job}.pid; while :; do sleep 0.01; done")
 
 catch_signals()
 guarded(list, results_in_order(work, range(2), 2))
@@ -216,7 +219,7 @@ def test_a_signal_that_comes_where_nothing_can_be_raised() -> None:
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_all(signum: signal.Signals, here: Path) -> None:
-    """The processes, the commands that they run, and their unfinished outputs."""
+    """The processes, the commands that they run, which do not want to, and their unfinished outputs."""
     process = subprocess.Popen([sys.executable, "-c", PROGRAM], stderr=subprocess.PIPE, start_new_session=True)
     pids = [pid_in(f"{job}.pid") for job in range(2)]
     assert len(list(here.glob(".*.part"))) == 2

@@ -193,7 +193,8 @@ def _classes(folder: Path) -> None:
         assert [len(_names(path)) for path in shards] == [10] * 4
         with tarfile.open(shards[-1]) as archive:
             label = archive.extractfile("dog/9.cls")
-            assert label and label.read() == b"1"
+            assert label
+            assert label.read() == b"1"
 
 
 def _tree(folder: Path) -> None:

@@ -19,6 +19,7 @@ from itertools import islice
 from typing import IO, Any, NamedTuple, TypeVar
 
 from tarkit.errors import CommandFailed, Interrupted, Problem, TarkitError, signal_name
+from tarkit.streams import command
 from tarkit.streams.command import disown_commands, end_commands, kept_back
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink_plain import discard_unfinished, unfinished
@@ -31,7 +32,8 @@ SHARES = 8  # parts of its work that a process gets one after the other: fewer f
 AHEAD = 4  # processes that are done and whose turn has not come, for each that may run
 
 WAIT = 0.2  # seconds: a signal that comes just before a wait is seen when the wait ends
-AGAIN, PATIENCE = 0.05, 2.0  # seconds until a process is asked again to end, and until it has to
+AGAIN = 0.05  # seconds until a process is asked again to end
+PATIENCE = 2 * command.PATIENCE  # seconds until it has to: it waits for commands of its own
 
 _BUFFER = 1 << 16
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -201,9 +203,10 @@ def _run(
     """What a process does. What ends its parent ends it through its parent, which must be there."""
     heeded = [each for each in _ENDING[1:] if signal.getsignal(each) != signal.SIG_IGN]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asked = _Asked()
     for signum in heeded:
-        signal.signal(signum, _interrupt)
-    sys.unraisablehook = _unraisable
+        signal.signal(signum, asked.raised)
+    sys.unraisablehook = asked.lost
     unfinished.clear()
     disown_commands()
     threading.Thread(target=_outlive_nobody, daemon=True).start()
@@ -236,15 +239,25 @@ def _outlive_nobody() -> None:
     os.kill(os.getpid(), signal.SIGKILL)  # nobody waits for the rest
 
 
-def _interrupt(signum: int, frame: object) -> None:
-    if not kept_back(signum):
-        raise Interrupted(signum)
+class _Asked:
+    """Whether a signal has been raised: the parent asks again and again, and must not keep us from cleaning up."""
 
+    def __init__(self) -> None:
+        self.once = False
 
-def _unraisable(said: sys.UnraisableHookArgs) -> None:
-    """What was raised where nothing can be; a signal comes again, since the parent asks until we end."""
-    if not isinstance(said.exc_value, Interrupted):
-        sys.__unraisablehook__(said)
+    def raised(self, signum: int, frame: object) -> None:
+        """A signal has come."""
+        if not self.once:
+            self.once = True
+            if not kept_back(signum):
+                raise Interrupted(signum)
+
+    def lost(self, said: sys.UnraisableHookArgs) -> None:
+        """Something was raised where nothing can be; a signal will come again."""
+        if isinstance(said.exc_value, Interrupted):
+            self.once = False
+        else:
+            sys.__unraisablehook__(said)
 
 
 def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scratch, parent: int) -> None:
