@@ -103,6 +103,14 @@ class Command(click.Command):
         """A parser for which an option that takes one value has no second."""
         parse = (parser := super().make_parser(ctx)).parse_args
         parser.parse_args = lambda args: refuse_twice(parse(args))  # type: ignore[method-assign]
+        match = getattr(parser, "_match_long_opt", None)
+
+        def match_long(word: str, *rest: Any) -> Any:
+            if word[:2] != "--":  # click would look for words like it, with difflib, and drop them for the short ones
+                raise click.NoSuchOption(word, ctx=ctx)
+            return match(word, *rest) if match else None
+
+        parser._match_long_opt = match_long
         return parser
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
