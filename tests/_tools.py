@@ -21,7 +21,7 @@ from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar.block import BLOCK, padding, seal
 from tarkit.tar.header import encode
 
-settings.register_profile("tarkit", deadline=None)  # other tests may have the machine to themselves for a while
+settings.register_profile("tarkit", deadline=None, database=None, max_examples=60)  # other tests may have the machine to themselves for a while
 settings.load_profile("tarkit")
 
 TARKIT = (sys.executable, "-m", "tarkit")

@@ -196,7 +196,7 @@ def naive(words: list[str]) -> tuple[list[str], dict[str, int]]:
     return [f"{key}: {' '.join(names)}" for key, names in samples], {name: n for name, n in counts.items() if n}
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     st.one_of(
         st.lists(st.sampled_from(["a.x", "a.y", "a.z", "b.x"]), max_size=10),
@@ -569,7 +569,7 @@ def test_one_huge_entry(small: None) -> None:
 Act = str
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(st.lists(st.integers(0, 9000), min_size=1, max_size=6), st.sampled_from("wcsp")), max_size=8),
     st.integers(200, 5000),
