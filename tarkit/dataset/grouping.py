@@ -261,7 +261,7 @@ class Samples:
             entries.clear()
             self._doubt = True
             self.source.release(walk.resume)
-        pos = find_header(self.source, walk.resume)
+        pos = find_header(self.source, walk.resume, None if keep else self.source.release)
         self._over = pos is None
         if pos is not None:
             self._restart(pos)
