@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -160,3 +161,25 @@ def tarkit(
     assert done.returncode == exit, f"status {done.returncode}: {done.stderr.decode()}"
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     return done
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, soon enough; a zombie that nobody waits for has."""
+    for _ in range(800):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def pid_in(name: str) -> int:
+    """The process id that a command writes to a file."""
+    for _ in range(300):
+        if os.path.exists(name) and (text := Path(name).read_text()).endswith("\n"):
+            return int(text)
+        time.sleep(0.01)
+    raise AssertionError(f"no {name}")
