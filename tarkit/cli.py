@@ -112,7 +112,7 @@ class Command(click.Command):
         """A parser for which an option that takes one value has no second."""
         parse = (parser := super().make_parser(ctx)).parse_args
         parser.parse_args = lambda args: refuse_twice(parse(args))  # type: ignore[method-assign]
-        parser._match_long_opt = partial(match_long, parser._match_long_opt)  # type: ignore[attr-defined]
+        parser._match_long_opt = partial(match_long, parser._match_long_opt)  # type: ignore[method-assign]
         return parser
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
