@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn, TypeVar
 
@@ -87,6 +88,13 @@ def refuse_twice(parsed: Any) -> Any:
     return parsed
 
 
+def match_long(match: Callable[..., None], word: str, *rest: Any) -> None:
+    """Match a long option; for a short one click would first look, with difflib, for long ones like it."""
+    if word[:2] != "--":
+        raise click.NoSuchOption(word)
+    match(word, *rest)
+
+
 class Command(click.Command):
     """A command with the common options, and with examples and a line on its cost in its help."""
 
@@ -104,6 +112,7 @@ class Command(click.Command):
         """A parser for which an option that takes one value has no second."""
         parse = (parser := super().make_parser(ctx)).parse_args
         parser.parse_args = lambda args: refuse_twice(parse(args))  # type: ignore[method-assign]
+        parser._match_long_opt = partial(match_long, parser._match_long_opt)  # type: ignore[method-assign]
         return parser
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -22,7 +22,9 @@ from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar.block import BLOCK, padding, seal
 from tarkit.tar.header import encode
 
-settings.register_profile("tarkit", deadline=None)  # other tests may have the machine to themselves for a while
+settings.register_profile(
+    "tarkit", deadline=None, database=None, max_examples=60
+)  # other tests may have the machine to themselves for a while
 settings.load_profile("tarkit")
 
 TARKIT = (sys.executable, "-m", "tarkit")
@@ -45,7 +47,7 @@ def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Cal
                     test(**given, **dict(zip(words, cells, strict=True)))
                 except (Exception, pytest.fail.Exception) as error:
                     failed.append(error if isinstance(error, Exception) else AssertionError(str(error)))
-                    failed[-1].add_note(f"in row {number}: {row!r}")
+                    failed[-1].add_note(f"in row {number}: {row!r:.300}")
             if failed:
                 raise ExceptionGroup(f"{len(failed)} of {len(table)} rows of {test.__name__}", failed)
 

@@ -11,7 +11,9 @@ import fcntl
 import gc
 import gzip
 import io
+import itertools
 import os
+import re
 import signal
 import sys
 import tarfile
@@ -19,9 +21,10 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import IO, Any, NamedTuple, TypeAlias
 
 import pytest
 from click.testing import CliRunner
@@ -69,9 +72,17 @@ def pairs(members: Members) -> list[tuple[str, Content]]:
 def tar(members: Members, format: int = USTAR, **settings: Any) -> bytes:
     """An archive of `members`: names with contents, None for a directory. Each header says more than a name and a size,
     so that a header which was made anew shows."""
+    named = pairs(members)
+    small = len(named) <= 100 and sum(len(content) for _, content in named if isinstance(content, bytes)) < 1 << 16
+    return (_tar if small and not settings else _tar.__wrapped__)(tuple(named), format, **settings)
+
+
+@lru_cache(200)
+def _tar(members: tuple[tuple[str, Content], ...], format: int, **settings: Any) -> bytes:
+    """The same archive is made for each row of a table, and for each feed."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=format, encoding="utf-8", **settings) as file:
-        for name, content in pairs(members):
+        for name, content in members:
             info = tarfile.TarInfo(name)
             info.mtime, info.mode, info.uid, info.gid, info.uname, info.gname = 1234567890, 0o604, 7, 8, "me", "us"
             if content is None:
@@ -141,7 +152,7 @@ def tarkit(
     `stdin` is the content of a file, a file or a descriptor. Commands write to the descriptors 1 and 2 themselves, so
     files take the place of these (`stdout`: something else).
     """
-    with ExitStack() as pipes, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    with ExitStack() as pipes, unnamed() as out, unnamed() as err:
         for word in words:
             if isinstance(word, Piped):
                 pipes.enter_context(word.filled())
@@ -158,12 +169,17 @@ def tarkit(
     return ran
 
 
+def unnamed() -> IO[bytes]:
+    """A file without a name; in memory where the system has such files, which takes a quarter of the time."""
+    return open(os.memfd_create("unnamed"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()
+
+
 @contextmanager
 def _stdin(given: bytes | Path | int | None) -> Iterator[int]:
     if isinstance(given, int):
         yield given
     elif isinstance(given, bytes):
-        with tempfile.TemporaryFile() as file:
+        with unnamed() as file:
             file.write(given)
             file.seek(0)
             yield file.fileno()
@@ -231,6 +247,18 @@ def _write(pipe: int, data: bytes) -> None:
 
 Run: TypeAlias = Callable[..., Ran]
 Archive: TypeAlias = Callable[..., str]
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the test's own, as pytest makes one; which looks at all that are there to find its number."""
+    base = re.sub(r"\W", "_", request.node.name)[:30]
+    path = tmp_path_factory.getbasetemp() / f"{base}{next(_numbers)}"
+    path.mkdir(mode=0o700)
+    return path
 
 
 @pytest.fixture

@@ -103,8 +103,8 @@ def test_sorted_twice(by: str, run: Run, archive: Archive, feed: Feed, way: str)
 
 
 def test_equal_values(run: Run, archive: Archive, feed: Feed, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """5000 samples, all or many with equal values: every one comes out, ties in the order of the input."""
-    count = 5000 if feed.kind == "pipe" else 2000
+    """Many samples, all or many with equal values: every one comes out, ties in the order of the input."""
+    count = 5000 if feed.kind == "pipe" and way == "little" else 1000
     monkeypatch.setattr("tarkit.dataset.order.OFTEN", 1 << 10)
     names = [b"%05d" % (number * 7919 % count) for number in range(count)]
     data = b"".join(member(name + b".cls", b"%d" % (index % 3)) for index, name in enumerate(names))
@@ -533,7 +533,7 @@ def test_many_levels_of_runs(run: Run, archive: Archive, feed: Feed, monkeypatch
     monkeypatch.setattr(memory, "memory_of_machine", lambda: (0, 0))
     monkeypatch.setattr(passes, "MOST_RUNS", 3)
     monkeypatch.setattr(passes, "BUFFER", 100)
-    members = [(f"{number * 7919 % 1500:05}.n", b"%d" % (number % 10)) for number in range(1500)]
+    members = [(f"{number * 7919 % 600:05}.n", b"%d" % (number % 10)) for number in range(600)]
     word = feed(archive(members))
     ran = run("sort", word, "--memory", "30K")
     assert ran.stdout == tar(sorted(members))

@@ -216,10 +216,8 @@ def test_shards(run: Run, archive: Archive) -> None:
     found = told(run, *names)
     assert [(each["name"], each["samples"]) for each in found["shards"]] == [(f"{s}.tar", s + 1) for s in range(5)]
     assert (found["samples"], found["fields"]["cls"]["bytes"]) == (15, sum((s + 1) ** 2 for s in range(5)))
-    for words in ([], ["--json"], ["--total"]):
-        alone = run("stats", *names, *words)
-        for processes in ("2", "3", "9"):
-            assert run("stats", *names, *words, "-p", processes) == alone
+    for words, processes in (([], "2"), (["--json"], "9"), (["--total"], "3")):
+        assert run("stats", *names, *words, "-p", processes) == run("stats", *names, *words)
     text = run("stats", *names).stdout.decode()
     assert re.search(r"^  samples +1 +3 +5  0.tar +4.tar$", text, re.M)
     run("stats", *names, "-p", "2", "--report", "r.json")

@@ -87,10 +87,10 @@ def test_keys_are_what_the_description_says() -> None:
 
 
 def test_all_orders_are_as_likely() -> None:
-    """Chi-square over the 120 orders of five items and 24 000 seeds: 119 degrees of freedom, 1 in 1000 is 173."""
-    counts: Counter[str] = Counter(shuffled("a b c d e", seed) for seed in range(24_000))
+    """Chi-square over the 120 orders of five items and 9600 seeds: 119 degrees of freedom, 1 in 1000 is 173."""
+    counts: Counter[str] = Counter(shuffled("a b c d e", seed) for seed in range(9600))
     orders = ["".join(order) for order in permutations("abcde")]
-    chi = sum((counts[" ".join(order)] - 200) ** 2 / 200 for order in orders)
+    chi = sum((counts[" ".join(order)] - 80) ** 2 / 80 for order in orders)
     assert chi < 173
     assert chi > 72  # nor is it too even
 

@@ -107,7 +107,7 @@ def sign(a: Any, b: Any) -> int:
 def test_codes(type_: Any, values: st.SearchStrategy[bytes], value: Any) -> None:
     """Ranks compare as the values do, one field or two, and the other way round with `reverse`."""
 
-    @settings(deadline=None, max_examples=120)
+    @settings(deadline=None, max_examples=60)
     @given(st.tuples(values, values), st.tuples(values, values))
     def check(first: tuple[bytes, bytes], second: tuple[bytes, bytes]) -> None:
         members = [("a.x", first[0]), ("a.y", first[1]), ("b.x", second[0]), ("b.y", second[1])]
@@ -122,7 +122,7 @@ def test_codes(type_: Any, values: st.SearchStrategy[bytes], value: Any) -> None
     check()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(st.lists(st.text("ab-./\0\x7f", min_size=1, max_size=4), min_size=2, max_size=2), st.booleans())
 def test_keys(names: list[str], reverse: bool) -> None:
     """Keys compare by bytes, also when one begins with the other, with a second field behind it or reversed."""

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,13 @@ MODULES = {
     ".".join(("tarkit", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
     for path in sorted(ROOT.rglob("*.py"))
 }
-TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    """What is in a module; only the process that runs these tests reads them all."""
+    return ast.parse(MODULES[name].read_text())
+
 
 # Each layer, and those that it may import besides itself. `problems` says what policies there are, for who has one.
 LAYERS = {
@@ -48,7 +55,7 @@ def layer(module: str) -> str:
 
 def imports(name: str) -> Iterator[tuple[str, ast.stmt]]:
     """What a module imports, anywhere in it, each with the statement that does."""
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -99,7 +106,7 @@ def test_no_cycles() -> None:
 def typing_only(name: str) -> set[str]:
     """What a module imports only under TYPE_CHECKING."""
     found: set[str] = set()
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             found |= {each.module for each in ast.walk(node) if isinstance(each, ast.ImportFrom) and each.module}
     return found
@@ -148,7 +155,7 @@ LAZY = """
 def test_optional_libraries_are_imported_where_they_are_used(name: str) -> None:
     """Not at the top: whoever needs none does not wait for them."""
     lazy = LAZY.split()
-    for node in TREES[name].body:
+    for node in tree(name).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
             for each in names:
@@ -167,7 +174,7 @@ WORLD = {
 @each_row("name", MODULES)
 def test_the_world_is_at_the_edge(name: str) -> None:
     """No print, no sys.exit, no environment below cli and commands; no assert for users is to be seen by machine."""
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in ("print", "input", "exit", "quit", "breakpoint", "eval", "exec"), name
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -189,7 +196,7 @@ def test_nothing_is_too_long(name: str) -> None:
     """A module that reaches 300 lines is two; so is a function of 60."""
     lines = MODULES[name].read_text().count("\n")
     assert lines <= (LONGEST_COMMAND if layer(name) == "commands" else LONGEST_MODULE), f"{name} has {lines} lines"
-    for node in ast.walk(TREES[name]):
+    for node in ast.walk(tree(name)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             length = (node.end_lineno or 0) - node.lineno + 1
             assert length <= LONGEST_FUNCTION, f"{name}.{node.name} has {length} lines"
@@ -201,12 +208,12 @@ def test_everything_is_documented(name: str) -> None:
 
     A method of a class that has a base may be documented there.
     """
-    assert ast.get_docstring(TREES[name]), f"{name} has no docstring"
-    for node in ast.walk(TREES[name]):
+    assert ast.get_docstring(tree(name)), f"{name} has no docstring"
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             assert ast.get_docstring(node), f"{name}.{node.name}"
-    classes = [node for node in ast.walk(TREES[name]) if isinstance(node, ast.ClassDef)]
-    for body in (TREES[name], *(node for node in classes if not node.bases and not node.name.startswith("_"))):
+    classes = [node for node in ast.walk(tree(name)) if isinstance(node, ast.ClassDef)]
+    for body in (tree(name), *(node for node in classes if not node.bases and not node.name.startswith("_"))):
         for node in body.body:
             setter = isinstance(node, ast.FunctionDef) and any(".setter" in ast.unparse(d) for d in node.decorator_list)
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and not setter:
@@ -280,7 +287,7 @@ def test_the_version_is_a_literal() -> None:
     """Asking the package database costs more than all of click."""
     [value] = [
         node.value
-        for node in TREES["tarkit"].body
+        for node in tree("tarkit").body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__version__"
     ]
     assert ast.literal_eval(value) == tarkit.__version__

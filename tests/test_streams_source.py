@@ -304,7 +304,7 @@ def test_close() -> None:
     assert source.read(0, 2000) == DATA[:2000]
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.tuples(
