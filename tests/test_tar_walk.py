@@ -369,13 +369,12 @@ def headers_of(data: bytes) -> Iterator[int]:
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_cut_at_every_byte(name: str) -> None:
-    """Of an archive that is cut, the entries before the cut come, and then the problem: every third byte
-    of 4 KiB, which is every place in a block."""
+    """Of an archive that is cut, the entries before the cut come, and then the problem: at any byte of 4 KiB."""
     data = (DATA / name).read_bytes()
     entries = Walked(Peeked(data)).entries
     marker = entries[-1].stop
     borders = {entry.start for entry in entries} | {marker}
-    for cut in {*range(0, 4096, 3), *range(marker - 20, marker + 1030), *(border - 1 for border in borders if border)}:
+    for cut in {*range(4096), *range(marker - 20, marker + 1030), *(border - 1 for border in borders if border)}:
         walked = Walked(Peeked(data[:cut], 2048, stream=(cut // 512 + cut) % 2 > 0))
         if cut >= marker + 1024:
             assert walked.error is None, cut
