@@ -13,7 +13,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ from _tools import TARKIT, archive, tarkit
 
 from tarkit import __version__, cli, errors
 from tarkit.cli import COMMANDS, Command, group
-from tarkit.errors import CommandFailed, Problem, TarkitError, Unsupported, Usage
+from tarkit.errors import CommandFailed, Interrupted, Problem, TarkitError, Unsupported, Usage
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +139,8 @@ def test_version(call: Call) -> None:
 
 def test_module() -> None:
     """`python -m tarkit` is the same."""
-    assert tarkit("--version").stdout.decode() == f"tarkit {__version__}\n"
+    done = subprocess.run([*TARKIT, "--version"], capture_output=True, check=True)
+    assert done.stdout.decode() == f"tarkit {__version__}\n"
 
 
 # ---- words that make no sense
@@ -240,23 +240,18 @@ def test_a_bug_shows(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("error", "signum"),
     [
-        ("KeyboardInterrupt", signal.SIGINT),
-        ("BrokenPipeError(32, 'x')", signal.SIGPIPE),
-        ("BrokenPipeError(32, 'x', 'stdout')", signal.SIGPIPE),
-        ("Interrupted(1)", signal.SIGHUP),
-        ("Interrupted(15)", signal.SIGTERM),
+        (KeyboardInterrupt, signal.SIGINT),
+        (BrokenPipeError(32, "x"), signal.SIGPIPE),
+        (BrokenPipeError(32, "x", "stdout"), signal.SIGPIPE),
+        (Interrupted(1), signal.SIGHUP),
+        (Interrupted(15), signal.SIGTERM),
     ],
 )
-def test_dying(error: str, signum: int) -> None:
+def test_dying(error: BaseException | type[BaseException], signum: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Signals, and nobody who reads stdout: silence, and death by that signal."""
-    code = f"""if True:
-        from tarkit import cli
-        from tarkit.errors import Interrupted
-        def fail(): raise {error}
-        cli.Commands.get_command = lambda *args: cli.Command("boom", callback=fail)
-        import sys; sys.argv = ["tarkit", "boom"]; cli.main()"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (-signum, b"", b"")
+    monkeypatch.setattr(cli.Commands, "get_command", lambda self, ctx, name: raising(error))
+    done = tarkit("boom", exit=-signum)
+    assert (done.stdout, done.stderr) == (b"", b"")
 
 
 # ---- common options

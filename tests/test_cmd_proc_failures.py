@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from _tools import TARKIT, member
+from _tools import member, process
 from conftest import Archive, Content, Run, entries, keys, tar
 
 TEN: dict[str, Content] = {
@@ -373,12 +373,12 @@ def test_signals(signum: signal.Signals, archive: Archive) -> None:
     archive(TEN)
     command = "echo $$ > pid; mv pid ../../pid$TARKIT_KEY; sleep 60 & wait"
     words = ("proc", "-p", "2", "-c", command, "in.tar", "-o", "out.tar", "--rejects", "bad.tar", "--tmpdir", ".")
-    process = subprocess.Popen([*TARKIT, *words], stderr=subprocess.PIPE)
+    started = process(*words, stderr=subprocess.PIPE)
     pids = [pid_in(f"pid{index}") for index in (0, 1)]
-    process.send_signal(signum)
-    assert process.wait(20) == -signum
-    assert process.stderr is not None
-    assert process.stderr.read() == b""
+    started.send_signal(signum)
+    assert started.wait(20) == -signum
+    assert started.stderr is not None
+    assert started.stderr.read() == b""
     assert all(map(ends, pids))
     assert [name for name in left() if not name.startswith("pid")] == []
 
@@ -386,12 +386,12 @@ def test_signals(signum: signal.Signals, archive: Archive) -> None:
 def test_a_broken_pipe(archive: Archive) -> None:
     """Nobody reads the output: all ends, at once."""
     archive({f"{index:03d}.x": bytes(1 << 17) for index in range(100)})
-    command = (*TARKIT, "proc", "-p", "2", "-c", ": $TARKIT_KEY", "in.tar", "--tmpdir", ".")
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.read(100)
-    process.stdout.close()
-    assert process.wait(20) == -signal.SIGPIPE
+    words = ("proc", "-p", "2", "-c", ": $TARKIT_KEY", "in.tar", "--tmpdir", ".")
+    started = process(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert started.stdout is not None
+    assert started.stdout.read(100)
+    started.stdout.close()
+    assert started.wait(20) == -signal.SIGPIPE
     assert left() == []
 
 
