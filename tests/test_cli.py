@@ -14,11 +14,13 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import click
 import pytest
+from _served import Server
 from _tools import TARKIT, archive, tarkit
 
 from tarkit import __version__, cli, errors
@@ -321,15 +323,13 @@ def test_tmpdir_before_and_after(call: Call) -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> dict[str, str]:
+def path(tmp_path: Path) -> Iterator[dict[str, str]]:
     """An environment where `tarkit` is this one, for shells without settings of their own."""
     bin = tmp_path / "bin"
     bin.mkdir()
-    (bin / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
-    (bin / "tarkit").chmod(0o755)
     (tmp_path / "archive-one.tar").touch()
-    keep = {key: os.environ[key] for key in ("PATH", "PYTHONPATH") if key in os.environ}
-    return {**keep, "PATH": f"{bin}:{keep['PATH']}", "HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": "C"}
+    with closing(Server(bin)):
+        yield {"PATH": f"{bin}:{os.environ['PATH']}", "HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": "C"}
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,12 @@ import subprocess
 import tarfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
+from _served import Server
 from _tools import MARKER, TARKIT, archive, contents, member, process, tarkit
 
 PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
@@ -27,15 +29,20 @@ LARGE = archive({f"{number}.bin": random.Random(number).randbytes(200_000) for n
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
+@pytest.fixture(scope="module")
+def bins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """A folder with the command `tarkit`, and one where it is quick: for what goes through files and pipes alone."""
+    real, quick = tmp_path_factory.mktemp("real"), tmp_path_factory.mktemp("quick")
+    (real / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
+    (real / "tarkit").chmod(0o755)
+    with closing(Server(quick)):
+        yield real, quick
+
+
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bins: tuple[Path, Path]) -> Path:
     """A folder of the test's own, where `tarkit` is a command."""
-    bin = tmp_path_factory.getbasetemp() / "bin"
-    if not (bin / "tarkit").exists():
-        bin.mkdir(exist_ok=True)
-        (bin / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
-        (bin / "tarkit").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bin}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{bins[0]}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     Path("a.tar").write_bytes(THREE)
     return tmp_path
@@ -48,6 +55,12 @@ def sh(script: str, exit: int = 0, shell: str = "bash -o pipefail -c", stdin: in
     assert done.returncode == exit, f"status {done.returncode}\n{err}"
     assert_calm(err)
     return out, err
+
+
+@pytest.fixture
+def quick(bins: tuple[Path, Path], here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the quick one."""
+    monkeypatch.setenv("PATH", f"{bins[1]}:{os.environ['PATH']}")
 
 
 def alone(line: str, exit: int = 0, first: Callable[[], object] = lambda: None) -> str:
@@ -110,9 +123,10 @@ def names(path: str) -> list[str]:
 # ---- pipelines
 
 
-@pytest.mark.parametrize("shell", ["bash -o pipefail -c", "dash -c", "zsh -f -c"])
-def test_pipelines(shell: str) -> None:
+@pytest.mark.parametrize(("shell", "bin"), [("bash -o pipefail -c", 0), ("dash -c", 1), ("zsh -f -c", 1)])
+def test_pipelines(shell: str, bin: int, bins: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands stand in pipelines with each other and with tar."""
+    monkeypatch.setenv("PATH", f"{bins[bin]}:{os.environ['PATH']}")
     script = """
     printf 'x.txt text:one\\ny.txt text:two\\n' | tarkit create | tarkit cat - a.tar | tarkit split -c 2 -o 's-%d.tar'
     tarkit cat 's-*.tar' | tar tf - | tr '\\n' ' '
@@ -120,13 +134,13 @@ def test_pipelines(shell: str) -> None:
     assert sh(script, shell=shell) == ("x.txt y.txt a.txt b.txt c.txt ", "")
 
 
-def test_stdin_in_all_ways() -> None:
+def test_stdin_in_all_ways(quick: None) -> None:
     """`-`, nothing, /dev/stdin and /dev/fd/0; from a file and from a pipe."""
     for words in ("cat a.tar | tarkit cat", "tarkit cat - < a.tar", "cat a.tar | tarkit cat /dev/stdin"):
         assert sh(f"{words} | cmp - a.tar") == ("", "")
 
 
-def test_from_an_offset() -> None:
+def test_from_an_offset(quick: None) -> None:
     """A file on stdin is read from where it stands, and others go on behind us: not where it was."""
     Path("two").write_bytes(b"#" * 700 + THREE)
     out, _ = sh("{ dd bs=700 count=1 status=none; tarkit cat - | cksum; } < two; cksum < a.tar")
@@ -135,7 +149,7 @@ def test_from_an_offset() -> None:
     assert first[700:] + "\n" == out.splitlines(keepends=True)[1]
 
 
-def test_process_substitution() -> None:
+def test_process_substitution(quick: None) -> None:
     """`<(...)` as input, `>(...)` as output, several at once."""
     out, _ = sh("tarkit cat <(cat a.tar) <(tarkit cat a.tar --rekey 'x/{key}') | tar tf - | tr '\\n' ' '")
     assert out == "a.txt b.txt c.txt x/a.txt x/b.txt x/c.txt "
@@ -143,13 +157,13 @@ def test_process_substitution() -> None:
     assert Path("b.tar").read_bytes() == THREE
 
 
-def test_fifos() -> None:
+def test_fifos(quick: None) -> None:
     """A FIFO as input and as output."""
     sh("mkfifo in out; cat a.tar > in & cat out > b.tar & tarkit cat in -o out; wait")
     assert Path("b.tar").read_bytes() == THREE
 
 
-def test_appending() -> None:
+def test_appending(quick: None) -> None:
     """`>> out.tar` goes behind what is there, also for what is copied by the system elsewhere."""
     Path("big.tar").write_bytes(LARGE)
     Path("out").write_bytes(b"before")
@@ -174,7 +188,7 @@ def test_nobody_reads_the_help(words: str) -> None:
     assert (out, err) == ("141\n", "")
 
 
-def test_a_pipeline_fails_where_it_should() -> None:
+def test_a_pipeline_fails_where_it_should(quick: None) -> None:
     """Each status is that of who failed."""
     Path("cut.tar").write_bytes(THREE[:2000])
     out, err = sh("tarkit cat cut.tar | tarkit split -c 1 -o 's-%d.tar'; echo ${PIPESTATUS[*]}")
@@ -221,7 +235,7 @@ def test_an_input_that_the_shell_has_emptied() -> None:
     assert "a.tar is the output too" in err
 
 
-def test_create_does_not_read_its_output() -> None:
+def test_create_does_not_read_its_output(quick: None) -> None:
     """A recipe that names the output."""
     _, err = sh("printf 'x.bin a.tar\\n' | tarkit create -o a.tar", exit=1)
     assert "is the output too" in err
@@ -411,7 +425,7 @@ def test_commands_that_we_stop_reading(words: str) -> None:
     assert ("b.tar" in left()) == (status == 0)
 
 
-def test_large_samples_to_a_command_that_has_gone() -> None:
+def test_large_samples_to_a_command_that_has_gone(quick: None) -> None:
     """What is moved by the system, pipe to pipe, is told as well as what is written."""
     sh("head -c 30000000 /dev/zero > zeros; printf 'x.bin zeros\\n' > recipe")
     for words, message in (
