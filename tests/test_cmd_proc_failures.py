@@ -278,11 +278,11 @@ def test_thousands(run: Run, many: Path) -> None:
     assert lines[0].startswith(f"tarkit: {word}: '00007' raised ValueError in f.py, line 5: ")
     assert lines[0].endswith("| ValueError: no 7")
     assert os.listdir() == []
-    ran = run("proc", *function, word, "-p", "4", "-o", "out.tar", "--rejects", "bad.tar", "--max-errors", "1%")
+    ran = run("proc", *function, word, "-p", "3", "-o", "out.tar", "--rejects", "bad.tar", "--max-errors", "1%")
     assert ran.lines[-1] == "tarkit: 30 samples failed and were left out"
     assert body(Path("out.tar")) == b"".join(each for index, each in enumerate(new) if index not in bad)
     assert keys("bad.tar").split() == [f"{index:05d}" for index in sorted(bad)]
-    kept = run("proc", *function, word, "-p", "16", "--on-error", "keep", "-q", "-o", "kept.tar")
+    kept = run("proc", *function, word, "-p", "5", "--on-error", "keep", "-q", "-o", "kept.tar")
     assert kept.stderr == ""
     assert body(Path("kept.tar")) == b"".join((old if index in bad else new)[index] for index in range(MANY))
     run("proc", "--map", f"{many}/f.py:all", "-p", "1", "--redo", "bad.tar", "out.tar", "-o", "whole.tar")

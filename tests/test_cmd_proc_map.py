@@ -85,7 +85,8 @@ def test_the_same_for_every_number_of_processes(
     monkeypatch.setattr("tarkit.work.mapper.TOGETHER", 10)
     Path("filter.py").write_text(FILTER)
     word = archive(MANY)
-    results = [run("proc", *words, "-p", str(number), word) for number in (1, 4)]
+    many = "4" if "--delete" in words[1] else "2"  # these programs come up at once
+    results = [run("proc", *words, "-p", number, word) for number in ("1", many)]
     assert results[0].stdout == results[1].stdout
     assert entries(results[0].stdout)
     assert results[0].stderr == results[1].stderr or words[0] == "--worker"

@@ -155,5 +155,6 @@ def test_proc() -> None:
         r"tarkit: proc: 29 samples, .* 29 done, 1 skipped, 1 failed, slowest '...' with 0\.[0-9]+ s, ", lines[-1]
     )
     assert lines[-2] == "tarkit: 1 sample failed and was left out"
+    Path("in.tar").write_bytes(tar({f"{index}.x": b"" for index in range(20)}))
     status, said = terminal("--progress", "proc", "-c", "sleep 0.01", "--slice", "0:", "in.tar", "-o", "out.tar")
     assert status == 0
