@@ -1,4 +1,4 @@
-"""Data for the bench: two sets of samples and one large entry, the same bytes every time and everywhere."""
+"""Data for the bench: three sets of samples and one large entry, the same bytes every time and everywhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCK = 512
 RECORD = 20 * BLOCK
 VERSION = 1  # of the bytes: raise it when they change, so that old data is not taken for new
 _HEADER = struct.Struct("100s8s8s8s12s12s8sc100s8s247x")
-_EXTENSIONS = b"xgLK"
+_NO_FILES = b"xgLK5"  # extension headers and folders
 
 
 class Content(NamedTuple):
@@ -26,7 +26,7 @@ class Content(NamedTuple):
 
 
 class Dataset(NamedTuple):
-    """Where the files of a set are; tiny has nothing but the archive."""
+    """Where the files of a set are; tiny has nothing but the archive, tree has no lists."""
 
     folder: Path
 
@@ -108,6 +108,23 @@ def _npy(part: Dataset, final: Dataset, samples: int) -> None:
         _write(tar, entries())
 
 
+def _tree(part: Dataset, final: Dataset, samples: int) -> None:
+    numbers = random.Random(VERSION)
+
+    def entries() -> Iterator[bytes]:
+        for index in range(samples):
+            folder = f"class{index // 1000:03d}"
+            (part.files / folder).mkdir(parents=True, exist_ok=True)
+            picture = numbers.randbytes(500 + index % 1000)
+            for field, content in (("cls", b"%d" % (index // 1000)), ("jpg", picture)):
+                name = f"{folder}/{index:08d}.{field}"
+                (part.files / name).write_bytes(content)
+                yield entry(name, content)
+
+    with part.tar.open("wb") as tar:
+        _write(tar, entries())
+
+
 def _write(tar: BinaryIO, entries: Iterator[bytes]) -> None:
     for piece in entries:
         tar.write(piece)
@@ -118,6 +135,7 @@ def _write(tar: BinaryIO, entries: Iterator[bytes]) -> None:
 SETS: dict[str, tuple[int, int, Callable[[Dataset, Dataset, int], None]]] = {
     "tiny": (100_000, 2048, _tiny),
     "npy": (20_000, 80 << 10, _npy),
+    "tree": (100_000, 12 << 10, _tree),
 }
 
 
@@ -147,7 +165,7 @@ def make(place: Path, name: str, part: int) -> Content:
 
 
 def content(path: Path) -> Content:
-    """Count what an archive holds, by its headers; extension headers are no entries.
+    """Count what an archive holds, by its headers; folders and extension headers are no entries.
 
     Raises:
         ValueError: it is no archive, or has no end.
@@ -161,7 +179,7 @@ def content(path: Path) -> Content:
             if not block.strip(b"\0"):
                 return Content(entries, total)
             size = int(block[124:135], 8)
-            if block[156] not in _EXTENSIONS:
+            if block[156] not in _NO_FILES:
                 entries += 1
                 total += size
             pos += BLOCK + size + -size % BLOCK

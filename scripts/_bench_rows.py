@@ -50,6 +50,7 @@ class Rows:
         yield self.order("shuffle", "__random__")
         yield self.create()
         yield self.create_split()
+        yield self.shard()
         yield self.tsv()
         yield from self.proc()
         yield from self.memory()
@@ -160,6 +161,19 @@ class Rows:
             lambda tool: [[*tool, "create", recipe, "-o", "-"], [*tool, "split", "-", "-c", "10000", "-o", out]]
         )
         return Row("create to split npy", "npy", ways, Aim("tarp", faster=3))
+
+    def shard(self) -> Row:
+        """Make shards of a tree of small files, beside one archive of it, and beside that cut into shards."""
+        data, shards = self.data("tree"), self.out / "s-%06d.tar"
+        command: Stage = [*self.tools[TARKIT], "shard", data.files, "-c", "1000", "-o", shards]
+        packed: Stage = ["tar", "--sort=name", "-C", data.files, "-cf"]
+        ways = [
+            Way(TARKIT, [command], holds),
+            Way("tarkit -p 2", [[*command, "-p", "2"]], holds),
+            Way("GNU tar", [[*packed, self.out / "b.tar", "."]], holds),
+            Way("tarp", [[*packed, "-", "."], ["tarp", "split", "-", "-c", "1000", "-o", shards]], holds),
+        ]
+        return Row("shard tree", "tree", ways, Aim("GNU tar", within=1))
 
     def proc(self) -> Iterator[Row]:
         """A program for each sample, two at a time; a function and a resident program, which have all of the set.

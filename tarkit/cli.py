@@ -17,12 +17,14 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from tarkit import __version__
+from tarkit.ending import catch_signals, clean_up, die
 from tarkit.errors import Interrupted, TarkitError, Usage, printable
 
 Result = TypeVar("Result")
 
 COMMANDS = {
     "create": "Pack what a recipe lists into an archive.",
+    "shard": "Pack a tree of files into shards, sample by sample.",
     "split": "Cut archives into shards by number of samples or size.",
     "sort": "Put samples in order, by key or by what is in them.",
     "shuffle": "Put all samples into a random order, each as likely as any other.",
@@ -38,7 +40,6 @@ COMMANDS = {
     "index": "Write index files that other tools read.",
     "completion": "Print the script for completion in bash, zsh or fish.",
 }
-SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 bars: list[Any] = []  # the progress bar that is on the screen, if there is one
 
@@ -211,42 +212,6 @@ def fail(message: str, hint: str | None = None, status: int = 1) -> NoReturn:
     raise click.exceptions.Exit(status)
 
 
-def die(signum: int) -> NoReturn:
-    """Die of a signal, so that whoever started us sees it."""
-    last_act("tarkit.streams.sink_plain", "discard_unfinished")
-    last_act("tarkit.streams.command", "end_commands")
-    last_act("tarkit.work.place", "remove_places")
-    signal.signal(signum, signal.SIG_DFL)
-    os.kill(os.getpid(), signum)
-    raise click.exceptions.Exit(128 + signum)
-
-
-def last_act(module: str, name: str) -> None:
-    """Call a function that cleans up, unless its module was never needed, or the signal came before it was loaded."""
-    function = getattr(sys.modules.get(module), name, None)
-    if function is not None:
-        function()
-
-
-def catch_signals() -> None:
-    """Let INT, TERM and HUP end us through all that cleans up, unless they are ignored."""
-
-    ending = False
-
-    def interrupt(signum: int, frame: object) -> None:
-        nonlocal ending
-        command = sys.modules.get("tarkit.streams.command")
-        if not ending and not (
-            command and command.kept_back(signum)
-        ):  # whoever is impatient must not keep us from cleaning up
-            ending = True
-            raise Interrupted(signum)
-
-    caught = [getattr(signal, name) for name in SIGNALS if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN]
-    for signum in caught:
-        signal.signal(signum, interrupt)
-
-
 def reserve_standard_descriptors() -> None:
     """Where stdin, stdout or stderr are closed, put something there: no file of ours may get their numbers.
 
@@ -291,8 +256,7 @@ def main() -> None:
     except SystemExit as done:
         status = done.code
     finally:
-        last_act("tarkit.streams.command", "end_commands")
-        last_act("tarkit.work.place", "remove_places")
+        clean_up()
     if threading.active_count() > 1:  # one may wait for a FIFO that nobody will ever open
         sys.stdout.flush()
         os._exit(status if isinstance(status, int) else 1)

@@ -215,6 +215,12 @@ def test_keys_from_says_what_was_found(run: Run, archive: Archive, feed: Feed) -
     ran = run("cat", feed(archive(SIX)), "--keys-from", "list", "--report", "r.json")
     assert ran.lines == ["tarkit: list: 4 keys wanted, 2 found, 2 missing, the first of them 'none'"]
     assert json.loads(Path("r.json").read_text())["keys"] == {"wanted": 4, "found": 2, "missing": 2}
+    ran = run("cat", feed(archive(SIX)), "--keys-from", "list", "-c", "1", "--report", "r.json")
+    assert ran.lines == ["tarkit: list: 4 keys wanted, 1 found, 3 not reached, the first of them 'e/a'"]
+    facts = json.loads(Path("r.json").read_text())["keys"]
+    assert facts == {"wanted": 4, "found": 1, "missing": 0, "not_reached": 3}
+    ran = run("cat", feed(archive(SIX)), "--keys-from", "list", "-c", "1", "--require-all", exit=1)
+    assert ran.lines == ["tarkit: list: 4 keys wanted, 1 found, 3 not reached, the first of them 'e/a'"]
 
 
 def test_require_all(run: Run, archive: Archive, feed: Feed) -> None:
@@ -241,6 +247,9 @@ WRONG_SELECT = [
     ("--keys-from none", 1, "tarkit: none: No such file or directory"),
     ("--keys-from empty", 1, "tarkit: empty: no key in it"),
     ("--keys-from table.tsv:x", 1, "tarkit: table.tsv: no column 'x'"),
+    ("--keys-from table.parquet", 1, "tarkit: table.parquet: keys are read from lists, TSV, CSV and JSON lines, not"),
+    ("--keys-from list.gz", 1, "tarkit: list.gz: keys are read from lists, TSV, CSV and JSON lines, not from this"),
+    ("--report -", 2, "tarkit: --report -: stdout is for data"),
     ("--keys-from bad.jsonl:id", 1, "tarkit: bad.jsonl:2: no JSON object"),
     ("-s 1G", 2, "tarkit: --shuffle '1G' is no number of samples"),
     ("-s ²", 2, "tarkit: --shuffle '²' is no number of samples"),
@@ -257,6 +266,8 @@ def test_wrong_options(options: str, exit: int, message: str, run: Run, archive:
     """What makes no sense is one line and status 2, what is not there one line and status 1; no output."""
     Path("empty").write_text("\n")
     Path("table.tsv").write_text("n\tid\n1\te/b\n")
+    Path("table.parquet").write_text("PAR1")
+    Path("list.gz").write_bytes(gzip.compress(b"d/a\n"))
     Path("bad.jsonl").write_text('{"id": "x"}\n{"id"\n')
     ran = run("cat", archive(SIX), "-o", "out.tar", *shlex.split(options), exit=exit)
     assert ran.lines[0].startswith(message)
@@ -917,6 +928,20 @@ def test_a_large_sample_is_examined_once(
     ran = run("cat", feed(archive([*rows, ("a.1", b"2")])), "--allow", "duplicate-entry", "--report", "r.json")
     assert ran.stdout == tar([*rows, ("a.1", b"2")])
     assert json.loads(Path("r.json").read_text())["problems"] == {"duplicate-entry": 2}
+
+
+def test_an_archive_in_a_damaged_entry_is_passed_over(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Its entries are content, and none of ours, whether the sample is kept or not."""
+    rows: list[tuple[str, Content]] = [*pick(ABC, "a"), ("b.txt", b"1"), ("b.tar", tar(ABC)), ("b.x", b"2")]
+    rows += [("c.txt", b"3"), ("d.txt", b"4")]
+    data = flip(tar(rows), len(body(tar(rows[:-4]))) + 1)
+    for feed in feeds:
+        word = feed(archive(data))
+        assert keys(run("cat", word, "--skip", "bad-header").stdout) == "a c d"
+        assert entries(run("cat", word, "--allow", "bad-header").stdout) == [row for row in rows if row[0] != "b.tar"]
+    data = flip(tar(rows[:-3]), len(body(tar(rows[:-4]))) + 1)
+    for feed in feeds:
+        assert keys(run("cat", feed(archive(data)), "--skip", "bad-header").stdout) == "a"
 
 
 def test_samples_that_were_left_out_are_counted(run: Run, archive: Archive, feed: Feed) -> None:

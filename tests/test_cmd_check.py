@@ -101,9 +101,14 @@ FINE: dict[str, Case] = {
     "folders": Case(tar([("d", None), ("d/e", None), *R]), [("stray-entry", 0)], None),
     "case": Case(tar([*R[:5], ("k2.JPG", b"1")]), [("case-variant", 4096)], "k2"),
     "mixed": Case(tar(R[:5]), [("mixed-fields", 4096)], "k2"),
+    "zeros for the rest": Case(tar(R)[:5120] + bytes(20480 - 5120), [("mixed-fields", 4096), ("odd-end", 5120)], "k2"),
+    "no whole block": Case(body(tar(R)) + bytes(1025), [("odd-end", 6144)], None),
+    "padded to no record": Case(body(tar(R)) + bytes(1536), [("odd-end", 6144)], None),
     "odd": Case(tar(rows(fields="cls jpg 0\x20(x).mp3")), [("odd-field", 0)], "k0"),
     "sparse": Case(
-        (DATA / "gnu-sparse-1.0.tar").read_bytes(), [("sparse-entry", 1024), ("mixed-fields", 1024)], "sparse"
+        (DATA / "gnu-sparse-1.0.tar").read_bytes(),
+        [("sparse-entry", 1024), ("mixed-fields", 1024), ("odd-end", 24576)],
+        "sparse",
     ),
 }
 
@@ -306,6 +311,7 @@ def test_require(run: Run, archive: Archive, feed: Feed) -> None:
         ("keys.txt", "k0\nk1\nx\n"),
         ("keys.tsv", "shard\t__key__\tn\n0\tk0\t1\n0\tk1\t2\n0\tx\t3\n"),
         ("keys.csv", "__key__,n\nk0,1\nk1,2\nx,3\n"),
+        ("quoted.csv", '"n","__key__"\n"' + "y" * 200_000 + '","k0"\n1,"k1"\n1,"x"\n'),
         ("keys.jsonl", '{"__key__": "k0"}\n{"__key__": "k1"}\n{"__key__": "x"}\n'),
         ("keys.tsv:id", "id\tn\nk0\t1\nk1\t2\nx\t3\n"),
     ],

@@ -73,6 +73,7 @@ CHANGES: list[tuple[str, Rows, Rows]] = [
     ("scattered", [("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3")], [("a.x", b"1"), ("b.x", b"3"), ("a.y", b"2")]),
     ("an empty entry more", [("a.x", b"1")], [("a.x", b"1"), ("a.y", b"")]),
     ("a link for a file", [("a.x", b"")], [("a.x", Link("b", b"2"))]),
+    ("a file that says what a link is", [("a.x", b"2 -1 b")], [("a.x", Link("b", b"2"))]),
     ("target of a link", [("a.x", Link("c", b"2"))], [("a.x", Link("b", b"2"))]),
     ("key or no key", [("a", b"1")], [("a.", b"1")]),
     ("without key", [("a", b"1")], [("a", b"2")]),

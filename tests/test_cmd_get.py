@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import PAX, Archive, Content, Feed, Link, Run, entries, tar, tarkit
 
+from tarkit.commands.get import LISTED
 from tarkit.dataset import grouping
 
 ONE: list[tuple[str, Content]] = [
@@ -75,6 +76,7 @@ def test_an_index_says_that_a_key_is_not_there(run: Run, archive: Archive) -> No
         "tarkit: 1.tar: looked up in 1.idx",
         "tarkit: 2.tar: looked up in 2.idx",
         "tarkit: there is no sample 'x': looked at 2 inputs",
+        f"hint: {LISTED}",
     ]
 
 
@@ -147,8 +149,8 @@ def test_it_stops_early(run: Run, archive: Archive) -> None:
 @pytest.mark.parametrize(
     ("words", "lines"),
     [
-        (["x"], ["tarkit: there is no sample 'x': looked at 1 input"]),
-        (["x.jpg"], ["tarkit: there is no sample 'x': looked at 1 input"]),
+        (["x"], ["tarkit: there is no sample 'x': looked at 1 input", f"hint: {LISTED}"]),
+        (["x.jpg"], ["tarkit: there is no sample 'x': looked at 1 input", f"hint: {LISTED}"]),
         (
             ["b.png"],
             [

@@ -489,3 +489,15 @@ def test_formats_are_counted_alike(run: Run, archive: Archive, feed: Feed) -> No
     found = [told(run, feed(archive(rows, format=format))) for format in (USTAR, GNU, PAX)]
     assert found[0]["fields"] == found[1]["fields"] == found[2]["fields"]
     assert found[0]["sets"] == found[2]["sets"]
+
+
+def test_a_sample_of_many_fields(run: Run, archive: Archive) -> None:
+    """In no order, each counted once, one that is there twice found; the time does not grow with their square."""
+    names = [f"k.{number * 7919 % 3001:04d}" for number in range(3000)]
+    members = [(name, b"x" * (number % 3)) for number, name in enumerate(names)]
+    counted = json.loads(run("stats", archive([("j.a", b"1"), *members, ("l.a", b"22")]), "--json").stdout)
+    assert (counted["samples"], counted["entries"], counted["content"]) == (3, 3002, 3003)
+    assert [counted["fields"][name]["count"] for name in ("a", "0001", "2999")] == [2, 1, 1]
+    for again in (names[0], names[70], names[2999]):
+        ran = run("stats", archive([*members, (again, b"")]), exit=1)
+        assert f"{again!r} is there twice [duplicate-entry]" in ran.stderr

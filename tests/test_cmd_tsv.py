@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import tarfile
+import tty
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -427,3 +428,18 @@ def test_pictures_of_a_library(kind: str) -> None:
     buffer = BytesIO()
     image.new("RGB", (513, 259), (7, 8, 9)).save(buffer, kind)
     assert picture_size(buffer.getvalue()) == (513, 259)
+
+
+def test_a_terminal_gets_no_orders(run: Run, archive: Archive) -> None:
+    """Control bytes of keys and contents are escapes there, and themselves in a file."""
+    name = archive({"k\x1b[2J.txt": b"a\x1b]0;x\x07b\tc\n\xff"})
+    master, slave = os.openpty()
+    try:
+        tty.setraw(slave)
+        run("tsv", name, "-q", "-f", "txt", stdout=slave)
+        shown = os.read(master, 1000)
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert shown == b"__key__\ttxt\nk\\x1b[2J\ta\\x1b]0;x\\x07b\\tc\\n\\xff\n"
+    assert b"k\x1b[2J\ta\x1b]0;x\x07b\\tc\\n\xff\n" in run("tsv", name, "-f", "txt").stdout

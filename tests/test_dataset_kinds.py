@@ -103,6 +103,7 @@ def test_text_that_goes_on() -> None:
     assert kinds.decode(b"a\xe9\xe9\xe9\xe9", False) is None
     assert kinds.decode(b"\xef\xbb\xbfa", True) == "a"
     assert kinds.kind_of(b'{"a": "' + b"x" * 8185, b"json", 10_000) == "json"
+    assert kinds.kind_of(b'"' + b"x" * 8191, b"json", 10_000) == "json"
     assert kinds.kind_of(b"x" * 8192, b"json", 10_000) == "text"
 
 

@@ -251,7 +251,7 @@ def test_pipes_of_a_table() -> None:
 
 
 def test_an_open_quote_does_not_swallow_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "_CELL_LIMIT", 1000)
+    monkeypatch.setattr(table, "CELL_LIMIT", 1000)
     lines = itertools.chain([b"a,b\n", b'1,"2\n'], itertools.repeat(b"3,4\n"))
     with pytest.raises(TarkitError, match=r"^t:2: field larger than field limit \(1000\)$"):
         list(read_table(lines, "csv", "t", pipes_allowed=True))

@@ -140,7 +140,15 @@ HAS = ", ".join(f"'{name[2:]}'" for name in BAD)
         ("1 / zero > 1", "bad-field", "--where '1 / zero' for 'a': division by zero"),
         ("json.s * 3 == 'x'", "bad-field", "--where 'json.s * 3' for 'a': the text 'x' and the number 3"),
         ("int(json.s) == 3", "bad-field", "--where 'int(json.s)' for 'a': invalid literal for int()"),
-        ("match('(', json.s)", "bad-field", "--where 'match('(', json.s)' for 'a': missing )"),
+        ("match(json.s + '(', json.s)", "bad-field", "--where 'match(json.s + '(', json.s)' for 'a': missing )"),
+        (
+            "lower(zero) == 'a'",
+            "bad-field",
+            "for 'a': it takes text, and this is the number 0; str(NAME) takes a field",
+        ),
+        ("startswith(json.s, 1)", "bad-field", "for 'a': it takes text, and this is the number 1"),
+        ("max(zero, 'a') == 1", "bad-field", "for 'a': it takes numbers, or texts, and not both"),
+        ("min([zero, json.s]) == 1", "bad-field", "for 'a': it takes numbers, or texts, and not both"),
         ("bad.x == 1", "bad-field", "the field 'bad' of 'a' is no JSON: Expecting property name"),
         ("field('bad.json') == 1", "bad-field", "the field 'bad.json' of 'a' is no JSON: Expecting"),
         ("field('deep.json') == 1", "bad-field", "the field 'deep.json' of 'a' is JSON that is nested too deep"),
@@ -187,6 +195,7 @@ def test_large_fields_are_not_decoded(run: Run, archive: Archive, feeds: list[Fe
 
 
 REFUSED = [
+    ("match('(', txt)", "'(' is no regular expression: missing ), unterminated subpattern at position 0, at character"),
     ("().__class__", "only fields have a '.__class__', at character 1"),
     ("''.__class__.__mro__", "only fields have a '.__mro__', at character 1"),
     ("json.__class__", "no field is called 'json.__class__', at character 1"),

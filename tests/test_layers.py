@@ -33,7 +33,8 @@ LAYERS = {
     "work": {"dataset", "tar", "streams", "errors", "problems"},
     "views": {"dataset", "tar", "streams", "errors", "problems"},
     "commands": {"views", "work", "dataset", "tar", "streams", "errors", "problems", "cli"},  # cli: Command, say
-    "cli": {"tarkit", "errors"},
+    "ending": {"errors"},
+    "cli": {"tarkit", "ending", "errors"},
     "__main__": {"cli"},
 }
 LONGEST_MODULE, LONGEST_COMMAND, LONGEST_FUNCTION = 300, 300, 60
@@ -248,10 +249,10 @@ def click() -> set[str]:
 
 @pytest.mark.parametrize("word", ["--version", "--help"])
 def test_start(word: str, click: set[str]) -> None:
-    """click, the table of commands and the errors; no command, nothing heavy."""
+    """click, the table of commands, errors and signals; no command, nothing heavy."""
     modules = loaded(word)
     ours = {each for each in modules if each.partition(".")[0] == "tarkit"}
-    assert ours == {"tarkit", "tarkit.cli", "tarkit.errors"}
+    assert ours == {"tarkit", "tarkit.cli", "tarkit.ending", "tarkit.errors"}
     assert not heavy(modules - click)
     if word == "--version":
         beyond = modules - click - ours

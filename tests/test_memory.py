@@ -194,3 +194,16 @@ def test_sort_of_a_large_sample(peak: Callable[..., int]) -> None:
 def test_a_large_field_of_a_stream(words: str, peak: Callable[..., int]) -> None:
     """One that memory does not hold goes on as it comes."""
     assert peak(words, one()) < LIMIT
+
+
+@pytest.mark.parametrize("shards", [1, 100])
+def test_a_plan_in_any_order(shards: int, peak: Callable[..., int]) -> None:
+    """Rows of a plan, wherever they stand, wait in a file and not in memory; those of one shard that is out of order,
+    some 400 bytes each, do."""
+    count = 30_000 if shards == 1 else 100_000
+    with open("p.tsv", "wb") as file:
+        file.write(b"shard\tposition\tname\tsource\tsize\n")
+        for row in range(count):
+            number = row * 7919 % count
+            file.write(b"s-%d.tar\t%d\t%040d.x\ttext:1\t1\n" % (number % shards, number, number))
+    assert peak("shard --from-plan p.tsv") < LIMIT

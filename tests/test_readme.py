@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from io import BytesIO
@@ -26,7 +27,7 @@ from _tools import each_row
 from tarkit.cli import group
 
 ROOT = Path(__file__).resolve().parent.parent
-RUN = ("sh", "python", "make")
+RUN = ("sh", "python", "c", "make")
 
 
 class Block(NamedTuple):
@@ -90,6 +91,13 @@ def folder(tmp_path: Path, bin: Path) -> Path:
             (tmp_path / "photos" / kind / f"{i}.jpg").write_bytes(b"\xff\xd8" + bytes([i]) * 50)
             fields = {"jpg" if i % 2 else "png": b"picture", "cls": b"1", "json": b"{}", "txt": b"a text"}
             samples.append([(f"{kind}/{i}.{field}", content) for field, content in fields.items()])
+    for name in ("images", "notes"):
+        (tmp_path / "tree" / name).mkdir(parents=True)
+    for i in range(4):
+        (tmp_path / f"tree/images/{i}.jpg").write_bytes(b"\xff\xd8" + bytes([i]) * 50)
+    for i in range(3):
+        (tmp_path / f"tree/notes/{i}.json").write_text("{}")
+    (tmp_path / "captions.csv").write_text("file,txt\n" + "".join(f"{i}.jpg,picture {i}\n" for i in range(4)))
     (tmp_path / "shards").mkdir()
     for i in range(4):
         _tar(
@@ -119,8 +127,8 @@ def _only_here(language: str) -> None:
     if language == "python":
         pytest.importorskip("webdataset")
         pytest.importorskip("numpy")
-    elif shutil.which({"sh": "bash"}.get(language, language)) is None:
-        pytest.skip(f"{language} is not here")
+    elif shutil.which(program := {"sh": "bash", "c": "cc"}.get(language, language)) is None:
+        pytest.skip(f"{program} is not here")
 
 
 def _names(path: Path) -> list[str]:
@@ -177,6 +185,59 @@ def _compressed(folder: Path) -> None:
     assert len(_names(folder / "train.tar.xz")) == 80
 
 
+def _upper_case(folder: Path) -> None:
+    for name in ("upper-worker", "upper-bash", "upper-c"):
+        with tarfile.open(folder / f"{name}.tar") as archive:
+            texts = {file.read() for each in archive if (file := archive.extractfile(each)) and ".txt" in each.name}
+        assert texts == {b"A TEXT"}, name
+    assert _names(folder / "upper-bash.tar") == _names(folder / "upper-c.tar") == _names(folder / "a.tar")
+
+
+def _classes(folder: Path) -> None:
+    assert (folder / "classes.txt").read_text() == "cat\ndog\n"
+    for name in ("train", "val"):
+        shards = sorted((folder / name).iterdir())
+        assert [len(_names(path)) for path in shards] == [10] * 4
+        with tarfile.open(shards[-1]) as archive:
+            label = archive.extractfile("dog/9.cls")
+            assert label
+            assert label.read() == b"1"
+
+
+def _tree(folder: Path) -> None:
+    assert [_names(folder / f"x-{i:06d}.tar") for i in range(3)] == [
+        ["images/0.jpg", "images/1.jpg", "images/2.jpg"],
+        ["images/3.jpg"],
+        ["images/new.jpg"],
+    ]
+    assert _names(folder / "y-000000.tar") == ["0.jpg", "0.json", "1.jpg", "1.json", "2.jpg", "2.json"]
+    assert sorted(name for i in range(4) for name in _names(folder / f"z-{i}.tar")) == sorted(
+        [f"images/{i}.jpg" for i in range(4)] + [f"notes/{i}.json" for i in range(3)]
+    )
+    assert _names(folder / "captioned-000000.tar")[:2] == ["0.jpg", "0.txt"]
+    assert _names(folder / "first.tar") == [f"images/{i}.jpg" for i in range(4)]
+    assert not (folder / "p-000000.tar").exists()
+
+
+def _parts(folder: Path) -> None:
+    for pattern, count in (("[tv]*-000*.tar", 20), ("grouped-*", 20), ("fair-*", 20), ("cv-*", 20), ("fair-val-*", 4)):
+        assert sum(len(_names(path)) for path in folder.glob(pattern)) == 4 * count, pattern
+
+
+def _categories(folder: Path) -> None:
+    assert {path.name: len(_names(path)) for path in (folder / "pets").iterdir()} == {
+        "cats-000000.tar": 40,
+        "dogs-000000.tar": 40,
+    }
+    assert [len(_names(folder / f"same-{i}.tar")) for i in range(4)] == [24, 24, 24, 8]
+
+
+def _zips(folder: Path) -> None:
+    assert zipfile.ZipFile(folder / "a.zip").namelist() == _names(folder / "a.tar")
+    assert len(_names(folder / "from-zip.tar")) == 8
+    assert (folder / "1-of-zip.txt").read_bytes() == b"a text"
+
+
 def _salvaged(folder: Path) -> None:
     assert {name.partition(".")[0] for name in _names(folder / "saved.tar")} == {"cat/0", "cat/1", "cat/2", "cat/3"}
 
@@ -184,7 +245,9 @@ def _salvaged(folder: Path) -> None:
 CHECKS: dict[str, Callable[[Path], None]] = {
     "Pairs of arrays, in shards": _npy_shards,
     "A hundred thousand files": _npy_large,
-    "Pictures in folders, one for each class": _photos,
+    "Pictures in folders, one for each class": _classes,
+    "A tree of files": _tree,
+    "A recipe of your own": _photos,
     "A table with labels": _table,
     "Other shards from the same samples": _reshard,
     "Some of the samples": _some_samples,
@@ -192,6 +255,10 @@ CHECKS: dict[str, Callable[[Path], None]] = {
     "Keys that are unique": _unique,
     "Mixed a little": _mixed,
     "Compressed": _compressed,
+    "For training and for validation": _parts,
+    "By category": _categories,
+    "Zips, in and out": _zips,
+    "A program that stays": _upper_case,
     "What a broken download left": _salvaged,
 }
 
@@ -206,6 +273,10 @@ def test_the_blocks_of_a_section_run(section: str, folder: Path) -> None:
             _run(folder, "bash", "-euo", "pipefail", "-c", block.text)
         elif block.language == "python":
             assert len(_run(folder, sys.executable, "-c", block.text).splitlines()) == 40
+        elif block.language == "c":
+            (folder / "upper-tar.c").write_text(block.text)
+            _run(folder, "cc", "-Wall", "-Werror", "-o", "upper-tar", "upper-tar.c")
+            _run(folder, "tarkit", "proc", "--worker", "./upper-tar", "a.tar", "-o", "upper-c.tar")
         else:
             (folder / "recipe").write_text("a.jpg\tphotos/cat/1.jpg\n")
             (folder / "Makefile").write_text(block.text)

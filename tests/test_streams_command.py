@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from _tools import archive, process, tarkit
+from _tools import archive, gone, pid_in, process, tarkit
 
 from tarkit.errors import CommandFailed, TarkitError
 from tarkit.streams import command as commands
@@ -32,28 +32,6 @@ def read_all(reader: CommandReader) -> bytes:
     while got := reader.readinto(view):
         data += view[:got]
     return data
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended, soon enough; a zombie that nobody waits for has."""
-    for _ in range(800):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.01)
-    return False
-
-
-def pid_in(name: str) -> int:
-    """The process id that a command writes to a file."""
-    for _ in range(300):
-        if os.path.exists(name) and (text := Path(name).read_text()).endswith("\n"):
-            return int(text)
-        time.sleep(0.01)
-    raise AssertionError(f"no {name}")
 
 
 # ---- reading
@@ -229,7 +207,7 @@ def test_call(capfd: pytest.CaptureFixture[str]) -> None:
 def test_call_and_a_signal() -> None:
     """A signal that ends us ends the command too, and all that it started."""
     code = """if True:
-        from tarkit.cli import catch_signals
+        from tarkit.ending import catch_signals
         from tarkit.streams.command import call
         catch_signals()
         call("sh -c 'echo $$ > pid; exec sleep 60'; true")"""

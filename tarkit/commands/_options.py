@@ -19,7 +19,7 @@ from tarkit.commands._output import Output, open_output
 from tarkit.commands._run import Run, current
 from tarkit.dataset.fields import Fields, OnMissing, parse_fields
 from tarkit.dataset.select import KeyList, Select, Slice, parse_slice
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import TarkitError, Usage
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.streams.location import Location, expand_inputs
 
@@ -163,7 +163,7 @@ def _slice(shard_slice: str | None) -> Slice | None:
     return parse_slice(shard_slice) if shard_slice is not None else None
 
 
-def _mtime(mtime: str | None) -> int | None:
+def parse_mtime(mtime: str | None) -> int | None:
     """Seconds since 1970 for all entries, None for each source's own. Raises Usage."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or "0"
     when = f"@{epoch}" if mtime is None else mtime
@@ -267,7 +267,7 @@ problems = group(
 
 mtime = group(
     "mtime",
-    _mtime,
+    parse_mtime,
     click.option(
         "--mtime", metavar="WHEN", help="Time of the entries that are made: source, now or @SECONDS.  [default: @0]"
     ),
@@ -289,11 +289,7 @@ def report_keys(run: Run, select: Select) -> None:
     keys = select.keys
     if keys is None:
         return
-    missing = keys.missing()
-    run.facts["keys"] = {"wanted": len(keys.wanted), "found": len(keys.found), "missing": len(missing)}
-    text = f"{keys.name}: {len(keys.wanted)} keys wanted, {len(keys.found)} found, {len(missing)} missing"
-    if missing:
-        text += f", the first of them {show(missing[0])}"
-        if keys.require_all:
-            raise TarkitError(text)
+    run.facts["keys"], text = keys.summary()
+    if keys.require_all and len(keys.found) < len(keys.wanted):
+        raise TarkitError(text)
     run.tell(text)

@@ -48,6 +48,8 @@ class Run:
 
     def __post_init__(self) -> None:
         self.policy.warn = self.warn
+        if self.report == "-":
+            raise Usage("--report -: stdout is for data", "name a file, such as /dev/stderr")
         self.reserve(self.report, "the report")
 
     def scratch(self, output: Output) -> str | None:
@@ -175,6 +177,17 @@ def current() -> Run:
         said = {name: context.meta[f"tarkit.{name}"] for name in names if f"tarkit.{name}" in context.meta}
         run = context.meta["tarkit.run"] = Run(context.info_name or "tarkit", **said)
     return run
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines of a table; the first column is text, the others are numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
 
 
 def _bar(command: str, total: int | None, seconds: float) -> Any:

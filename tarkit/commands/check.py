@@ -32,7 +32,7 @@ EXAMPLES = (
     "tarkit check 'train-{000..099}.tar' --unique --require jpg,cls -p 8",
     "tarkit check shards/ --fix clean/ --rejects left-out.tar",
     "tarkit check raw.tar --same-as 'shuffled-*.tar'",
-    "tarkit check shards/ --list-bad -0 | xargs -0 rm",
+    "tarkit check shards/ --list-bad -0 | xargs -0 ls -l",
 )
 COST = (
     "One pass over headers; contents are read with --manifest (sha256) and --same-as, and where a shard is compressed "

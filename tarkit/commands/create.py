@@ -17,8 +17,9 @@ from tarkit.commands._output import Output, status_of
 from tarkit.commands._run import Run, current
 from tarkit.dataset.content import Content, Loader, loaded
 from tarkit.dataset.depfile import make_rule
-from tarkit.dataset.recipe import Row, read_recipe
-from tarkit.dataset.sample import Recent, is_safe, split_name
+from tarkit.dataset.naming import Names
+from tarkit.dataset.recipe import Malformed, Row, read_recipe
+from tarkit.dataset.sample import split_name
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.streams.copy import Short
 from tarkit.streams.location import Location
@@ -124,7 +125,7 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
     missing = _Missing(run) if chosen.skip_missing else None
     outputs = [output.status(), *map(status_of, (run.report, chosen.depfile))]
     load = Loader(chosen.folder, filter(None, outputs), run.scratch(output), missing)
-    names = Names()
+    names = Names("--group gathers the entries of each sample")
     sources: list[bytes] = [] if recipe == "-" else [os.fsencode(recipe)]
     with (
         open(0 if recipe == "-" else recipe, "rb", closefd=recipe != "-") as lines,
@@ -136,7 +137,10 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
         for row, content in contents:
             if content is None:
                 continue
-            names.check(row)
+            try:
+                names.check(row[0])
+            except Malformed as error:
+                raise TarkitError(f"{row.where}: {error}", error.hint) from None
             _add(writer, row, content, content.mtime if chosen.mtime is None else chosen.mtime)
             if chosen.depfile is not None and row.kind == "path":
                 sources.append(os.path.join(os.fsencode(chosen.folder or ""), row.value))
@@ -186,43 +190,6 @@ def _add(writer: Writer, row: Row, content: Content, mtime: int) -> None:
         raise TarkitError(f"{row.where}: {show(row.value)} became shorter while it was read") from None
     finally:
         os.close(content.fd)
-
-
-class Names:
-    """Sees that the names of entries make whole samples: safe, none twice, those of one key together."""
-
-    def __init__(self) -> None:
-        self.samples = 0
-        self._key: bytes | None = None
-        self._prefix = b""
-        self._fields: set[bytes] = set()
-        self._keys = Recent()
-        self._others = Recent()
-
-    def check(self, row: Row) -> None:
-        """Raises TarkitError if the name of `row` cannot follow those before it."""
-        name = row[0]
-        if not is_safe(name) or name.endswith(b"/"):
-            what = "is the name of a folder" if name.endswith(b"/") else "is absolute, or has .. or a NUL in it"
-            raise TarkitError(f"{row.where}: the name {show(name)} {what} [unsafe-name]")
-        parts = split_name(name)
-        if parts is None:
-            if self._others.add(name):
-                raise TarkitError(f"{row.where}: {show(name)} is there twice [duplicate-entry]")
-            return
-        key, field = parts
-        if key != self._key:
-            if self._keys.add(key):
-                raise TarkitError(
-                    f"{row.where}: {show(name)} belongs to a sample that ended before [scattered-sample]",
-                    "--group gathers the entries of each sample",
-                )
-            self._key = key
-            self._fields = set()
-            self.samples += 1
-        if field in self._fields:
-            raise TarkitError(f"{row.where}: {show(name)} is there twice [duplicate-entry]")
-        self._fields.add(field)
 
 
 class _Missing:

@@ -230,13 +230,16 @@ def _is_text(data: bytes) -> bool:
     return all(char.isprintable() or char in "\n\r\t" for char in text)
 
 
+LISTED = "a key has the folders of its name too: tarkit show --names lists keys"
+
+
 def _not_found(wanted: GetOptions, looked: int, lacking: Sample | None) -> TarkitError:
     inputs = "1 input" if looked == 1 else f"{looked} inputs"
     fields = " or ".join(map(show, wanted.fields))
     if wanted.key is None:
         return TarkitError(f"no sample that was chosen has a field {fields}: looked at {inputs}")
     if lacking is None:
-        return TarkitError(f"there is no sample {show(wanted.key)}: looked at {inputs}")
+        return TarkitError(f"there is no sample {show(wanted.key)}: looked at {inputs}", LISTED)
     cut = len(wanted.key) + 1
     have = ", ".join(show(entry.name[cut:]) for entry in lacking.entries if key_of(entry) is not None)
     what = f"{show(wanted.key)} has no field {fields}, it has {have}"

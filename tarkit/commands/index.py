@@ -15,7 +15,7 @@ from tarkit.commands import _options as options
 from tarkit.commands._output import Output, refuse_overwrite, status_of, total_size
 from tarkit.commands._run import Run, current
 from tarkit.dataset import sidecar_wids as wids
-from tarkit.dataset.parallel import in_processes
+from tarkit.dataset.processes import results_in_order
 from tarkit.dataset.sidecar import Index, may_replace, open_shard, write_indexes
 from tarkit.dataset.sidecar_check import faults, wids_faults
 from tarkit.dataset.sidecar_layouts import FORMATS, index_path, is_index, make_layout
@@ -130,7 +130,7 @@ def run_index(run: Run, locations: list[Location], chosen: IndexOptions, policy:
             if not chosen.force:
                 may_replace(path, wids.is_wids if name == "wids" else partial(is_index, name), name)
     shards = []
-    results = zip(jobs, in_processes(_make, jobs, chosen.parallel), strict=True)
+    results = zip(jobs, results_in_order(_make, jobs, chosen.parallel), strict=True)
     for job, done in (
         run.draw(results, lambda: run.bytes, lambda: run.samples, total_size(locations))
         if (run.shows_progress)
@@ -158,14 +158,14 @@ def run_verify(run: Run, locations: list[Location], chosen: IndexOptions, policy
     if any_format:
         jobs = [job._replace(indexes=[each for each in job.indexes if os.path.exists(each[1])]) for job in jobs]
     with open_sink("stdout", "-") as sink:
-        for lines in in_processes(_judge, jobs, chosen.parallel):
+        for lines in results_in_order(_judge, jobs, chosen.parallel):
             run.shards += 1
             for line in lines:
                 sink.write(os.fsencode(line) + b"\n")
                 found += 1
         if listed:
             shards = []
-            for job, done in zip(jobs, in_processes(_make, _counting(jobs), chosen.parallel), strict=True):
+            for job, done in zip(jobs, results_in_order(_make, _counting(jobs), chosen.parallel), strict=True):
                 _account(run, done, shards=0)
                 shards.append(wids.Shard(wids.url_of(job.location.text, listed[0]), done.samples, done.size, done.md5))
             for line in wids_faults(listed[0], shards):

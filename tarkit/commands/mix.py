@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +11,7 @@ import click
 from tarkit.cli import Command
 from tarkit.commands import _options as options
 from tarkit.commands._output import Output
-from tarkit.commands._run import Run, current
+from tarkit.commands._run import Run, aligned, current
 from tarkit.dataset.fields import Fields
 from tarkit.dataset.inputs import allow_files
 from tarkit.dataset.mixing import Mix, Stock, Until, derived
@@ -232,15 +231,4 @@ def _shares(run: Run, drawn: Mix[Sample]) -> list[str]:
             }
         )
     run.facts["sources"] = facts
-    return _aligned(rows)
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Lines of a table; the first column is text, the others are numbers."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
+    return aligned(rows)

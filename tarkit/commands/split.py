@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import chain, count, islice, repeat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._output import Output, open_output, total_size
+from tarkit.commands._cuts import Cuts, Naming, Plan, cuts, naming
+from tarkit.commands._equal import Equal, chosen_samples, equal, plan_equal
+from tarkit.commands._output import total_size
 from tarkit.commands._run import Run, current
 from tarkit.commands._target import refuse_inputs
 from tarkit.dataset.inputs import Inputs
-from tarkit.dataset.names import DEFAULT_NAME, Template, parse_size, parse_template
-from tarkit.dataset.sample import Sample
+from tarkit.dataset.names import parse_size
 from tarkit.dataset.select import Select, Slice
-from tarkit.dataset.shards import Limits, Shard, Shards, write_manifest
-from tarkit.dataset.stages import neighbours, without_strays
+from tarkit.dataset.series import Names, Series
+from tarkit.dataset.shards import Limits, Shards, write_manifest
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
 from tarkit.streams.location import Location, parse_output
@@ -32,10 +32,13 @@ EXAMPLES = (
     "tarkit create recipe -o - | tarkit split - -s 500M -o 'b-%06d.tar.zst'",
     "tarkit split 'raw-*.tar' -n 64 -o 'even-{00..63}.tar' --manifest even.tsv",
     "tarkit split big.tar -s 1G --post 'aws s3 cp {} s3://bucket/ && rm {}'",
+    "tarkit split big.tar -s 1G --parts train=0.9,val=0.1 -o '{part}-%d.tar'",
 )
 COST = (
     "One pass: each byte is read and written once, contents are not decoded. Memory does not grow with the data. -n "
-    "needs the number of samples first: two passes, and temporary space for all of a stream or compressed input."
+    "and --even need the number of samples or bytes first: two passes, and temporary space for all of a stream or "
+    "compressed input. --parts, --folds and --map have a shard open for each part or category, each with up to 0.5 MB "
+    "and what its codec takes; each name is looked up in all patterns of a map; --stratify keeps counts of each class."
 )
 
 
@@ -45,8 +48,8 @@ class SplitOptions:
 
     select: Select
     limits: Limits
-    shards: int | None = None
-    remainder: str = "spread"
+    equal: Equal = field(default_factory=Equal)
+    cuts: Cuts = field(default_factory=Cuts)
     start: int | None = None
     append: bool = False
     force: bool = False
@@ -55,36 +58,9 @@ class SplitOptions:
     shard_slice: Slice | None = None
 
 
-def _template_output(output: str | None, template: str, compress: str | None, fsync: bool) -> tuple[Output, Template]:
-    words = DEFAULT_NAME if output is None else output
-    if words == "-":
-        raise Usage("split writes numbered files, not stdout", "name them with -o 'out-%06d.tar'")
-    opened = open_output(words, compress, fsync)
-    text = opened.location.text if opened.location.kind == "path" else words
-    return opened, parse_template(text, template)  # type: ignore[arg-type]
-
-
-shards_output = options.group(
-    "target",
-    _template_output,
-    click.option(
-        "-o", "--output", "--outputs", metavar="TEMPLATE", help=f"Names of the shards.  [default: {DEFAULT_NAME}]"
-    ),
-    click.option(
-        "--template",
-        type=click.Choice(["auto", "printf", "bash", "at"]),
-        default="auto",
-        metavar="auto|printf|bash|at",
-        help="How TEMPLATE counts: %06d, {0000..4096..8}, or @00001, which auto does not take.  [default: auto]",
-    ),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, zip, none.  [default: by suffix]"),
-    click.option("--fsync", is_flag=True, help="Have each shard on the disk before it gets its name."),
-)
-
-
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
-@shards_output
+@naming
 @click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="At most N samples in a shard.")
 @click.option(
     "-s", "--size", metavar="SIZE", help=f"At most SIZE bytes: 500M, 16MiB, 1e9.  [default without -c: {DEFAULT_SIZE}]"
@@ -96,14 +72,8 @@ shards_output = options.group(
     metavar="tar|content",
     help="SIZE is what no tar exceeds, or what the contents reach as in tarp.  [default: tar]",
 )
-@click.option("-n", "--shards", type=click.IntRange(1), metavar="N", help="N shards with equally many samples.")
-@click.option(
-    "--remainder",
-    type=click.Choice(["spread", "drop", "repeat"]),
-    default="spread",
-    metavar="spread|drop|repeat",
-    help="With -n, samples left over: spread or drop them, or repeat some to fill up.  [default: spread]",
-)
+@equal
+@cuts
 @click.option("--max-shards", "--maxshards", type=click.IntRange(1), metavar="N", help="Stop after N shards.")
 @click.option("--start", type=click.IntRange(0), metavar="N", help="Number the shards from N on.  [default: 0]")
 @click.option("--append", is_flag=True, help="Go on behind the shards that are there.")
@@ -117,13 +87,15 @@ shards_output = options.group(
 @options.problems
 def split(
     inputs: list[Location],
-    target: tuple[Output, Template],
+    naming: Naming,
     count: int | None,
     size: str | None,
     size_rule: Any,
     max_shards: int | None,
     select: Select,
     policy: Policy,
+    equal: Equal,
+    cuts: Cuts,
     **given: Any,
 ) -> None:
     """Cut archives into shards by number of samples or size.
@@ -133,83 +105,98 @@ def split(
     Only limits that are given act; a shard closes at whichever comes first. A sample stays whole, and one that is
     larger than SIZE has a shard to itself. There is never an empty shard. A shard appears under its name when it is
     complete.
+
+    --parts, --folds and --map cut into several series at once, each with its own numbers, limits as they are given.
+    Where a key goes with --parts or --folds is settled by the key and --salt alone, also when the set grows; with
+    --stratify it depends on the samples before.
     """
     run = current()
-    if count is None and size is None and given["shards"] is None:
+    equal.check(count is not None or size is not None)
+    if count is None and size is None and not equal.given:
         size = DEFAULT_SIZE
         run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
-    if given["shards"] is not None and (count is not None or size is not None):
-        raise Usage("-n makes equal shards: it does not go with -c or -s")
-    if given["shards"] is None and given["remainder"] != "spread":
-        raise Usage("--remainder is about -n")
     if given["append"] and given["force"]:
         raise Usage("--append keeps what is there, --force replaces it: choose one")
+    if cuts.given and (equal.given or max_shards is not None):
+        what = "--max-shards" if max_shards else "-n" if equal.shards else "--even"
+        raise Usage(f"{what} is about one series of shards, and {cuts.given} makes several")
     limits = Limits(count, None if size is None else parse_size(size, "-c"), size_rule, max_shards)
-    run_split(run, inputs, *target, SplitOptions(select, limits, **given), policy)
+    run_split(run, inputs, naming, SplitOptions(select, limits, equal, cuts, **given), policy)
 
 
-def run_split(
-    run: Run, locations: list[Location], output: Output, template: Template, chosen: SplitOptions, policy: Policy
-) -> None:
+def run_split(run: Run, locations: list[Location], naming: Naming, chosen: SplitOptions, policy: Policy) -> None:
     """Write the samples of all inputs that were chosen to numbered shards."""
-    if chosen.manifest is not None:
-        if output.location.kind != "path":
-            raise Usage("--manifest needs shards that are files")
-        if template.matches(chosen.manifest) is not None:
-            raise Usage(f"--manifest {chosen.manifest}: the shards may get this name")
+    plan = chosen.cuts.plan(run, naming, policy, len(locations))
     run.refuse(locations, chosen.manifest)
     run.reserve(chosen.manifest, "the manifest")
-    for what, _, path in run.places.values():
-        if what != "the output" and template.matches(path) is not None:
-            raise Usage(f"{path} has a name that the shards may get")
-    existing = template.existing()
-    start = _first_index(template, chosen, existing)
-    refuse_inputs(existing, locations)
+    _refuse_names(run, plan, chosen.manifest)
+    existing = [lot.template.existing() for lot in plan.lots]
+    starts = [_first_index(chosen, each) for each in existing]
+    for lot, start, each in zip(plan.lots, starts, existing, strict=True):
+        refuse_inputs(each, locations)
+        lot.template.name(start)
     inputs = Inputs(
         locations,
         policy,
         shard_slice=chosen.shard_slice,
-        spool=chosen.shards is not None,
-        tmpdir=run.scratch(output),
+        spool=chosen.equal.given,
+        tmpdir=run.scratch(plan.output),
         announce=lambda name: run.note(f"reading {name}"),
     )
-    stream, sizes = _samples(inputs, chosen, policy), None
-    if chosen.shards is not None:
-        stream, sizes = _equal(run, inputs, chosen, policy)
-        template.name(start + chosen.shards - 1)
-    shards = Shards(
-        template,
-        lambda name: output.open_named(parse_output(name).text),
-        chosen.limits,
-        start=start,
-        sizes=sizes,
-        post=chosen.post,
-        digest=chosen.manifest is not None,
-        announce=lambda shard, why: run.note(
-            f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"
-        ),
+    stream, sizes, limits = chosen_samples(inputs, chosen.select, policy), None, chosen.limits
+    if chosen.equal.given:
+        template = plan.lots[0].template
+        number = chosen.equal.number(template)
+        template.name(starts[0] + number - 1)
+        equal = plan_equal(run, inputs, chosen.select, chosen.equal, number, policy)
+        stream, sizes, limits = equal.samples, equal.sizes, equal.limits or limits
+    opened = Names(lambda name: plan.output.open_named(parse_output(name).text))
+    series = Series(
+        [
+            Shards(
+                lot.template,
+                opened,
+                limits,
+                start=start,
+                sizes=sizes,
+                post=chosen.post,
+                digest=chosen.manifest is not None,
+                announce=lambda shard, why: run.note(
+                    f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"
+                ),
+            )
+            for lot, start in zip(plan.lots, starts, strict=True)
+        ],
+        plan.assign,
+        policy,
     )
     try:
-        for sample in run.watch(stream, lambda: shards.position, total_size(locations)):
-            if not shards.add(sample):
+        for sample in run.watch(stream, lambda: series.position, total_size(locations)):
+            if not series.add(sample):
                 run.samples -= 1
-                run.tell(f"input is left: {shards.done[-1].name} was the last shard that there may be")
+                run.tell(f"input is left: {series.done[-1].name} was the last shard that there may be")
                 run.facts["input_left"] = True
                 break
         options.report_keys(run, chosen.select)
-        shards.close()
+        series.close(run.samples)
         run.dropped = inputs.dropped
     except BaseException:
-        shards.abort()
+        series.abort()
         raise
-    _wind_up(run, shards.done, chosen, existing)
+    _wind_up(run, series, plan, chosen, existing, starts)
 
 
-def _samples(inputs: Inputs, chosen: SplitOptions, policy: Policy) -> Iterator[Sample]:
-    return without_strays(neighbours(chosen.select(iter(inputs), policy), policy, inputs.tmpdir), policy)
+def _refuse_names(run: Run, plan: Plan, manifest: str | None) -> None:
+    """Raise Usage when a file that is written or read besides has a name that shards may get."""
+    if manifest is not None and plan.output.location.kind != "path":
+        raise Usage("--manifest needs shards that are files")
+    for what, _, path in run.places.values():
+        if what != "the output" and any(lot.template.matches(path) is not None for lot in plan.lots):
+            option = "--manifest " if path == manifest else ""
+            raise Usage(f"{option}{path}: the shards may get this name")
 
 
-def _first_index(template: Template, chosen: SplitOptions, existing: list[tuple[int, str]]) -> int:
+def _first_index(chosen: SplitOptions, existing: list[tuple[int, str]]) -> int:
     """The number of the first shard; raises TarkitError when shards are there and nobody said what to do."""
     if chosen.append and chosen.start is not None:
         raise Usage("--append goes on behind the last shard: it does not go with --start")
@@ -223,52 +210,31 @@ def _first_index(template: Template, chosen: SplitOptions, existing: list[tuple[
     )
 
 
-def _equal(run: Run, inputs: Inputs, chosen: SplitOptions, policy: Policy) -> tuple[Iterator[Sample], Iterator[int]]:
-    """The samples for shards of equal number, and those numbers; all samples are counted first."""
-    shards, remainder, maxerr = chosen.shards or 1, chosen.remainder, policy.maxerr
-
-    def samples(policy: Policy | None = None) -> Iterator[Sample]:
-        """One pass over the inputs; without a policy that tells, as silent as the one in which they were counted."""
-        inputs.policy = policy or Policy(allowed, skipped, maxerr)
-        return _samples(inputs, chosen, inputs.policy)
-
-    allowed, skipped = policy.allowed, policy.skipped
-    total = sum(1 for _ in samples())
-    each, rest = divmod(total, shards)
-    run.note(f"{total} samples for {shards} shards")
-    if total == 0 or (each == 0 and remainder != "repeat"):
-        if total:
-            raise TarkitError(f"{total} samples cannot fill {shards} shards", "--remainder repeat uses some again")
-        return iter(()), iter(())
-    if remainder == "spread":
-        return samples(policy), (each + (index < rest) for index in range(shards))
-    if remainder == "drop":
-        if rest:
-            run.tell(f"the last {rest} of {total} samples are left out: --remainder drop")
-            run.facts["left_out"] = rest
-        return islice(samples(policy), each * shards), repeat(each, shards)
-    each += rest > 0
-    again = each * shards - total
-    if again:
-        run.tell(f"{again} samples come twice: --remainder repeat")
-        run.facts["repeated"] = again
-    rounds = chain.from_iterable(samples() for _ in count(1))
-    return chain(samples(policy), islice(rounds, again)), repeat(each, shards)
-
-
-def _wind_up(run: Run, shards: list[Shard], chosen: SplitOptions, existing: list[tuple[int, str]]) -> None:
+def _wind_up(
+    run: Run,
+    series: Series,
+    plan: Plan,
+    chosen: SplitOptions,
+    existing: Sequence[list[tuple[int, str]]],
+    starts: Sequence[int],
+) -> None:
     """What comes after the last shard: stale ones go, but for those before the first; the manifest, the summary."""
+    shards = series.done
     if chosen.force:
         made = {shard.name for shard in shards}
-        for index, path in existing:
-            if path not in made and index >= (chosen.start or 0):
-                run.note(f"{path}: removed, it is of an earlier run")
-                os.unlink(path)
+        for start, found in zip(starts, existing, strict=True):
+            for index, path in found:
+                if path not in made and index >= start:
+                    run.note(f"{path}: removed, it is of an earlier run")
+                    os.unlink(path)
     if chosen.manifest is not None:
         with open_sink("path", chosen.manifest) as sink:
             write_manifest(sink, shards)
     if not shards:
         run.tell("no sample, so no shard")
+    elif chosen.equal.even == "size" and len(shards) < chosen.equal.number(plan.lots[0].template):
+        run.tell(f"{len(shards)} shards and no more: so large are some samples")
+    run.samples -= series.left_out
     run.shards = len(shards)
     run.bytes = sum(shard.size for shard in shards)
-    run.finish()
+    run.finish(plan.wind_up(run, series))

@@ -15,7 +15,7 @@ from tarkit.commands._output import open_output
 from tarkit.commands._run import Run, current
 from tarkit.dataset.census import Census, count_input
 from tarkit.dataset.inputs import Inputs
-from tarkit.dataset.parallel import in_processes
+from tarkit.dataset.processes import results_in_order
 from tarkit.dataset.select import Select, Slice
 from tarkit.errors import Usage
 from tarkit.problems import Policy
@@ -132,7 +132,7 @@ def _count_all(run: Run, locations: list[Location], chosen: StatsOptions, policy
         return position
 
     found = (
-        in_processes(work, locations, processes)
+        results_in_order(work, locations, processes, run.tmpdir)
         if not policy.maxerr
         else map(partial(_said, policy, run.tmpdir), locations)
     )

@@ -19,7 +19,7 @@ from tarkit.dataset.sample import Sample
 from tarkit.dataset.select import Select, Slice
 from tarkit.dataset.tsv import escape_tsv
 from tarkit.dataset.values import View
-from tarkit.errors import Usage
+from tarkit.errors import Usage, printable
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 from tarkit.streams.sink import Sink
@@ -104,7 +104,8 @@ def tsv(
 
     In TSV a tab, a line end and a backslash in a cell are \\t, \\n, \\r and \\\\; \\N is a field that is not there. So
     create --format tsv and --keys-from read back what was written, to the last byte. In JSON, content that is no UTF-8
-    is base64 under @FIELD, which create reads too.
+    is base64 under @FIELD, which create reads too. A terminal gets escapes for what it would obey. In Parquet the
+    numbers of JSON and sizes are numbers, and contents are strings.
     """
     select.count = count
     if format is None:
@@ -142,10 +143,11 @@ def run_tsv(run: Run, locations: list[Location], output: Output, chosen: TsvOpti
     named = (sample for sample in chosen.select(iter(inputs)) if sample.key is not None)
     samples = chosen.fields(named, policy)
     with output.open(locations) as sink:
+        counted = (_Seen if output.is_terminal else _Counted)(run, sink)
         if chosen.available:
-            _list_fields(run, samples, _Counted(run, sink))
+            _list_fields(run, samples, counted)
         else:
-            _write_table(run, samples, _Counted(run, sink), chosen, policy)
+            _write_table(run, samples, counted, chosen, policy)
         options.report_keys(run, chosen.select)
     run.dropped = inputs.dropped
     run.finish()
@@ -162,6 +164,16 @@ class _Counted:
         """Write all of `data`."""
         self.sink.write(data)
         self.run.bytes += len(data)
+
+
+class _Seen(_Counted):
+    """The same for a terminal: what would be an order to it comes as an escape."""
+
+    def write(self, data: bytes) -> None:
+        """Write all of `data`, which is rows."""
+        lines = data.decode("utf-8", "surrogateescape").split("\n")
+        text = "\n".join("\t".join(map(printable, line.split("\t"))) for line in lines)
+        super().write(text.encode())
 
 
 def _write_table(run: Run, samples: Iterator[Sample], sink: _Counted, chosen: TsvOptions, policy: Policy) -> None:

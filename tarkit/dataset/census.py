@@ -22,6 +22,7 @@ from tarkit.tar.walk import Raw, Walk
 MOST = 4096  # different fields, and sets of them, that are told apart
 OTHERS = b"/"  # stands for the rest: no field has a slash
 PENDING = 1 << 16  # sizes that wait to be counted
+FEW = 64  # fields of a sample among which a name is simply looked for
 
 Set = tuple[bytes, ...]
 
@@ -120,8 +121,12 @@ class _Counting:
         self.policy = policy
         self.census = Census()
         self.walk = Walk(source)
-        self.waiting: dict[bytes, list[int]] = {}
-        self.rows: Counter[tuple[bytes, ...]] = Counter()
+        self.rows: dict[
+            tuple[bytes, ...], list[int]
+        ] = {}  # sizes of samples that have these fields, one after the other
+        self.known: set[bytes] = set()  # the first of the fields of a sample that has very many, and how many
+        self.knows = 0
+        self.pending = 0
         self.recent = Recent()
 
     def run(self) -> Census:
@@ -142,38 +147,35 @@ class _Counting:
         return census
 
     def _count(self) -> None:
-        waiting, release, rows = self.waiting, self.source.release, self.rows
-        prefix, length, key = b"/", 1, b""
+        release = self.source.release
+        prefix, length, key, last = b"/", 1, b"", b""
         names: list[bytes] = []
-        entries = pending = 0
+        sizes: list[int] = []
+        entries = 0
         for raw in self.walk.raw():
-            name, start, data, size, _, kind, _, _ = raw
+            name, start, data, size, _, kind, _, real = raw
             entries += 1
             if name.startswith(prefix) and kind == b"0" and name.find(b"/", length) < 0:
                 word = name[length:]
-                if word in names:
+                if word > last:  # the greatest so far: beyond it none is there twice
+                    last = word
+                elif self._has(names, word):
                     self._twice(raw)
             else:
                 parts = None if kind in KEYLESS else split_name(name)
                 if parts is None:
-                    if kind == PAX_GLOBAL:
-                        entries -= 1
-                        self.census.extensions += data - start + size
-                        continue
-                    self.census.strays += 1
-                    self.census.content += size
-                    self.census.extensions += data - start - BLOCK
-                    self._check_name(raw)
+                    entries -= self._stray(raw)
                     continue
                 word = parts[1]
                 if parts[0] == key and names:
-                    if word in names:
+                    if self._has(names, word):
                         self._twice(raw)
+                    last = max(last, word)
                 else:
                     if names:
-                        rows[tuple(names)] += 1
-                    names = []
-                    key = parts[0]
+                        self._close(names, sizes)
+                        names, sizes = [], []
+                    key, last = parts[0], word
                     prefix, length = key + b".", len(key) + 1
                     release(start)
                     if self.recent.add(key):
@@ -181,33 +183,61 @@ class _Counting:
                     if b"/" in key or self.walk.nul:
                         self._check_name(raw)
             names.append(word)
-            if raw[7] >= 0 or data - start != BLOCK:
+            if real >= 0 or data - start != BLOCK:
                 self.census.extensions += data - start - BLOCK
-                if raw[7] >= 0:
-                    self.census.content += size - raw[7]
-                    size = raw[7]
-            try:
-                waiting[word].append(size)
-            except KeyError:
-                waiting[word] = [size]
-            pending += 1
-            if pending == PENDING:
-                pending = 0
-                self._settle()
+                if real >= 0:
+                    self.census.content += size - real
+                    size = real
+            sizes.append(size)
         if names:
-            rows[tuple(names)] += 1
+            self._close(names, sizes)
         self.census.entries = entries
+
+    def _stray(self, raw: Raw) -> bool:
+        """Count an entry without key; whether it is none, but a global header."""
+        _, start, data, size, _, kind, _, _ = raw
+        if kind == PAX_GLOBAL:
+            self.census.extensions += data - start + size
+            return True
+        self.census.strays += 1
+        self.census.content += size
+        self.census.extensions += data - start - BLOCK
+        self._check_name(raw)
+        return False
+
+    def _has(self, names: list[bytes], word: bytes) -> bool:
+        """Whether the sample has a field of this name already."""
+        if len(names) < FEW:
+            return word in names
+        self.known.update(names[self.knows :])
+        self.knows = len(names)
+        return word in self.known
+
+    def _close(self, names: list[bytes], sizes: list[int]) -> None:
+        """Take note of a sample that is complete."""
+        row = tuple(names)
+        if row in self.rows:
+            self.rows[row] += sizes
+        else:
+            self.rows[row] = sizes
+        self.pending += len(sizes)
+        if self.pending >= PENDING:
+            self._settle()
+        if self.knows:
+            self.known.clear()
+            self.knows = 0
 
     def _settle(self) -> None:
         """Count what waits."""
-        for word, sizes in self.waiting.items():
-            self.census.sizes(word).add(sizes)
+        for names, sizes in self.rows.items():
+            for at, name in enumerate(names):
+                self.census.sizes(name).add(sizes[at :: len(names)])
             self.census.content += sum(sizes)
-        self.waiting.clear()
-        for names, times in self.rows.items():
+            times = len(sizes) // len(names)
             self.census.samples += times
             self.census.add_set(_set(names), times)
         self.rows.clear()
+        self.pending = 0
 
     def _twice(self, raw: Raw) -> None:
         self._judge("duplicate-entry", raw[1], f"{show(raw[0])} is there twice")

@@ -73,6 +73,8 @@ class ShardCheck:
                     f"{self._folders} entries are folders, which no reader needs; the first is {show(self._folder[0])}"
                 )
                 self._note("stray-entry", self._folder[1], None, what)
+            if (odd := self._survey.odd_end) is not None:
+                self._note("odd-end", self._survey.marker or 0, None, odd)
         if self._target is not None:
             self._found += self._target.closed(self.report.samples)
         yield from self._found
@@ -218,7 +220,7 @@ class ShardCheck:
         detail = problem.detail
         if problem.name in ("bad-header", "trailing-data"):
             going = f"reading goes on at {damage.stop}" if damage.stop < self._end_known() else "nothing follows"
-            detail += f"; {lost} bytes are no entry, {going}" if lost else "; it is another archive"
+            detail += f"; {lost} bytes are no entry, {going}" if lost else "; it is another archive" * damage.glued
         shard, where = self.source.name, damage.key or key
         self._found.append(Finding(problem.name, shard, problem.offset, where, detail, "error", problem.hint))
 

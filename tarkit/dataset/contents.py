@@ -17,6 +17,7 @@ from tarkit.tar.walk import Raw
 
 SIZE = 16  # bytes of a hash
 STRAY = b"/"  # stands for the field of an entry without key: no field has a slash
+_SPECIAL = b"link or sparse"  # else a file could say what a link is
 _CHUNK = 1 << 20
 _SPARSE_RECORD = re.compile(rb"[0-9]+ GNU\.sparse\.(?!name=)[^\n]*\n")
 _PLAIN = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
@@ -39,11 +40,11 @@ class ContentHash:
             self.settle()
         if entry[5] in KEYLESS:
             return
-        digest = blake2b(digest_size=SIZE)
-        if entry[5] not in _PLAIN or entry[7] >= 0:
-            digest.update(b"%b %d %b" % (entry[5], entry[7], entry[6]))
-            if entry[7] >= 0:
-                digest.update(_holes(self.source.read(entry[1], entry[2])))
+        plain = entry[5] in _PLAIN and entry[7] < 0
+        digest = blake2b(digest_size=SIZE, person=b"" if plain else _SPECIAL)
+        if not plain:
+            holes = _holes(self.source.read(entry[1], entry[2])) if entry[7] >= 0 else b""
+            digest.update(b"%b %d %d %d %b%b" % (entry[5], entry[7], len(entry[6]), len(holes), entry[6], holes))
         start, stop = entry[2], entry[2] + entry[3]
         while start < stop:
             digest.update(self.source.read(start, min(stop, start + _CHUNK)))

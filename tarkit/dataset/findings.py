@@ -15,6 +15,9 @@ FINDINGS: dict[str, Kind] = {
     "unreadable-shard": Kind("error", "a shard cannot be opened or read", "", "", "see that it is there, and readable"),
     "reader-refuses": Kind("error", "the reader of --target ends with an error there", "", ""),
     "reader-misreads": Kind("error", "the reader of --target gives something else than the archive has", "", ""),
+    "odd-end": Kind(
+        "note", "other zeros at the end than programs write", "", "", "compare its length with the original"
+    ),
     "missing-sample": Kind("error", "a sample is not where it should be", "", ""),
     "extra-sample": Kind("error", "a sample is where it should not be", "", ""),
     "changed-sample": Kind("error", "a sample has other contents", "", ""),

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from itertools import chain
 from operator import itemgetter
 
+from tarkit.dataset.beyond import find_beyond
 from tarkit.dataset.judging import Judge
 from tarkit.dataset.sample import KEYLESS, Recent, Sample, Source, key_of
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.tar import block
-from tarkit.tar.resume import find_header
 from tarkit.tar.walk import Entry, Raw, Walk
 
 LARGE = 16 << 20  # bytes; a larger sample of a stream is passed on before its end is known
@@ -260,8 +260,12 @@ class Samples:
             self._key = None
             entries.clear()
             self._doubt = True
-            self.source.release(walk.resume)
-        pos = find_header(self.source, walk.resume)
+            self.source.release(walk.resume - block.BLOCK)
+        wanted = [entry[1] for entry in (*entries[:1], *strays[:1])]
+        if self._opened is not None and self._opened.more is not None:
+            wanted.append(self._opened.start)
+        header, passed = walk.resume - block.BLOCK, None if keep else self.source.release
+        pos = find_beyond(self.source, header, min(wanted, default=header), passed)
         self._over = pos is None
         if pos is not None:
             self._restart(pos)

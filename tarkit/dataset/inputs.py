@@ -88,13 +88,18 @@ def _codec(head: bytes) -> str | None:
     return codec_by_magic(head)
 
 
-def allow_files(count: int) -> None:
-    """Let that many files be open at once, as far as the system does: a shuffled sample keeps its archive open."""
+def allow_files(count: int) -> int:
+    """Let that many files be open at once, as far as the system does: a shuffled sample keeps its archive open.
+
+    Gives back how many may be.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + SPARE_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return count
+    most = max(soft, wanted if hard == resource.RLIM_INFINITY else min(wanted, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most - SPARE_FILES
 
 
 @dataclass

@@ -9,10 +9,14 @@ from dataclasses import replace
 
 from tarkit.dataset.recipe import Malformed, without_bom, without_end
 from tarkit.dataset.select import KeyList
+from tarkit.dataset.table import CELL_LIMIT
 from tarkit.dataset.tsv import parse_tsv
 from tarkit.errors import TarkitError, show
 
 KEY_COLUMN = "__key__"
+
+_OTHER = (".json", ".yaml", ".yml", ".parquet")
+_MAGICS = (b"PAR1", b"\x28\xb5\x2f\xfd", b"\xfd7zX", b"\x04\x22\x4d\x18", b"BZh9")
 
 
 def read_keys(spec: str, require_all: bool = False) -> KeyList:
@@ -25,6 +29,7 @@ def read_keys(spec: str, require_all: bool = False) -> KeyList:
         name, colon, column = spec.rpartition(":")
         if not colon:
             name = spec
+    _refuse(name)
     try:
         with open(name, "rb") as file:
             lines = list(without_bom(file))
@@ -34,6 +39,21 @@ def read_keys(spec: str, require_all: bool = False) -> KeyList:
     if not keys:
         raise TarkitError(f"{name}: no key in it")
     return KeyList(spec, frozenset(keys), require_all)
+
+
+def _refuse(name: str) -> None:
+    """Raises TarkitError for a table of a kind whose lines are no keys."""
+    suffix = os.path.splitext(name)[1].lower()
+    try:
+        with open(name, "rb") as file:
+            head = file.read(4)
+    except OSError:
+        return  # whoever opens it says why
+    if suffix in _OTHER or head in _MAGICS or head[:2] == b"\x1f\x8b":
+        raise TarkitError(
+            f"{name}: keys are read from lists, TSV, CSV and JSON lines, not from this",
+            "tarkit tsv writes those; decompress what is compressed",
+        )
 
 
 def read_table_keys(spec: str) -> KeyList:
@@ -49,7 +69,9 @@ def _has_keys(path: str) -> bool:
     suffix = os.path.splitext(path)[1].lower()
     if suffix in (".jsonl", ".ndjson"):
         return True
-    return KEY_COLUMN.encode() in first.split(b"," if suffix == ".csv" else b"\t")
+    if suffix == ".csv":
+        return KEY_COLUMN in next(csv.reader([first.decode("utf-8", "surrogateescape")]), [])
+    return KEY_COLUMN.encode() in first.split(b"\t")
 
 
 def _column(name: str, lines: list[bytes], column: str) -> list[bytes]:
@@ -59,6 +81,7 @@ def _column(name: str, lines: list[bytes], column: str) -> list[bytes]:
         return _values(name, lines, column)
     try:
         if suffix == ".csv":
+            csv.field_size_limit(CELL_LIMIT)
             text = (line.decode("utf-8", "surrogateescape") for line in lines)
             rows = [[cell.encode("utf-8", "surrogateescape") for cell in row] for row in csv.reader(text, strict=True)]
         else:

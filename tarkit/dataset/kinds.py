@@ -127,7 +127,7 @@ def _text(head: bytes, last: bytes, size: int) -> str | None:
     if last != b"json" and (start not in ("{", "[") or last == b"jsonl"):
         return "text"
     if len(head) < size:
-        return "json" if start in ("{", "[") else "text"
+        return "json" if start in ("{", "[", '"') else "text"
     try:
         json.loads(text)
     except (ValueError, RecursionError):

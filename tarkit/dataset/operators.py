@@ -81,6 +81,31 @@ def _join(left: Any, right: Any) -> Any:
     return _numbers(operator.add)(left, right)
 
 
+def _of_text(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` for texts alone."""
+
+    def checked(*values: Any) -> Any:
+        for value in values:
+            if not isinstance(value, str):
+                raise TypeError(f"it takes text, and this is {_kind(value)}; str(NAME) takes a field as text")
+        return function(*values)
+
+    return checked
+
+
+def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`min` or `max` of several values, or of those in one list."""
+
+    def checked(*values: Any) -> Any:
+        several = values[0] if len(values) == 1 and isinstance(values[0], (list, tuple, set)) else values
+        kinds = {"number" if _is_number(each) else "text" if isinstance(each, str) else "other" for each in several}
+        if not several or len(kinds) > 1 or "other" in kinds:
+            raise TypeError("it takes numbers, or texts, and not both")
+        return function(several)
+
+    return checked
+
+
 OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: _join,
     ast.Sub: _numbers(operator.sub),
@@ -104,17 +129,17 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
 }
 FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {  # with the least and most arguments
     "len": (len, 1, 1),
-    "lower": (str.lower, 1, 1),
-    "upper": (str.upper, 1, 1),
-    "startswith": (str.startswith, 2, 2),
-    "endswith": (str.endswith, 2, 2),
-    "match": (lambda pattern, text: re.search(pattern, text) is not None, 2, 2),
+    "lower": (_of_text(str.lower), 1, 1),
+    "upper": (_of_text(str.upper), 1, 1),
+    "startswith": (_of_text(str.startswith), 2, 2),
+    "endswith": (_of_text(str.endswith), 2, 2),
+    "match": (_of_text(lambda pattern, text: re.search(pattern, text) is not None), 2, 2),
     "int": (int, 1, 1),
     "float": (float, 1, 1),
     "abs": (abs, 1, 1),
     "round": (round, 1, 1),
-    "min": (min, 1, 16),
-    "max": (max, 1, 16),
+    "min": (_extreme(min), 1, 16),
+    "max": (_extreme(max), 1, 16),
     "has": (bool, 1, 1),
     "field": (str, 1, 1),
     "str": (str, 1, 1),

@@ -147,3 +147,31 @@ def _fitted(cell: Any, kind: str) -> Any:
     if kind == "int64" and isinstance(cell, bool):
         raise ValueError
     return cell
+
+
+def read_parquet(path: str) -> Iterator[tuple[tuple[str, ...], list[bytes | None]]]:
+    """The rows of a file: names of columns, and cells as bytes. Text is UTF-8, what is no text or bytes is JSON.
+
+    A null is None. Raises TarkitError for what is no such file, or where pyarrow is not.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise TarkitError(f"{path}: parquet wants the package pyarrow", "pip install 'tarkit[parquet]'") from None
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = tuple(file.schema_arrow.names)
+            for batch in file.iter_batches(GROUP_ROWS):
+                for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    yield names, [_as_bytes(cell) for cell in cells]
+    except pyarrow.ArrowException as error:
+        raise TarkitError(f"{path}: {error}") from None
+
+
+def _as_bytes(cell: Any) -> bytes | None:
+    if cell is None or isinstance(cell, bytes):
+        return cell
+    if isinstance(cell, str):
+        return cell.encode()
+    return json.dumps(cell, ensure_ascii=False, separators=(",", ":"), default=str).encode()

@@ -1,8 +1,8 @@
-"""Work on several inputs at once, in processes, with what comes out in the order of the inputs.
+"""The same work on several inputs at once, in processes, with what comes out in the order of the inputs.
 
 A few inputs in a row are for one process, forked when it is their turn, which writes what it yields to an unlinked
-temporary file; that is read when the inputs before are done. So what is held does not grow with the data, and the
-output is the same for any number of processes.
+temporary file; that is read when the inputs before are done. So what is held does not grow with the data, the output
+is the same for any number of processes, and there is no lock or queue that a process could hold when it ends.
 """
 
 from __future__ import annotations
@@ -10,23 +10,50 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
+import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import IO, Any, NamedTuple, TypeVar
 
-from tarkit.errors import Interrupted, TarkitError
-from tarkit.streams.command import end_commands
+from tarkit.errors import CommandFailed, Interrupted, Problem, TarkitError, signal_name
+from tarkit.streams.command import disown_commands, end_commands, kept_back
 from tarkit.streams.scratch import Scratch
+from tarkit.streams.sink_plain import discard_unfinished, unfinished
 
 Job = TypeVar("Job")
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 SHARES = 8  # parts of its work that a process gets one after the other: fewer forks, but idle ones at the end
 AHEAD = 4  # processes that are done and whose turn has not come, for each that may run
 
+WAIT = 0.2  # seconds: a signal that comes just before a wait is seen when the wait ends
+AGAIN, PATIENCE = 0.05, 2.0  # seconds until a process is asked again to end, and until it has to
+
 _BUFFER = 1 << 16
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NEXT, _ITEM, _FAILED = range(3)
+
+
+class Failed:
+    """An error of the family as plain facts: the exceptions themselves cannot go from one process to another."""
+
+    def __init__(self, error: Exception) -> None:
+        self.kind = type(error)
+        self.facts: tuple[Any, ...] = (str(error), getattr(error, "hint", None))
+        if isinstance(error, Problem):
+            self.facts = (error.name, error.archive, error.offset, error.detail, error.hint)
+        elif isinstance(error, OSError):
+            self.facts = (error.errno, error.strerror, error.filename)
+        elif isinstance(error, CommandFailed):
+            self.kind = TarkitError
+
+    def again(self) -> Exception:
+        """The error."""
+        return self.kind(*self.facts)
 
 
 class _Started(NamedTuple):
@@ -35,59 +62,114 @@ class _Started(NamedTuple):
     jobs: int
 
 
+def results_in_order(
+    function: Callable[[Job], Result],
+    jobs: Iterable[Job],
+    processes: int,
+    tmpdir: str | None = None,
+    *,
+    share: int | None = None,
+    pulse: Any = None,
+) -> Iterator[Result]:
+    """`function` of each job, in order: as `in_order`, for work that comes to one result."""
+    if processes <= 1:
+        yield from map(function, jobs)
+        return
+
+    def work(job: Job) -> Iterator[Result]:
+        yield function(job)
+
+    for found in in_order(jobs, work, processes, tmpdir, share=share, pulse=pulse):
+        yield from found
+
+
 def in_order(
-    jobs: Sequence[Job], work: Callable[[Job], Iterator[Item]], processes: int, tmpdir: str | None = None
+    jobs: Iterable[Job],
+    work: Callable[[Job], Iterator[Item]],
+    processes: int,
+    tmpdir: str | None = None,
+    *,
+    share: int | None = None,
+    pulse: Any = None,
 ) -> Iterator[Iterator[Item]]:
     """For each job, in order, an iterator over what `work` yields for it; it must be used up before the next.
 
-    What is yielded must be picklable when there are several `processes`. What `work` raises is raised here.
+    So many jobs in a row, `share`, are for one process, and then jobs are taken as they are needed; without it they are
+    counted and dealt out. An iterator over `pulse` alone, if there is one, comes now and then while nothing is done.
+
+    What is yielded must be picklable when there are several `processes`, which are copies of this one. An error of the
+    family, or of the system, that `work` raises is raised here when it is the turn of its job, behind what was yielded
+    before it. Whoever does not read to the end closes the iterator: that ends the processes. Where a process cannot be
+    copied, everything is done here.
 
     Raises:
         TarkitError: a process was ended from outside.
     """
-    if processes <= 1 or len(jobs) <= 1:
+    if share is None:
+        jobs = list(jobs)
+        processes = min(processes, len(jobs))
+        share = max(1, len(jobs) // (SHARES * max(1, processes)))
+    if processes <= 1 or not hasattr(os, "fork"):
         for job in jobs:
             yield work(job)
         return
-    share = max(1, len(jobs) // (SHARES * processes))
-    shares = deque(jobs[at : at + share] for at in range(0, len(jobs), share))
+    shares = _shares(jobs, share)
     started: deque[_Started] = deque()
     try:
-        while shares or started:
+        while True:
             _start(shares, started, work, processes, tmpdir)
-            running = [each for each in started if each.process.exitcode is None]
-            if started[0] in running:  # asked once: it may end any time
-                _wait(running)
+            if not started:
+                return
+            running = [each.process for each in started if each.process.exitcode is None]
+            if started[0].process in running:  # asked once: it may end any time
+                _wait(running, WAIT)
+                if pulse is not None:
+                    yield iter((pulse,))
                 continue
             done = started.popleft()
             if done.process.exitcode != 0:
-                raise TarkitError(f"a process that worked on shards was ended (status {done.process.exitcode})")
+                raise _ended(done.process.exitcode)
             with os.fdopen(os.dup(done.file.fd), "rb", _BUFFER) as stream:
                 stream.seek(0)
                 stream.read(1)
                 for _ in range(done.jobs):
                     yield _results(stream)
     finally:
-        for each in started:
-            each.process.terminate()
-        for each in started:
-            each.process.join()
+        _stop([each.process for each in started])
+
+
+def _shares(jobs: Iterable[Job], share: int) -> Iterator[tuple[Job, ...]]:
+    left = iter(jobs)
+    while some := tuple(islice(left, share)):
+        yield some
+
+
+def _ended(status: int) -> TarkitError:
+    """A process ended before it was done; negative: by a signal."""
+    how = f"with status {status}" if status >= 0 else f"by {signal_name(-status)}"
+    return TarkitError(f"a process of ours was ended {how}", "out of memory? -p 1 needs the least")
 
 
 def _start(
-    shares: deque[Sequence[Job]], started: deque[_Started], work: Callable[..., Any], processes: int, tmpdir: str | None
+    shares: Iterator[Sequence[Job]],
+    started: deque[_Started],
+    work: Callable[..., Any],
+    processes: int,
+    tmpdir: str | None,
 ) -> None:
     """Fork as long as there is something to do and not too many run."""
     import multiprocessing
 
     context = multiprocessing.get_context("fork")
     running = sum(each.process.exitcode is None for each in started)
-    while shares and running < processes and len(started) < AHEAD * processes:
-        jobs, file = shares.popleft(), Scratch(tmpdir)
+    while running < processes and len(started) < AHEAD * processes:
+        if (jobs := next(shares, None)) is None:
+            return
+        file = Scratch(tmpdir)
         # A signal waits until the process is known: else nobody would end it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         try:
-            process = context.Process(target=_run, args=(work, jobs, file.fd, before), daemon=True)
+            process = context.Process(target=_run, args=(work, jobs, file, before, os.getpid()), daemon=True)
             process.start()
             started.append(_Started(process, file, len(jobs)))
         finally:
@@ -95,37 +177,111 @@ def _start(
         running += 1
 
 
-def _wait(running: list[_Started]) -> None:
+def _wait(processes: Sequence[Any], seconds: float) -> None:
     from multiprocessing.connection import wait
 
-    wait([each.process.sentinel for each in running])
+    wait([each.sentinel for each in processes], seconds)
 
 
-def _run(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], fd: int, mask: set[int]) -> None:
-    """What a process does."""
+def _stop(processes: Sequence[Any]) -> None:
+    """End processes. Each is asked until it ends: what a signal raises may be lost where nothing can be raised."""
+    limit = time.monotonic() + PATIENCE
+    while (alive := [each for each in processes if each.is_alive()]) and time.monotonic() < limit:
+        for process in alive:
+            process.terminate()
+        _wait(alive, AGAIN)
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+def _run(
+    work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scratch, mask: set[int], parent: int
+) -> None:
+    """What a process does. What ends its parent ends it through its parent, which must be there."""
+    heeded = [each for each in _ENDING[1:] if signal.getsignal(each) != signal.SIG_IGN]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for signum in heeded:
+        signal.signal(signum, _interrupt)
+    sys.unraisablehook = _unraisable
+    unfinished.clear()
+    disown_commands()
+    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    ended = None
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        with os.fdopen(os.dup(fd), "wb", _BUFFER) as file:
-            try:
-                for job in jobs:
-                    file.write(bytes([_NEXT]))
-                    for item in work(job):
-                        file.write(bytes([_ITEM]))
-                        pickle.dump(item, file, pickle.HIGHEST_PROTOCOL)
-                file.write(bytes([_NEXT]))
-            except Exception as error:
-                file.write(bytes([_FAILED]))
-                pickle.dump(error, file, pickle.HIGHEST_PROTOCOL)
-    except (KeyboardInterrupt, Interrupted) as error:
-        raise SystemExit(130) from error
+        _work(work, jobs, file, parent)
+    except Interrupted as error:
+        ended = error.signum
     finally:
+        for signum in heeded:
+            signal.signal(signum, signal.SIG_IGN)
+        discard_unfinished()
         end_commands()
+    if ended is not None:
+        signal.signal(ended, signal.SIG_DFL)
+        os.kill(os.getpid(), ended)
+
+
+def _outlive_nobody() -> None:
+    """End when the parent ends, even when it is killed."""
+    from multiprocessing import parent_process
+    from multiprocessing.connection import wait
+
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    discard_unfinished()
+    end_commands()
+    os.kill(os.getpid(), signal.SIGKILL)  # nobody waits for the rest
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    if not kept_back(signum):
+        raise Interrupted(signum)
+
+
+def _unraisable(said: sys.UnraisableHookArgs) -> None:
+    """What was raised where nothing can be; a signal comes again, since the parent asks until we end."""
+    if not isinstance(said.exc_value, Interrupted):
+        sys.__unraisablehook__(said)
+
+
+def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scratch, parent: int) -> None:
+    """Write what `work` yields, with marks; where there is no room for it, that instead."""
+    try:
+        with os.fdopen(os.dup(file.fd), "wb", _BUFFER) as stream:
+            for job in jobs:
+                if os.getppid() != parent:
+                    raise SystemExit(1)
+                stream.write(bytes([_NEXT]))
+                for mark, item in _marked(work, job):
+                    stream.write(bytes([mark]))
+                    pickle.dump(item, stream, pickle.HIGHEST_PROTOCOL)
+                    if mark == _FAILED:
+                        return
+            stream.write(bytes([_NEXT]))
+    except OSError as error:
+        error.filename = file.name
+        os.ftruncate(file.fd, 0)
+        os.pwrite(file.fd, bytes([_NEXT, _FAILED]) + pickle.dumps(Failed(error)), 0)
+
+
+def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Iterator[tuple[int, Item | Failed]]:
+    """What is yielded for a job, and what is raised in the end."""
+    try:
+        for item in work(job):
+            yield _ITEM, item
+    except (TarkitError, OSError) as error:
+        yield _FAILED, Failed(error)
 
 
 def _results(stream: IO[bytes]) -> Iterator[Any]:
     """What was yielded for one job; the stream stands behind the mark before it."""
-    while (mark := stream.read(1)[0]) != _NEXT:
+    while (mark := stream.read(1)) != bytes([_NEXT]):
+        if not mark:
+            raise TarkitError("a process of ours did less than it should")
         item = pickle.load(stream)
-        if mark == _FAILED:
-            raise item
+        if mark == bytes([_FAILED]):
+            raise item.again()
         yield item

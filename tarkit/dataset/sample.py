@@ -156,16 +156,16 @@ class Sample:
 
 def is_safe(name: bytes) -> bool:
     """Whether a name stays inside the folder that it is extracted to."""
-    return not name.startswith(b"/") and b"\0" not in name and b".." not in name.split(b"/")
+    return not name.startswith(b"/") and b"\0" not in name and (b".." not in name or b".." not in name.split(b"/"))
 
 
 class Recent:
-    """The last so many keys, by their hash: bounded memory whatever their length.
+    """The last `limit` keys (None: all), by their hash: bounded memory whatever their length.
 
     Two of 200 000 keys have equal hashes of 64 bits once in a billion archives.
     """
 
-    def __init__(self, limit: int = REMEMBERED) -> None:
+    def __init__(self, limit: int | None = REMEMBERED) -> None:
         self._order: deque[int] = deque(maxlen=limit)
         self._known: set[int] | None = None
         self._highest = b""

@@ -49,16 +49,30 @@ def parse_slice(text: str) -> Slice:
 
 @dataclass
 class KeyList:
-    """Keys that are wanted, from the file `name`, perhaps all of them; `found` are those that came by."""
+    """Keys that are wanted, from the file `name`, perhaps all of them; `found` are those that came by.
+
+    `ended`: all samples came by, so that what was not found is not there.
+    """
 
     name: str
     wanted: frozenset[bytes]
     require_all: bool = False
     found: set[bytes] = field(default_factory=set)
+    ended: bool = False
 
     def missing(self) -> list[bytes]:
         """Those that did not come by, in order."""
         return sorted(self.wanted - self.found)
+
+    def summary(self) -> tuple[dict[str, int], str]:
+        """How many there are, were found and were not: for programs, and for people."""
+        missing = self.missing()
+        what = "missing" if self.ended else "not_reached"
+        facts = {"wanted": len(self.wanted), "found": len(self.found), "missing": 0, what: len(missing)}
+        text = f"{self.name}: {len(self.wanted)} keys wanted, {len(self.found)} found"
+        if self.ended or missing:
+            text += f", {len(missing)} {'missing' if self.ended else 'not reached'}"
+        return facts, f"{text}, the first of them {show(missing[0])}" if missing else text
 
 
 @dataclass
@@ -119,3 +133,4 @@ class Select:
             if sample.key in keys.wanted:
                 keys.found.add(sample.key)
                 yield sample
+        keys.ended = True

@@ -130,6 +130,16 @@ class Shards:
             shard.content += sample.content
         return True
 
+    @property
+    def samples(self) -> int:
+        """How many samples there are in all shards so far."""
+        return sum(shard.samples for shard in self.done) + (self._open.samples if self._open else 0)
+
+    def relieve(self, most: int) -> None:
+        """Write what waits in memory when it is more than `most` bytes."""
+        if self._open is not None and self._open.writer.waiting > most:
+            self._open.writer.flush()
+
     def close(self) -> None:
         """Complete the last shard."""
         if self._open is not None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tarkit.dataset.beyond import find_beyond
 from tarkit.dataset.sample import Source, key_of
 from tarkit.errors import Problem
-from tarkit.tar.resume import find_entry, find_header, is_header
+from tarkit.tar import block as blocks
+from tarkit.tar.resume import find_header, is_header
 from tarkit.tar.walk import Raw, Walk
-
-REACH = 4 << 20  # bytes of a stream that may be looked at beyond a damaged header
 
 
 class Damage(NamedTuple):
@@ -32,7 +32,8 @@ class Survey:
     """Iterate over the entries of an archive from `pos` on, with a Damage wherever some are missing.
 
     The bytes of an entry can be read until the next is asked for, but nothing else may peek meanwhile. Afterwards `end`
-    is the length of the archive, as far as there was one, and `nul` says whether a name has a NUL in it.
+    is the length of the archive, as far as there was one, `marker` where its end marker begins, if it has one, and
+    `nul` says whether a name has a NUL in it.
 
     Raises:
         Unsupported: a multi-volume archive.
@@ -42,6 +43,7 @@ class Survey:
     def __init__(self, source: Source, pos: int = 0) -> None:
         self.source = source
         self.end = 0
+        self.marker: int | None = None
         self._walk = Walk(source, pos)
         self._over = False
         self._told = False  # why a stream ended before its end
@@ -50,6 +52,21 @@ class Survey:
     def nul(self) -> bool:
         """Whether a name of the entries so far, since the last damage, has a NUL in it."""
         return self._walk.nul
+
+    @property
+    def odd_end(self) -> str | None:
+        """What is odd about the zeros at the end, if they are not those that programs write.
+
+        These are two blocks, or fill a record of 10 KiB. Of a file whose rest never came, zeros may be the rest.
+        """
+        if self.marker is None:
+            return None
+        zeros = self.end - self.marker
+        if self.end % blocks.BLOCK:
+            return f"the archive has {self.end} bytes, no multiple of {blocks.BLOCK}: some were lost or added"
+        if zeros < 2 * blocks.BLOCK + blocks.RECORD and (zeros <= 2 * blocks.BLOCK or self.end % blocks.RECORD == 0):
+            return None
+        return f"{zeros} bytes of zeros are at the end, as tar -b leaves them, and a file that is not complete"
 
     def __iter__(self) -> Iterator[Raw | Damage]:
         """Yield the entries and what is between them."""
@@ -62,7 +79,7 @@ class Survey:
                     for entry in self._walk.raw():
                         release(entry[1])
                         yield entry
-                self.end = self._walk.end or 0
+                self.end, self.marker = self._walk.end or 0, self._walk.marker
                 self._over = True
             except Problem as problem:
                 yield self._mend(problem)
@@ -80,8 +97,7 @@ class Survey:
             glued = is_header(bytes(source.peek(walk.resume, 512)[:512]))
             going_on = walk.resume if glued else find_header(source, walk.resume, source.release)
             return self._damage(problem, walk.resume, going_on, glued=True)
-        reach = 1 << 62 if source.seekable else REACH
-        return self._damage(problem, walk.broken, find_entry(source, walk.resume - 512, reach, source.release))
+        return self._damage(problem, walk.broken, find_beyond(source, walk.resume - 512, walk.broken, source.release))
 
     def _broken(self, problem: Problem, start: int) -> Damage:
         """The archive ends too early, with bytes from `start` on that are no whole entry."""

@@ -25,18 +25,22 @@ Format = Literal["tsv", "csv", "jsonl"]
 
 RUNNING_KEY = "{index:09d}"
 
-_CELL_LIMIT = 1 << 26  # bytes of a CSV cell: a quote left open would else take in the rest of the file
+CELL_LIMIT = 1 << 26  # bytes of a CSV cell: a quote left open would else take in the rest of the file
 
 _Cells: TypeAlias = tuple[int, list[bytes | None]]  # the line that a row begins on, what is in it
 
 
-class _Record(NamedTuple):
+class Record(NamedTuple):
+    """A row: the line it begins on, names of columns, what is in them; None is no entry."""
+
     line: int
     names: tuple[str, ...]
     values: Sequence[bytes | None]
 
 
-class _Column(NamedTuple):
+class Column(NamedTuple):
+    """A column that makes entries: where it stands, what comes behind the key, whether its cells are sources."""
+
     position: int
     suffix: bytes
     is_source: bool
@@ -64,17 +68,20 @@ def read_table(
     """
     template = None if key is None else KeyTemplate(key)
     try:
-        _layout(tuple(columns or ()))
+        entry_columns(tuple(columns or ()))
     except Malformed as error:
         raise Usage(str(error)) from error
+    if format == "jsonl" and columns is not None:
+        raise Usage("columns are named for tsv and csv only", "in jsonl each line names its own")
+    return _entries(read_records(lines, format, columns), recipe_name, template, pipes_allowed)
+
+
+def read_records(lines: Iterable[bytes], format: Format, columns: Sequence[str] | None = None) -> Iterator[Record]:
+    """The rows of a table as they are; raises Malformed, which may know the line."""
     if format == "jsonl":
-        if columns is not None:
-            raise Usage("columns are named for tsv and csv only", "in jsonl each line names its own")
-        records = _jsonl_records(without_bom(lines))
-    else:
-        rows = _tsv_rows(without_bom(lines)) if format == "tsv" else _csv_rows(without_bom(lines))
-        records = _with_header(rows, columns)
-    return _entries(records, recipe_name, template, pipes_allowed)
+        return _jsonl_records(without_bom(lines))
+    rows = _tsv_rows(without_bom(lines)) if format == "tsv" else _csv_rows(without_bom(lines))
+    return _with_header(rows, columns)
 
 
 class KeyTemplate:
@@ -121,7 +128,7 @@ _RUNNING = KeyTemplate(RUNNING_KEY)
 
 
 def _entries(
-    records: Iterator[_Record], recipe: str, template: KeyTemplate | None, pipes_allowed: bool
+    records: Iterator[Record], recipe: str, template: KeyTemplate | None, pipes_allowed: bool
 ) -> Iterator[Row]:
     line, chosen = 0, template
     try:
@@ -131,7 +138,7 @@ def _entries(
                 raise Malformed("some rows have a __key__ and some have none")
             chosen = wanted
             key = _checked(wanted.key(index, names, values))
-            for position, suffix, is_source in _layout(names):
+            for position, suffix, is_source in entry_columns(names):
                 value = values[position]
                 kind: Kind = "data"
                 if value is None or (is_source and not value):
@@ -155,7 +162,7 @@ def _checked(key: bytes) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _layout(names: tuple[str, ...]) -> list[_Column]:
+def entry_columns(names: tuple[str, ...]) -> list[Column]:
     """The columns that make entries. Cached, as each line of JSONL may have its own."""
     columns = []
     seen = set()
@@ -167,11 +174,11 @@ def _layout(names: tuple[str, ...]) -> list[_Column]:
             raise Malformed(f"two columns for {show(field)}")
         seen.add(field)
         if name != "__key__":
-            columns.append(_Column(position, b"." + field.encode("utf-8", "surrogateescape"), name != field))
+            columns.append(Column(position, b"." + field.encode("utf-8", "surrogateescape"), name != field))
     return columns
 
 
-def _with_header(rows: Iterator[_Cells], columns: Sequence[str] | None) -> Iterator[_Record]:
+def _with_header(rows: Iterator[_Cells], columns: Sequence[str] | None) -> Iterator[Record]:
     names = None if columns is None else tuple(columns)
     for line, cells in rows:
         if cells == [b""] and (names is None or len(names) > 1):
@@ -179,13 +186,13 @@ def _with_header(rows: Iterator[_Cells], columns: Sequence[str] | None) -> Itera
         if names is None:
             names = tuple((cell or b"").decode("utf-8", "surrogateescape") for cell in cells)
             try:
-                _layout(names)
+                entry_columns(names)
             except Malformed as error:
                 raise Malformed(str(error), line) from error
         elif len(cells) != len(names):
             raise Malformed(f"{len(names)} columns, but cells in this row: {len(cells)}", line)
         else:
-            yield _Record(line, names, cells)
+            yield Record(line, names, cells)
 
 
 def _tsv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
@@ -197,7 +204,7 @@ def _tsv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
 
 
 def _csv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
-    csv.field_size_limit(_CELL_LIMIT)  # of the whole process; the module knows no other
+    csv.field_size_limit(CELL_LIMIT)  # of the whole process; the module knows no other
     reader = csv.reader((line.decode("utf-8", "surrogateescape") for line in lines), strict=True)
     first = 1
     try:
@@ -209,7 +216,7 @@ def _csv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
         raise Malformed(str(error), first) from error
 
 
-def _jsonl_records(lines: Iterator[bytes]) -> Iterator[_Record]:
+def _jsonl_records(lines: Iterator[bytes]) -> Iterator[Record]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -224,7 +231,7 @@ def _jsonl_records(lines: Iterator[bytes]) -> Iterator[_Record]:
             raise Malformed("bad JSON: nested too deep", number) from error
         except ValueError as error:
             raise Malformed(f"bad JSON: {error}", number) from error
-        yield _Record(number, tuple(fields), values)
+        yield Record(number, tuple(fields), values)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

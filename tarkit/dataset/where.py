@@ -197,6 +197,11 @@ class _Names(ast.NodeTransformer):
         if name not in FUNCTIONS:
             names = ", ".join(sorted(FUNCTIONS))
             raise self.refuse(node, f"no such function; there are {names};")
+        if name == "match" and node.args and isinstance(_constant(node.args[0]), str):
+            try:
+                re.compile(_constant(node.args[0]))
+            except re.error as error:
+                raise self.refuse(node, f"{show(_constant(node.args[0]))} is no regular expression: {error},") from None
         _, least, most = FUNCTIONS[name]
         if not least <= len(node.args) <= most or node.keywords:
             raise self.refuse(node, f"{name} takes {least if least == most else f'{least} to {most}'} values,")

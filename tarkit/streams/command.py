@@ -95,6 +95,11 @@ def end_commands() -> None:
         process.end()
 
 
+def disown_commands() -> None:
+    """Leave commands that run to the process that started them: this one is a copy of it."""
+    _running.clear()
+
+
 def call(text: str, **environment: str) -> int:
     """Run a command and wait for it; its status. Its stdin is empty, its output ours."""
     process = _Process(text, _DEVNULL, environment=environment)

@@ -35,7 +35,7 @@ def find_header(
     return None
 
 
-def find_entry(source: Source, pos: int, reach: int, passed: Callable[[int], None]) -> int | None:
+def find_entry(source: Source, pos: int, reach: int, passed: Callable[[int], None] | None) -> int | None:
     """Where the archive goes on behind the damaged header at `pos`: at a header or at its end marker.
 
     The next header may be one of an archive that is the content of the damaged entry. So if the damaged header says

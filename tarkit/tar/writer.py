@@ -114,6 +114,11 @@ class Writer:
             pad = padding(size)
             self.raw((_ZEROS[:pad],), pad)
 
+    @property
+    def waiting(self) -> int:
+        """Bytes in memory that are to go out with others."""
+        return self._gathered
+
     def flush(self) -> None:
         """Hand what is pending to the sink."""
         if self._pieces:

@@ -1,0 +1,34 @@
+"""What stands where the shards of `shard` will stand: looked at before the tree is listed, which may take long."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+
+from tarkit.commands._pack import PackOptions
+from tarkit.dataset.names import Template
+from tarkit.errors import TarkitError
+
+
+def refuse_existing(templates: Sequence[Template], pack: PackOptions, update: bool) -> None:
+    """Raise FileNotFoundError for a folder that is not there, TarkitError for shards that are and may not be."""
+    for template in templates:
+        if template.directory and not os.path.isdir(template.directory):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), template.name(0))
+        existing = [] if pack.force or pack.resume or update else template.existing()
+        if existing:
+            more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+            raise TarkitError(
+                f"{existing[0][1]}{more}: there are shards of this name",
+                "--resume keeps those that are as planned, --update packs what is new, --force replaces them",
+            )
+
+
+def there(templates: Sequence[Template], scratch: str | None) -> tuple[list[int], dict[bytes, int]]:
+    """The number that each template goes on with, and the entries of the shards that are there, with their sizes."""
+    from tarkit.dataset.update import entries_of
+
+    existing = [template.existing() for template in templates]
+    known = entries_of([path for found in existing for _, path in found], scratch)
+    return [found[-1][0] + 1 if found else 0 for found in existing], known

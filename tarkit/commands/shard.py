@@ -1,0 +1,288 @@
+"""tarkit shard: from a tree of files to shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from tarkit.cli import Command
+from tarkit.commands import _options as options
+from tarkit.commands._map import MapOptions, map_options
+from tarkit.commands._output import named_output
+from tarkit.commands._pack import PackOptions, pack_options, run_pack, saved_plan
+from tarkit.commands._run import Run, current
+from tarkit.commands._shard import (
+    DEFAULT_SIZE,
+    Division,
+    Files,
+    Names,
+    Samples,
+    division_options,
+    files_options,
+    names_options,
+    samples_options,
+)
+from tarkit.commands._shard_there import refuse_existing, there
+from tarkit.dataset.classes import Classes
+from tarkit.dataset.dressing import Dress
+from tarkit.dataset.gathering import Group, Keyless
+from tarkit.dataset.hiding import hidden
+from tarkit.dataset.join import Join
+from tarkit.dataset.layout import Layout, recipe_line
+from tarkit.dataset.names import Template
+from tarkit.dataset.required import Required
+from tarkit.dataset.sharding import lay_out
+from tarkit.dataset.tree import Tree
+from tarkit.errors import Usage, show
+from tarkit.streams import remote
+from tarkit.streams.sink import open_sink
+
+EXAMPLES = (
+    "tarkit shard photos/ -o 'x-%06d.tar' -c 1000 --label-from-dir cls",
+    "tarkit shard data/ --key base --rename key --require jpg,json -s 500M",
+    "tarkit shard data/ -o 'x-{00..63}.tar' --even --sort shuffle:7",
+    "tarkit shard data/ -c 1000 --dry-run --show-keys",
+)
+COST = (
+    "One pass over the names and sizes, which are planned before one pass over the contents. A million files take 70 "
+    "to 110 MB of memory, and temporary space where they are sorted; --join and --update hold a table, --even 50 bytes "
+    "a sample."
+)
+
+writing_options: options.Decorator = pack_options
+
+
+@dataclass(frozen=True)
+class ShardOptions:
+    """What is asked for, and what becomes of the plan: shown, saved, or run."""
+
+    files: Files
+    samples: Samples
+    division: Division
+    names: Names
+    pack: PackOptions
+    map: MapOptions
+    update: bool = False
+    dry_run: bool = False
+    show_keys: bool = False
+    json: bool = False
+    recipe: str | None = None
+
+    @property
+    def shows(self) -> bool:
+        """Whether the plan is printed, and that is all."""
+        return self.dry_run or self.show_keys or self.json
+
+
+@click.command(cls=Command, examples=EXAMPLES, cost=COST)
+@click.argument("directory", metavar="[DIR]", required=False)
+@names_options
+@map_options
+@division_options
+@files_options
+@samples_options
+@click.option(
+    "--update", is_flag=True, help="Pack what is in no shard yet, into new shards behind those that are there."
+)
+@click.option("--dry-run", is_flag=True, help="Print what would go where, and write nothing.")
+@click.option("--show-keys", is_flag=True, help="The same with the keys of samples.")
+@click.option("--json", "json_", is_flag=True, help="The same as JSON, a line for each shard.")
+@click.option("--recipe", metavar="FILE", help="Write a recipe for create to FILE, or -, in place of shards.")
+@writing_options
+def shard(
+    directory: str | None,
+    names: Names,
+    map_: MapOptions,
+    division: Division,
+    files: Files,
+    samples: Samples,
+    pack: PackOptions,
+    json_: bool,
+    **given: Any,
+) -> None:
+    """Pack a tree of files into shards, sample by sample.
+
+    Names of entries are paths below DIR, in the order of their bytes. Files that are equal up to the first dot after
+    the last slash are a sample, which stays whole. All is planned before the first shard is opened: what cannot be ends
+    the run while nothing is written.
+
+    Without -c, -s, -n or --even a shard has at most 1G (10^9 bytes). The file of --map has patterns for names:
+    {"fish-%d.tar": ["train/n0144.*", "glob:train/n0153/*"]}.
+    """
+    chosen = ShardOptions(files, samples, division, names, pack, map_, json=json_, **given)
+    if sum((chosen.shows, pack.plan is not None, chosen.recipe is not None, pack.resume)) > 1:
+        raise Usage("--dry-run, --plan, --recipe and --resume: choose one")
+    if chosen.update and (pack.force or pack.resume):
+        raise Usage("--update goes on behind what is there: it does not go with --force or --resume")
+    if chosen.update and samples.classes is None and not all(label.by_name for label in samples.labels):
+        raise Usage("--update wants the classes that have their numbers", "--classes FILE, as --classes-out wrote it")
+    if (division.shards is not None or division.even) and map_.spec is not None:
+        raise Usage("-n and --even are about all shards: they do not go with --map")
+    if pack.from_plan is not None:
+        _run_saved(current(), directory, chosen)
+        return
+    if directory is None:
+        raise Usage("which folder? tarkit shard DIR", "--from-plan FILE runs a plan that was saved")
+    run_shard(current(), directory, chosen)
+
+
+def _run_saved(run: Run, directory: str | None, chosen: ShardOptions) -> None:
+    """Write the shards of a plan that was saved: it says all, so there is nothing else to say."""
+    context = click.get_current_context()
+    with_plan = {"from_plan", "parallel", "force", "resume", "on_missing", "when", "post", "manifest", "depfile"}
+    with_plan |= {"depfile_target", "compress", "fsync"}
+    for param in context.command.params:
+        given = context.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given and param.expose_value and param.name not in with_plan:
+            raise Usage(f"{param.opts[0]} is about making a plan, and --from-plan has one", "edit the plan instead")
+    run_pack(run, saved_plan(run, chosen.pack), chosen.names.output, chosen.pack)
+
+
+def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
+    """Plan what is below `root`; show the plan, save it as a recipe, or write its shards."""
+    templates, categories = chosen.names.templates(run, chosen.map)
+    cut = chosen.division.cut(templates)
+    if cut.sort.by == "shuffle":
+        cut = replace(cut, sort=cut.sort._replace(seed=options.draw_seed(cut.sort.seed)))
+    tree = _tree(run, root, chosen, templates)
+    if not chosen.division.limited:
+        run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
+    scratch = run.scratch(chosen.names.output)
+    if scratch is not None and not os.path.isdir(scratch):
+        scratch = None
+    if not (chosen.shows or chosen.recipe or chosen.pack.plan):
+        refuse_existing(templates, chosen.pack, chosen.update)
+    numbers, known = there(templates, scratch) if chosen.update else ([0] * len(templates), None)
+    wanted = chosen.samples
+    dress = Dress(
+        wanted.rule,
+        tree.source,
+        wanted.rename,
+        categories,
+        Required(wanted.require, wanted.on_missing, wanted.rule.last_dot, run.warn) if wanted.require else None,
+        None if wanted.join is None else Join(wanted.join),
+        Classes(wanted.labels, wanted.classes) if wanted.labels else None,
+        known,
+        scratch,
+        unmatched_ends=chosen.map.on_unmatched == "error",
+    )
+    layout = Layout(tree, templates, numbers, scratch)
+    keyless = lay_out(tree, wanted.rule, dress, cut, layout, scratch, _watch(run, tree))
+    _report(run, tree, dress, layout, chosen.map, keyless)
+    _hand_over(run, chosen, layout, templates)
+    if wanted.classes_out is not None and dress.classes is not None and not chosen.shows:
+        with open_sink("path", wanted.classes_out) as sink:
+            sink.write(b"".join(name + b"\n" for name in dress.classes.names))
+
+
+def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[Template]) -> Tree:
+    if remote.scheme_of(root) and not os.path.exists(root):
+        raise (
+            remote.unknown(root)
+            if remote.scheme_of(root) not in remote.SCHEMES
+            else Usage(
+                f"{remote.public_name(root)}: only folders of this machine can be listed", "mount it, or copy it here"
+            )
+        )
+    if not os.path.isdir(root):
+        os.stat(root)
+        raise Usage(f"{root} is no folder", "for an archive: tarkit split; for a recipe: tarkit create")
+    pack, wanted = chosen.pack, chosen.samples
+    table = None if wanted.join is None else wanted.join.rpartition(":")[0]
+    written = (run.report, pack.plan, pack.manifest, pack.depfile, chosen.recipe, wanted.classes_out)
+    read = (table, wanted.classes, chosen.map.spec)
+    run.reserve(wanted.classes_out, "the list of classes")
+    run.reserve(chosen.recipe, "the recipe")
+    run.reserve(wanted.classes, "the list of classes to read", written=False)
+    run.reserve(table, "the table", written=False)
+    files = chosen.files
+    return Tree(
+        root,
+        files.keep_root,
+        files.symlinks,
+        os.fsencode(files.prefix),
+        files.match,
+        files.exclude,
+        hidden(root, templates, (*written, *read)),
+        processes=pack.parallel or os.cpu_count() or 1,
+    )
+
+
+def _watch(run: Run, tree: Tree) -> Any:
+    """Draw a bar of the bytes of the files that were listed, if one is wanted."""
+    listed = 0
+
+    def counted(groups: Iterator[Group]) -> Iterator[Group]:
+        nonlocal listed
+        for group in groups:
+            listed += 1
+            yield group
+
+    def watch(groups: Iterator[Group]) -> Iterator[Group]:
+        if not run.shows_progress:
+            return groups
+        return run.draw(counted(groups), lambda: tree.content, lambda: listed)
+
+    return watch
+
+
+def _report(run: Run, tree: Tree, dress: Dress, layout: Layout, map_: MapOptions, keyless: Keyless) -> None:
+    """Say what was left out, and what readers of the shards will see otherwise than one may think."""
+    for what, count in sorted(tree.skipped.items()):
+        run.tell(f"left out, {what}: {count}")
+    rule, required, join = dress.rule, dress.required, dress.join
+    if rule.unmatched:
+        run.warn(f"--key: names without a match, which are their own keys: {rule.unmatched} of {tree.files}")
+    if map_.spec is not None:
+        run.facts["unmatched"] = dress.unmatched
+    if dress.unmatched and map_.on_unmatched == "warn":
+        first = show(dress.unmatched_first)
+        run.warn(f"samples in no category, left out: {dress.unmatched}, {first} first; --unmatched packs them")
+    if required is not None and required.lacking + required.others:
+        run.warn(f"--require: samples that lack a field: {required.lacking}; files of other fields: {required.others}")
+    if join is not None:
+        rows = f"samples with a row: {join.found}, without: {join.lacking}; rows without a sample: {join.unused}"
+        run.tell(f"{join.name}: {rows}")
+    if dress.known is not None:
+        run.tell(f"--update: samples that are in shards already: {dress.known_samples}")
+        if dress.known and not dress.known_samples:
+            run.warn("--update: no file of the tree is in the shards; were they made with another --rename or DIR?")
+    if dress.changed:
+        first = show(dress.changed_first)
+        run.warn(f"--update: files with another size than in the shards, which stay: {dress.changed}, {first} first")
+    if dress.parted:
+        first = show(dress.parted_first)
+        run.warn(f"samples that are several to readers: {dress.parted}, {first} first; --rename key makes each one")
+    if dress.shared:
+        first = show(dress.shared_first)
+        run.warn(f"keys that readers find in several samples, in several shards perhaps: {dress.shared}, {first} first")
+    if keyless.count:
+        first = show(keyless.first)
+        run.warn(f"names without a key, having no dot, or only one in front: {keyless.count}, {first} first")
+    run.facts["files"] = tree.files
+    run.note(f"{tree.files} files of {tree.content} bytes, {layout.samples} samples, {len(layout)} shards")
+
+
+def _hand_over(run: Run, chosen: ShardOptions, layout: Layout, templates: list[Template]) -> None:
+    """Show the plan, write it as a recipe, or have it run."""
+    if not chosen.shows and chosen.recipe is None:
+        known = templates[0] if len(templates) == 1 and not chosen.update else None
+        run_pack(run, layout.rows(), chosen.names.output, chosen.pack, known)
+        return
+    lines: Iterator[bytes] = map(recipe_line, layout.rows())
+    if chosen.recipe is None:
+        from tarkit.views.layout import as_json, as_text
+
+        lines = as_json(layout) if chosen.json else as_text(layout, chosen.show_keys)
+    output = named_output("-" if chosen.recipe is None else chosen.recipe, None)
+    with output.open() as sink:
+        for line in lines:
+            sink.write(line)
+    if not len(layout):
+        run.tell("no sample, so no shard")
+    run.samples, run.shards, run.bytes = layout.samples, len(layout), layout.content
+    run.finish()

@@ -1,0 +1,94 @@
+"""A layout: which sample goes to which shard, complete before anything is written, and in bounded memory."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tarkit.dataset.gathering import File, Group
+from tarkit.dataset.names import Template
+from tarkit.dataset.packing import tar_length
+from tarkit.dataset.plan import Planned
+from tarkit.dataset.records import Records
+from tarkit.dataset.tree import Tree
+from tarkit.errors import TarkitError, show
+
+_EACH = 5  # numbers for a shard: category, index of its name, samples, bytes of contents, of entries in a tar
+
+
+class Shard(NamedTuple):
+    """A shard to be: its name, how many samples, bytes of their contents, length of its tar."""
+
+    name: str
+    samples: int
+    content: int
+    tar: int
+
+
+class Layout:
+    """Takes samples in order, and the ends of shards; gives the rows of a plan, as often as one likes.
+
+    Each of the `templates` counts its own shards, from that of `first` on. A template without a name for a shard raises
+    TarkitError here, before anything is written.
+    """
+
+    def __init__(self, tree: Tree, templates: Sequence[Template], first: Sequence[int], tmpdir: str | None) -> None:
+        self.tree = tree
+        self.samples = self.content = 0
+        self._templates = templates
+        self._next = list(first)
+        self._records: Records[Group] = Records(tmpdir)
+        self._shards = array("Q")
+        self.add = self._records.append
+
+    def __len__(self) -> int:
+        """How many shards there are."""
+        return len(self._shards) // _EACH
+
+    def close(self, category: int, samples: int, content: int, tar: int) -> None:
+        """End a shard."""
+        index = self._next[category]
+        self._templates[category].name(index)
+        self._next[category] += 1
+        self._shards.extend((category, index, samples, content, tar))
+        self.samples += samples
+        self.content += content
+
+    def _described(self) -> Iterator[Shard]:
+        numbers = self._shards
+        for at in range(0, len(numbers), _EACH):
+            category, index, samples, content, tar = numbers[at : at + _EACH]
+            yield Shard(self._templates[category].name(index), samples, content, tar_length(tar))
+
+    def shards(self) -> Iterator[tuple[Shard, Iterator[tuple[bytes, list[File]]]]]:
+        """Each shard with its samples, keys and files with their sources; these before the next shard is asked for."""
+        groups = iter(self._records)
+        for shard in self._described():
+            yield shard, self._samples(groups, shard.samples)
+
+    def _samples(self, groups: Iterator[Group], count: int) -> Iterator[tuple[bytes, list[File]]]:
+        mark, skip = self.tree.mark, self.tree.skip
+        for _ in range(count):
+            key, files, _ = next(groups)
+            yield key, [(name, size, source or mark + name[skip:]) for name, size, source in files]
+
+    def rows(self) -> Iterator[Planned]:
+        """The rows of the plan."""
+        new = tuple.__new__  # as for a recipe's rows: there is one for every file
+        groups = iter(self._records)
+        mark, skip = self.tree.mark, self.tree.skip
+        for shard in self._described():
+            name = os.fsencode(shard.name)
+            for position in range(shard.samples):
+                for entry, size, source in next(groups)[1]:
+                    yield new(Planned, (name, position, entry, source or mark + entry[skip:], size))
+
+
+def recipe_line(row: Planned) -> bytes:
+    """A row as a line of a recipe, which `create` reads. Raises TarkitError where it would not be one line."""
+    line = b"%b\t%b" % (row.name, row.source)
+    if b"\n" in line or line.count(b"\t") > 1 or line.endswith(b"\r") or line.startswith(b"# "):
+        raise TarkitError(f"{show(row.name)} cannot stand in a recipe", "--plan writes a table, which takes any name")
+    return line + b"\n"

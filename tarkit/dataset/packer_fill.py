@@ -1,0 +1,243 @@
+"""Put the rows of a planned shard into an archive: open, read, compare with the plan, write."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from itertools import chain, groupby
+from operator import itemgetter
+
+from tarkit.dataset.naming import Names
+from tarkit.dataset.packer_spool import PackRow, PlannedShard, disagree, load_rows, place
+from tarkit.dataset.plan import content_of
+from tarkit.errors import TarkitError, show
+from tarkit.streams.copy import Short
+from tarkit.tar.block import padding
+from tarkit.tar.header import encode
+from tarkit.tar.writer import Writer
+
+SMALL = 1 << 18  # bytes of a file that is read at once
+GATHERED = 1 << 19  # bytes of small files that go out together
+PIECES = 768  # and how many, with their headers and padding; below IOV_MAX
+STEP = 8 << 20  # bytes between two looks of the bar
+HELD = 16 << 20  # bytes of a sample that is in memory before it is written, when it may turn out not to be whole
+
+# A FIFO must not have us wait for somebody who writes to it; a file does not care.
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_PADS = [bytes(padding(size)) for size in range(512)]
+
+
+class Filler:
+    """Writes the entries of one shard. `content` bytes of `rows` rows and `planned` samples are written so far.
+
+    `mtime` None is each file's own. With `skip` a sample of which a file is gone is left out: `skipped` says why.
+    `samples`, `first` and `last` are what readers will see, when all is written.
+    """
+
+    def __init__(
+        self,
+        shard: PlannedShard,
+        writer: Writer,
+        read: Callable[[int, int], bytes],
+        *,
+        plan_name: str | None = None,
+        mtime: int | None = 0,
+        skip: bool = False,
+    ) -> None:
+        self.content = self.rows = self.planned = 0
+        self.skipped: list[str] = []
+        self._shard = shard
+        self._writer = writer
+        self._read = read
+        self._plan_name = plan_name
+        self._mtime = mtime
+        self._skip = skip
+        self._names = Names(limit=None)
+
+    @property
+    def samples(self) -> int:
+        """By the keys of the names."""
+        return self._names.samples if self.skipped else self._shard.samples
+
+    @property
+    def first(self) -> bytes:
+        """Key of the first sample."""
+        return (self._names.first or b"") if self.skipped else self._shard.first
+
+    @property
+    def last(self) -> bytes:
+        """Key of the last sample."""
+        return (self._names.last or b"") if self.skipped else self._shard.last
+
+    def fill(self) -> Iterator[int]:
+        """Write all; hands back `content` now and then.
+
+        Raises:
+            TarkitError: a file is gone, cannot be read, is no file, or has not the size that was planned.
+        """
+        batches = load_rows(self._read, self._shard.blobs)
+        if self._skip:
+            yield from self._fill_whole_samples(chain.from_iterable(batches))
+            return
+        for rows in batches:
+            rest = iter(rows)
+            while self._add(rest):
+                yield self.content
+        self.rows, self.planned = self._shard.rows, self._shard.planned
+
+    def _add(self, rows: Iterator[PackRow]) -> bool:
+        """Write rows until they are STEP bytes; False when there are no more. The hot loop of `shard`: a small file
+        costs three system calls, since that a read hands back `size` of `size + 1` bytes says that it is all."""
+        open_, read, close, raw = os.open, os.read, os.close, self._writer.raw
+        mtime = -1 if self._mtime is None else self._mtime
+        largest = -1 if self._mtime is None else SMALL
+        pieces: list[bytes] = []
+        gathered = content = 0
+        for row in rows:
+            name, source, size = row[2:5]
+            if 0 < size <= largest and b":" not in source:
+                try:
+                    fd = open_(source, _FLAGS)
+                    try:
+                        data = read(fd, size + 1)
+                    finally:
+                        close(fd)
+                except OSError as error:
+                    raise self._failed(row, source, error) from None
+                if len(data) != size:
+                    raise self._disagrees(row, source)
+                header, pad = encode(name, size, mtime=mtime), _PADS[size % 512]
+                pieces += (header, data, pad)
+                gathered += len(header) + size + len(pad)
+                content += size
+                if gathered <= GATHERED and len(pieces) <= PIECES:
+                    continue
+            else:
+                raw(pieces, gathered)
+                pieces, gathered = [], 0
+                self._add_any(row)
+                content += size
+            raw(pieces, gathered)
+            pieces, gathered = [], 0
+            if content > STEP:
+                break
+        raw(pieces, gathered)
+        self.content += content
+        return content > STEP
+
+    def _add_any(self, row: PackRow) -> None:
+        """Write one row of any kind and size."""
+        size = row[4]
+        kind, value = content_of(row[3])
+        if kind == "data":
+            self._writer.add(self._header(row, 0), value)
+            return
+        try:
+            fd = os.open(value, _FLAGS)
+            try:
+                before = os.fstat(fd)
+                if not stat.S_ISREG(before.st_mode) or before.st_size != size:
+                    raise self._disagrees(row, value)
+                header = self._header(row, int(before.st_mtime))
+                if size <= SMALL:
+                    data = os.read(fd, size + 1)
+                    if len(data) != size:
+                        raise self._disagrees(row, value)
+                    self._writer.add(header, data)
+                    return
+                self._writer.add_file(header, fd, size)
+                after = os.fstat(fd)
+            finally:
+                os.close(fd)
+        except Short:
+            raise TarkitError(f"{self._where(row)}: {show(value)} became shorter while it was read") from None
+        except OSError as error:
+            if error.filename is not None and os.fsencode(error.filename) != value:
+                raise  # the shard's
+            raise self._failed(row, value, error) from None
+        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            raise TarkitError(f"{self._where(row)}: {show(value)} was changed while it was read")
+
+    def _fill_whole_samples(self, rows: Iterator[PackRow]) -> Iterator[int]:
+        """Write the samples of which all files are there."""
+        due = STEP
+        for _, each in groupby(rows, itemgetter(1)):
+            sample = list(each)
+            small = sum(row[4] for row in sample) <= HELD
+            try:
+                ready = [self._held(row, small) for row in sample]
+            except (FileNotFoundError, NotADirectoryError) as error:
+                self._leave_out(sample, error)
+                continue
+            for row, entry in zip(sample, ready, strict=True):
+                self._names.check(row[2])
+                if entry is None:
+                    self._add_any(row)
+                else:
+                    self._writer.add(*entry)
+                self.content += row[4]
+            self.rows += len(sample)
+            self.planned += 1
+            if self.content > due:
+                due = self.content + STEP
+                yield self.content
+
+    def _held(self, row: PackRow, small: bool) -> tuple[bytes, bytes] | None:
+        """Header and content of a row; None for one that is not for memory, and is there. Raises what open raises when
+        it is not."""
+        kind, value = content_of(row[3])
+        if kind == "data":
+            return self._header(row, 0), value
+        try:
+            if not small:
+                os.stat(value)
+                return None
+            fd = os.open(value, _FLAGS)
+            try:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode) or status.st_size != row[4]:
+                    raise self._disagrees(row, value)
+                data = os.read(fd, row[4] + 1)
+            finally:
+                os.close(fd)
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except OSError as error:
+            raise self._failed(row, value, error) from None
+        if len(data) != row[4]:
+            raise self._disagrees(row, value)
+        return self._header(row, int(status.st_mtime)), data
+
+    def _leave_out(self, sample: list[PackRow], error: OSError) -> None:
+        row = next((row for row in sample if content_of(row[3])[1] == error.filename), sample[0])
+        self.skipped.append(f"{self._where(row)}: {show(error.filename)}: {error.strerror}; its sample is left out")
+
+    def _header(self, row: PackRow, mtime: int) -> bytes:
+        try:
+            return encode(row[2], row[4], mtime=mtime if self._mtime is None else self._mtime)
+        except ValueError as error:
+            raise TarkitError(f"{self._where(row)}: {error}") from None
+
+    def _where(self, row: PackRow) -> str:
+        return place(self._plan_name, self._shard.name, row)
+
+    def _failed(self, row: PackRow, path: bytes, error: OSError) -> TarkitError:
+        if error.errno == errno.EISDIR:
+            return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
+        return TarkitError(f"{self._where(row)}: {show(path)}: {error.strerror}")
+
+    def _disagrees(self, row: PackRow, path: bytes) -> TarkitError:
+        """What to say of a file that is not what was planned."""
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            return self._failed(row, path, error)
+        if stat.S_ISDIR(status.st_mode):
+            return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
+        if not stat.S_ISREG(status.st_mode):
+            return TarkitError(f"{self._where(row)}: {show(path)} is no file, so a plan cannot know its size")
+        if status.st_size == row[4]:
+            return TarkitError(f"{self._where(row)}: {show(path)} was changed while it was read")
+        return TarkitError(f"{self._where(row)}: {disagree(path, status.st_size, row[4])}", "plan again")

@@ -1,0 +1,210 @@
+"""A plan on its way to the packer: every row is seen and checked, and kept on disk, before a shard is opened.
+
+Rows wait in memory until there are HELD of them, and then go to a temporary file, those of a shard together. So memory
+holds HELD rows, a note for each shard, and the keys of one shard; all rows of a shard only if they are out of order.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import NamedTuple
+
+from tarkit.dataset.naming import Names
+from tarkit.dataset.packer_check import Batches, ascend
+from tarkit.dataset.plan import Planned, SavedPlan, content_of
+from tarkit.dataset.recipe import Malformed
+from tarkit.errors import TarkitError, show
+from tarkit.streams.scratch import Scratch
+
+HELD = 20_000  # rows that are in memory at a time
+_MARSHAL = 2  # without references, which cost more than they save
+
+PackRow = tuple[bytes, int, bytes, bytes, int, int] | tuple[bytes, int, bytes, bytes, int]
+"""A Planned as a plain tuple; and the line of the plan, when that was saved."""
+
+
+_position = itemgetter(1)
+
+
+class PlannedShard(NamedTuple):
+    """A shard to write: where its rows are in the spool, and what they come to.
+
+    `planned` samples are in it by their positions, `samples` by the keys of the names, from `first` to `last`; `size`
+    is their content in bytes.
+    """
+
+    name: bytes
+    blobs: tuple[tuple[int, int], ...]
+    rows: int
+    planned: int
+    samples: int
+    size: int
+    first: bytes
+    last: bytes
+
+
+class Spool:
+    """The rows of a plan by shard, in order of position, as `fill` found them good.
+
+    `agrees` also looks up each source, and raises when it is not there or has another size, unless `missing` ones are
+    left for later.
+    """
+
+    def __init__(
+        self,
+        tmpdir: str | None = None,
+        *,
+        plan_name: str | None = None,
+        agrees: bool = False,
+        missing: bool = False,
+    ) -> None:
+        self.file = Scratch(tmpdir)
+        self.plan_name = plan_name
+        self._stop = 0
+        self._blobs: dict[bytes, list[tuple[int, int]]] = {}
+        self._agrees = agrees
+        self._missing = missing
+
+    def fill(self, plan: Iterable[Planned]) -> list[PlannedShard]:
+        """Take in a plan; hand back its shards in the order in which they are first named.
+
+        Raises:
+            TarkitError: for the first row that cannot be: an unsafe name, one that is in its shard twice, a sample that
+                is not together, a source that has another size, or is neither path nor literal.
+        """
+        buffers: dict[bytes, list[PackRow]] = {}
+        held = 0
+        rows: Iterable[PackRow] = plan.numbered() if isinstance(plan, SavedPlan) else map(tuple, plan)  # type: ignore[arg-type]
+        for shard, group in groupby(rows, itemgetter(0)):
+            buffer = buffers.setdefault(shard, [])
+            while some := list(islice(group, HELD - held)):
+                buffer += some
+                held += len(some)
+                if held >= HELD:
+                    self._flush(buffers)
+                    held = 0
+                    buffer = buffers.setdefault(shard, [])
+        self._flush(buffers)
+        return [self._settled(name, blobs) for name, blobs in self._blobs.items()]
+
+    def _flush(self, buffers: dict[bytes, list[PackRow]]) -> None:
+        for name, rows in filter(itemgetter(1), buffers.items()):
+            self._blobs.setdefault(name, []).append(self._keep(rows))
+        buffers.clear()
+
+    def _keep(self, rows: list[PackRow]) -> tuple[int, int]:
+        blob = marshal.dumps(rows, _MARSHAL)
+        start = self._stop
+        self.file.write(blob)
+        self._stop += len(blob)
+        return start, self._stop
+
+    def _settled(self, name: bytes, blobs: list[tuple[int, int]]) -> PlannedShard:
+        """A shard whose rows are checked, and sorted if they have to be."""
+        read = self.file.read
+        if not all(ascend(list(map(_position, rows))) for rows in _overlapping(load_rows(read, blobs))):
+            everything = [row for rows in load_rows(read, blobs) for row in rows]
+            everything.sort(key=_position)
+            blobs = [self._keep(everything[at : at + HELD]) for at in range(0, len(everything), HELD)]
+        names: Batches | Names = Batches()
+        count = planned = size = 0
+        last = -1
+        for rows in load_rows(read, blobs):
+            positions = set(map(_position, rows))
+            planned += len(positions) - (last in positions)
+            last = rows[-1][1]
+            count += len(rows)
+            size += sum(map(itemgetter(4), rows))
+            self._check_sources(name, rows)
+            if isinstance(names, Batches) and not names.accept(list(map(itemgetter(2), rows))):
+                names = self._one_by_one(name, blobs)
+        first, last_key = names.first or b"", names.last or b""
+        return PlannedShard(name, tuple(blobs), count, planned, names.samples, size, first, last_key)
+
+    def _one_by_one(self, shard: bytes, blobs: Iterable[tuple[int, int]]) -> Names:
+        """The names of all rows of a shard. Raises TarkitError for the first that cannot be."""
+        names = Names("the entries of a sample have positions that follow each other", None)
+        for rows in load_rows(self.file.read, blobs):
+            for row in rows:
+                try:
+                    if not row[2]:
+                        raise Malformed("an empty name")
+                    names.check(row[2])
+                except Malformed as error:
+                    raise TarkitError(f"{place(self.plan_name, shard, row)}: {error}", error.hint) from None
+        return names
+
+    def refuse(self, shards: Iterable[PlannedShard], written: Sequence[os.stat_result]) -> None:
+        """Raises TarkitError when a source is one of the files that will be `written`."""
+        known = {(status.st_dev, status.st_ino) for status in written}
+        sizes = {status.st_size for status in written}
+        for shard in shards if known else ():
+            for row in (row for rows in load_rows(self.file.read, shard.blobs) for row in rows if row[4] in sizes):
+                kind, path = content_of(row[3])
+                try:
+                    status = os.stat(path) if kind == "path" else None
+                except OSError:
+                    continue
+                if status is not None and (status.st_dev, status.st_ino) in known:
+                    raise TarkitError(f"{place(self.plan_name, shard.name, row)}: {show(path)} is written too")
+
+    def _check_sources(self, shard: bytes, rows: Sequence[PackRow]) -> None:
+        if not self._agrees and b":" not in b"".join(map(itemgetter(3), rows)):
+            return
+        for row in rows:
+            try:
+                self._judge(row)
+            except Malformed as error:
+                raise TarkitError(f"{place(self.plan_name, shard, row)}: {error}", error.hint) from None
+
+    def _judge(self, row: PackRow) -> None:
+        """Raises Malformed when the source of a row is not what it is said to be."""
+        kind, value = content_of(row[3])
+        if kind == "data":
+            if len(value) != row[4]:
+                raise Malformed(disagree(row[3], len(value), row[4]))
+        elif self._agrees:
+            try:
+                size = os.stat(value).st_size
+            except OSError as error:
+                if self._missing and isinstance(error, FileNotFoundError | NotADirectoryError):
+                    return
+                raise Malformed(f"{show(value)}: {error.strerror}") from None
+            if size != row[4]:
+                raise Malformed(disagree(value, size, row[4]))
+
+    def sources(self, shards: Iterable[PlannedShard]) -> Iterator[bytes]:
+        """The files of shards."""
+        for shard in shards:
+            for rows in load_rows(self.file.read, shard.blobs):
+                found = (content_of(row[3]) for row in rows)
+                yield from (value for kind, value in found if kind == "path")
+
+
+def place(plan_name: str | None, shard: bytes, row: PackRow) -> str:
+    """`PLAN:LINE` of a row, or the shard that it is for."""
+    return f"{plan_name}:{row[5]}" if plan_name is not None and len(row) > 5 else os.fsdecode(shard)
+
+
+def disagree(source: bytes, size: int, planned: int) -> str:
+    """What to say of a source that has another size than planned."""
+    many = f"{size} byte" if size == 1 else f"{size} bytes"
+    return f"{show(source)} has {many}, and the plan says {planned}"
+
+
+def load_rows(read: Callable[[int, int], bytes], blobs: Iterable[tuple[int, int]]) -> Iterator[list[PackRow]]:
+    """The rows of a shard, as many at a time as were written together."""
+    for start, stop in blobs:
+        yield marshal.loads(read(start, stop))
+
+
+def _overlapping(batches: Iterable[list[PackRow]]) -> Iterator[list[PackRow]]:
+    """Batches with the last row of the one before."""
+    last: list[PackRow] = []
+    for rows in batches:
+        yield last + rows
+        last = rows[-1:]

@@ -1,0 +1,146 @@
+"""From a tree of files to a layout of shards: list, key, group, dress, sort, pack (ishard-spec 2).
+
+Nothing is written here, and what cannot be fails here: two entries of one name, too few names of shards, fields that
+are not there.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from tarkit.dataset.dressing import Dress
+from tarkit.dataset.filekeys import KeyRule
+from tarkit.dataset.gathering import Group, Keyless, by_key, in_folders, ranked
+from tarkit.dataset.layout import Layout
+from tarkit.dataset.packing import (
+    Dirs,
+    collapse,
+    counted,
+    equal,
+    falling,
+    folder_rank,
+    level,
+    numbered,
+    pack,
+)
+from tarkit.dataset.permute import pcg_keys
+from tarkit.dataset.records import Records
+from tarkit.dataset.shards import Limits
+from tarkit.dataset.tree import Tree
+from tarkit.errors import TarkitError, Usage, show
+
+Watch = Callable[[Iterator[Group]], Iterator[Group]]
+
+_SORT = re.compile(r"(-?)key|(?:alpha|alphanumeric)(?::(inc|dec))?|shuffle(?::([0-9]{1,19}))?")
+
+
+class Sort(NamedTuple):
+    """An order of samples; `seed` is that of a shuffle, None if one is to be drawn."""
+
+    by: Literal["none", "rising", "falling", "shuffle"] = "none"
+    seed: int | None = None
+
+
+UNSORTED = Sort()
+
+
+def parse_sort(text: str | None) -> Sort:
+    """`key`, `-key` or `shuffle:SEED`, or ishard's `alpha:inc`, `alphanumeric:dec`; raises Usage."""
+    if text is None:
+        return UNSORTED
+    found = _SORT.fullmatch(text)
+    if not found or (found[3] and int(found[3]) >= 2**63):
+        raise Usage(f"--sort {show(text)}: it is key, -key, shuffle or shuffle:SEED", "SEED is a number from 0 on")
+    if text.startswith("shuffle"):
+        return Sort("shuffle", int(found[3]) if found[3] else None)
+    return Sort("falling" if found[1] or found[2] == "dec" else "rising")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How samples are ordered and divided: by limits, or into `shards` of equal number, and `even` of equal size."""
+
+    limits: Limits
+    dirs: Dirs = "pack"
+    sort: Sort = UNSORTED
+    shards: int | None = None
+    even: bool = False
+
+
+def lay_out(
+    tree: Tree, rule: KeyRule, dress: Dress, cut: Cut, layout: Layout, tmpdir: str | None, watch: Watch
+) -> Keyless:
+    """Give `layout` all samples and shards; `watch` sees samples as they are found. Tells of files without a key."""
+    keyless = Keyless()
+    if rule.streams:
+        tree.together, tree.scattered = rule.stem, rule.last_dot
+        groups = in_folders(tree, keyless, rule.last_dot)
+    else:
+        groups = by_key(tree, rule, keyless, tmpdir)
+    groups = dress.dressed(watch(groups))
+    if dress.classes is not None:
+        if dress.classes.open:
+            groups = iter(_stored(groups, tmpdir))
+        dress.classes.close()
+        groups = dress.classes.filled(groups)
+    groups = _sorted(groups, dress, cut, tmpdir)
+    if cut.shards is not None:
+        _divide(groups, cut, layout, tmpdir)
+    elif cut.dirs == "collapse":
+        collapse(groups, cut.limits, layout)
+    else:
+        pack(groups, cut.limits, cut.dirs, layout)
+    dress.close()
+    return keyless
+
+
+def _stored(groups: Iterable[Group], tmpdir: str | None) -> Records[Group]:
+    records: Records[Group] = Records(tmpdir)
+    for group in groups:
+        records.append(group)
+    return records
+
+
+def _sorted(groups: Iterator[Group], dress: Dress, cut: Cut, tmpdir: str | None) -> Iterator[Group]:
+    """The samples by category, folder and the order that is asked for, as far as these count."""
+    sort, by_folder = cut.sort, cut.dirs != "pack"
+    if sort.by == "none" and not by_folder and dress.map is None:
+        return groups
+    ranks: Iterator[bytes] | None = None
+    if sort.by == "shuffle":
+        records = _stored(groups, tmpdir)
+        ranks = pcg_keys(len(records), sort.seed or 0)
+        groups = iter(records)
+
+    def rank(group: Group) -> bytes:
+        key = group[0]
+        front = group[2].to_bytes(4, "big") + (folder_rank(key) if by_folder else b"")
+        if ranks is not None:
+            return front + next(ranks)
+        return front + (falling(key) if sort.by == "falling" else key if sort.by == "rising" else b"")
+
+    return ranked(((rank(group), group) for group in groups), tmpdir)
+
+
+def _divide(groups: Iterator[Group], cut: Cut, layout: Layout, tmpdir: str | None) -> None:
+    """Shards of equal numbers of samples, and with `even` of sizes as equal as can be."""
+    shards = cut.shards or 1
+    sizes = array("Q")
+    records = _stored(counted(groups, sizes) if cut.even else groups, tmpdir)
+    total = len(records)
+    if 0 < total < shards:
+        raise TarkitError(f"{total} samples cannot fill {shards} shards", "ask for fewer shards")
+    if total == 0:
+        return
+    numbers = equal(total, shards)
+    each: Iterable[Group] = records
+    if cut.even:
+        chosen = level(sizes, shards)
+        each = ranked(
+            ((number.to_bytes(4, "big"), group) for number, group in zip(chosen, records, strict=True)), tmpdir
+        )
+    numbered(each, numbers, layout)

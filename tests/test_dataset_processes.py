@@ -1,0 +1,227 @@
+"""Work in several processes: results in order, errors as they were, nothing left running."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from _tools import gone, pid_in
+
+from tarkit.dataset import processes
+from tarkit.dataset.processes import in_order, results_in_order
+from tarkit.errors import CommandFailed, Problem, TarkitError, Unsupported, Usage
+
+ERRORS: list[Exception] = [
+    Problem("truncated", "a.tar", 512, "what", "do this"),
+    Problem("truncated", "a.tar", None, "what"),
+    Usage("words", "other words"),
+    Unsupported("no"),
+    TarkitError("it is so"),
+    FileNotFoundError(2, "No such file or directory", "a.tar"),
+]
+COMMAND = CommandFailed("false", 1, "tail", "hint")
+
+
+def square(number: int) -> tuple[int, int]:
+    """A result, and who found it."""
+    return number * number, os.getpid()
+
+
+def fail(which: int, number: int) -> int:
+    """An error in the place of a number that is too large."""
+    if number >= 3:
+        raise [*ERRORS, COMMAND][which]
+    return number
+
+
+def several(job: int) -> Iterator[tuple[int, bytes]]:
+    """As many items as the number of the job says."""
+    for number in range(job % 5):
+        yield job, b"x" * number
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_results(count: int) -> None:
+    """All, in the order of the jobs; several processes when there are to be several."""
+    found = list(results_in_order(square, range(20), count))
+    assert [result for result, _ in found] == [number**2 for number in range(20)]
+    assert (os.getpid() in {who for _, who in found}) == (count == 1)
+    assert list(results_in_order(square, [], count)) == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 23])
+def test_many_items_of_each(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for any number of processes."""
+    monkeypatch.setattr(processes, "SHARES", 2)
+    jobs = list(range(count))
+    expected = [list(several(job)) for job in jobs]
+    for number in (1, 2, 4):
+        assert [list(items) for items in in_order(jobs, several, number)] == expected
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("which", range(len(ERRORS)))
+def test_errors(which: int, count: int) -> None:
+    """The first one is raised as it was, with all that it says, behind the results before it."""
+    error = ERRORS[which]
+    found = results_in_order(partial(fail, which), range(9), count)
+    assert [next(found) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(type(error)) as raised:
+        next(found)
+    assert str(raised.value) == str(error)
+    assert vars(raised.value) == vars(error)
+    assert not multiprocessing.active_children()
+
+
+def test_an_error_comes_behind_what_was_yielded() -> None:
+    """It is raised where the result is read, however soon it was known."""
+
+    def failing(job: int) -> Iterator[int]:
+        yield job
+        if job:
+            raise TarkitError(f"this one: {job}")
+
+    found = in_order([0, 1, 2, 3], failing, 2)
+    assert list(next(found)) == [0]
+    second = next(found)
+    assert next(second) == 1
+    with pytest.raises(TarkitError, match="this one: 1"):
+        next(second)
+    found.close()  # type: ignore[attr-defined]
+    assert not multiprocessing.active_children()
+
+
+def test_a_command_that_failed() -> None:
+    """Its message comes through."""
+    with pytest.raises(TarkitError, match="command ended with status 1: false: tail"):
+        list(results_in_order(partial(fail, len(ERRORS)), [3, 4], 2))
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "was ended by SIGKILL"),
+        (lambda: os.kill(os.getpid(), signal.SIGTERM), "was ended by SIGTERM"),
+        (lambda: os._exit(7), "was ended with status 7"),
+        (lambda: os._exit(0), "did less than it should"),
+    ],
+)
+def test_a_process_that_is_ended(how: object, said: str) -> None:
+    """An error in words, not a wait without an end, nor the end."""
+
+    def end(number: int) -> int:
+        if number == 2:
+            how()  # type: ignore[operator]
+        return number
+
+    found = results_in_order(end, range(4), 2)
+    assert [next(found), next(found)] == [0, 1]
+    with pytest.raises(TarkitError, match=f"a process of ours {said}"):
+        next(found)
+    assert not multiprocessing.active_children()
+
+
+def test_no_room_for_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is the error of the system, with the name of the place."""
+    import resource
+
+    def limited(job: int) -> Iterator[bytes]:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+        yield bytes(1 << 18)
+
+    with pytest.raises(OSError, match="File too large") as raised:
+        list(map(list, in_order([0, 1], limited, 2, str(tmp_path))))
+    assert (raised.value.errno, raised.value.filename) == (errno.EFBIG, f"temporary space in {tmp_path}")
+
+
+def test_processes_end_when_nobody_reads_on() -> None:
+    """Whoever stops reading leaves none behind."""
+
+    def slow(job: int) -> Iterator[int]:
+        if job:
+            signal.pause()
+        yield job
+
+    found = in_order([0, 1, 2], slow, 2)
+    assert list(next(found)) == [0]
+    assert multiprocessing.active_children()
+    found.close()  # type: ignore[attr-defined]
+    assert not multiprocessing.active_children()
+
+
+def test_few_jobs_are_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Jobs are begun as results are taken, not all at once."""
+
+    def begin(job: int) -> int:
+        (tmp_path / str(job)).touch()
+        return job
+
+    monkeypatch.setattr(processes, "SHARES", 1000)
+    found = results_in_order(begin, range(100), 2)
+    next(found)
+    found.close()  # type: ignore[attr-defined]
+    assert len(list(tmp_path.iterdir())) <= processes.AHEAD * 2 + 1
+
+
+PROGRAM = """
+import os, sys
+from tarkit.cli import guarded
+from tarkit.ending import catch_signals
+from tarkit.dataset.processes import results_in_order
+from tarkit.streams.command import call
+from tarkit.streams.sink import open_sink
+
+def work(job):
+    with open_sink("path", f"{job}.tar") as sink:
+        sink.write(b"x")
+        call(f"echo $$ > {job}.new; mv {job}.new {job}.pid; sleep 100")
+
+catch_signals()
+guarded(list, results_in_order(work, range(2), 2))
+"""
+
+
+LOST = """
+import os, signal, time
+from tarkit.cli import guarded
+from tarkit.ending import catch_signals
+
+class Last:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+catch_signals()
+def work():
+    Last()
+    while True:
+        time.sleep(0.01)
+guarded(work)
+"""
+
+
+def test_a_signal_that_comes_where_nothing_can_be_raised() -> None:
+    """It ends us all the same, and silently."""
+    done = subprocess.run([sys.executable, "-c", LOST], capture_output=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGTERM, b"")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_all(signum: signal.Signals, here: Path) -> None:
+    """The processes, the commands that they run, and their unfinished outputs."""
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stderr=subprocess.PIPE, start_new_session=True)
+    pids = [pid_in(f"{job}.pid") for job in range(2)]
+    assert len(list(here.glob(".*.part"))) == 2
+    process.send_signal(signum)
+    assert process.communicate(timeout=20)[1] == b""
+    assert process.returncode == -signum
+    assert all(map(gone, pids))
+    assert sorted(path.name for path in here.iterdir()) == ["0.pid", "1.pid"]
