@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
-from _tools import TARKIT, tarkit
+from _tools import TARKIT, process
 from conftest import Run, entries, tarkit
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -641,6 +641,8 @@ def test_a_full_disk(here: Path, tree: Tree) -> None:
     tree({"a.x": b"1" * 1000, "b.x": b"2" * 400_000, "c.x": b"3" * 100_000})
     small = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (200_000, 200_000))
     words = ("shard", "t", "-c", "1", "-o", "s-%d.tar", "-p", "2")
-    assert tarkit(*words, exit=1, first=small).stderr.decode() == "tarkit: s-1.tar: File too large\n"
+    started = process(*words, first=small, stderr=subprocess.PIPE)
+    assert started.communicate()[1].decode() == "tarkit: s-1.tar: File too large\n"
+    assert started.returncode == 1
     assert not os.path.exists("s-1.tar")
     assert not [*here.glob(".*")]
