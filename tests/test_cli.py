@@ -13,18 +13,19 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import click
 import pytest
+from _served import Server
 from _tools import TARKIT, archive, tarkit
 
 from tarkit import __version__, cli, errors
 from tarkit.cli import COMMANDS, Command, group
-from tarkit.errors import CommandFailed, Problem, TarkitError, Unsupported, Usage
+from tarkit.errors import CommandFailed, Interrupted, Problem, TarkitError, Unsupported, Usage
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +141,8 @@ def test_version(call: Call) -> None:
 
 def test_module() -> None:
     """`python -m tarkit` is the same."""
-    assert tarkit("--version").stdout.decode() == f"tarkit {__version__}\n"
+    done = subprocess.run([*TARKIT, "--version"], capture_output=True, check=True)
+    assert done.stdout.decode() == f"tarkit {__version__}\n"
 
 
 # ---- words that make no sense
@@ -240,23 +242,18 @@ def test_a_bug_shows(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("error", "signum"),
     [
-        ("KeyboardInterrupt", signal.SIGINT),
-        ("BrokenPipeError(32, 'x')", signal.SIGPIPE),
-        ("BrokenPipeError(32, 'x', 'stdout')", signal.SIGPIPE),
-        ("Interrupted(1)", signal.SIGHUP),
-        ("Interrupted(15)", signal.SIGTERM),
+        (KeyboardInterrupt, signal.SIGINT),
+        (BrokenPipeError(32, "x"), signal.SIGPIPE),
+        (BrokenPipeError(32, "x", "stdout"), signal.SIGPIPE),
+        (Interrupted(1), signal.SIGHUP),
+        (Interrupted(15), signal.SIGTERM),
     ],
 )
-def test_dying(error: str, signum: int) -> None:
+def test_dying(error: BaseException | type[BaseException], signum: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Signals, and nobody who reads stdout: silence, and death by that signal."""
-    code = f"""if True:
-        from tarkit import cli
-        from tarkit.errors import Interrupted
-        def fail(): raise {error}
-        cli.Commands.get_command = lambda *args: cli.Command("boom", callback=fail)
-        import sys; sys.argv = ["tarkit", "boom"]; cli.main()"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (-signum, b"", b"")
+    monkeypatch.setattr(cli.Commands, "get_command", lambda self, ctx, name: raising(error))
+    done = tarkit("boom", exit=-signum)
+    assert (done.stdout, done.stderr) == (b"", b"")
 
 
 # ---- common options
@@ -326,15 +323,13 @@ def test_tmpdir_before_and_after(call: Call) -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> dict[str, str]:
+def path(tmp_path: Path) -> Iterator[dict[str, str]]:
     """An environment where `tarkit` is this one, for shells without settings of their own."""
     bin = tmp_path / "bin"
     bin.mkdir()
-    (bin / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
-    (bin / "tarkit").chmod(0o755)
     (tmp_path / "archive-one.tar").touch()
-    keep = {key: os.environ[key] for key in ("PATH", "PYTHONPATH") if key in os.environ}
-    return {**keep, "PATH": f"{bin}:{keep['PATH']}", "HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": "C"}
+    with closing(Server(bin)):
+        yield {"PATH": f"{bin}:{os.environ['PATH']}", "HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": "C"}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from _tools import TARKIT
+from _tools import process
 from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, tar
 
 from tarkit.dataset import extraction, grouping
@@ -320,17 +320,17 @@ def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
 def test_signal(force: bool, here: Path) -> None:
     """TERM while a large file is written leaves nothing of it."""
     head = tar({"a.x": b"1"})[:1024] + encode(b"b.bin", 1 << 30)
-    words = [*TARKIT, "extract", "-C", "out", *(["--force"] if force else [])]
-    with subprocess.Popen(words, stdin=subprocess.PIPE) as process:
-        assert process.stdin
-        process.stdin.write(head + bytes(40 << 20))
-        process.stdin.flush()
+    words = ["extract", "-C", "out", *(["--force"] if force else [])]
+    with process(*words, stdin=subprocess.PIPE) as started:
+        assert started.stdin
+        started.stdin.write(head + bytes(40 << 20))
+        started.stdin.flush()
         until = time.monotonic() + 20
         while not [*here.glob("out/.b.bin.*.part")] and time.monotonic() < until:
             time.sleep(0.01)
         assert [*here.glob("out/.b.bin.*.part")]
-        process.terminate()
-        assert process.wait(20) == -signal.SIGTERM
+        started.terminate()
+        assert started.wait(20) == -signal.SIGTERM
     assert [path.name for path in (here / "out").iterdir()] == ["a.x"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import os
@@ -12,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from _tools import TARKIT
+from _tools import process
 from conftest import Archive, Content, Feed, Link, Piped, Run, body, entries, keys, pick, tar, tarkit
 from hypothesis import given
 from hypothesis import strategies as st
@@ -449,13 +450,9 @@ def test_many_shards_and_few_descriptors(run: Run, archive: Archive) -> None:
         for n in range(100):
             archive({f"{letter}{n:03}.x": b""}, f"{letter}-{n:03}.tar")
     words = ["mix", "a-{000..099}.tar@2", "b-*.tar", "--until", "all", "--seed", "1", "-o", "out.tar"]
-    done = subprocess.run(
-        [*TARKIT, *words],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
-        capture_output=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
+    few = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (limit, limit))
+    started = process(*words, first=few, stderr=subprocess.PIPE)
+    assert (started.communicate()[1], started.returncode) == (b"", 0)
     names = [[f"{letter}{n:03}" for n in range(100)] for letter in "ab"]
     assert keys("out.tar") == drawn(1, (2, names[0]), (1, names[1]), until="all")
     assert run(*words[:-2]).stdout == Path("out.tar").read_bytes()

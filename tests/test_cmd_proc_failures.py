@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from _tools import TARKIT, member
+from _tools import member, process
 from conftest import Archive, Content, Run, entries, keys, tar
 
 TEN: dict[str, Content] = {
@@ -278,11 +278,11 @@ def test_thousands(run: Run, many: Path) -> None:
     assert lines[0].startswith(f"tarkit: {word}: '00007' raised ValueError in f.py, line 5: ")
     assert lines[0].endswith("| ValueError: no 7")
     assert os.listdir() == []
-    ran = run("proc", *function, word, "-p", "4", "-o", "out.tar", "--rejects", "bad.tar", "--max-errors", "1%")
+    ran = run("proc", *function, word, "-p", "3", "-o", "out.tar", "--rejects", "bad.tar", "--max-errors", "1%")
     assert ran.lines[-1] == "tarkit: 30 samples failed and were left out"
     assert body(Path("out.tar")) == b"".join(each for index, each in enumerate(new) if index not in bad)
     assert keys("bad.tar").split() == [f"{index:05d}" for index in sorted(bad)]
-    kept = run("proc", *function, word, "-p", "16", "--on-error", "keep", "-q", "-o", "kept.tar")
+    kept = run("proc", *function, word, "-p", "5", "--on-error", "keep", "-q", "-o", "kept.tar")
     assert kept.stderr == ""
     assert body(Path("kept.tar")) == b"".join((old if index in bad else new)[index] for index in range(MANY))
     run("proc", "--map", f"{many}/f.py:all", "-p", "1", "--redo", "bad.tar", "out.tar", "-o", "whole.tar")
@@ -373,12 +373,12 @@ def test_signals(signum: signal.Signals, archive: Archive) -> None:
     archive(TEN)
     command = "echo $$ > pid; mv pid ../../pid$TARKIT_KEY; sleep 60 & wait"
     words = ("proc", "-p", "2", "-c", command, "in.tar", "-o", "out.tar", "--rejects", "bad.tar", "--tmpdir", ".")
-    process = subprocess.Popen([*TARKIT, *words], stderr=subprocess.PIPE)
+    started = process(*words, stderr=subprocess.PIPE)
     pids = [pid_in(f"pid{index}") for index in (0, 1)]
-    process.send_signal(signum)
-    assert process.wait(20) == -signum
-    assert process.stderr is not None
-    assert process.stderr.read() == b""
+    started.send_signal(signum)
+    assert started.wait(20) == -signum
+    assert started.stderr is not None
+    assert started.stderr.read() == b""
     assert all(map(ends, pids))
     assert [name for name in left() if not name.startswith("pid")] == []
 
@@ -386,12 +386,12 @@ def test_signals(signum: signal.Signals, archive: Archive) -> None:
 def test_a_broken_pipe(archive: Archive) -> None:
     """Nobody reads the output: all ends, at once."""
     archive({f"{index:03d}.x": bytes(1 << 17) for index in range(100)})
-    command = (*TARKIT, "proc", "-p", "2", "-c", ": $TARKIT_KEY", "in.tar", "--tmpdir", ".")
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stdout.read(100)
-    process.stdout.close()
-    assert process.wait(20) == -signal.SIGPIPE
+    words = ("proc", "-p", "2", "-c", ": $TARKIT_KEY", "in.tar", "--tmpdir", ".")
+    started = process(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert started.stdout is not None
+    assert started.stdout.read(100)
+    started.stdout.close()
+    assert started.wait(20) == -signal.SIGPIPE
     assert left() == []
 
 

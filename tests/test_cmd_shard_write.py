@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -14,7 +15,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
-from _tools import TARKIT
+from _tools import TARKIT, process
 from conftest import Run, entries, tarkit
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -638,13 +639,10 @@ def test_killed(here: Path, run: Run, tree: Tree) -> None:
 def test_a_full_disk(here: Path, tree: Tree) -> None:
     """It is said which shard it was, and nothing of that one stays."""
     tree({"a.x": b"1" * 1000, "b.x": b"2" * 400_000, "c.x": b"3" * 100_000})
-    ended = subprocess.run(
-        [*TARKIT, "shard", "t", "-c", "1", "-o", "s-%d.tar", "-p", "2"],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000)),
-        stderr=subprocess.PIPE,
-        check=False,
-    )
-    assert ended.returncode == 1
-    assert ended.stderr.decode() == "tarkit: s-1.tar: File too large\n"
+    small = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (200_000, 200_000))
+    words = ("shard", "t", "-c", "1", "-o", "s-%d.tar", "-p", "2")
+    started = process(*words, first=small, stderr=subprocess.PIPE)
+    assert started.communicate()[1].decode() == "tarkit: s-1.tar: File too large\n"
+    assert started.returncode == 1
     assert not os.path.exists("s-1.tar")
     assert not [*here.glob(".*")]

@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from _tools import TARKIT
+from _tools import process
 from conftest import Archive, Content, Feed, Link, Run, tar
 
 from tarkit.dataset import look
@@ -408,13 +408,7 @@ def test_hostile_page(run: Run, archive: Archive) -> None:
 def in_terminal(*words: str, env: dict[str, str]) -> str:
     """What a terminal of 60 columns gets."""
     master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [*TARKIT, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=slave,
-        stderr=slave,
-        env={**os.environ, "COLUMNS": "60", **env},
-    )
+    started = process(*words, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave, env={"COLUMNS": "60", **env})
     os.close(slave)
     got = b""
 
@@ -428,7 +422,7 @@ def in_terminal(*words: str, env: dict[str, str]) -> str:
 
     thread = threading.Thread(target=collect)
     thread.start()
-    assert process.wait(30) == 0
+    assert started.wait(30) == 0
     thread.join(30)
     os.close(master)
     return got.decode().replace("\r\n", "\n")
@@ -453,12 +447,12 @@ def test_a_closed_pipe(archive: Archive) -> None:
     """Whoever reads enough ends us without a word."""
     name = archive({f"{number}.txt": b"x" * 100 for number in range(5000)})
     read, write = os.pipe()
-    process = subprocess.Popen([*TARKIT, "show", "--all", name], stdout=write, stderr=subprocess.PIPE)
+    started = process("show", "--all", name, stdout=write, stderr=subprocess.PIPE)
     os.close(write)
     assert os.read(read, 10) == b"0  in.tar "
     os.close(read)
-    assert process.communicate(timeout=30)[1] == b""
-    assert process.returncode == -signal.SIGPIPE
+    assert started.communicate(timeout=30)[1] == b""
+    assert started.returncode == -signal.SIGPIPE
 
 
 def test_what_is_loaded(archive: Archive) -> None:

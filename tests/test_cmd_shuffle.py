@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from _tools import TARKIT
+from _tools import TARKIT, process
 from conftest import Archive, Content, Feed, Link, Run, entries, keys, pick, tar
 
 from tarkit.dataset import grouping
@@ -435,9 +435,9 @@ def test_signals(signum: int, options: str, run: Run, archive: Archive) -> None:
     """It dies by the signal and leaves nothing, whether it reads or writes."""
     archive(MANY)
     Path("tmp").mkdir()
-    words = [*TARKIT, "shuffle", "-", "--seed", "1", "--memory", "1M", "--tmpdir", "tmp", *options.split()]
+    words = ["shuffle", "-", "--seed", "1", "--memory", "1M", "--tmpdir", "tmp", *options.split()]
     data = Path("in.tar").read_bytes()
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+    with process(*words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as started:
         assert started.stdin
         assert started.stderr
         os.write(started.stdin.fileno(), data[: 1 << 16])
@@ -455,8 +455,8 @@ def test_a_signal_while_it_writes(options: str, run: Run, archive: Archive) -> N
     """Shards that are complete stay, and nothing else does."""
     archive(MANY)
     os.mkfifo("s-1.tar")  # where nobody reads, so that there it waits
-    words = [*TARKIT, "shuffle", "in.tar", "--seed", "1", "-q", "--force", "-o", "s-%d.tar", *options.split()]
-    with subprocess.Popen(words, stderr=subprocess.PIPE) as started:
+    words = ["shuffle", "in.tar", "--seed", "1", "-q", "--force", "-o", "s-%d.tar", *options.split()]
+    with process(*words, stderr=subprocess.PIPE) as started:
         limit = time.monotonic() + 20
         while not os.path.exists("s-0.tar") and time.monotonic() < limit:
             time.sleep(0.005)

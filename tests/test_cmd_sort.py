@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _tools import TARKIT, member
+from _tools import member, process
 from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, entries, keys, pick, tar
 
 from tarkit.dataset import grouping, memory
@@ -455,14 +455,14 @@ def test_verbose(run: Run, archive: Archive, feed: Feed, way: str) -> None:
 # ---- what ends it in the middle
 
 MANY = b"".join(member(f"{number * 7919 % 3000:05}.x", b"x" * 500) for number in range(3000))
-SORT = [*TARKIT, "sort", "--memory", "1MB"]
+SORT = ["sort", "--memory", "1MB"]
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_signals(signum: int, here: Path) -> None:
     """While it reads, with runs in temporary space: nothing is left in it, and no output under its name."""
     os.mkdir("space")
-    command = subprocess.Popen([*SORT, "-", "-o", "o.tar", "--tmpdir", "space", "-v"], stdin=-1, stdout=-1, stderr=-1)
+    command = process(*SORT, "-", "-o", "o.tar", "--tmpdir", "space", "-v", stdin=-1, stdout=-1, stderr=-1)
     assert command.stdin
     assert command.stderr
     command.stdin.write(MANY)
@@ -492,18 +492,14 @@ def test_full_disk(what: str, here: Path) -> None:
 
     with open("in.tar", "rb") as stdin:
         pipe = subprocess.Popen(["cat"], stdin=stdin, stdout=-1)
-        done = subprocess.run(
-            [*SORT, *words, "-o", "o.tar", "--tmpdir", "space"],
-            check=False,
-            stdin=pipe.stdout,
-            capture_output=True,
-            preexec_fn=small,
-        )
+        words += ["-o", "o.tar", "--tmpdir", "space"]
+        started = process(*SORT, *words, first=small, stdin=pipe.stdout, stdout=-1, stderr=-1)
         assert pipe.stdout
         pipe.stdout.close()
+        _, err = started.communicate(timeout=20)
         pipe.wait()
-    last = done.stderr.decode().splitlines()[-1]
-    assert done.returncode == 1
+    last = err.decode().splitlines()[-1]
+    assert started.returncode == 1
     assert last == (
         "tarkit: o.tar: File too large" if what == "output" else "tarkit: temporary space in space: File too large"
     )

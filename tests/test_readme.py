@@ -13,13 +13,15 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 import pytest
+from _served import Server
 from _tools import each_row
 
 from tarkit.cli import group
@@ -66,9 +68,17 @@ def _tar(path: Path, members: list[tuple[str, bytes]]) -> None:
             archive.addfile(entry, BytesIO(content))
 
 
+@pytest.fixture(scope="module")
+def bin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a `tarkit` in it."""
+    folder = tmp_path_factory.mktemp("bin")
+    with closing(Server(folder)):
+        yield folder
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with everything that the recipes speak of, and `bin` with a `tarkit` in it."""
+def folder(tmp_path: Path, bin: Path) -> Path:
+    """A folder with everything that the recipes speak of, and `bin`, which leads to a `tarkit`."""
     for name in ("npy", "npy_large"):
         (tmp_path / name).mkdir()
         for i in range(40):
@@ -100,10 +110,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "keep.txt").write_text("cat/3\ndog/7\n")
     (tmp_path / "scores.csv").write_text("key,score\ncat/3,0.5\ndog/7,0.9\n")
     (tmp_path / "urls.txt").write_text("https://example.org/1\nhttps://example.org/2\n")
-    (tmp_path / "bin").mkdir()
-    shim = tmp_path / "bin/tarkit"
-    shim.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m tarkit "$@"\n')
-    shim.chmod(0o755)
+    (tmp_path / "bin").symlink_to(bin)
     return tmp_path
 
 

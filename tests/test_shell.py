@@ -7,6 +7,7 @@ import os
 import pty
 import random
 import re
+import resource
 import select
 import shlex
 import signal
@@ -14,10 +15,13 @@ import subprocess
 import tarfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
-from _tools import MARKER, TARKIT, archive, contents, member
+from _served import Server
+from _tools import MARKER, TARKIT, archive, contents, member, process, tarkit
 
 PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
 THREE = archive({"a.txt": b"1" * 600, "b.txt": b"2" * 600, "c.txt": b"3" * 600})
@@ -25,15 +29,20 @@ LARGE = archive({f"{number}.bin": random.Random(number).randbytes(200_000) for n
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
+@pytest.fixture(scope="module")
+def bins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """A folder with the command `tarkit`, and one where it is quick: for what goes through files and pipes alone."""
+    real, quick = tmp_path_factory.mktemp("real"), tmp_path_factory.mktemp("quick")
+    (real / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
+    (real / "tarkit").chmod(0o755)
+    with closing(Server(quick)):
+        yield real, quick
+
+
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bins: tuple[Path, Path]) -> Path:
     """A folder of the test's own, where `tarkit` is a command."""
-    bin = tmp_path_factory.getbasetemp() / "bin"
-    if not (bin / "tarkit").exists():
-        bin.mkdir(exist_ok=True)
-        (bin / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
-        (bin / "tarkit").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{bin}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{bins[0]}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     Path("a.tar").write_bytes(THREE)
     return tmp_path
@@ -46,6 +55,50 @@ def sh(script: str, exit: int = 0, shell: str = "bash -o pipefail -c", stdin: in
     assert done.returncode == exit, f"status {done.returncode}\n{err}"
     assert_calm(err)
     return out, err
+
+
+@pytest.fixture
+def quick(bins: tuple[Path, Path], here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the quick one."""
+    monkeypatch.setenv("PATH", f"{bins[1]}:{os.environ['PATH']}")
+
+
+def alone(line: str, exit: int = 0, first: Callable[[], object] = lambda: None) -> str:
+    """The same for a line with one command and what it opens and closes by `<`, `>>`, `2>&-`; hands back its stderr.
+
+    Where nothing else of a shell matters this does what one would do, and is quicker than to start anew.
+    """
+    words, opened = [], []
+    tokens = iter(shlex.split(line, posix=False)[1:])
+    for token in tokens:
+        if found := re.fullmatch(r"(\d?)(<>|>>|<|>)(&-)?", token):
+            fd = int(found[1] or "<" not in found[2])
+            opened.append((fd, found[2], None if found[3] else next(tokens)))
+        else:
+            words += shlex.split(token)
+
+    def before() -> None:
+        for fd, how, name in opened:
+            if name is None:
+                os.close(fd)
+            else:
+                new = os.open(name, FLAGS[how], 0o644)
+                if new != fd:
+                    os.dup2(new, fd)
+                    os.close(new)
+        first()
+
+    done = tarkit(*words, exit=exit, first=before)
+    assert_calm(done.stderr.decode("latin-1"))
+    return done.stderr.decode("latin-1")
+
+
+FLAGS = {
+    "<": os.O_RDONLY,
+    ">": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+    ">>": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+    "<>": os.O_RDWR | os.O_CREAT,
+}
 
 
 def assert_calm(err: str) -> None:
@@ -70,9 +123,10 @@ def names(path: str) -> list[str]:
 # ---- pipelines
 
 
-@pytest.mark.parametrize("shell", ["bash -o pipefail -c", "dash -c", "zsh -f -c"])
-def test_pipelines(shell: str) -> None:
+@pytest.mark.parametrize(("shell", "bin"), [("bash -o pipefail -c", 0), ("dash -c", 1), ("zsh -f -c", 1)])
+def test_pipelines(shell: str, bin: int, bins: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands stand in pipelines with each other and with tar."""
+    monkeypatch.setenv("PATH", f"{bins[bin]}:{os.environ['PATH']}")
     script = """
     printf 'x.txt text:one\\ny.txt text:two\\n' | tarkit create | tarkit cat - a.tar | tarkit split -c 2 -o 's-%d.tar'
     tarkit cat 's-*.tar' | tar tf - | tr '\\n' ' '
@@ -80,13 +134,13 @@ def test_pipelines(shell: str) -> None:
     assert sh(script, shell=shell) == ("x.txt y.txt a.txt b.txt c.txt ", "")
 
 
-def test_stdin_in_all_ways() -> None:
+def test_stdin_in_all_ways(quick: None) -> None:
     """`-`, nothing, /dev/stdin and /dev/fd/0; from a file and from a pipe."""
     for words in ("cat a.tar | tarkit cat", "tarkit cat - < a.tar", "cat a.tar | tarkit cat /dev/stdin"):
         assert sh(f"{words} | cmp - a.tar") == ("", "")
 
 
-def test_from_an_offset() -> None:
+def test_from_an_offset(quick: None) -> None:
     """A file on stdin is read from where it stands, and others go on behind us: not where it was."""
     Path("two").write_bytes(b"#" * 700 + THREE)
     out, _ = sh("{ dd bs=700 count=1 status=none; tarkit cat - | cksum; } < two; cksum < a.tar")
@@ -95,7 +149,7 @@ def test_from_an_offset() -> None:
     assert first[700:] + "\n" == out.splitlines(keepends=True)[1]
 
 
-def test_process_substitution() -> None:
+def test_process_substitution(quick: None) -> None:
     """`<(...)` as input, `>(...)` as output, several at once."""
     out, _ = sh("tarkit cat <(cat a.tar) <(tarkit cat a.tar --rekey 'x/{key}') | tar tf - | tr '\\n' ' '")
     assert out == "a.txt b.txt c.txt x/a.txt x/b.txt x/c.txt "
@@ -103,13 +157,13 @@ def test_process_substitution() -> None:
     assert Path("b.tar").read_bytes() == THREE
 
 
-def test_fifos() -> None:
+def test_fifos(quick: None) -> None:
     """A FIFO as input and as output."""
     sh("mkfifo in out; cat a.tar > in & cat out > b.tar & tarkit cat in -o out; wait")
     assert Path("b.tar").read_bytes() == THREE
 
 
-def test_appending() -> None:
+def test_appending(quick: None) -> None:
     """`>> out.tar` goes behind what is there, also for what is copied by the system elsewhere."""
     Path("big.tar").write_bytes(LARGE)
     Path("out").write_bytes(b"before")
@@ -134,7 +188,7 @@ def test_nobody_reads_the_help(words: str) -> None:
     assert (out, err) == ("141\n", "")
 
 
-def test_a_pipeline_fails_where_it_should() -> None:
+def test_a_pipeline_fails_where_it_should(quick: None) -> None:
     """Each status is that of who failed."""
     Path("cut.tar").write_bytes(THREE[:2000])
     out, err = sh("tarkit cat cut.tar | tarkit split -c 1 -o 's-%d.tar'; echo ${PIPESTATUS[*]}")
@@ -167,7 +221,10 @@ def test_a_pipeline_fails_where_it_should() -> None:
 )
 def test_an_input_is_not_an_output(script: str) -> None:
     """However it is spelled: refused as usage, and the input is what it was."""
-    _, err = sh(script, exit=2)
+    before, _, line = script.rpartition("; ")
+    if before:
+        sh(before)
+    err = alone(line, exit=2)
     assert "is the output too" in err or "has a name that the shards may get" in err
     assert Path("a.tar").read_bytes() == THREE
 
@@ -178,7 +235,7 @@ def test_an_input_that_the_shell_has_emptied() -> None:
     assert "a.tar is the output too" in err
 
 
-def test_create_does_not_read_its_output() -> None:
+def test_create_does_not_read_its_output(quick: None) -> None:
     """A recipe that names the output."""
     _, err = sh("printf 'x.bin a.tar\\n' | tarkit create -o a.tar", exit=1)
     assert "is the output too" in err
@@ -194,6 +251,7 @@ def test_create_does_not_read_its_output() -> None:
     [
         ("tarkit cat - <&-", 1, "stdin: Bad file descriptor"),
         ("tarkit cat a.tar >&-", 1, "stdout: Bad file descriptor"),
+        (":; tarkit cat a.tar >&-", 1, "stdout: Bad file descriptor"),
         ("tarkit cat a.tar -o b.tar <&- >&-", 0, ""),
         ("tarkit cat a.tar -o b.tar 2>&-", 0, ""),
         ("tarkit cat a.tar -o b.tar --progress 2>&-", 0, ""),
@@ -210,7 +268,9 @@ def test_create_does_not_read_its_output() -> None:
 )
 def test_closed_descriptors(script: str, status: int, words: str) -> None:
     """Who closes 0, 1 or 2 gets an error if we needed it, and never a file of ours in its place."""
-    _, err = sh(script, exit=status)
+    err = (
+        sh(script, exit=status)[1] if "; " in script or " | " in script or "--help" in script else alone(script, status)
+    )
     assert words in err
     assert err.count("\n") == bool(words)
     if status == 0:
@@ -224,7 +284,7 @@ def at_terminal(words: list[str], fds: tuple[int, ...]) -> tuple[int, str]:
     """Run with a terminal as these descriptors: the status, and what was shown on it."""
     parent, child = pty.openpty()
     others = {0: DEVNULL, 1: DEVNULL, 2: DEVNULL} | dict.fromkeys(fds, child)
-    process = subprocess.Popen([*TARKIT, *words], stdin=others[0], stdout=others[1], stderr=others[2])
+    started = process(*words, stdin=others[0], stdout=others[1], stderr=others[2])
     os.close(child)
     shown = b""
     try:
@@ -232,13 +292,13 @@ def at_terminal(words: list[str], fds: tuple[int, ...]) -> tuple[int, str]:
             shown += piece
     except OSError:  # nobody is left at the other side
         pass
-    if process.poll() is None:
+    if started.poll() is None:
         try:
-            process.wait(1)
+            started.wait(1)
         except subprocess.TimeoutExpired:
-            process.kill()
+            started.kill()
     os.close(parent)
-    return process.wait(), shown.decode("latin-1")
+    return started.wait(), shown.decode("latin-1")
 
 
 @pytest.mark.parametrize("words", [["cat"], ["cat", "-"], ["split", "-c1"], ["cat", "/dev/stdin"]])
@@ -282,7 +342,7 @@ def test_a_bar_at_a_terminal() -> None:
         ("cat a.tar -o /dev/full", "/dev/full: No space left on device"),
         ("cat a.tar > /dev/full", "stdout: No space left on device"),
         ("cat a.tar -o x.tar.gz --tmpdir missing --report missing/r.json", "missing/r.json: No such file or directory"),
-        ("cat a.tar -o $'two\\nlines/b.tar'", r"two\x0alines/b.tar: No such file or directory"),
+        ("cat a.tar -o 'two\nlines/b.tar'", r"two\x0alines/b.tar: No such file or directory"),
         ("split a.tar -c1 -o 'missing/%d.tar'", "missing/0.tar: No such file or directory"),
         ("create missing -o b.tar", "missing: No such file or directory"),
         ("cat -T missing", "missing: No such file or directory"),
@@ -291,7 +351,7 @@ def test_a_bar_at_a_terminal() -> None:
 )
 def test_errors_have_a_name(words: str, message: str) -> None:
     """`tarkit: NAME: reason`, one line, status 1."""
-    _, err = sh(f"tarkit {words}", exit=1)
+    err = sh(f"tarkit {words}", exit=1)[1] if "--help" in words else alone(f"tarkit {words}", exit=1)
     assert err.splitlines()[0] == f"tarkit: {message}"
     assert Path("a.tar").read_bytes() == THREE
     assert not [name for name in left() if "part" in name or name == "missing"]
@@ -313,7 +373,8 @@ def test_a_full_disk(words: str) -> None:
     Path("big.tar").write_bytes(LARGE)
     Path("recipe").write_text("x.bin big.tar\n")
     before = left()
-    _, err = sh(f"ulimit -f 64; tarkit {words}", exit=1)
+    limit = 64 << 10
+    err = alone(f"tarkit {words}", exit=1, first=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)))
     name = "out-0.tar" if "split" in words else words.split("-o ")[1].split()[0]
     assert err == f"tarkit: {name}: File too large\n"
     assert left() == before
@@ -348,7 +409,7 @@ def test_commands_that_fail(words: str, status: int, message: str) -> None:
     """Their status counts while we need them; the message has the command and what it said last."""
     Path("big.tar").write_bytes(LARGE)
     Path("recipe").write_text("x.txt pipe:echo half; exit 6\n")
-    _, err = sh(f"tarkit {words} > out; s=$?; rm -f x; exit $s", exit=status)
+    err = alone(f"tarkit {words} > out", exit=status)
     if "exec cat" not in words:
         assert f"tarkit: {message}" in err
     assert "b.tar" not in left()
@@ -360,11 +421,11 @@ def test_commands_that_we_stop_reading(words: str) -> None:
     Path("big.tar").write_bytes(LARGE)
     command = "cat a.tar - < big.tar; exit 3"
     status = 1 if "match" in words else 0
-    sh(f"tarkit cat 'pipe:cat a.tar; cat big.tar; {command}' {words} --allow trailing-data -o b.tar", exit=status)
+    alone(f"tarkit cat 'pipe:cat a.tar; cat big.tar; {command}' {words} --allow trailing-data -o b.tar", exit=status)
     assert ("b.tar" in left()) == (status == 0)
 
 
-def test_large_samples_to_a_command_that_has_gone() -> None:
+def test_large_samples_to_a_command_that_has_gone(quick: None) -> None:
     """What is moved by the system, pipe to pipe, is told as well as what is written."""
     sh("head -c 30000000 /dev/zero > zeros; printf 'x.bin zeros\\n' > recipe")
     for words, message in (
@@ -380,16 +441,17 @@ def test_large_samples_to_a_command_that_has_gone() -> None:
 
 def test_post() -> None:
     """It sees each shard under its name, whole, by `{}`, by `%s` and by the variable; its stdin is empty."""
-    sh("tarkit split a.tar -c1 -o 'x y-%d.tar' --post 'tar tf {} >> log; echo $TARKIT_SHARD >> log; cat >> log'")
+    alone("tarkit split a.tar -c1 -o 'x y-%d.tar' --post 'tar tf {} >> log; echo $TARKIT_SHARD >> log; cat >> log'")
     assert Path("log").read_text() == "a.txt\nx y-0.tar\nb.txt\nx y-1.tar\nc.txt\nx y-2.tar\n"
-    sh("rm log; tarkit split a.tar -c1 -o 'z-%d.tar' --post 'mv %s moved-$(basename %s)'")
+    alone("tarkit split a.tar -c1 -o 'z-%d.tar' --post 'mv %s moved-$(basename %s)'")
     assert [name for name in left() if "z-" in name] == ["moved-z-0.tar", "moved-z-1.tar", "moved-z-2.tar"]
 
 
 def test_times() -> None:
     """SOURCE_DATE_EPOCH sets the time of new entries; else it is 0 on any day."""
     for variable, option, time_ in (("", "", 0), ("1234567890", "", 1234567890), ("1234567890", "--mtime @7", 7)):
-        sh(f"printf 'x.txt text:1\\n' | SOURCE_DATE_EPOCH={variable} tarkit create {option} -o b.tar")
+        words = ("create", *option.split(), "-o", "b.tar")
+        tarkit(*words, stdin=b"x.txt text:1\n", env={"SOURCE_DATE_EPOCH": variable})
         with tarfile.open("b.tar") as file:
             assert [info.mtime for info in file] == [time_]
 
@@ -401,8 +463,11 @@ class Started:
     """A command that runs, fed through a pipe."""
 
     def __init__(self, words: list[str], ignored: int | None = None) -> None:
-        ignoring = [] if ignored is None else ["sh", "-c", f"trap '' {ignored}; exec \"$@\"", "sh"]
-        self.process = subprocess.Popen([*ignoring, *TARKIT, *words], stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        if ignored is None:
+            self.process = process(*words, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        else:
+            ignoring = ["sh", "-c", f"trap '' {ignored}; exec \"$@\"", "sh"]
+            self.process = subprocess.Popen([*ignoring, *TARKIT, *words], stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
     def feed(self, data: bytes, until: Callable[[], bool]) -> None:
         """Write, then wait until something has happened."""
@@ -518,11 +583,9 @@ def test_children_have_signals_as_usual() -> None:
 def test_a_loop_stops() -> None:
     """bash ends a loop whose command dies of SIGINT, which it does not for an exit status of 130."""
     script = "for i in 1 2 3; do tarkit cat 'pipe:kill -INT $PPID; sleep 5' -o b.tar; echo $?; done"
-    process = subprocess.run(
-        ["bash", "-c", script], capture_output=True, start_new_session=True, timeout=20, check=False
-    )
-    assert process.stdout == b"130\n" * 3 or process.returncode == -INT
-    assert process.stderr == b""
+    done = subprocess.run(["bash", "-c", script], capture_output=True, start_new_session=True, timeout=20, check=False)
+    assert done.stdout == b"130\n" * 3 or done.returncode == -INT
+    assert done.stderr == b""
 
 
 # ---- memory files and limits

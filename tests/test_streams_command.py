@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from _tools import TARKIT, archive, gone, pid_in, tarkit
+from _tools import archive, gone, pid_in, process, tarkit
 
 from tarkit.errors import CommandFailed, TarkitError
 from tarkit.streams import command as commands
@@ -235,13 +235,13 @@ def test_no_command_outlives_us(words: list[str], signum: int) -> None:
     """Wherever a command runs, a signal that ends us ends it; nothing is said."""
     Path("in.tar").write_bytes(archive({"a.txt": b"a"}))
     Path("recipe").write_text("a.txt pipe:sh -c 'echo $$ > pid; exec sleep 60' | cat\n")
-    process = subprocess.Popen([*TARKIT, *words], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    started = process(*words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     pid = pid_in("pid")
-    process.send_signal(signum)
-    assert process.wait(10) == -signum
+    started.send_signal(signum)
+    assert started.wait(10) == -signum
     assert gone(pid)
-    assert process.stderr
-    assert process.stderr.read() == b""
+    assert started.stderr
+    assert started.stderr.read() == b""
     left = [name for name in os.listdir() if name not in ("in.tar", "recipe", "pid")]
     assert left == (["out-0.tar"] if "split" in words else [])
 
