@@ -228,33 +228,43 @@ def test_an_error_of_all() -> None:
 
 
 def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever stops taking results ends all that runs; hands that do not hear it are killed."""
-    monkeypatch.setattr(engines, "PATIENCE", 0.05)
+    """Whoever stops taking results ends all that runs; a hand that does not hear it is killed."""
+    monkeypatch.setattr(engines, "PATIENCE", 0.2)
     made: list[Hand] = []
+    deaf: list[Hand] = []
+    busy, killed = threading.Event(), threading.Event()
 
     def start() -> Hand:
         hand = Hand(good)
 
         def work(jobs: Sequence[Job]) -> list[Outcome]:
-            if jobs[0].index == 0:
-                return good(jobs)
-            hand.stop.wait(20)
-            if hand is made[0]:
-                time.sleep(0.1)
+            if jobs[0].index == 1:
+                deaf.append(hand)
+                busy.set()
+                killed.wait(20)
+            elif jobs[0].index > 1:
+                hand.stop.wait(20)
             return good(jobs)
 
-        hand.work = work
+        def kill() -> None:
+            hand.acts.append("kill")
+            killed.set()
+
+        hand.work, hand.kill = work, kill  # type: ignore[method-assign]
         made.append(hand)
         return hand
 
     def leave() -> None:
         with Engine(start, 2) as engine:
             next(engine(jobs(50)))
+            busy.wait(20)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         leave()
-    assert [hand.acts for hand in made] == [["cancel", "kill", "close"], ["cancel", "close"]][: len(made)]
+    assert deaf[0].acts == ["cancel", "kill", "close"]
+    assert all(hand.acts[0] == "cancel" for hand in made)
+    assert all(hand.acts[-1] == "close" for hand in made)
 
 
 def test_samples_of_streams() -> None:
