@@ -420,11 +420,41 @@ def test_a_file_that_changes(
         if p == "2" and change in (folder, fifo):
             (Path("t/b.x").rmdir if change is folder else Path("t/b.x").unlink)()
             tree({"b.x": b"2" * size})
-        ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "-p", p, "--force", exit=1)
+        ran = run("shard", "t", "-c", "1", "-s", "1G", "-o", "s-%d.tar", "-p", p, "--force", exit=1)
         what = CHANGES[change].format(size=size, more=size + 1, less=size - 1)
         assert ran.lines[0] == f"tarkit: s-1.tar: {what}"
         assert "s-0.tar" in shards()
         assert "s-1.tar" not in shards()
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 511, 65_535, 65_536, 65_537, 300_000])
+@pytest.mark.parametrize("mtime", ["@0", "source"])
+def test_sizes_that_no_limit_asks_for(
+    size: int, mtime: str, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are those that the files have when they are read; a file that is gone, or is none, is an error still."""
+    filled = packer_spool.Spool.fill
+    change: Callable[[Path], object] = lambda path: path.write_bytes(b"3" * size)  # noqa: E731
+
+    def fill(self: packer_spool.Spool, plan: object) -> object:
+        shards = filled(self, plan)  # type: ignore[arg-type]
+        change(Path("t/b.x"))
+        return shards
+
+    monkeypatch.setattr(packer_spool.Spool, "fill", fill)
+    for p in ("1", "2"):
+        tree({"a.x": b"1", "b.x": b"2" * 700, "c.x": b"4"})
+        run("shard", "t", "-c", "2", "-o", "s-%d.tar", "-p", p, "--force", "--mtime", mtime)
+        with tarfile.open("s-0.tar") as tar:
+            found = [(each.name, tar.extractfile(each).read()) for each in tar]  # type: ignore[union-attr]
+        assert found == [("a.x", b"1"), ("b.x", b"3" * size)]
+    for change, what in CHANGES.items():
+        if "{" in what:
+            continue
+        tree({"b.x": b"2" * size})
+        ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--force", "--mtime", mtime, exit=1)
+        assert ran.lines[0] == f"tarkit: s-1.tar: {what}"
+        (Path("t/b.x").rmdir if change is folder else Path("t/b.x").unlink)(*([] if change is folder else [True]))
 
 
 @pytest.mark.parametrize("touch", [True, False])

@@ -43,6 +43,11 @@ class Layout:
         self._shards = array("Q")
         self.add = self._records.append
 
+    @property
+    def sized(self) -> bool:
+        """Whether the sizes of files are known."""
+        return self.tree.sized
+
     def __len__(self) -> int:
         """How many shards there are."""
         return len(self._shards) // _EACH

@@ -17,6 +17,7 @@ from tarkit.dataset.naming import Names
 from tarkit.dataset.packer_check import Batches, ascend
 from tarkit.dataset.plan import Planned, SavedPlan, content_of
 from tarkit.dataset.recipe import Malformed
+from tarkit.dataset.tree import UNSIZED
 from tarkit.errors import TarkitError, show
 from tarkit.streams.scratch import Scratch
 
@@ -141,7 +142,7 @@ class Spool:
     def refuse(self, shards: Iterable[PlannedShard], written: Sequence[os.stat_result]) -> None:
         """Raises TarkitError when a source is one of the files that will be `written`."""
         known = {(status.st_dev, status.st_ino) for status in written}
-        sizes = {status.st_size for status in written}
+        sizes = {status.st_size for status in written} | {UNSIZED}
         for shard in shards if known else ():
             for row in (row for rows in load_rows(self.file.read, shard.blobs) for row in rows if row[4] in sizes):
                 kind, path = content_of(row[3])
