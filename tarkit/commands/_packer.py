@@ -19,7 +19,6 @@ from tarkit.streams.location import parse_output
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink import Sink
 
-
 FEW = 20_000  # files from which on several processes write shards, MOST at a time unless more are asked for
 MOST = 4
 SHARE = 10_000  # files in the shards that a process gets, if there are ROUNDS times more for each
