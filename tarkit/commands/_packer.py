@@ -21,7 +21,7 @@ from tarkit.streams.sink import Sink
 
 FEW = 20_000  # files from which on several processes write shards, MOST at a time unless more are asked for
 MOST = 4
-SHARE = 10_000  # files in the shards that a process gets, if there are ROUNDS times more for each
+SHARE = 32_000  # files in the shards that a process gets, if that leaves ROUNDS turns for each
 ROUNDS = 4
 
 
@@ -131,7 +131,7 @@ def _hands(chosen: PackOptions, shards: list[PlannedShard]) -> tuple[int, int]:
     processes = max(1, min(processes, count))
     if chosen.resume or chosen.post is not None:
         return processes, 1  # what is complete is known at once
-    return processes, max(1, min(count // (ROUNDS * processes), SHARE * count // max(1, rows)))
+    return processes, max(1, min(-(-count // (ROUNDS * processes)), SHARE * count // max(1, rows)))
 
 
 def _open_shard(output: Output, name: str) -> Sink:
