@@ -11,6 +11,7 @@ import signal
 import subprocess
 import tarfile
 from collections.abc import Callable, Generator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,11 @@ from hypothesis import strategies as st
 
 from tarkit.commands import _packer
 from tarkit.dataset import packer_fill, packer_resume, packer_spool
+from tarkit.dataset.layout import Rows
 from tarkit.dataset.naming import Names
 from tarkit.dataset.packer_check import Batches
 from tarkit.dataset.plan import Planned, SavedPlan, source_of, write_plan
+from tarkit.errors import TarkitError
 from tarkit.tar.writer import Writer
 
 HEADER = "shard\tposition\tname\tsource\tsize\n"
@@ -703,3 +706,64 @@ def test_opener(here: Path) -> None:
             os.close(open_(path))
     open_.close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("shards", "rows", "options", "processes", "share"),
+    [
+        (100, 2000, {}, 4, 7),
+        (100, 199, {}, 1, 25),
+        (100, 2000, {"post": "true"}, 1, 1),
+        (100, 2000, {"parallel": 2}, 2, 13),
+        (100, 2000, {"parallel": 2, "resume": True}, 2, 1),
+        (100, 16_000, {"parallel": 2}, 2, 2),
+        (3, 1, {"parallel": 8}, 3, 1),
+        (2, 100_000, {}, 2, 1),
+        (0, 0, {}, 1, 1),
+    ],
+)
+def test_hands(
+    shards: int, rows: int, options: dict[str, object], processes: int, share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several processes where there are many files; no one gets shards that others wait for."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    planned = [packer_spool.PlannedShard(b"s", (), rows, rows, rows, 0, b"", b"")] * shards
+    chosen = _packer.PackOptions(**options)  # type: ignore[arg-type]
+    assert _packer._hands(chosen, planned) == (processes, share)
+
+
+def test_rows_of_a_layout_are_as_others() -> None:
+    """Shards by batches come to what they come to row by row, also when one comes again, and with the same errors."""
+    tables = {
+        "a.x a.y | b.x": [
+            (b"s", [(b"s", 0, b"a.x", b"p", 1), (b"s", 0, b"a.y", b"p", 2)]),
+            (b"s", [(b"s", 1, b"b.x", b"q", 3)]),
+        ],
+        "again": [
+            (b"s", [(b"s", 0, b"a.x", b"p", 1)]),
+            (b"t", [(b"t", 0, b"a.x", b"p", 1)]),
+            (b"s", [(b"s", 1, b"b.x", b"q", 3)]),
+        ],
+        "no key": [(b"s", [(b"s", 0, b"a", b"p", 1)]), (b"s", [(b"s", 1, b".b", b"q", 3)])],
+        "twice": [(b"s", [(b"s", 0, b"a.x", b"p", 1)]), (b"s", [(b"s", 0, b"a.x", b"q", 3)])],
+        "apart": [
+            (b"s", [(b"s", 0, b"a.x", b"p", 1), (b"s", 1, b"b.x", b"p", 1)]),
+            (b"s", [(b"s", 2, b"a.y", b"q", 3)]),
+        ],
+        "unsafe": [(b"s", [(b"s", 0, b"a.x", b"p", 1)]), (b"s", [(b"s", 1, b"../b.x", b"q", 3)])],
+        "none": [],
+    }
+
+    def found(plan: object) -> object:
+        spool = packer_spool.Spool()
+        try:
+            shards = spool.fill(plan)  # type: ignore[arg-type]
+        except TarkitError as error:
+            return str(error)
+        rows = [[*chain(*packer_spool.load_rows(spool.file.read, each.blobs))] for each in shards]
+        return [each._replace(blobs=()) for each in shards], rows
+
+    for what, table in tables.items():
+        plan = Rows(lambda table=table: iter(table))  # type: ignore[misc]
+        assert found(plan) == found(list(plan)), what
+        assert isinstance(found(plan), str) == (what in ("twice", "apart", "unsafe"))
