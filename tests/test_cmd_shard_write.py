@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tarfile
 from collections.abc import Callable, Generator
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,11 @@ from hypothesis import strategies as st
 
 from tarkit.commands import _packer
 from tarkit.dataset import packer_fill, packer_resume, packer_spool
+from tarkit.dataset.layout import Rows
 from tarkit.dataset.naming import Names
 from tarkit.dataset.packer_check import Batches
 from tarkit.dataset.plan import Planned, SavedPlan, source_of, write_plan
+from tarkit.errors import TarkitError
 from tarkit.tar.writer import Writer
 
 HEADER = "shard\tposition\tname\tsource\tsize\n"
@@ -421,11 +424,41 @@ def test_a_file_that_changes(
         if p == "2" and change in (folder, fifo):
             (Path("t/b.x").rmdir if change is folder else Path("t/b.x").unlink)()
             tree({"b.x": b"2" * size})
-        ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "-p", p, "--force", exit=1)
+        ran = run("shard", "t", "-c", "1", "-s", "1G", "-o", "s-%d.tar", "-p", p, "--force", exit=1)
         what = CHANGES[change].format(size=size, more=size + 1, less=size - 1)
         assert ran.lines[0] == f"tarkit: s-1.tar: {what}"
         assert "s-0.tar" in shards()
         assert "s-1.tar" not in shards()
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 511, 65_535, 65_536, 65_537, 300_000])
+@pytest.mark.parametrize("mtime", ["@0", "source"])
+def test_sizes_that_no_limit_asks_for(
+    size: int, mtime: str, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are those that the files have when they are read; a file that is gone, or is none, is an error still."""
+    filled = packer_spool.Spool.fill
+    change: Callable[[Path], object] = lambda path: path.write_bytes(b"3" * size)  # noqa: E731
+
+    def fill(self: packer_spool.Spool, plan: object) -> object:
+        shards = filled(self, plan)  # type: ignore[arg-type]
+        change(Path("t/b.x"))
+        return shards
+
+    monkeypatch.setattr(packer_spool.Spool, "fill", fill)
+    for p in ("1", "2"):
+        tree({"a.x": b"1", "b.x": b"2" * 700, "c.x": b"4"})
+        run("shard", "t", "-c", "2", "-o", "s-%d.tar", "-p", p, "--force", "--mtime", mtime)
+        with tarfile.open("s-0.tar") as tar:
+            found = [(each.name, tar.extractfile(each).read()) for each in tar]  # type: ignore[union-attr]
+        assert found == [("a.x", b"1"), ("b.x", b"3" * size)]
+    for change, what in CHANGES.items():
+        if "{" in what:
+            continue
+        tree({"b.x": b"2" * size})
+        ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--force", "--mtime", mtime, exit=1)
+        assert ran.lines[0] == f"tarkit: s-1.tar: {what}"
+        (Path("t/b.x").rmdir if change is folder else Path("t/b.x").unlink)(*([] if change is folder else [True]))
 
 
 @pytest.mark.parametrize("touch", [True, False])
@@ -646,3 +679,89 @@ def test_a_full_disk(here: Path, tree: Tree) -> None:
     assert started.returncode == 1
     assert not os.path.exists("s-1.tar")
     assert not [*here.glob(".*")]
+
+
+def test_opener(here: Path) -> None:
+    """Each path is the file that `open` has, whatever came before; what has no file has the same error."""
+    for name in ("a/1", "a/2", "a/3", "a/b/1", "a/b/2", "1", "2"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(name)
+    whole = os.fsencode(here)
+    open_ = packer_fill.Opener()
+    before = len(os.listdir("/proc/self/fd"))
+    for path in b"a/1 a/2 a/3 a/b/1 a/b/2 a/3 a/2 a/../2 a/../1 1 2 a//1 a//2".split():
+        for each in (path, whole + b"/" + path):
+            fd = open_(each)
+            assert os.read(fd, 100) == Path(os.fsdecode(path)).read_bytes()
+            os.close(fd)
+    for path in (b"a/1", b"a/2", b"a/4", b"a/5", b"c/1", b"c/2", b"a/2/", b"a/2/", b"a/2/1", b"a/2/2"):
+        try:
+            os.close(os.open(path, os.O_RDONLY))
+        except OSError as error:
+            with pytest.raises(type(error)):
+                open_(path)
+        else:
+            os.close(open_(path))
+    open_.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("shards", "rows", "options", "processes", "share"),
+    [
+        (100, 2000, {}, 4, 7),
+        (100, 199, {}, 1, 25),
+        (100, 2000, {"post": "true"}, 1, 1),
+        (100, 2000, {"parallel": 2}, 2, 13),
+        (100, 2000, {"parallel": 2, "resume": True}, 2, 1),
+        (100, 16_000, {"parallel": 2}, 2, 2),
+        (3, 1, {"parallel": 8}, 3, 1),
+        (2, 100_000, {}, 2, 1),
+        (0, 0, {}, 1, 1),
+    ],
+)
+def test_hands(
+    shards: int, rows: int, options: dict[str, object], processes: int, share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several processes where there are many files; no one gets shards that others wait for."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    planned = [packer_spool.PlannedShard(b"s", (), rows, rows, rows, 0, b"", b"")] * shards
+    chosen = _packer.PackOptions(**options)  # type: ignore[arg-type]
+    assert _packer._hands(chosen, planned) == (processes, share)
+
+
+def test_rows_of_a_layout_are_as_others() -> None:
+    """Shards by batches come to what they come to row by row, also when one comes again, and with the same errors."""
+    tables = {
+        "a.x a.y | b.x": [
+            (b"s", [(b"s", 0, b"a.x", b"p", 1), (b"s", 0, b"a.y", b"p", 2)]),
+            (b"s", [(b"s", 1, b"b.x", b"q", 3)]),
+        ],
+        "again": [
+            (b"s", [(b"s", 0, b"a.x", b"p", 1)]),
+            (b"t", [(b"t", 0, b"a.x", b"p", 1)]),
+            (b"s", [(b"s", 1, b"b.x", b"q", 3)]),
+        ],
+        "no key": [(b"s", [(b"s", 0, b"a", b"p", 1)]), (b"s", [(b"s", 1, b".b", b"q", 3)])],
+        "twice": [(b"s", [(b"s", 0, b"a.x", b"p", 1)]), (b"s", [(b"s", 0, b"a.x", b"q", 3)])],
+        "apart": [
+            (b"s", [(b"s", 0, b"a.x", b"p", 1), (b"s", 1, b"b.x", b"p", 1)]),
+            (b"s", [(b"s", 2, b"a.y", b"q", 3)]),
+        ],
+        "unsafe": [(b"s", [(b"s", 0, b"a.x", b"p", 1)]), (b"s", [(b"s", 1, b"../b.x", b"q", 3)])],
+        "none": [],
+    }
+
+    def found(plan: object) -> object:
+        spool = packer_spool.Spool()
+        try:
+            shards = spool.fill(plan)  # type: ignore[arg-type]
+        except TarkitError as error:
+            return str(error)
+        rows = [[*chain(*packer_spool.load_rows(spool.file.read, each.blobs))] for each in shards]
+        return [each._replace(blobs=()) for each in shards], rows
+
+    for what, table in tables.items():
+        plan = Rows(lambda table=table: iter(table))  # type: ignore[misc]
+        assert found(plan) == found(list(plan)), what
+        assert isinstance(found(plan), str) == (what in ("twice", "apart", "unsafe"))

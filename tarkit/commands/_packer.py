@@ -19,18 +19,23 @@ from tarkit.streams.location import parse_output
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink import Sink
 
+FEW = 20_000  # files from which on several processes write shards, MOST at a time unless more are asked for
+MOST = 4
+SHARE = 32_000  # files in the shards that a process gets, if that leaves ROUNDS turns for each
+ROUNDS = 4
+
 
 @dataclass(frozen=True)
 class PackOptions:
     """What becomes of a plan, and how its shards are written.
 
     `plan` is where it is saved in place of being run, `from_plan` where it was (- is stdin). `parallel` shards are
-    written at a time. `mtime` None: each source's own time.
+    written at a time, None: as many as is worth it. `mtime` None: each source's own time.
     """
 
     plan: str | None = None
     from_plan: str | None = None
-    parallel: int = 1
+    parallel: int | None = None
     force: bool = False
     resume: bool = False
     skip_missing: bool = False
@@ -53,6 +58,7 @@ class Packer:
             folder, base = os.path.split(os.fsdecode(shards[0].name))
             self.journal = Journal(os.path.join(folder, f".{base}.0.part"))
         self.counters = Scratch(run.scratch(output)) if run.shows_progress else None
+        self.processes, share = _hands(chosen, shards)
         settings = f"{chosen.mtime} {output.codec}"
         self.packing = Packing(
             spool.file.fd,
@@ -66,6 +72,7 @@ class Packer:
             digest=chosen.manifest is not None,
             posted=chosen.post is not None,
             settings=settings,
+            share=share,
             tmpdir=run.scratch(output),
         )
 
@@ -74,8 +81,7 @@ class Packer:
         counters, count = self.counters, len(self.shards)
         known = self.journal.read() if self.journal else {}
         tasks = (Task(number, shard, known.get(os.fsdecode(shard.name))) for number, shard in enumerate(self.shards))
-        processes = min(self.chosen.parallel, count)
-        packing = pack_all(self.packing, tasks, processes)
+        packing = pack_all(self.packing, tasks, self.processes)
         shown: Iterator[Packed | None] = packing
         if counters:
             counters.write(bytes(8 * count))
@@ -114,6 +120,18 @@ class Packer:
         if self.journal and packed.fingerprint and not packed.known and not packed.skipped:
             numbers = (packed.planned, packed.content, packed.rows, chosen.post is not None)
             self.journal.add(Known(packed.fingerprint, identity(shard.name), shard, *numbers))
+
+
+def _hands(chosen: PackOptions, shards: list[PlannedShard]) -> tuple[int, int]:
+    """How many processes write the shards, and how many shards one of them gets at a time."""
+    count, rows = len(shards), sum(shard.rows for shard in shards)
+    processes = chosen.parallel
+    if processes is None:
+        processes = min(os.cpu_count() or 1, MOST) if rows >= FEW and chosen.post is None else 1
+    processes = max(1, min(processes, count))
+    if chosen.resume or chosen.post is not None:
+        return processes, 1  # what is complete is known at once
+    return processes, max(1, min(-(-count // (ROUNDS * processes)), SHARE * count // max(1, rows)))
 
 
 def _open_shard(output: Output, name: str) -> Sink:

@@ -48,9 +48,9 @@ EXAMPLES = (
     "tarkit shard data/ -c 1000 --dry-run --show-keys",
 )
 COST = (
-    "One pass over the names and sizes, which are planned before one pass over the contents. A million files take 70 "
-    "to 110 MB of memory, and temporary space where they are sorted; --join and --update hold a table, --even 50 bytes "
-    "a sample."
+    "One pass over the names, and over the sizes unless -c or -n alone divides, before one pass over the contents; a "
+    "file whose size was planned must have it still. A million files take 70 to 110 MB of memory, and temporary space "
+    "where they are sorted; --join and --update hold a table, --even 50 bytes a sample."
 )
 
 writing_options: options.Decorator = pack_options
@@ -209,7 +209,16 @@ def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[Template]) 
         files.exclude,
         hidden(root, templates, (*written, *read)),
         processes=pack.parallel or os.cpu_count() or 1,
+        sized=_weighs(run, chosen),
     )
+
+
+def _weighs(run: Run, chosen: ShardOptions) -> bool:
+    """Whether sizes of files are shown or decide anything; else they are not looked up before files are read."""
+    pack, division = chosen.pack, chosen.division
+    by_size = division.size is not None or division.even or not division.limited
+    shown = chosen.shows or pack.plan is not None or run.shows_progress
+    return by_size or shown or chosen.update or pack.skip_missing
 
 
 def _watch(run: Run, tree: Tree) -> Any:
@@ -264,7 +273,8 @@ def _report(run: Run, tree: Tree, dress: Dress, layout: Layout, map_: MapOptions
         first = show(keyless.first)
         run.warn(f"names without a key, having no dot, or only one in front: {keyless.count}, {first} first")
     run.facts["files"] = tree.files
-    run.note(f"{tree.files} files of {tree.content} bytes, {layout.samples} samples, {len(layout)} shards")
+    content = f" of {tree.content} bytes" if tree.sized else ""
+    run.note(f"{tree.files} files{content}, {layout.samples} samples, {len(layout)} shards")
 
 
 def _hand_over(run: Run, chosen: ShardOptions, layout: Layout, templates: list[Template]) -> None:

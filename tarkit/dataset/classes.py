@@ -11,7 +11,7 @@ from tarkit.dataset.join import text_source
 from tarkit.dataset.recipe import without_bom, without_end
 from tarkit.errors import TarkitError, Usage, show
 
-_LATER = -1  # the size of what is not known yet; the source has the class then
+_LATER = -2  # the size of what is not known yet; the source has the class then
 
 
 class LabelField(NamedTuple):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from tarkit.dataset.gathering import File, Group
@@ -14,6 +15,11 @@ from tarkit.dataset.plan import Planned
 from tarkit.dataset.records import Records
 from tarkit.dataset.tree import Tree
 from tarkit.errors import TarkitError, show
+
+SAMPLES = 4000  # whose rows are made together
+
+Row = tuple[bytes, int, bytes, bytes, int]
+"""A Planned as a plain tuple."""
 
 _EACH = 5  # numbers for a shard: category, index of its name, samples, bytes of contents, of entries in a tar
 
@@ -42,6 +48,11 @@ class Layout:
         self._records: Records[Group] = Records(tmpdir)
         self._shards = array("Q")
         self.add = self._records.append
+
+    @property
+    def sized(self) -> bool:
+        """Whether the sizes of files are known."""
+        return self.tree.sized
 
     def __len__(self) -> int:
         """How many shards there are."""
@@ -74,16 +85,35 @@ class Layout:
             key, files, _ = next(groups)
             yield key, [(name, size, source or mark + name[skip:]) for name, size, source in files]
 
-    def rows(self) -> Iterator[Planned]:
+    def rows(self) -> Rows:
         """The rows of the plan."""
-        new = tuple.__new__  # as for a recipe's rows: there is one for every file
+        return Rows(self._batches)
+
+    def _batches(self) -> Iterator[tuple[bytes, list[Row]]]:
         groups = iter(self._records)
         mark, skip = self.tree.mark, self.tree.skip
         for shard in self._described():
             name = os.fsencode(shard.name)
-            for position in range(shard.samples):
-                for entry, size, source in next(groups)[1]:
-                    yield new(Planned, (name, position, entry, source or mark + entry[skip:], size))
+            for start in range(0, shard.samples, SAMPLES):
+                some = islice(groups, min(SAMPLES, shard.samples - start))
+                rows = [
+                    (name, position, entry, source or mark + entry[skip:], size)
+                    for position, (_, files, _) in enumerate(some, start)
+                    for entry, size, source in files
+                ]
+                yield name, rows
+
+
+class Rows:
+    """The rows of a layout, as often as one likes; `batches` hands them back as plain tuples, with the name of their
+    shard and many at a time. Shards come one after the other, samples by position."""
+
+    def __init__(self, batches: Callable[[], Iterator[tuple[bytes, list[Row]]]]) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[Planned]:
+        """Yield them one by one."""
+        return (Planned(*row) for _, rows in self.batches() for row in rows)
 
 
 def recipe_line(row: Planned) -> bytes:

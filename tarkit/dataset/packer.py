@@ -30,7 +30,8 @@ class Packing:
     `spool` has the rows; in `counters`, unless that is -1, each shard has eight bytes that say how far it is. `mtime`
     None is each file's own. With `skip` a sample is left out when a file of it is gone. `resume` looks at what is there
     under the name of a shard, and with `replace` that is written again when it is not as planned. `digest` asks for
-    checksums. `settings` is what else the bytes of a shard depend on; `posted` shards may have been moved away.
+    checksums. `settings` is what else the bytes of a shard depend on; `posted` shards may have been moved away. A
+    process gets `share` shards, one after the other.
     """
 
     spool: int
@@ -44,6 +45,7 @@ class Packing:
     digest: bool = False
     posted: bool = False
     settings: str = ""
+    share: int = 1
     tmpdir: str | None = None
 
     def read(self, start: int, stop: int) -> bytes:
@@ -84,7 +86,7 @@ def pack_all(packing: Packing, tasks: Iterable[Task], processes: int) -> Generat
     """
     if processes > 1:
         work = partial(_packed, packing)
-        for packed in results_in_order(work, tasks, processes, packing.tmpdir, share=1, pulse=_PULSE):
+        for packed in results_in_order(work, tasks, processes, packing.tmpdir, share=packing.share, pulse=_PULSE):
             yield None if packed is _PULSE else packed
         return
     for task in tasks:

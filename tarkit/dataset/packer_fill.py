@@ -12,6 +12,7 @@ from operator import itemgetter
 from tarkit.dataset.naming import Names
 from tarkit.dataset.packer_spool import PackRow, PlannedShard, disagree, load_rows, place
 from tarkit.dataset.plan import content_of
+from tarkit.dataset.tree import UNSIZED
 from tarkit.errors import TarkitError, show
 from tarkit.streams.copy import Short
 from tarkit.tar.block import padding
@@ -19,6 +20,7 @@ from tarkit.tar.header import encode
 from tarkit.tar.writer import Writer
 
 SMALL = 1 << 18  # bytes of a file that is read at once
+UNKNOWN = 1 << 16  # and of one whose size is not known
 GATHERED = 1 << 19  # bytes of small files that go out together
 PIECES = 768  # and how many, with their headers and padding; below IOV_MAX
 STEP = 8 << 20  # bytes between two looks of the bar
@@ -26,13 +28,41 @@ HELD = 16 << 20  # bytes of a sample that is in memory before it is written, whe
 
 # A FIFO must not have us wait for somebody who writes to it; a file does not care.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_FOLDER = getattr(os, "O_PATH", 0) and os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY  # 0: not here
 _PADS = [bytes(padding(size)) for size in range(512)]
+
+
+class Opener:
+    """Opens files to read. Those of one folder in a row are looked up in it, and not from the root again."""
+
+    def __init__(self) -> None:
+        self._folder = b""
+        self._fd = -1
+
+    def __call__(self, path: bytes) -> int:
+        """A descriptor of the file. Raises OSError."""
+        cut = path.rfind(b"/") + 1
+        folder = path[:cut]
+        if folder != self._folder or not _FOLDER or cut in (0, len(path)):
+            self.close()
+            self._folder = folder
+            return os.open(path, _FLAGS)
+        if self._fd < 0:
+            self._fd = os.open(folder, _FOLDER)
+        return os.open(path[cut:], _FLAGS, dir_fd=self._fd)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._folder, self._fd = b"", -1
 
 
 class Filler:
     """Writes the entries of one shard. `content` bytes of `rows` rows and `planned` samples are written so far.
 
-    `mtime` None is each file's own. With `skip` a sample of which a file is gone is left out: `skipped` says why.
+    `mtime` None is each file's own. With `skip` a sample of which a file is gone is left out: `skipped` says why; then
+    all rows have sizes.
     `samples`, `first` and `last` are what readers will see, when all is written.
     """
 
@@ -81,33 +111,47 @@ class Filler:
         if self._skip:
             yield from self._fill_whole_samples(chain.from_iterable(batches))
             return
-        for rows in batches:
-            rest = iter(rows)
-            while self._add(rest):
-                yield self.content
+        open_ = Opener()
+        try:
+            for rows in batches:
+                rest = iter(rows)
+                while self._add(rest, open_):
+                    yield self.content
+        finally:
+            open_.close()
         self.rows, self.planned = self._shard.rows, self._shard.planned
 
-    def _add(self, rows: Iterator[PackRow]) -> bool:
+    def _add(self, rows: Iterator[PackRow], open_: Opener) -> bool:
         """Write rows until they are STEP bytes; False when there are no more. The hot loop of `shard`: a small file
-        costs three system calls, since that a read hands back `size` of `size + 1` bytes says that it is all."""
-        open_, read, close, raw = os.open, os.read, os.close, self._writer.raw
+        costs three system calls, since that a read hands back `size` of `size + 1` bytes says that it is all. It costs
+        a fourth where the size is not known: that a read hands back nothing says that what was read before is all."""
+        read, close, raw = os.read, os.close, self._writer.raw
         mtime = -1 if self._mtime is None else self._mtime
-        largest = -1 if self._mtime is None else SMALL
+        largest = -2 if self._mtime is None else SMALL
         pieces: list[bytes] = []
         gathered = content = 0
         for row in rows:
             name, source, size = row[2:5]
-            if 0 < size <= largest and b":" not in source:
+            data = b""
+            if size <= largest and size and b":" not in source:
                 try:
-                    fd = open_(source, _FLAGS)
+                    fd = open_(source)
                     try:
-                        data = read(fd, size + 1)
+                        if size > 0:
+                            data = read(fd, size + 1)
+                        else:
+                            data = read(fd, UNKNOWN)
+                            if read(fd, 1):
+                                data = b""
                     finally:
                         close(fd)
                 except OSError as error:
                     raise self._failed(row, source, error) from None
-                if len(data) != size:
+                if size < 0:
+                    size = len(data)
+                elif len(data) != size:
                     raise self._disagrees(row, source)
+            if data:
                 header, pad = encode(name, size, mtime=mtime), _PADS[size % 512]
                 pieces += (header, data, pad)
                 gathered += len(header) + size + len(pad)
@@ -117,8 +161,7 @@ class Filler:
             else:
                 raw(pieces, gathered)
                 pieces, gathered = [], 0
-                self._add_any(row)
-                content += size
+                content += self._add_any(row)
             raw(pieces, gathered)
             pieces, gathered = [], 0
             if content > STEP:
@@ -127,26 +170,27 @@ class Filler:
         self.content += content
         return content > STEP
 
-    def _add_any(self, row: PackRow) -> None:
-        """Write one row of any kind and size."""
+    def _add_any(self, row: PackRow) -> int:
+        """Write one row of any kind and size; hand back how many bytes of content that were."""
         size = row[4]
         kind, value = content_of(row[3])
         if kind == "data":
-            self._writer.add(self._header(row, 0), value)
-            return
+            self._writer.add(self._header(row, size, 0), value)
+            return size
         try:
             fd = os.open(value, _FLAGS)
             try:
                 before = os.fstat(fd)
-                if not stat.S_ISREG(before.st_mode) or before.st_size != size:
+                if not stat.S_ISREG(before.st_mode) or before.st_size != size >= 0:
                     raise self._disagrees(row, value)
-                header = self._header(row, int(before.st_mtime))
+                size = before.st_size
+                header = self._header(row, size, int(before.st_mtime))
                 if size <= SMALL:
                     data = os.read(fd, size + 1)
                     if len(data) != size:
                         raise self._disagrees(row, value)
                     self._writer.add(header, data)
-                    return
+                    return size
                 self._writer.add_file(header, fd, size)
                 after = os.fstat(fd)
             finally:
@@ -159,6 +203,7 @@ class Filler:
             raise self._failed(row, value, error) from None
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             raise TarkitError(f"{self._where(row)}: {show(value)} was changed while it was read")
+        return size
 
     def _fill_whole_samples(self, rows: Iterator[PackRow]) -> Iterator[int]:
         """Write the samples of which all files are there."""
@@ -189,7 +234,7 @@ class Filler:
         it is not."""
         kind, value = content_of(row[3])
         if kind == "data":
-            return self._header(row, 0), value
+            return self._header(row, row[4], 0), value
         try:
             if not small:
                 os.stat(value)
@@ -208,15 +253,15 @@ class Filler:
             raise self._failed(row, value, error) from None
         if len(data) != row[4]:
             raise self._disagrees(row, value)
-        return self._header(row, int(status.st_mtime)), data
+        return self._header(row, row[4], int(status.st_mtime)), data
 
     def _leave_out(self, sample: list[PackRow], error: OSError) -> None:
         row = next((row for row in sample if content_of(row[3])[1] == error.filename), sample[0])
         self.skipped.append(f"{self._where(row)}: {show(error.filename)}: {error.strerror}; its sample is left out")
 
-    def _header(self, row: PackRow, mtime: int) -> bytes:
+    def _header(self, row: PackRow, size: int, mtime: int) -> bytes:
         try:
-            return encode(row[2], row[4], mtime=mtime if self._mtime is None else self._mtime)
+            return encode(row[2], size, mtime=mtime if self._mtime is None else self._mtime)
         except ValueError as error:
             raise TarkitError(f"{self._where(row)}: {error}") from None
 
@@ -238,6 +283,6 @@ class Filler:
             return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
         if not stat.S_ISREG(status.st_mode):
             return TarkitError(f"{self._where(row)}: {show(path)} is no file, so a plan cannot know its size")
-        if status.st_size == row[4]:
+        if row[4] in (status.st_size, UNSIZED):
             return TarkitError(f"{self._where(row)}: {show(path)} was changed while it was read")
         return TarkitError(f"{self._where(row)}: {disagree(path, status.st_size, row[4])}", "plan again")

@@ -64,7 +64,7 @@ def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings
                     return ""
                 newest = max(newest, status.st_ctime_ns)
                 states.append((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
-        digest.update(marshal.dumps(([row[1:5] for row in rows], states), 2))
+        digest.update(marshal.dumps(([row[1:4] for row in rows], states), 2))
     return digest.hexdigest() if newest < start - RACY else ""
 
 

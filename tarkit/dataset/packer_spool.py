@@ -13,17 +13,19 @@ from itertools import groupby, islice
 from operator import itemgetter
 from typing import NamedTuple
 
+from tarkit.dataset.layout import Row, Rows
 from tarkit.dataset.naming import Names
 from tarkit.dataset.packer_check import Batches, ascend
 from tarkit.dataset.plan import Planned, SavedPlan, content_of
 from tarkit.dataset.recipe import Malformed
+from tarkit.dataset.tree import UNSIZED
 from tarkit.errors import TarkitError, show
 from tarkit.streams.scratch import Scratch
 
 HELD = 20_000  # rows that are in memory at a time
 _MARSHAL = 2  # without references, which cost more than they save
 
-PackRow = tuple[bytes, int, bytes, bytes, int, int] | tuple[bytes, int, bytes, bytes, int]
+PackRow = tuple[bytes, int, bytes, bytes, int, int] | Row
 """A Planned as a plain tuple; and the line of the plan, when that was saved."""
 
 
@@ -34,7 +36,7 @@ class PlannedShard(NamedTuple):
     """A shard to write: where its rows are in the spool, and what they come to.
 
     `planned` samples are in it by their positions, `samples` by the keys of the names, from `first` to `last`; `size`
-    is their content in bytes.
+    is their content in bytes, if all sizes were looked up.
     """
 
     name: bytes
@@ -76,6 +78,8 @@ class Spool:
             TarkitError: for the first row that cannot be: an unsafe name, one that is in its shard twice, a sample that
                 is not together, a source that has another size, or is neither path nor literal.
         """
+        if isinstance(plan, Rows):
+            return self._fill_in_order(plan)
         buffers: dict[bytes, list[PackRow]] = {}
         held = 0
         rows: Iterable[PackRow] = plan.numbered() if isinstance(plan, SavedPlan) else map(tuple, plan)  # type: ignore[arg-type]
@@ -91,12 +95,29 @@ class Spool:
         self._flush(buffers)
         return [self._settled(name, blobs) for name, blobs in self._blobs.items()]
 
+    def _fill_in_order(self, plan: Rows) -> list[PlannedShard]:
+        """The same for rows that come shard by shard: each is looked at while it is in memory."""
+        shards: dict[bytes, PlannedShard] = {}
+        for name, batches in groupby(plan.batches(), itemgetter(0)):
+            before = name in self._blobs
+            blobs = self._blobs.setdefault(name, [])
+            shard = None if before else self._summed(name, blobs, self._kept(batches, blobs), Batches())
+            for _ in self._kept(batches, blobs):  # what was not looked at
+                pass
+            shards[name] = shard or self._settled(name, blobs)
+        return list(shards.values())
+
+    def _kept(self, batches: Iterable[tuple[bytes, list[Row]]], blobs: list[tuple[int, int]]) -> Iterator[list[Row]]:
+        for _, rows in batches:
+            blobs.append(self._keep(rows))
+            yield rows
+
     def _flush(self, buffers: dict[bytes, list[PackRow]]) -> None:
         for name, rows in filter(itemgetter(1), buffers.items()):
             self._blobs.setdefault(name, []).append(self._keep(rows))
         buffers.clear()
 
-    def _keep(self, rows: list[PackRow]) -> tuple[int, int]:
+    def _keep(self, rows: list[PackRow] | list[Row]) -> tuple[int, int]:
         blob = marshal.dumps(rows, _MARSHAL)
         start = self._stop
         self.file.write(blob)
@@ -110,10 +131,19 @@ class Spool:
             everything = [row for rows in load_rows(read, blobs) for row in rows]
             everything.sort(key=_position)
             blobs = [self._keep(everything[at : at + HELD]) for at in range(0, len(everything), HELD)]
-        names: Batches | Names = Batches()
+        shard = self._summed(name, blobs, load_rows(read, blobs), Batches())
+        if shard is None:
+            shard = self._summed(name, blobs, load_rows(read, blobs), self._one_by_one(name, blobs))
+        assert shard is not None
+        return shard
+
+    def _summed(
+        self, name: bytes, blobs: list[tuple[int, int]], batches: Iterable[Sequence[PackRow]], names: Batches | Names
+    ) -> PlannedShard | None:
+        """A shard of rows that are in order; None when its names are not surely well, and nobody has looked at each."""
         count = planned = size = 0
         last = -1
-        for rows in load_rows(read, blobs):
+        for rows in batches:
             positions = set(map(_position, rows))
             planned += len(positions) - (last in positions)
             last = rows[-1][1]
@@ -121,7 +151,7 @@ class Spool:
             size += sum(map(itemgetter(4), rows))
             self._check_sources(name, rows)
             if isinstance(names, Batches) and not names.accept(list(map(itemgetter(2), rows))):
-                names = self._one_by_one(name, blobs)
+                return None
         first, last_key = names.first or b"", names.last or b""
         return PlannedShard(name, tuple(blobs), count, planned, names.samples, size, first, last_key)
 
@@ -141,7 +171,7 @@ class Spool:
     def refuse(self, shards: Iterable[PlannedShard], written: Sequence[os.stat_result]) -> None:
         """Raises TarkitError when a source is one of the files that will be `written`."""
         known = {(status.st_dev, status.st_ino) for status in written}
-        sizes = {status.st_size for status in written}
+        sizes = {status.st_size for status in written} | {UNSIZED}
         for shard in shards if known else ():
             for row in (row for rows in load_rows(self.file.read, shard.blobs) for row in rows if row[4] in sizes):
                 kind, path = content_of(row[3])

@@ -23,7 +23,12 @@ _PLAIN_NAME, _PLAIN_SIZE = 100, 8**11 - 1  # what a header of one block holds in
 
 
 class Out(Protocol):
-    """What shards are told to: samples, and that the last one was the last of its shard."""
+    """What shards are told to: samples, and that the last one was the last of its shard; and whether these have sizes,
+    which are 0 otherwise."""
+
+    @property
+    def sized(self) -> bool:
+        """Whether the sizes of files are known."""
 
     def add(self, group: Group) -> None:
         """Add a sample."""
@@ -42,6 +47,11 @@ def sizes_of(files: Iterable[File]) -> tuple[int, int]:
         else:
             tar += len(encode(name, size)) + (size + 511 & -512)
     return content, tar
+
+
+def _weightless(files: Iterable[File]) -> tuple[int, int]:
+    """The same where sizes are not known."""
+    return 0, 0
 
 
 def tar_length(entries: int) -> int:
@@ -69,13 +79,14 @@ class _Full:
 def pack(groups: Iterable[Group], limits: Limits, dirs: Dirs, out: Out) -> None:
     """Divide samples by limits; `separate` also ends a shard where the folder of the key changes."""
     full = _Full(limits)
+    weigh = sizes_of if out.sized else _weightless
     samples = content = tar = 0
     before: tuple[int, bytes] | None = None
     here: tuple[int, bytes] = (0, b"")
     for group in groups:
         key, files, category = group
         here = (category, folder_of(key) if dirs == "separate" else b"")
-        more, length = sizes_of(files)
+        more, length = weigh(files)
         if samples and (here != before or full.before(samples + 1, tar + length)):
             out.close(before[0] if before else 0, samples, content, tar)
             samples = content = tar = 0
@@ -106,6 +117,7 @@ def collapse(groups: Iterable[Group], limits: Limits, out: Out) -> None:
     What is left over is held in memory: less than a shard for each level of folders.
     """
     full = _Full(limits)
+    weigh = sizes_of if out.sized else _weightless
     stack: list[_Rest] = []
     current = 0
 
@@ -150,18 +162,19 @@ def collapse(groups: Iterable[Group], limits: Limits, out: Out) -> None:
         hand_up(path)
         if not stack or stack[-1].path != path:
             stack.append(_Rest(path))
-        take(stack[-1], [group], *sizes_of(files))
+        take(stack[-1], [group], *weigh(files))
     finish()
 
 
 def numbered(groups: Iterable[Group], counts: Iterable[int], out: Out) -> None:
     """Shards of so many samples; a number may be 0, which makes none."""
     each = iter(groups)
+    weigh = sizes_of if out.sized else _weightless
     for count in counts:
         content = tar = 0
         for _ in range(count):
             group = next(each)
-            more, length = sizes_of(group[1])
+            more, length = weigh(group[1])
             content, tar = content + more, tar + length
             out.add(group)
         if count:

@@ -25,7 +25,8 @@ class Planned(NamedTuple):
     """An entry to make. Rows of one sample have the same `position` in their shard, which counts from 0.
 
     `shard` is the path or URL of the shard, `source` what a recipe has: a path (`file:PATH` where it could be taken for
-    something else), `text:LITERAL`, `hex:..`, `base64:..`. `size` is the content in bytes.
+    something else), `text:LITERAL`, `hex:..`, `base64:..`. `size` is the content in bytes, or UNSIZED: what the file
+    has when it is read.
     """
 
     shard: bytes

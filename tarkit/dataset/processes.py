@@ -7,6 +7,7 @@ is the same for any number of processes, and there is no lock or queue that a pr
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -207,6 +208,7 @@ def _run(
     for signum in heeded:
         signal.signal(signum, asked.raised)
     sys.unraisablehook = asked.lost
+    gc.freeze()  # a collection that looks at what is the parent's would copy it
     unfinished.clear()
     disown_commands()
     threading.Thread(target=_outlive_nobody, daemon=True).start()

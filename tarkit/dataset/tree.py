@@ -26,6 +26,9 @@ Chunk = tuple[bytes, list[bytes], Sequence[int]]
 STEP = 4096  # files whose sizes are looked up together, and of a chunk at most
 SHARE = 4  # of these steps, for one process
 FEW = 20_000  # files from which on processes of their own are worth it
+UNSIZED = -1  # the size of a file that nobody has looked up
+
+_UNSIZED = (UNSIZED,) * STEP
 
 _Run = tuple[bytes, bytes, list[bytes]]  # path of a folder, its name, base names
 
@@ -41,8 +44,8 @@ class Tree:
     `scattered` says that it is something else, and so they have to be gathered in each folder. Globs to `exclude` are
     about whole paths, or about base names where they have no slash; a folder takes what is in it along.
 
-    Sizes are looked up in `processes` when there are many files: where a look takes long, several wait at a time.
-    `skipped` counts what was left out, by kind; `files` and `content` (bytes) what came.
+    Sizes are looked up in `processes` when there are many files: where a look takes long, several wait at a time. Not
+    `sized`, they all are UNSIZED. `skipped` counts what was left out, by kind; `files` and `content` (bytes) what came.
     """
 
     root: str
@@ -55,6 +58,7 @@ class Tree:
     together: Callable[[bytes], bytes] | None = None
     scattered: bool = False
     processes: int = 1
+    sized: bool = True
     skipped: Counter[str] = field(default_factory=Counter)
     files: int = 0
     content: int = 0
@@ -75,6 +79,13 @@ class Tree:
 
     def __iter__(self) -> Iterator[Chunk]:
         """Yield all files; what cannot be read raises OSError."""
+        if not self.sized:
+            for folder, names in self._runs():
+                self.files += len(names)
+                for start in range(0, len(names), STEP):
+                    part = names if len(names) <= STEP else names[start : start + STEP]
+                    yield folder, part, _UNSIZED[: len(part)]
+            return
         jobs = self._jobs()
         for runs in jobs:
             yield from self._with_sizes(runs, _sizes(runs))
