@@ -550,6 +550,21 @@ def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tr
     assert set(shards()) == {"s-0.tar", "s-1.tar", "s-2.tar"}
 
 
+@pytest.mark.parametrize("when", ["source", "@1700000001", "@0", "@8000000000", None])
+def test_resume_of_zips_with_times(when: str | None, run: Run, tree: Tree) -> None:
+    """A zip has times to two seconds, from 1980 to 2107: it is as planned all the same."""
+    tree()
+    for number, name in enumerate(FILES):
+        os.utime(f"t/{name}", (1_700_000_000 + number, 1_700_000_000 + number))
+    words = ("shard", "t", "-c", "1", "-o", "s-%d.zip", *([] if when is None else ["--mtime", when]))
+    run(*words)
+    before = os.stat("s-2.zip").st_mtime_ns
+    assert run(*words, "--resume", "-v").stderr.count("kept, it is as planned") == 3
+    os.utime("t/c.txt", (1_700_000_100, 1_700_000_100))
+    run(*words, "--resume", exit=when == "source")
+    assert os.stat("s-2.zip").st_mtime_ns == before
+
+
 def test_resume_of_shards_that_were_moved(run: Run, tree: Tree) -> None:
     """What --post has taken away is not made again, for the journal knows it; without it it is made again."""
     tree()
