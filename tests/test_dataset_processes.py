@@ -225,3 +225,24 @@ def test_a_signal_ends_all(signum: signal.Signals, here: Path) -> None:
     assert process.returncode == -signum
     assert all(map(gone, pids))
     assert sorted(path.name for path in here.iterdir()) == ["0.pid", "1.pid"]
+
+
+def test_a_second_signal_while_one_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both a group and each of it are asked to end: what is to be done at the end is done all the same."""
+    old = signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGUSR2)
+    signal.signal(signal.SIGUSR1, processes._interrupt)
+    come = [signal.SIGUSR1]
+    set_ = signal.signal
+
+    def late(signum: int, action: object) -> object:
+        if come:
+            os.kill(os.getpid(), come.pop())
+        return set_(signum, action)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(signal, "signal", late)
+    assert processes._ignore([signal.SIGUSR1, signal.SIGUSR2]) == signal.SIGUSR1
+    monkeypatch.undo()
+    assert [signal.signal(each, old[number]) for number, each in enumerate((signal.SIGUSR1, signal.SIGUSR2))] == [
+        signal.SIG_IGN,
+        signal.SIG_IGN,
+    ]

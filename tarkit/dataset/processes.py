@@ -214,13 +214,25 @@ def _run(
     except Interrupted as error:
         ended = error.signum
     finally:
-        for signum in heeded:
-            signal.signal(signum, signal.SIG_IGN)
+        ended = _ignore(heeded) or ended
         discard_unfinished()
         end_commands()
     if ended is not None:
         signal.signal(ended, signal.SIG_DFL)
         os.kill(os.getpid(), ended)
+
+
+def _ignore(signals: Sequence[int]) -> int | None:
+    """Have signals do nothing from now on; hands back one that came first: a group is asked, and then each of it."""
+    came = None
+    waiting = list(signals)
+    while waiting:
+        try:
+            signal.signal(waiting[-1], signal.SIG_IGN)
+            waiting.pop()
+        except Interrupted as error:
+            came = error.signum
+    return came
 
 
 def _outlive_nobody() -> None:
