@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from _tools import TARKIT
-from conftest import Run, entries, tarkit
+from conftest import Archive, Run, entries, tarkit
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -563,6 +563,29 @@ def test_resume_of_zips_with_times(when: str | None, run: Run, tree: Tree) -> No
     os.utime("t/c.txt", (1_700_000_100, 1_700_000_100))
     run(*words, "--resume", exit=when == "source")
     assert os.stat("s-2.zip").st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    "words", [("shard", "t", "-c", "1"), ("shard", "t", "-c", "1", "-p", "2"), ("split", "in.tar", "-c", "1")]
+)
+def test_a_shard_of_another_run(
+    words: tuple[str, ...], run: Run, tree: Tree, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs at once that write one series of shards: the second ends, and replaces nothing."""
+    archive(tree())
+    finish = Writer.finish
+
+    def late(writer: Writer) -> None:
+        finish(writer)
+        if writer.sink.name == "s-1.tar":
+            Path("s-1.tar").write_bytes(b"theirs")
+
+    monkeypatch.setattr(Writer, "finish", late)
+    ran = run(*words, "-o", "s-%d.tar", exit=1)
+    assert ran.lines[0] == "tarkit: s-1.tar: a file of this name has come meanwhile"
+    assert Path("s-1.tar").read_bytes() == b"theirs"
+    run(*words, "-o", "s-%d.tar", "--force")
+    assert entries("s-1.tar") == [("b.cls", b"2"), ("b.txt", b"two")]
 
 
 def test_resume_of_shards_that_were_moved(run: Run, tree: Tree) -> None:

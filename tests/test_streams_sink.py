@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from _tools import on_disk
 
-from tarkit.errors import CommandFailed, Usage
+from tarkit.errors import CommandFailed, TarkitError, Usage
 from tarkit.streams.copy import Short
 from tarkit.streams.sink import CommandSink, DescriptorSink, FileSink, Sink, discard_unfinished, open_sink
 
@@ -181,6 +181,35 @@ def test_two_processes() -> None:
         process.communicate(b"\n", timeout=10)
         assert Path("out").read_bytes() == bytes([letter]) * 100_000
     assert listing() == ["out"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("late", [True, False])
+def test_what_is_fresh_replaces_nothing(late: bool, links: bool, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what was there, and not what another run has written meanwhile; with links and where there are none."""
+    if not links:
+        monkeypatch.setattr(os, "link", refused)
+    with open_sink("path", "new", fresh=True) as sink:
+        sink.write(b"mine")
+    assert (here / "new").read_bytes() == b"mine"
+    if not late:
+        (here / "old").write_bytes(b"theirs")
+    with pytest.raises(TarkitError, match="old: a file of this name has come meanwhile"):
+        write_late(here / "old")
+    assert (here / "old").read_bytes() == b"theirs"
+    assert sorted(os.listdir()) == ["new", "old"]
+
+
+def write_late(path: Path) -> None:
+    """Write a file, and meanwhile another."""
+    with open_sink("path", path.name, fresh=True) as sink:
+        sink.write(b"mine")
+        path.write_bytes(b"theirs")
+
+
+def refused(*words: str) -> None:
+    """A file system without links."""
+    raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
 def test_abort_leaves_nothing() -> None:

@@ -56,7 +56,7 @@ class Packer:
         settings = f"{chosen.mtime} {output.codec}"
         self.packing = Packing(
             spool.file.fd,
-            partial(_open_shard, output),
+            partial(_open_shard, output, not chosen.force),
             counters=self.counters.fd if self.counters else -1,
             plan_name=spool.plan_name,
             mtime=chosen.mtime,
@@ -116,10 +116,10 @@ class Packer:
             self.journal.add(Known(packed.fingerprint, identity(shard.name), shard, *numbers))
 
 
-def _open_shard(output: Output, name: str) -> Sink:
+def _open_shard(output: Output, fresh: bool, name: str) -> Sink:
     """Open a shard by its name: in a process of its own, perhaps."""
     location = parse_output(name)
-    return replace(output, location=location).open_named(location.text)
+    return replace(output, location=location).open_named(location.text, fresh)
 
 
 def _add(facts: dict[str, Any], name: str, count: int) -> None:

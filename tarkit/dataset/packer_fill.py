@@ -32,7 +32,8 @@ _PADS = [bytes(padding(size)) for size in range(512)]
 class Filler:
     """Writes the entries of one shard. `content` bytes of `rows` rows and `planned` samples are written so far.
 
-    `mtime` None is each file's own; `time` says what of a time the archive keeps. With `skip` a sample of which a file is gone is left out: `skipped` says why.
+    `mtime` None is each file's own; `time` says what of a time the archive keeps. With `skip` a sample of which a file
+    is gone is left out: `skipped` says why.
     `samples`, `first` and `last` are what readers will see, when all is written.
     """
 
