@@ -531,6 +531,26 @@ def test_bad_table(table: str, text: str, run: Run, tmp_path: Path) -> None:
     assert text in ran.stderr
 
 
+def test_join_by_base_names(run: Run, tmp_path: Path) -> None:
+    """Tables often have names without folders: with --key base these count, and else it is said why no row is taken."""
+    root = grow(tmp_path / "tree", ["cat/1.jpg", "dog/2.jpg", "dog/3.jpg"])
+    Path("table.csv").write_text("file,text\n1.jpg,one\n2.jpg,two\ndog/3.jpg,no\n")
+    Path("none.csv").write_text("file,text\n1.jpg,one\n")
+    words = ("shard", root, "-c", "9", "-o", "x-%d.tar", "--force", "--join")
+    assert run(*words, "none.csv:file").lines == [
+        "tarkit: none.csv: samples with a row: 0, without: 3; rows without a sample: 1",
+        (
+            "tarkit: warning: none.csv: no sample has a row: column 'file' begins with '1.jpg', keys with 'cat/1'; "
+            "--key base takes names without their folders"
+        ),
+    ]
+    ran = run(*words, "table.csv:file", "--key", "base")
+    assert ran.lines == ["tarkit: table.csv: samples with a row: 3, without: 0; rows without a sample: 0"]
+    assert [name for name, _ in entries("x-0.tar")] == [
+        *("cat/1.jpg", "cat/1.text", "dog/2.jpg", "dog/2.text", "dog/3.jpg", "dog/3.text")
+    ]
+
+
 def test_join_of_files(run: Run, tmp_path: Path) -> None:
     """A column `@mask` has paths of files."""
     root = grow(tmp_path / "tree", ["c/1.jpg"])

@@ -164,7 +164,7 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
         wanted.rename,
         categories,
         Required(wanted.require, wanted.on_missing, wanted.rule.last_dot, run.warn) if wanted.require else None,
-        None if wanted.join is None else Join(wanted.join),
+        None if wanted.join is None else Join(wanted.join, wanted.rule.kind == "base"),
         Classes(wanted.labels, wanted.classes) if wanted.labels else None,
         known,
         scratch,
@@ -247,6 +247,10 @@ def _report(run: Run, tree: Tree, dress: Dress, layout: Layout, map_: MapOptions
     if join is not None:
         rows = f"samples with a row: {join.found}, without: {join.lacking}; rows without a sample: {join.unused}"
         run.tell(f"{join.name}: {rows}")
+        if join.lacking and not join.found:
+            what = f"column {show(join.column)} begins with {show(join.example)}, keys with {show(join.first)}"
+            more = "" if rule.kind == "base" else "; --key base takes names without their folders"
+            run.warn(f"{join.name}: no sample has a row: {what}{more}")
     if dress.known is not None:
         run.tell(f"--update: samples that are in shards already: {dress.known_samples}")
         if dress.known and not dress.known_samples:
