@@ -18,6 +18,7 @@ from _tools import gone, pid_in
 from tarkit.dataset import processes
 from tarkit.dataset.processes import in_order, results_in_order
 from tarkit.errors import CommandFailed, Problem, TarkitError, Unsupported, Usage
+from tarkit.streams.scratch import Scratch
 
 ERRORS: list[Exception] = [
     Problem("truncated", "a.tar", 512, "what", "do this"),
@@ -246,3 +247,35 @@ def test_a_second_signal_while_one_is_heeded(monkeypatch: pytest.MonkeyPatch) ->
         signal.SIG_IGN,
         signal.SIG_IGN,
     ]
+
+
+class Full:
+    """A stream for a disk that is full."""
+
+    def __init__(self, fd: int, *_: object) -> None:
+        os.close(fd)
+
+    def __enter__(self) -> Full:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def write(self, data: bytes) -> int:
+        """There is no room."""
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where results find no room, that it is so finds some: it was kept free from the start."""
+    file = Scratch(str(tmp_path))
+    file.reserve(processes.ROOM)
+    blocks = os.fstat(file.fd).st_blocks
+    monkeypatch.setattr(os, "fdopen", Full)
+    processes._work(iter, [()], file, os.getppid())
+    monkeypatch.undo()
+    assert os.fstat(file.fd).st_blocks == blocks
+    with os.fdopen(os.dup(file.fd), "rb") as stream:
+        stream.seek(1)
+        with pytest.raises(OSError, match="No space left on device: 'temporary space in "):
+            list(processes._results(stream))

@@ -252,7 +252,8 @@ def _report(run: Run, tree: Tree, dress: Dress, layout: Layout, map_: MapOptions
             more = "" if rule.kind == "base" else "; --key base takes names without their folders"
             run.warn(f"{join.name}: no sample has a row: {what}{more}")
     if dress.known is not None:
-        run.tell(f"--update: samples that are in shards already: {dress.known_samples}")
+        none = "" if dress.known else "; there are no shards of this name"
+        run.tell(f"--update: samples that are in shards already: {dress.known_samples}{none}")
         if dress.known and not dress.known_samples:
             run.warn("--update: no file of the tree is in the shards; were they made with another --rename or DIR?")
     if dress.changed:

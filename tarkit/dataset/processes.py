@@ -33,7 +33,7 @@ AHEAD = 4  # processes that are done and whose turn has not come, for each that 
 WAIT = 0.2  # seconds: a signal that comes just before a wait is seen when the wait ends
 AGAIN, PATIENCE = 0.05, 2.0  # seconds until a process is asked again to end, and until it has to
 
-_BUFFER = 1 << 16
+_BUFFER, ROOM = 1 << 16, 1 << 12  # bytes; the second is enough to tell of a full disk
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NEXT, _ITEM, _FAILED = range(3)
 
@@ -166,6 +166,7 @@ def _start(
         if (jobs := next(shares, None)) is None:
             return
         file = Scratch(tmpdir)
+        file.reserve(ROOM)
         # A signal waits until the process is known: else nobody would end it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         try:
@@ -275,7 +276,7 @@ def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scra
             stream.write(bytes([_NEXT]))
     except OSError as error:
         error.filename = file.name
-        os.ftruncate(file.fd, 0)
+        os.ftruncate(file.fd, ROOM)
         os.pwrite(file.fd, bytes([_NEXT, _FAILED]) + pickle.dumps(Failed(error)), 0)
 
 
@@ -291,7 +292,7 @@ def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Iterator[tuple[i
 def _results(stream: IO[bytes]) -> Iterator[Any]:
     """What was yielded for one job; the stream stands behind the mark before it."""
     while (mark := stream.read(1)) != bytes([_NEXT]):
-        if not mark:
+        if not mark or mark[0] > _FAILED:
             raise TarkitError("a process of ours did less than it should")
         item = pickle.load(stream)
         if mark == bytes([_FAILED]):

@@ -33,6 +33,11 @@ class Scratch:
             error.filename = self.name
             raise
 
+    def reserve(self, size: int) -> None:
+        """Have room for so many bytes from the start on, also when the disk is full later."""
+        self.write(b"\xff" * size)
+        os.lseek(self.fd, 0, os.SEEK_SET)
+
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop)."""
         return os.pread(self.fd, stop - start, start)
