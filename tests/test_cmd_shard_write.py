@@ -550,6 +550,28 @@ def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tr
     assert set(shards()) == {"s-0.tar", "s-1.tar", "s-2.tar"}
 
 
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (["s-0.tar 0 a.cls t/a.cls 1", "s-1.tar 0 a.txt t/a.txt 3", "s-1.tar 1 b.txt t/b.txt 3"], "1, 'a' first"),
+        (
+            [f"s-{n}.tar {n % 2} {k}.txt t/{k}.txt {5 if k == 'c' else 3}" for n in (0, 1) for k in "cba"[n:]],
+            "2, 'b' first",
+        ),
+        (["s-0.tar 0 a.cls t/a.cls 1", "s-0.tar 0 a.txt t/a.txt 3", "s-1.tar 1 b.txt t/b.txt 3"], None),
+    ],
+)
+def test_a_sample_in_several_shards(
+    rows: list[str], text: str | None, run: Run, tree: Tree, plan: Callable[..., str]
+) -> None:
+    """A plan that was edited may tear a sample, or have it twice: that is done, and told."""
+    tree()
+    ran = run("shard", "--from-plan", plan(*rows))
+    told = f"tarkit: warning: p.tsv: samples that are in several shards, or torn apart: {text}"
+    assert ran.lines == ([told] if text else [])
+    assert set(shards()) == {"s-0.tar", "s-1.tar"}
+
+
 @pytest.mark.parametrize("when", ["source", "@1700000001", "@0", "@8000000000", None])
 def test_resume_of_zips_with_times(when: str | None, run: Run, tree: Tree) -> None:
     """A zip has times to two seconds, from 1980 to 2107: it is as planned all the same."""
