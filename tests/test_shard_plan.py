@@ -584,7 +584,8 @@ def test_update(run: Run, tmp_path: Path) -> None:
     root = grow(tmp_path / "tree", ["1.x", "2.x", "3.x"])
     words = ["-c", "2", "-o", "out/x-%03d.tar", "--label-from-dir", "cls:name", "--keep-root"]
     Path("out").mkdir()
-    run("shard", root, *words)
+    ran = run("shard", root, *words, "--update")
+    assert ran.lines == ["tarkit: --update: samples that are in shards already: 0; there are no shards of this name"]
     before = {path.name: path.read_bytes() for path in Path("out").iterdir()}
     assert sorted(before) == ["x-000.tar", "x-001.tar"]
     assert "no sample, so no shard" in run("shard", root, *words, "--update").stderr
