@@ -623,6 +623,16 @@ def test_resume_of_shards_that_were_moved(run: Run, tree: Tree) -> None:
     assert left() == {"posted", *(f"away/s-{n}.tar" for n in range(3))}
 
 
+def test_resume_of_shards_with_long_names(run: Run, tree: Tree) -> None:
+    """As long as a file name may be: the journal's is shorter."""
+    tree()
+    words = ("shard", "t", "-c", "1", "-o", "s" * 249 + "%d.tar", "--resume")
+    tarkit(*words, "--post", "case {} in *1.tar) false;; esac", exit=1)
+    assert [name for name in os.listdir() if name.endswith(".0.part")]
+    run(*words)
+    assert len(shards("s*.tar")) == 3
+
+
 def test_resume_in_the_folder_itself(run: Run, tree: Tree) -> None:
     """What an unfinished run leaves beside the shards is no part of the tree that they are in."""
     tree()

@@ -342,7 +342,12 @@ def test_refused(words: list[str], status: int, text: str, run: Run, tmp_path: P
 
 def test_no_folder_of_this_machine(run: Run) -> None:
     """A URL of a scheme that nobody knows."""
-    assert "foo" in run("shard", "foo://bucket/data", exit=2).lines[0]
+    for url in ("foo://bucket/data", "s3://bucket/data"):
+        assert run("shard", url, exit=2).lines == [
+            f"tarkit: {url}: only folders of this machine can be listed",
+            "hint: mount it, or copy it here",
+        ]
+    assert run("shard", "", exit=2).lines[0] == "tarkit: which folder? tarkit shard DIR"
 
 
 # ---- names

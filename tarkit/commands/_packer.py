@@ -18,6 +18,7 @@ from tarkit.errors import CommandFailed
 from tarkit.streams.location import parse_output
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink import Sink
+from tarkit.streams.sink_plain import short_name
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Packer:
         self.journal: Journal | None = None
         if chosen.resume and shards:
             folder, base = os.path.split(os.fsdecode(shards[0].name))
-            self.journal = Journal(os.path.join(folder, f".{base}.0.part"))
+            self.journal = Journal(os.path.join(folder, f".{short_name(base)}.0.part"))
         self.counters = Scratch(run.scratch(output)) if run.shows_progress else None
         settings = f"{chosen.mtime} {output.codec}"
         self.packing = Packing(

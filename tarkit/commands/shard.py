@@ -125,7 +125,7 @@ def shard(
     if pack.from_plan is not None:
         _run_saved(current(), directory, chosen)
         return
-    if directory is None:
+    if not directory:
         raise Usage("which folder? tarkit shard DIR", "--from-plan FILE runs a plan that was saved")
     run_shard(current(), directory, chosen)
 
@@ -181,13 +181,8 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
 
 def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[Template]) -> Tree:
     if remote.scheme_of(root) and not os.path.exists(root):
-        raise (
-            remote.unknown(root)
-            if remote.scheme_of(root) not in remote.SCHEMES
-            else Usage(
-                f"{remote.public_name(root)}: only folders of this machine can be listed", "mount it, or copy it here"
-            )
-        )
+        what = f"{remote.public_name(root)}: only folders of this machine can be listed"
+        raise Usage(what, "mount it, or copy it here")
     if not os.path.isdir(root):
         os.stat(root)
         raise Usage(f"{root} is no folder", "for an archive: tarkit split; for a recipe: tarkit create")

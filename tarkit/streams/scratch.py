@@ -85,6 +85,10 @@ def _unnamed(folder: str) -> int:
             pass  # some file systems have none of these; others deny the folder, and say so below
     from tempfile import mkstemp
 
-    fd, path = mkstemp(prefix="tarkit-", dir=folder)
+    try:
+        fd, path = mkstemp(prefix="tarkit-", dir=folder)
+    except OSError as error:
+        error.filename = folder  # not a name that nobody knows
+        raise
     os.unlink(path)
     return fd

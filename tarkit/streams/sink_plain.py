@@ -139,7 +139,7 @@ class FileSink(Sink):
         fd = -1
         for attempt in range(1000):
             again = f".{attempt}" if attempt else ""
-            self.part = os.path.join(folder, f".{_short(base)}.{os.getpid()}{again}.part")
+            self.part = os.path.join(folder, f".{short_name(base)}.{os.getpid()}{again}.part")
             try:
                 unfinished.add(self.part)
                 fd = os.open(self.part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -287,7 +287,7 @@ def _has_come(path: str) -> TarkitError:
     )
 
 
-def _short(base: str) -> str:
+def short_name(base: str) -> str:
     """A file name that leaves room for the rest of a temporary one."""
     raw = os.fsencode(base)
     return base if len(raw) <= 230 else os.fsdecode(raw[:230])
