@@ -626,6 +626,7 @@ def test_resume_of_shards_that_were_moved(run: Run, tree: Tree) -> None:
 def test_resume_of_shards_with_long_names(run: Run, tree: Tree) -> None:
     """As long as a file name may be: the journal's is shorter."""
     tree()
+    age()
     words = ("shard", "t", "-c", "1", "-o", "s" * 249 + "%d.tar", "--resume")
     tarkit(*words, "--post", "case {} in *1.tar) false;; esac", exit=1)
     assert [name for name in os.listdir() if name.endswith(".0.part")]

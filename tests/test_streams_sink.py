@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from _tools import on_disk
 
-from tarkit.errors import CommandFailed, TarkitError, Usage
+from tarkit.errors import CommandFailed, Interrupted, TarkitError, Usage
 from tarkit.streams.copy import Short
 from tarkit.streams.sink import CommandSink, DescriptorSink, FileSink, Sink, discard_unfinished, open_sink
 
@@ -235,6 +235,23 @@ def test_discard_unfinished() -> None:
     assert listing() == ["done"]
     for sink in sinks:
         sink.abort()
+
+
+def test_a_signal_while_a_part_is_removed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is still known then, and removed as the last act."""
+    sink = open_sink("path", "out")
+
+    def late(path: str) -> None:
+        raise Interrupted(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", late)
+        with pytest.raises(Interrupted):
+            sink.abort()
+    assert len(list(here.iterdir())) == 1
+    discard_unfinished()
+    assert not list(here.iterdir())
+    os.close(sink.fd or 0)
 
 
 def test_a_part_that_has_gone_away() -> None:

@@ -27,11 +27,11 @@ def discard_unfinished() -> None:
 
 
 def _discard(path: str) -> None:
-    unfinished.discard(path)
     try:
         os.unlink(path)
     except OSError:
         pass
+    unfinished.discard(path)  # last: a signal that comes before finds it there, and it goes then
 
 
 class Sink:
