@@ -17,6 +17,7 @@ from tarkit.dataset import gathering, records
 from tarkit.dataset.hiding import hidden
 from tarkit.dataset.names import parse_template
 from tarkit.dataset.tree import Tree
+from tarkit.errors import show
 
 
 def names(shards: list[Shard]) -> list[str]:
@@ -477,6 +478,21 @@ def test_labels_across_folders(run: Run, tmp_path: Path) -> None:
 
 
 # ---- tables
+
+
+@pytest.mark.parametrize("folder", ["x\ny", "x\r"])
+def test_a_class_that_is_no_line(folder: str, run: Run, tmp_path: Path) -> None:
+    """A list of classes is read by lines: what would be another one there is an error before anything is written."""
+    root = grow(tmp_path / "tree", [f"{folder}/1.x"])
+    words = ("shard", root, "-c", "1", "-o", "x-%d.tar", "--label-from-dir", "cls")
+    ran = run(*words, "--classes-out", "classes.txt", exit=1)
+    assert ran.lines == [
+        f"tarkit: the class {show(folder)} cannot stand in a list of classes",
+        "hint: rename its folder",
+    ]
+    assert os.listdir() == ["tree"]
+    run(*words)
+
 
 CSV = 'file,caption,@mask,n\nc/1,"two\nlines",,1\nc/2.jpg,plain,,2\nelsewhere,x,,3\n'
 

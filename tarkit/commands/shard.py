@@ -173,10 +173,11 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
     layout = Layout(tree, templates, numbers, scratch)
     keyless = lay_out(tree, wanted.rule, dress, cut, layout, scratch, _watch(run, tree))
     _report(run, tree, dress, layout, chosen.map, keyless)
+    listed = dress.classes.lines() if wanted.classes_out is not None and dress.classes is not None else b""
     _hand_over(run, chosen, layout, templates)
-    if wanted.classes_out is not None and dress.classes is not None and not chosen.shows:
+    if wanted.classes_out is not None and not chosen.shows:
         with open_sink("path", wanted.classes_out) as sink:
-            sink.write(b"".join(name + b"\n" for name in dress.classes.names))
+            sink.write(listed)
 
 
 def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[Template]) -> Tree:
