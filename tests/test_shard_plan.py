@@ -480,6 +480,26 @@ def test_labels_across_folders(run: Run, tmp_path: Path) -> None:
 # ---- tables
 
 
+def test_update_of_shards_that_are_not_as_they_were(run: Run, tmp_path: Path) -> None:
+    """What is in a shard that was damaged or compressed nobody knows, so nothing is packed."""
+    words = ("shard", grow(tmp_path / "tree", ["1.x", "2.x"]), "-c", "1", "-o", "x-%d.tar")
+    run(*words)
+    whole = Path("x-0.tar").read_bytes()
+    Path("x-0.tar").write_bytes(whole + b"more")
+    assert run(*words, "--update", exit=1).lines == [
+        "tarkit: x-0.tar: at 10240: data follow the end of the archive [trailing-data]",
+        "hint: --update has to know what is in each shard: mend it with check --fix, or make it again",
+    ]
+    Path("x-0.tar").rename("x-0.tar.gz")
+    assert run(*words, "--update", exit=1).lines == [
+        "tarkit: x-0.tar.gz: a shard that was compressed: --update does not look into it",
+        "hint: name the shards as they are called now, or move it away",
+    ]
+    Path("x-0.tar.gz").rename("other.tar.gz")
+    run(*words, "--update")
+    assert Path("x-2.tar").read_bytes() == whole
+
+
 @pytest.mark.parametrize("folder", ["x\ny", "x\r"])
 def test_a_class_that_is_no_line(folder: str, run: Run, tmp_path: Path) -> None:
     """A list of classes is read by lines: what would be another one there is an error before anything is written."""
