@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from _tools import TARKIT, process
-from conftest import Run, entries, tarkit
+from conftest import Archive, Run, entries, tarkit
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -584,6 +584,66 @@ def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tr
     assert set(shards()) == {"s-0.tar", "s-1.tar", "s-2.tar"}
 
 
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (["s-0.tar 0 a.cls t/a.cls 1", "s-1.tar 0 a.txt t/a.txt 3", "s-1.tar 1 b.txt t/b.txt 3"], "1, 'a' first"),
+        (
+            [f"s-{n}.tar {n % 2} {k}.txt t/{k}.txt {5 if k == 'c' else 3}" for n in (0, 1) for k in "cba"[n:]],
+            "2, 'b' first",
+        ),
+        (["s-0.tar 0 a.cls t/a.cls 1", "s-0.tar 0 a.txt t/a.txt 3", "s-1.tar 1 b.txt t/b.txt 3"], None),
+    ],
+)
+def test_a_sample_in_several_shards(
+    rows: list[str], text: str | None, run: Run, tree: Tree, plan: Callable[..., str]
+) -> None:
+    """A plan that was edited may tear a sample, or have it twice: that is done, and told."""
+    tree()
+    ran = run("shard", "--from-plan", plan(*rows))
+    told = f"tarkit: warning: p.tsv: samples that are in several shards, or torn apart: {text}"
+    assert ran.lines == ([told] if text else [])
+    assert set(shards()) == {"s-0.tar", "s-1.tar"}
+
+
+@pytest.mark.parametrize("when", ["source", "@1700000001", "@0", "@8000000000", None])
+def test_resume_of_zips_with_times(when: str | None, run: Run, tree: Tree) -> None:
+    """A zip has times to two seconds, from 1980 to 2107: it is as planned all the same."""
+    tree()
+    for number, name in enumerate(FILES):
+        os.utime(f"t/{name}", (1_700_000_000 + number, 1_700_000_000 + number))
+    words = ("shard", "t", "-c", "1", "-o", "s-%d.zip", *([] if when is None else ["--mtime", when]))
+    run(*words)
+    before = os.stat("s-2.zip").st_mtime_ns
+    assert run(*words, "--resume", "-v").stderr.count("kept, it is as planned") == 3
+    os.utime("t/c.txt", (1_700_000_100, 1_700_000_100))
+    run(*words, "--resume", exit=when == "source")
+    assert os.stat("s-2.zip").st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    "words", [("shard", "t", "-c", "1"), ("shard", "t", "-c", "1", "-p", "2"), ("split", "in.tar", "-c", "1")]
+)
+def test_a_shard_of_another_run(
+    words: tuple[str, ...], run: Run, tree: Tree, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs at once that write one series of shards: the second ends, and replaces nothing."""
+    archive(tree())
+    finish = Writer.finish
+
+    def late(writer: Writer) -> None:
+        finish(writer)
+        if writer.sink.name == "s-1.tar":
+            Path("s-1.tar").write_bytes(b"theirs")
+
+    monkeypatch.setattr(Writer, "finish", late)
+    ran = run(*words, "-o", "s-%d.tar", exit=1)
+    assert ran.lines[0] == "tarkit: s-1.tar: a file of this name has come meanwhile"
+    assert Path("s-1.tar").read_bytes() == b"theirs"
+    run(*words, "-o", "s-%d.tar", "--force")
+    assert entries("s-1.tar") == [("b.cls", b"2"), ("b.txt", b"two")]
+
+
 def test_resume_of_shards_that_were_moved(run: Run, tree: Tree) -> None:
     """What --post has taken away is not made again, for the journal knows it; without it it is made again."""
     tree()
@@ -595,6 +655,17 @@ def test_resume_of_shards_that_were_moved(run: Run, tree: Tree) -> None:
     run(*words, "--post", "echo {} >> posted; mv {} away")
     assert Path("posted").read_text().split() == ["s-1.tar", "s-2.tar"]  # the command of s-1 had not succeeded
     assert left() == {"posted", *(f"away/s-{n}.tar" for n in range(3))}
+
+
+def test_resume_of_shards_with_long_names(run: Run, tree: Tree) -> None:
+    """As long as a file name may be: the journal's is shorter."""
+    tree()
+    age()
+    words = ("shard", "t", "-c", "1", "-o", "s" * 249 + "%d.tar", "--resume")
+    tarkit(*words, "--post", "case {} in *1.tar) false;; esac", exit=1)
+    assert [name for name in os.listdir() if name.endswith(".0.part")]
+    run(*words)
+    assert len(shards("s*.tar")) == 3
 
 
 def test_resume_in_the_folder_itself(run: Run, tree: Tree) -> None:

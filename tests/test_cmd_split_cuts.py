@@ -386,7 +386,9 @@ def test_a_sample_without_class(run: Run, archive: Archive, feed: Feed) -> None:
     words = ("split", word, "-c", "9", "--parts", HALF, "--stratify", "cls", "--report", "r.json")
     ran = run(*words, exit=1)
     assert "[missing-field]" in ran.lines[0]
-    assert ran.lines[1] == "hint: --skip missing-field leaves such samples out, --allow takes them as one"
+    assert (
+        ran.lines[1] == "hint: --skip missing-field leaves such samples out, --allow makes them one group of their own"
+    )
     assert shards() == {}
     run(*words, "--skip", "missing-field")
     assert shards() == {"a-000000.tar": "1 4", "b-000000.tar": "3"}

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from _tools import gone, pid_in
 
-from tarkit.dataset import processes
+from tarkit.dataset import processes, processes_child
 from tarkit.dataset.processes import in_order, results_in_order
 from tarkit.errors import CommandFailed, Problem, TarkitError, Unsupported, Usage
+from tarkit.streams.scratch import Scratch
 
 ERRORS: list[Exception] = [
     Problem("truncated", "a.tar", 512, "what", "do this"),
@@ -228,3 +229,56 @@ def test_a_signal_ends_all(signum: signal.Signals, here: Path) -> None:
     assert process.returncode == -signum
     assert all(map(gone, pids))
     assert sorted(path.name for path in here.iterdir()) == ["0.pid", "1.pid"]
+
+
+def test_a_second_signal_while_one_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both a group and each of it are asked to end: what is to be done at the end is done all the same."""
+    old = signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGUSR2)
+    signal.signal(signal.SIGUSR1, processes_child._Asked().raised)
+    come = [signal.SIGUSR1]
+    set_ = signal.signal
+
+    def late(signum: int, action: object) -> object:
+        if come:
+            os.kill(os.getpid(), come.pop())
+        return set_(signum, action)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(signal, "signal", late)
+    assert processes_child._ignore([signal.SIGUSR1, signal.SIGUSR2]) == signal.SIGUSR1
+    monkeypatch.undo()
+    assert [signal.signal(each, old[number]) for number, each in enumerate((signal.SIGUSR1, signal.SIGUSR2))] == [
+        signal.SIG_IGN,
+        signal.SIG_IGN,
+    ]
+
+
+class Full:
+    """A stream for a disk that is full."""
+
+    def __init__(self, fd: int, *_: object) -> None:
+        os.close(fd)
+
+    def __enter__(self) -> Full:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def write(self, data: bytes) -> int:
+        """There is no room."""
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where results find no room, that it is so finds some: it was kept free from the start."""
+    file = Scratch(str(tmp_path))
+    file.reserve(processes_child.ROOM)
+    blocks = os.fstat(file.fd).st_blocks
+    monkeypatch.setattr(os, "fdopen", Full)
+    processes_child._work(iter, [()], file, os.getppid())
+    monkeypatch.undo()
+    assert os.fstat(file.fd).st_blocks == blocks
+    with os.fdopen(os.dup(file.fd), "rb") as stream:
+        stream.seek(1)
+        with pytest.raises(OSError, match="No space left on device: 'temporary space in "):
+            list(processes_child.results(stream))

@@ -17,6 +17,7 @@ from tarkit.dataset import gathering, records
 from tarkit.dataset.hiding import hidden
 from tarkit.dataset.names import parse_template
 from tarkit.dataset.tree import Tree
+from tarkit.errors import show
 
 
 def names(shards: list[Shard]) -> list[str]:
@@ -342,7 +343,12 @@ def test_refused(words: list[str], status: int, text: str, run: Run, tmp_path: P
 
 def test_no_folder_of_this_machine(run: Run) -> None:
     """A URL of a scheme that nobody knows."""
-    assert "foo" in run("shard", "foo://bucket/data", exit=2).lines[0]
+    for url in ("foo://bucket/data", "s3://bucket/data"):
+        assert run("shard", url, exit=2).lines == [
+            f"tarkit: {url}: only folders of this machine can be listed",
+            "hint: mount it, or copy it here",
+        ]
+    assert run("shard", "", exit=2).lines[0] == "tarkit: which folder? tarkit shard DIR"
 
 
 # ---- names
@@ -473,6 +479,41 @@ def test_labels_across_folders(run: Run, tmp_path: Path) -> None:
 
 # ---- tables
 
+
+def test_update_of_shards_that_are_not_as_they_were(run: Run, tmp_path: Path) -> None:
+    """What is in a shard that was damaged or compressed nobody knows, so nothing is packed."""
+    words = ("shard", grow(tmp_path / "tree", ["1.x", "2.x"]), "-c", "1", "-o", "x-%d.tar")
+    run(*words)
+    whole = Path("x-0.tar").read_bytes()
+    Path("x-0.tar").write_bytes(whole + b"more")
+    assert run(*words, "--update", exit=1).lines == [
+        "tarkit: x-0.tar: at 10240: data follow the end of the archive [trailing-data]",
+        "hint: --update has to know what is in each shard: mend it with check --fix, or make it again",
+    ]
+    Path("x-0.tar").rename("x-0.tar.gz")
+    assert run(*words, "--update", exit=1).lines == [
+        "tarkit: x-0.tar.gz: a shard that was compressed: --update does not look into it",
+        "hint: name the shards as they are called now, or move it away",
+    ]
+    Path("x-0.tar.gz").rename("other.tar.gz")
+    run(*words, "--update")
+    assert Path("x-2.tar").read_bytes() == whole
+
+
+@pytest.mark.parametrize("folder", ["x\ny", "x\r"])
+def test_a_class_that_is_no_line(folder: str, run: Run, tmp_path: Path) -> None:
+    """A list of classes is read by lines: what would be another one there is an error before anything is written."""
+    root = grow(tmp_path / "tree", [f"{folder}/1.x"])
+    words = ("shard", root, "-c", "1", "-o", "x-%d.tar", "--label-from-dir", "cls")
+    ran = run(*words, "--classes-out", "classes.txt", exit=1)
+    assert ran.lines == [
+        f"tarkit: the class {show(folder)} cannot stand in a list of classes",
+        "hint: rename its folder",
+    ]
+    assert os.listdir() == ["tree"]
+    run(*words)
+
+
 CSV = 'file,caption,@mask,n\nc/1,"two\nlines",,1\nc/2.jpg,plain,,2\nelsewhere,x,,3\n'
 
 
@@ -531,6 +572,26 @@ def test_bad_table(table: str, text: str, run: Run, tmp_path: Path) -> None:
     assert text in ran.stderr
 
 
+def test_join_by_base_names(run: Run, tmp_path: Path) -> None:
+    """Tables often have names without folders: with --key base these count, and else it is said why no row is taken."""
+    root = grow(tmp_path / "tree", ["cat/1.jpg", "dog/2.jpg", "dog/3.jpg"])
+    Path("table.csv").write_text("file,text\n1.jpg,one\n2.jpg,two\ndog/3.jpg,no\n")
+    Path("none.csv").write_text("file,text\n1.jpg,one\n")
+    words = ("shard", root, "-c", "9", "-o", "x-%d.tar", "--force", "--join")
+    assert run(*words, "none.csv:file").lines == [
+        "tarkit: none.csv: samples with a row: 0, without: 3; rows without a sample: 1",
+        (
+            "tarkit: warning: none.csv: no sample has a row: column 'file' begins with '1.jpg', keys with 'cat/1'; "
+            "--key base takes names without their folders"
+        ),
+    ]
+    ran = run(*words, "table.csv:file", "--key", "base")
+    assert ran.lines == ["tarkit: table.csv: samples with a row: 3, without: 0; rows without a sample: 0"]
+    assert [name for name, _ in entries("x-0.tar")] == [
+        *("cat/1.jpg", "cat/1.text", "dog/2.jpg", "dog/2.text", "dog/3.jpg", "dog/3.text")
+    ]
+
+
 def test_join_of_files(run: Run, tmp_path: Path) -> None:
     """A column `@mask` has paths of files."""
     root = grow(tmp_path / "tree", ["c/1.jpg"])
@@ -564,7 +625,8 @@ def test_update(run: Run, tmp_path: Path) -> None:
     root = grow(tmp_path / "tree", ["1.x", "2.x", "3.x"])
     words = ["-c", "2", "-o", "out/x-%03d.tar", "--label-from-dir", "cls:name", "--keep-root"]
     Path("out").mkdir()
-    run("shard", root, *words)
+    ran = run("shard", root, *words, "--update")
+    assert ran.lines == ["tarkit: --update: samples that are in shards already: 0; there are no shards of this name"]
     before = {path.name: path.read_bytes() for path in Path("out").iterdir()}
     assert sorted(before) == ["x-000.tar", "x-001.tar"]
     assert "no sample, so no shard" in run("shard", root, *words, "--update").stderr

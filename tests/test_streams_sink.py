@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from _tools import on_disk
 
-from tarkit.errors import CommandFailed, Usage
+from tarkit.errors import CommandFailed, Interrupted, TarkitError, Usage
 from tarkit.streams.copy import Short
 from tarkit.streams.sink import CommandSink, DescriptorSink, FileSink, Sink, discard_unfinished, open_sink
 
@@ -183,6 +183,35 @@ def test_two_processes() -> None:
     assert listing() == ["out"]
 
 
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("late", [True, False])
+def test_what_is_fresh_replaces_nothing(late: bool, links: bool, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what was there, and not what another run has written meanwhile; with links and where there are none."""
+    if not links:
+        monkeypatch.setattr(os, "link", refused)
+    with open_sink("path", "new", fresh=True) as sink:
+        sink.write(b"mine")
+    assert (here / "new").read_bytes() == b"mine"
+    if not late:
+        (here / "old").write_bytes(b"theirs")
+    with pytest.raises(TarkitError, match="old: a file of this name has come meanwhile"):
+        write_late(here / "old")
+    assert (here / "old").read_bytes() == b"theirs"
+    assert sorted(os.listdir()) == ["new", "old"]
+
+
+def write_late(path: Path) -> None:
+    """Write a file, and meanwhile another."""
+    with open_sink("path", path.name, fresh=True) as sink:
+        sink.write(b"mine")
+        path.write_bytes(b"theirs")
+
+
+def refused(*words: str) -> None:
+    """A file system without links."""
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
 def test_abort_leaves_nothing() -> None:
     """Also twice, and after a failure."""
     sink = open_sink("path", "out")
@@ -206,6 +235,23 @@ def test_discard_unfinished() -> None:
     assert listing() == ["done"]
     for sink in sinks:
         sink.abort()
+
+
+def test_a_signal_while_a_part_is_removed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is still known then, and removed as the last act."""
+    sink = open_sink("path", "out")
+
+    def late(path: str) -> None:
+        raise Interrupted(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", late)
+        with pytest.raises(Interrupted):
+            sink.abort()
+    assert len(list(here.iterdir())) == 1
+    discard_unfinished()
+    assert not list(here.iterdir())
+    os.close(sink.fd or 0)
 
 
 def test_a_part_that_has_gone_away() -> None:

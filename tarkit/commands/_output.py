@@ -40,14 +40,14 @@ class Output:
         refuse_overwrite(self.status(), inputs)
         return self.open_named(self.location.text)
 
-    def open_named(self, text: str) -> Sink:
-        """Open the output of this name in place of its own."""
+    def open_named(self, text: str, fresh: bool = False) -> Sink:
+        """Open the output of this name in place of its own; what is `fresh` replaces no file, also none that comes."""
         codec = self._codec_of(text)
         if codec is not None and codec[0] == "zip":
             from tarkit.dataset.zip_output import ZipSink
 
-            return ZipSink(open_sink(self.location.kind, text, sync=self.sync), codec[1], self.folder)
-        return open_sink(self.location.kind, text, codec=codec, threads=self.threads, sync=self.sync)
+            return ZipSink(open_sink(self.location.kind, text, sync=self.sync, fresh=fresh), codec[1], self.folder)
+        return open_sink(self.location.kind, text, codec=codec, threads=self.threads, sync=self.sync, fresh=fresh)
 
     def _codec_of(self, text: str) -> tuple[str, int | None] | None:
         """The codec, or zip, that an output of this name gets."""

@@ -121,6 +121,10 @@ def run_pack(
     _check_existing(existing, set(names), chosen)
     written = [*existing, *(path for _, own, path in run.places.values() if own)]
     spool.refuse(shards, [status for status in map(status_of, written) if status])
+    if saved:
+        several, first = spool.in_several(shards)
+        if several:
+            run.warn(f"{name}: samples that are in several shards, or torn apart: {several}, {show(first)} first")
     packer = Packer(run, output, chosen, spool, shards)
     packer.write()
     _wind_up(run, packer, existing)

@@ -18,6 +18,7 @@ from tarkit.errors import CommandFailed
 from tarkit.streams.location import parse_output
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink import Sink
+from tarkit.streams.sink_plain import short_name
 
 FEW = 20_000  # files from which on several processes write shards, MOST at a time unless more are asked for
 MOST = 4
@@ -56,13 +57,13 @@ class Packer:
         self.journal: Journal | None = None
         if chosen.resume and shards:
             folder, base = os.path.split(os.fsdecode(shards[0].name))
-            self.journal = Journal(os.path.join(folder, f".{base}.0.part"))
+            self.journal = Journal(os.path.join(folder, f".{short_name(base)}.0.part"))
         self.counters = Scratch(run.scratch(output)) if run.shows_progress else None
         self.processes, share = _hands(chosen, shards)
         settings = f"{chosen.mtime} {output.codec}"
         self.packing = Packing(
             spool.file.fd,
-            partial(_open_shard, output),
+            partial(_open_shard, output, not chosen.force),
             counters=self.counters.fd if self.counters else -1,
             plan_name=spool.plan_name,
             mtime=chosen.mtime,
@@ -134,10 +135,10 @@ def _hands(chosen: PackOptions, shards: list[PlannedShard]) -> tuple[int, int]:
     return processes, max(1, min(-(-count // (ROUNDS * processes)), SHARE * count // max(1, rows)))
 
 
-def _open_shard(output: Output, name: str) -> Sink:
+def _open_shard(output: Output, fresh: bool, name: str) -> Sink:
     """Open a shard by its name: in a process of its own, perhaps."""
     location = parse_output(name)
-    return replace(output, location=location).open_named(location.text)
+    return replace(output, location=location).open_named(location.text, fresh)
 
 
 def _add(facts: dict[str, Any], name: str, count: int) -> None:

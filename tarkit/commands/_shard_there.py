@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from tarkit.commands._pack import PackOptions
 from tarkit.dataset.names import Template
-from tarkit.errors import TarkitError
+from tarkit.errors import Problem, TarkitError
+from tarkit.streams.codecs import codec_by_suffix
 
 
 def refuse_existing(templates: Sequence[Template], pack: PackOptions, update: bool) -> None:
@@ -30,5 +31,28 @@ def there(templates: Sequence[Template], scratch: str | None) -> tuple[list[int]
     from tarkit.dataset.update import entries_of
 
     existing = [template.existing() for template in templates]
-    known = entries_of([path for found in existing for _, path in found], scratch)
+    for template in templates:
+        _refuse_packed(template)
+    try:
+        known = entries_of([path for found in existing for _, path in found], scratch)
+    except Problem as problem:
+        problem.hint = "--update has to know what is in each shard: mend it with check --fix, or make it again"
+        raise
     return [found[-1][0] + 1 if found else 0 for found in existing], known
+
+
+def _refuse_packed(template: Template) -> None:
+    """Raise TarkitError for a shard that was compressed since, by which it got another name: it would not count."""
+    if not os.path.isdir(template.directory or "."):
+        return
+    for base in sorted(os.listdir(template.directory or ".")):
+        path = template.directory + base
+        if (
+            codec_by_suffix(base)
+            and template.matches(path) is None
+            and template.matches(path.rpartition(".")[0]) is not None
+        ):
+            raise TarkitError(
+                f"{path}: a shard that was compressed: --update does not look into it",
+                "name the shards as they are called now, or move it away",
+            )

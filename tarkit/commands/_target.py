@@ -84,6 +84,7 @@ class Opened:
         self.locations = locations
         self.template = template
         self._limits = limits or Limits()
+        self._force = force
         self._existing = [] if template is None else template.existing()
         if template is not None:
             if self._existing and not force:
@@ -137,7 +138,7 @@ class Opened:
     ) -> None:
         shards = Shards(
             template,
-            lambda name: self.output.open_named(parse_output(name).text),
+            lambda name: self.output.open_named(parse_output(name).text, not self._force),
             self._limits,
             announce=lambda shard, why: run.note(
                 f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"

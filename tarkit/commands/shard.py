@@ -125,7 +125,7 @@ def shard(
     if pack.from_plan is not None:
         _run_saved(current(), directory, chosen)
         return
-    if directory is None:
+    if not directory:
         raise Usage("which folder? tarkit shard DIR", "--from-plan FILE runs a plan that was saved")
     run_shard(current(), directory, chosen)
 
@@ -164,7 +164,7 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
         wanted.rename,
         categories,
         Required(wanted.require, wanted.on_missing, wanted.rule.last_dot, run.warn) if wanted.require else None,
-        None if wanted.join is None else Join(wanted.join),
+        None if wanted.join is None else Join(wanted.join, wanted.rule.kind == "base"),
         Classes(wanted.labels, wanted.classes) if wanted.labels else None,
         known,
         scratch,
@@ -173,21 +173,17 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
     layout = Layout(tree, templates, numbers, scratch)
     keyless = lay_out(tree, wanted.rule, dress, cut, layout, scratch, _watch(run, tree))
     _report(run, tree, dress, layout, chosen.map, keyless)
+    listed = dress.classes.lines() if wanted.classes_out is not None and dress.classes is not None else b""
     _hand_over(run, chosen, layout, templates)
-    if wanted.classes_out is not None and dress.classes is not None and not chosen.shows:
+    if wanted.classes_out is not None and not chosen.shows:
         with open_sink("path", wanted.classes_out) as sink:
-            sink.write(b"".join(name + b"\n" for name in dress.classes.names))
+            sink.write(listed)
 
 
 def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[Template]) -> Tree:
     if remote.scheme_of(root) and not os.path.exists(root):
-        raise (
-            remote.unknown(root)
-            if remote.scheme_of(root) not in remote.SCHEMES
-            else Usage(
-                f"{remote.public_name(root)}: only folders of this machine can be listed", "mount it, or copy it here"
-            )
-        )
+        what = f"{remote.public_name(root)}: only folders of this machine can be listed"
+        raise Usage(what, "mount it, or copy it here")
     if not os.path.isdir(root):
         os.stat(root)
         raise Usage(f"{root} is no folder", "for an archive: tarkit split; for a recipe: tarkit create")
@@ -256,8 +252,13 @@ def _report(run: Run, tree: Tree, dress: Dress, layout: Layout, map_: MapOptions
     if join is not None:
         rows = f"samples with a row: {join.found}, without: {join.lacking}; rows without a sample: {join.unused}"
         run.tell(f"{join.name}: {rows}")
+        if join.lacking and not join.found:
+            what = f"column {show(join.column)} begins with {show(join.example)}, keys with {show(join.first)}"
+            more = "" if rule.kind == "base" else "; --key base takes names without their folders"
+            run.warn(f"{join.name}: no sample has a row: {what}{more}")
     if dress.known is not None:
-        run.tell(f"--update: samples that are in shards already: {dress.known_samples}")
+        none = "" if dress.known else "; there are no shards of this name"
+        run.tell(f"--update: samples that are in shards already: {dress.known_samples}{none}")
         if dress.known and not dress.known_samples:
             run.warn("--update: no file of the tree is in the shards; were they made with another --rename or DIR?")
     if dress.changed:

@@ -150,7 +150,7 @@ def run_split(run: Run, locations: list[Location], naming: Naming, chosen: Split
         template.name(starts[0] + number - 1)
         equal = plan_equal(run, inputs, chosen.select, chosen.equal, number, policy)
         stream, sizes, limits = equal.samples, equal.sizes, equal.limits or limits
-    opened = Names(lambda name: plan.output.open_named(parse_output(name).text))
+    opened = Names(lambda name: plan.output.open_named(parse_output(name).text, not chosen.force))
     series = Series(
         [
             Shards(

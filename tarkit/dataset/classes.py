@@ -91,6 +91,13 @@ class Classes:
             self.names = sorted(self.counts)
             self._numbers = {name: b"%d" % number for number, name in enumerate(self.names)}
 
+    def lines(self) -> bytes:
+        """The names, one a line, as they are read again. Raises TarkitError for one that is no line."""
+        for name in self.names:
+            if b"\n" in name or name.endswith(b"\r") or not name:
+                raise TarkitError(f"the class {show(name)} cannot stand in a list of classes", "rename its folder")
+        return b"".join(name + b"\n" for name in self.names)
+
     def filled(self, groups: Iterable[Group]) -> Iterator[Group]:
         """The samples with the numbers of their classes, once these are known."""
         for key, files, category in groups:

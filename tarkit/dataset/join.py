@@ -1,7 +1,8 @@
 """Fields that samples get from a table, by key: --join TABLE:COLUMN of `shard`.
 
 Cells of a column are the content of the field that it is called by; those of a column `@FIELD` are sources, as in
-`create`. The cell in COLUMN is the key of a sample, or the name of one of its files. The table is held in memory.
+`create`. The cell in COLUMN is the key of a sample, or the name of one of its files: without its folder where keys are
+base names too. The table is held in memory.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ Field = tuple[bytes, int, bytes]
 
 
 class Join:
-    """The rows of a table; `found` and `lacking` count samples that have one and that have none."""
+    """The rows of a table; `found` and `lacking` count samples that have one and that have none, `first` before all."""
 
-    def __init__(self, spec: str) -> None:
-        """Read `TABLE:COLUMN`. Raises Usage and TarkitError."""
+    def __init__(self, spec: str, bases: bool = False) -> None:
+        """Read `TABLE:COLUMN`; names of files count without their folders too if `bases`. Raises Usage, TarkitError."""
         self.name, colon, self.column = spec.rpartition(":")
         if not colon or not self.name or not self.column:
             raise Usage(f"--join {show(spec)}: it is TABLE:COLUMN", "the column has the keys of samples, or file names")
         self.found = self.lacking = 0
+        self.first = b""
+        self._bases = bases
         self._places: dict[bytes, int] = {}
         self._rows: list[bytes] = []
         line = 0
@@ -52,12 +55,21 @@ class Join:
         """Rows that no sample has taken."""
         return self._used.count(0)
 
+    @property
+    def example(self) -> bytes:
+        """What the first row has in COLUMN, empty without rows."""
+        return next(iter(self._places), b"")
+
     def fields(self, key: bytes, files: Sequence[File]) -> list[Field]:
         """The fields for a sample, none if the table has no row for it."""
         place = self._places.get(key)
         if place is None:
             place = next((self._places[name] for name, _, _ in files if name in self._places), None)
+        if place is None and self._bases:
+            bases = (name[name.rfind(b"/") + 1 :] for name, _, _ in files)
+            place = next((self._places[base] for base in bases if base in self._places), None)
         if place is None:
+            self.first = self.first if self.lacking else key
             self.lacking += 1
             return []
         self.found += 1

@@ -15,6 +15,7 @@ from tarkit.dataset.packer_resume import GONE, Differs, Existing, Known, fingerp
 from tarkit.dataset.packer_spool import PlannedShard
 from tarkit.dataset.processes import results_in_order
 from tarkit.dataset.shards import Shard
+from tarkit.dataset.zip_record import kept_time
 from tarkit.errors import TarkitError
 from tarkit.streams.sink_plain import Sink
 from tarkit.tar.writer import Writer
@@ -144,7 +145,13 @@ def _known(packing: Packing, task: Task, known: Known, note: str) -> Packed:
 def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Generator[None, None, Packed]:
     writer = Writer(sink)
     filler = Filler(
-        task.shard, writer, packing.read, plan_name=packing.plan_name, mtime=packing.mtime, skip=packing.skip
+        task.shard,
+        writer,
+        packing.read,
+        plan_name=packing.plan_name,
+        mtime=packing.mtime,
+        skip=packing.skip,
+        time=kept_time if isinstance(sink, Existing) and sink.codec == "zip" else int,
     )
     try:
         for content in filler.fill():

@@ -6,21 +6,26 @@ names the row, or it was well all the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, groupby
 from operator import le
 
+from tarkit.dataset.filekeys import cut_first
+from tarkit.dataset.passes import Twins
+
 NUL = b"\0"
+HELD = 16 << 20  # bytes of hashes in memory
 
 
 class Batches:
-    """The names of one shard, in batches. `samples` have begun so far; `first` and `last` are their keys."""
+    """The names of one shard, in batches. `samples` have begun so far, with keys of these `hashes`; `first` and `last`
+    are their keys."""
 
     def __init__(self) -> None:
         self.samples = 0
         self.first: bytes | None = None
         self.last: bytes | None = None
-        self._seen: set[int] = set()
+        self.hashes: set[int] = set()
         self._tail: set[bytes] = set()
 
     def accept(self, names: Sequence[bytes]) -> bool:
@@ -38,9 +43,9 @@ class Batches:
         each = [key for key, _ in groupby(keys)]
         again = each[0] == self.last
         hashes = set(map(hash, each))
-        if len(hashes) != len(each) or not self._seen.isdisjoint(hashes - {hash(self.last)} if again else hashes):
+        if len(hashes) != len(each) or not self.hashes.isdisjoint(hashes - {hash(self.last)} if again else hashes):
             return False
-        self._seen |= hashes
+        self.hashes |= hashes
         self.samples += len(each) - again
         self.first = each[0] if self.first is None else self.first
         self.last = each[-1]
@@ -52,3 +57,18 @@ class Batches:
 def ascend(numbers: Sequence[int]) -> bool:
     """Whether none is smaller than the one before."""
     return all(map(le, numbers, numbers[1:]))
+
+
+def keys_of(names: Iterable[bytes]) -> Iterator[bytes]:
+    """The keys of the samples in a shard, whose names are together."""
+    return (key for key, _ in groupby(cut_first(name)[0] for name in names))
+
+
+def in_several(shards: Callable[[], Iterable[Iterable[bytes]]], tmpdir: str | None) -> tuple[int, bytes]:
+    """How many keys have entries in more than one shard, and the first of them; `shards` gives the names in each."""
+    twins = Twins(HELD, tmpdir)
+    for key in chain.from_iterable(map(keys_of, shards())):
+        twins.add(hash(key))
+    marks = twins.marked() or b""
+    found = [key for mark, key in zip(marks, chain.from_iterable(map(keys_of, shards())), strict=False) if mark]
+    return len(set(found)), found[0] if found else b""

@@ -139,6 +139,7 @@ class Existing(Sink):
         self.name = name
         self._position = 0
         self._source = open_source(Location("path", name, name), tmpdir=tmpdir)
+        self.codec: str | None = getattr(self._source, "codec", None)
 
     @property
     def fd(self) -> int | None:

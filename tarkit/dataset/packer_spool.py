@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from tarkit.dataset.layout import Row, Rows
 from tarkit.dataset.naming import Names
-from tarkit.dataset.packer_check import Batches, ascend
+from tarkit.dataset.packer_check import Batches, ascend, in_several, keys_of
+from tarkit.dataset.passes import Twins
 from tarkit.dataset.plan import Planned, SavedPlan, content_of
 from tarkit.dataset.recipe import Malformed
 from tarkit.dataset.tree import UNSIZED
@@ -23,6 +24,7 @@ from tarkit.errors import TarkitError, show
 from tarkit.streams.scratch import Scratch
 
 HELD = 20_000  # rows that are in memory at a time
+TWINS = 16 << 20  # bytes of hashes in memory
 _MARSHAL = 2  # without references, which cost more than they save
 
 PackRow = tuple[bytes, int, bytes, bytes, int, int] | Row
@@ -69,6 +71,8 @@ class Spool:
         self._stop = 0
         self._blobs: dict[bytes, list[tuple[int, int]]] = {}
         self._agrees = agrees
+        self._twins = Twins(TWINS, tmpdir)
+        self._tmpdir = tmpdir
         self._missing = missing
 
     def fill(self, plan: Iterable[Planned]) -> list[PlannedShard]:
@@ -152,6 +156,8 @@ class Spool:
             self._check_sources(name, rows)
             if isinstance(names, Batches) and not names.accept(list(map(itemgetter(2), rows))):
                 return None
+        if self._agrees:
+            self._note(names.hashes if isinstance(names, Batches) else map(hash, keys_of(self._names(blobs))))
         first, last_key = names.first or b"", names.last or b""
         return PlannedShard(name, tuple(blobs), count, planned, names.samples, size, first, last_key)
 
@@ -206,6 +212,20 @@ class Spool:
                 raise Malformed(f"{show(value)}: {error.strerror}") from None
             if size != row[4]:
                 raise Malformed(disagree(value, size, row[4]))
+
+    def in_several(self, shards: Sequence[PlannedShard]) -> tuple[int, bytes]:
+        """How many keys have entries in more than one shard, and the first of them, in a plan that agrees."""
+        if self._twins.marked() is None:
+            return 0, b""
+        return in_several(lambda: (self._names(shard.blobs) for shard in shards), self._tmpdir)
+
+    def _note(self, hashes: Iterable[int]) -> None:
+        for each in hashes:
+            self._twins.add(each)
+        self._twins.settle()
+
+    def _names(self, blobs: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+        return (row[2] for rows in load_rows(self.file.read, blobs) for row in rows)
 
     def sources(self, shards: Iterable[PlannedShard]) -> Iterator[bytes]:
         """The files of shards."""

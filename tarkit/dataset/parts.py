@@ -154,7 +154,7 @@ class FieldValue:
         try:
             value = self._name.words(View(sample, complete=self._name.needs_entries))
         except Problem as problem:
-            problem.hint = f"--skip {problem.name} leaves such samples out, --allow takes them as one"
+            problem.hint = f"--skip {problem.name} leaves such samples out, --allow makes them one group of their own"
             return b"" if self._policy.judge(problem) == "keep" else None
         if not isinstance(value, str):
             value = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))

@@ -7,23 +7,18 @@ is the same for any number of processes, and there is no lock or queue that a pr
 
 from __future__ import annotations
 
-import gc
 import os
-import pickle
 import signal
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from tarkit.errors import CommandFailed, Interrupted, Problem, TarkitError, signal_name
+from tarkit.dataset.processes_child import BUFFER, ENDING, ROOM, results, run
+from tarkit.errors import TarkitError, signal_name
 from tarkit.streams import command
-from tarkit.streams.command import disown_commands, end_commands, kept_back
 from tarkit.streams.scratch import Scratch
-from tarkit.streams.sink_plain import discard_unfinished, unfinished
 
 Job = TypeVar("Job")
 Item = TypeVar("Item")
@@ -35,28 +30,6 @@ AHEAD = 4  # processes that are done and whose turn has not come, for each that 
 WAIT = 0.2  # seconds: a signal that comes just before a wait is seen when the wait ends
 AGAIN = 0.05  # seconds until a process is asked again to end
 PATIENCE = 2 * command.PATIENCE  # seconds until it has to: it waits for commands of its own
-
-_BUFFER = 1 << 16
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_NEXT, _ITEM, _FAILED = range(3)
-
-
-class Failed:
-    """An error of the family as plain facts: the exceptions themselves cannot go from one process to another."""
-
-    def __init__(self, error: Exception) -> None:
-        self.kind = type(error)
-        self.facts: tuple[Any, ...] = (str(error), getattr(error, "hint", None))
-        if isinstance(error, Problem):
-            self.facts = (error.name, error.archive, error.offset, error.detail, error.hint)
-        elif isinstance(error, OSError):
-            self.facts = (error.errno, error.strerror, error.filename)
-        elif isinstance(error, CommandFailed):
-            self.kind = TarkitError
-
-    def again(self) -> Exception:
-        """The error."""
-        return self.kind(*self.facts)
 
 
 class _Started(NamedTuple):
@@ -132,11 +105,11 @@ def in_order(
             done = started.popleft()
             if done.process.exitcode != 0:
                 raise _ended(done.process.exitcode)
-            with os.fdopen(os.dup(done.file.fd), "rb", _BUFFER) as stream:
+            with os.fdopen(os.dup(done.file.fd), "rb", BUFFER) as stream:
                 stream.seek(0)
                 stream.read(1)
                 for _ in range(done.jobs):
-                    yield _results(stream)
+                    yield results(stream)
     finally:
         _stop([each.process for each in started])
 
@@ -169,10 +142,11 @@ def _start(
         if (jobs := next(shares, None)) is None:
             return
         file = Scratch(tmpdir)
+        file.reserve(ROOM)
         # A signal waits until the process is known: else nobody would end it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:
-            process = context.Process(target=_run, args=(work, jobs, file, before, os.getpid()), daemon=True)
+            process = context.Process(target=run, args=(work, jobs, file, before, os.getpid()), daemon=True)
             process.start()
             started.append(_Started(process, file, len(jobs)))
         finally:
@@ -196,107 +170,3 @@ def _stop(processes: Sequence[Any]) -> None:
     for process in processes:
         process.kill()
         process.join()
-
-
-def _run(
-    work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scratch, mask: set[int], parent: int
-) -> None:
-    """What a process does. What ends its parent ends it through its parent, which must be there."""
-    heeded = [each for each in _ENDING[1:] if signal.getsignal(each) != signal.SIG_IGN]
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asked = _Asked()
-    for signum in heeded:
-        signal.signal(signum, asked.raised)
-    sys.unraisablehook = asked.lost
-    gc.freeze()  # a collection that looks at what is the parent's would copy it
-    unfinished.clear()
-    disown_commands()
-    threading.Thread(target=_outlive_nobody, daemon=True).start()
-    ended = None
-    try:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        _work(work, jobs, file, parent)
-    except Interrupted as error:
-        ended = error.signum
-    finally:
-        for signum in heeded:
-            signal.signal(signum, signal.SIG_IGN)
-        discard_unfinished()
-        end_commands()
-    if ended is not None:
-        signal.signal(ended, signal.SIG_DFL)
-        os.kill(os.getpid(), ended)
-
-
-def _outlive_nobody() -> None:
-    """End when the parent ends, even when it is killed."""
-    from multiprocessing import parent_process
-    from multiprocessing.connection import wait
-
-    parent = parent_process()
-    assert parent is not None
-    wait([parent.sentinel])
-    discard_unfinished()
-    end_commands()
-    os.kill(os.getpid(), signal.SIGKILL)  # nobody waits for the rest
-
-
-class _Asked:
-    """Whether a signal has been raised: the parent asks again and again, and must not keep us from cleaning up."""
-
-    def __init__(self) -> None:
-        self.once = False
-
-    def raised(self, signum: int, frame: object) -> None:
-        """A signal has come."""
-        if not self.once:
-            self.once = True
-            if not kept_back(signum):
-                raise Interrupted(signum)
-
-    def lost(self, said: sys.UnraisableHookArgs) -> None:
-        """Something was raised where nothing can be; a signal will come again."""
-        if isinstance(said.exc_value, Interrupted):
-            self.once = False
-        else:
-            sys.__unraisablehook__(said)
-
-
-def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scratch, parent: int) -> None:
-    """Write what `work` yields, with marks; where there is no room for it, that instead."""
-    try:
-        with os.fdopen(os.dup(file.fd), "wb", _BUFFER) as stream:
-            for job in jobs:
-                if os.getppid() != parent:
-                    raise SystemExit(1)
-                stream.write(bytes([_NEXT]))
-                for mark, item in _marked(work, job):
-                    stream.write(bytes([mark]))
-                    pickle.dump(item, stream, pickle.HIGHEST_PROTOCOL)
-                    if mark == _FAILED:
-                        return
-            stream.write(bytes([_NEXT]))
-    except OSError as error:
-        error.filename = file.name
-        os.ftruncate(file.fd, 0)
-        os.pwrite(file.fd, bytes([_NEXT, _FAILED]) + pickle.dumps(Failed(error)), 0)
-
-
-def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Iterator[tuple[int, Item | Failed]]:
-    """What is yielded for a job, and what is raised in the end."""
-    try:
-        for item in work(job):
-            yield _ITEM, item
-    except (TarkitError, OSError) as error:
-        yield _FAILED, Failed(error)
-
-
-def _results(stream: IO[bytes]) -> Iterator[Any]:
-    """What was yielded for one job; the stream stands behind the mark before it."""
-    while (mark := stream.read(1)) != bytes([_NEXT]):
-        if not mark:
-            raise TarkitError("a process of ours did less than it should")
-        item = pickle.load(stream)
-        if mark == bytes([_FAILED]):
-            raise item.again()
-        yield item

@@ -98,6 +98,21 @@ def dos_time(seconds: int) -> tuple[int, int]:
     return when.hour << 11 | when.minute << 5 | when.second >> 1, (when.year - 1980) << 9 | when.month << 5 | when.day
 
 
+def kept_time(seconds: int) -> int:
+    """What is read again of a time, in seconds since 1970, that was written to a zip; its first time is read as 0.
+
+    >>> kept_time(1_700_000_001), kept_time(0), kept_time(315_532_801)
+    (1700000000, 0, 0)
+    """
+    time, date = dos_time(seconds)
+    if (time, date) == dos_time(0):
+        return 0
+    day = datetime(
+        (date >> 9) + 1980, date >> 5 & 15, date & 31, time >> 11, time >> 5 & 63, (time & 31) * 2, tzinfo=UTC
+    )
+    return int(day.timestamp())
+
+
 def _is_utf8(name: bytes) -> bool:
     try:
         name.decode()

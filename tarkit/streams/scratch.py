@@ -33,6 +33,11 @@ class Scratch:
             error.filename = self.name
             raise
 
+    def reserve(self, size: int) -> None:
+        """Have room for so many bytes from the start on, also when the disk is full later."""
+        self.write(b"\xff" * size)
+        os.lseek(self.fd, 0, os.SEEK_SET)
+
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop)."""
         return os.pread(self.fd, stop - start, start)
@@ -80,6 +85,10 @@ def _unnamed(folder: str) -> int:
             pass  # some file systems have none of these; others deny the folder, and say so below
     from tempfile import mkstemp
 
-    fd, path = mkstemp(prefix="tarkit-", dir=folder)
+    try:
+        fd, path = mkstemp(prefix="tarkit-", dir=folder)
+    except OSError as error:
+        error.filename = folder  # not a name that nobody knows
+        raise
     os.unlink(path)
     return fd

@@ -130,13 +130,19 @@ class EncodedSink(Written):
 
 
 def open_sink(
-    kind: str, text: str, *, codec: tuple[str, int | None] | None = None, threads: int = 1, sync: bool = False
+    kind: str,
+    text: str,
+    *,
+    codec: tuple[str, int | None] | None = None,
+    threads: int = 1,
+    sync: bool = False,
+    fresh: bool = False,
 ) -> Sink:
     """Open an output: `kind` is stdout, path, pipe or url, `text` what follows.
 
-    `codec` is a codec's name and level; None writes plain bytes.
+    `codec` is a codec's name and level; None writes plain bytes. What is `fresh` replaces no file.
     """
-    sink = _open_plain(kind, text, sync)
+    sink = _open_plain(kind, text, sync, fresh)
     if codec is None:
         return sink
     try:
@@ -146,11 +152,11 @@ def open_sink(
         raise
 
 
-def _open_plain(kind: str, text: str, sync: bool) -> Sink:
+def _open_plain(kind: str, text: str, sync: bool, fresh: bool) -> Sink:
     if kind == "stdout":
         return DescriptorSink(os.dup(1), "stdout")
     if kind == "pipe":
         return CommandSink(text)
     if kind == "url":
         return UrlSink(text)
-    return open_file(text, sync)
+    return open_file(text, sync, fresh)

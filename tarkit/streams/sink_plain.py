@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import NoReturn, Self
 
+from tarkit.errors import TarkitError
 from tarkit.streams.copy import Copier, is_pipe, widen, write_all, writev_all
 from tarkit.streams.mover import LONG, Mover, Shortened
 
@@ -26,11 +27,11 @@ def discard_unfinished() -> None:
 
 
 def _discard(path: str) -> None:
-    unfinished.discard(path)
     try:
         os.unlink(path)
     except OSError:
         pass
+    unfinished.discard(path)  # last: a signal that comes before finds it there, and it goes then
 
 
 class Sink:
@@ -118,23 +119,27 @@ class FileSink(Sink):
     """A file that is written beside its name and gets it when it is complete.
 
     It has the mode of the file that it replaces, else what the umask leaves of 0666. A symbolic link keeps pointing to
-    it. With `sync` it is on the disk before it has its name.
+    it. With `sync` it is on the disk before it has its name. What is `fresh` replaces nothing: a file of its name is an
+    error, also one that comes later, from another run.
     """
 
-    def __init__(self, path: str, sync: bool = False) -> None:
+    def __init__(self, path: str, sync: bool = False, fresh: bool = False) -> None:
         self.path = os.path.realpath(path)
         self.sync = sync
+        self._fresh = fresh
         folder, base = os.path.split(self.path)
         mode = 0o666
         try:
             mode = stat.S_IMODE(os.stat(self.path).st_mode)
             replaces = True
+            if fresh:
+                raise _has_come(path)
         except FileNotFoundError:
             replaces = False
         fd = -1
         for attempt in range(1000):
             again = f".{attempt}" if attempt else ""
-            self.part = os.path.join(folder, f".{_short(base)}.{os.getpid()}{again}.part")
+            self.part = os.path.join(folder, f".{short_name(base)}.{os.getpid()}{again}.part")
             try:
                 unfinished.add(self.part)
                 fd = os.open(self.part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -210,7 +215,7 @@ class FileSink(Sink):
                 os.fsync(self._out)
             out, self._out = self._out, -1
             os.close(out)
-            os.rename(self.part, self.path)
+            self._name()
         except BaseException as error:
             self.abort()
             if isinstance(error, OSError):
@@ -224,6 +229,20 @@ class FileSink(Sink):
             finally:
                 os.close(folder)
 
+    def _name(self) -> None:
+        """Give the file its name. A link is what fails when that is taken."""
+        if self._fresh:
+            try:
+                os.link(self.part, self.path)
+                os.unlink(self.part)
+                return
+            except FileExistsError:
+                raise _has_come(self.name) from None
+            except OSError:  # not every file system has links
+                if os.path.lexists(self.path):
+                    raise _has_come(self.name) from None
+        os.rename(self.part, self.path)
+
     def abort(self) -> None:
         """Remove what was written."""
         if self._mover is not None:
@@ -234,7 +253,7 @@ class FileSink(Sink):
             self._out = -1
 
 
-def open_file(path: str, sync: bool = False) -> Sink:
+def open_file(path: str, sync: bool = False, fresh: bool = False) -> Sink:
     """Open an output by its path: what is there and is no regular file is written in place."""
     fd = _descriptor(path)
     if fd is not None:
@@ -248,7 +267,7 @@ def open_file(path: str, sync: bool = False) -> Sink:
     except FileNotFoundError:
         mode = stat.S_IFDIR if path.endswith("/") else stat.S_IFREG
     if stat.S_ISREG(mode):
-        return FileSink(path, sync)
+        return FileSink(path, sync, fresh)
     return DescriptorSink(os.open(path, os.O_WRONLY | os.O_CLOEXEC), path)
 
 
@@ -261,7 +280,14 @@ def _descriptor(path: str) -> int | None:
     return _STANDARD.get(path)
 
 
-def _short(base: str) -> str:
+def _has_come(path: str) -> TarkitError:
+    return TarkitError(
+        f"{path}: a file of this name has come meanwhile",
+        "does another run write here? or do names differ in nothing but case?",
+    )
+
+
+def short_name(base: str) -> str:
     """A file name that leaves room for the rest of a temporary one."""
     raw = os.fsencode(base)
     return base if len(raw) <= 230 else os.fsdecode(raw[:230])
