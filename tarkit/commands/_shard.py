@@ -202,7 +202,7 @@ names_options = options.group(
         help="How TEMPLATE counts: %06d, {0000..4096..8}, or @00001, which auto does not take.  [default: auto]",
     ),
     click.option("--ext", metavar="SUFFIX", help="Suffix for names without one: tgz, tar.zst, zip.  [default: .tar]"),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, none.  [default: by the suffix]"),
+    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, zip, none.  [default: by suffix]"),
     click.option("--fsync", is_flag=True, help="Have each shard on the disk before it gets its name."),
 )
 files_options = options.group(

@@ -17,6 +17,7 @@ from typing import Literal
 from tarkit.dataset.patterns import compile_glob
 from tarkit.dataset.plan import source_of
 from tarkit.dataset.processes import results_in_order
+from tarkit.dataset.tree_ahead import Ahead, Scanned
 from tarkit.errors import TarkitError, show
 
 Symlinks = Literal["skip", "files", "all"]
@@ -45,7 +46,8 @@ class Tree:
     about whole paths, or about base names where they have no slash; a folder takes what is in it along.
 
     Sizes are looked up in `processes` when there are many files: where a look takes long, several wait at a time. Not
-    `sized`, they all are UNSIZED. `skipped` counts what was left out, by kind; `files` and `content` (bytes) what came.
+    `sized`, they all are UNSIZED, and as many threads read folders ahead. `skipped` counts what was left out, by kind;
+    `files` and `content` (bytes) what came.
     """
 
     root: str
@@ -71,6 +73,7 @@ class Tree:
             self._kept = os.path.basename(os.path.abspath(front)) + b"/"
         self.skip = len(self._kept)
         self.mark = source_of(self._front)
+        self._scanned = Ahead(self._scan, 1)
         self._globs = [("/" in glob, compile_glob(glob)) for glob in self.exclude]
 
     def source(self, name: bytes) -> bytes:
@@ -80,11 +83,8 @@ class Tree:
     def __iter__(self) -> Iterator[Chunk]:
         """Yield all files; what cannot be read raises OSError."""
         if not self.sized:
-            for folder, names in self._runs():
-                self.files += len(names)
-                for start in range(0, len(names), STEP):
-                    part = names if len(names) <= STEP else names[start : start + STEP]
-                    yield folder, part, _UNSIZED[: len(part)]
+            with Ahead(self._scan, self.processes) as self._scanned:
+                yield from self._without_sizes()
             return
         jobs = self._jobs()
         for runs in jobs:
@@ -102,6 +102,13 @@ class Tree:
 
         for sizes in results_in_order(_sizes, remembered(), self.processes, share=SHARE):
             yield from self._with_sizes(waiting.popleft(), sizes)
+
+    def _without_sizes(self) -> Iterator[Chunk]:
+        for folder, names in self._runs():
+            self.files += len(names)
+            for start in range(0, len(names), STEP):
+                part = names if len(names) <= STEP else names[start : start + STEP]
+                yield folder, part, _UNSIZED[: len(part)]
 
     def _with_sizes(self, runs: list[_Run], sizes: array[int]) -> Iterator[Chunk]:
         self.files += len(sizes)
@@ -157,7 +164,8 @@ class Tree:
 
     def _listed(self, folder: bytes) -> Iterator[tuple[list[bytes], bytes]]:
         """What is in a folder: files, and the folder that comes behind them, if one does."""
-        files, folders = self._scan(folder)
+        files, folders, skipped = self._scanned(folder)
+        self.skipped += skipped
         if self.match or self.exclude or self.prefix or folder[self.skip :] in self.hidden:
             files, folders = self._chosen(folder, files, folders)
         files.sort()
@@ -167,11 +175,14 @@ class Tree:
             return iter([(files, b"")])
         folders = [each + b"/" for each in folders]
         folders.sort()
+        self._scanned.expect([folder + each for each in folders])
         if not files:
             return iter([([], each) for each in folders])
         return _mixed(files, folders)
 
-    def _scan(self, folder: bytes) -> tuple[list[bytes], list[bytes]]:
+    def _scan(self, folder: bytes) -> Scanned:
+        """What is in a folder as it comes: base names of files and of folders, and what does not count, by kind."""
+        skipped: Counter[str] = Counter()
         files: list[bytes] = []
         folders: list[bytes] = []
         with os.scandir(self._front + folder[self.skip :]) as entries:
@@ -181,18 +192,18 @@ class Tree:
                 elif entry.is_dir(follow_symlinks=False):
                     folders.append(entry.name)
                 elif not entry.is_symlink():
-                    self.skipped["neither files nor folders"] += 1
+                    skipped["neither files nor folders"] += 1
                 elif self.symlinks == "skip":
-                    self.skipped["symbolic links"] += 1
+                    skipped["symbolic links"] += 1
                 elif entry.is_file():
                     files.append(entry.name)
                 elif not entry.is_dir():
-                    self.skipped["symbolic links to nothing"] += 1
+                    skipped["symbolic links to nothing"] += 1
                 elif self.symlinks == "all":
                     folders.append(entry.name)
                 else:
-                    self.skipped["symbolic links to folders"] += 1
-        return files, folders
+                    skipped["symbolic links to folders"] += 1
+        return files, folders, skipped
 
     def _chosen(self, folder: bytes, files: list[bytes], folders: list[bytes]) -> tuple[list[bytes], list[bytes]]:
         hides, prefix = self.hidden.get(folder[self.skip :]), self.prefix
