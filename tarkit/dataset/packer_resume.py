@@ -12,7 +12,7 @@ import json
 import marshal
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tarkit.dataset.inputs import open_source
@@ -20,10 +20,9 @@ from tarkit.dataset.packer_spool import PlannedShard, load_rows
 from tarkit.dataset.plan import content_of
 from tarkit.dataset.shards import Shard
 from tarkit.errors import Problem, TarkitError
-from tarkit.streams.copy import CHUNK, Short, write_all
+from tarkit.streams.copy import write_all
 from tarkit.streams.location import Location
-from tarkit.streams.mover import Shortened
-from tarkit.streams.sink_plain import Sink
+from tarkit.streams.sink import Written
 
 RACY = 2_000_000_000  # nanoseconds: a file may change again in the tick in which it was looked at
 GONE = "gone"  # identity of a shard that was moved away by --post
@@ -132,7 +131,7 @@ class Journal:
                 pass
 
 
-class Existing(Sink):
+class Existing(Written):
     """A sink that writes nothing: what comes must be what the archive `name` has, decoded. Raises Differs."""
 
     def __init__(self, name: str, tmpdir: str | None = None) -> None:
@@ -140,11 +139,6 @@ class Existing(Sink):
         self._position = 0
         self._source = open_source(Location("path", name, name), tmpdir=tmpdir)
         self.codec: str | None = getattr(self._source, "codec", None)
-
-    @property
-    def fd(self) -> int | None:
-        """None."""
-        return None
 
     def write(self, data: bytes | memoryview) -> None:
         """Compare what follows."""
@@ -157,19 +151,6 @@ class Existing(Sink):
             raise Differs(f"at {self._position} of its archive it is not as planned")
         self._source.release(stop)
         self._position = stop
-
-    def writev(self, pieces: Sequence[bytes]) -> None:
-        """Compare what follows."""
-        self.write(b"".join(pieces))
-
-    def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
-        """Compare what follows with a range of a file."""
-        while start < stop:
-            data = os.pread(source, min(CHUNK, stop - start), start)
-            if not data:
-                raise Short(start)
-            self.write(data)
-            start += len(data)
 
     def close(self) -> None:
         """See that nothing follows."""
