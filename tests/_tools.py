@@ -38,18 +38,29 @@ MARKER = bytes(2 * BLOCK)
 
 
 def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Like pytest's `parametrize`, for a table whose rows need no folder and no other fixture of their own: one test
-    calls for all rows, and has an error for each that fails. Thousands of tests cost more than what is in them.
+    """Like pytest's `parametrize`, for a table whose rows need no fixture of their own but a folder: one test calls for
+    all rows, and has an error for each that fails. Thousands of tests cost more than what is in them.
+
+    A test that is `here` (conftest), or uses what is, finds itself in a folder that is new for each row.
     """
     table, words = list(rows), names.split(",") if isinstance(names, str) else list(names)
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(test)
+        others = [each for name, each in signature.parameters.items() if name not in words]
+        apart = not {"here", "run", "archive"}.isdisjoint(signature.parameters)
+        asked = "here" in signature.parameters
+
         @functools.wraps(test)
         def all_rows(**given: Any) -> None:
             failed: list[Exception] = []
+            here = given.pop("here") if apart else None
             for number, row in enumerate(table):
                 cells = (row,) if len(words) == 1 else row
                 try:
+                    if here is not None:
+                        own = _folder(here, f"row{number}")
+                        given.update({"here": own} if asked else {})
                     test(**given, **dict(zip(words, cells, strict=True)))
                 except (Exception, pytest.fail.Exception) as error:
                     failed.append(error if isinstance(error, Exception) else AssertionError(str(error)))
@@ -58,12 +69,20 @@ def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Cal
                 raise ExceptionGroup(f"{len(failed)} of {len(table)} rows of {test.__name__}", failed)
 
         assert table, "no rows"
-        signature = inspect.signature(test)
-        others = [each for name, each in signature.parameters.items() if name not in words]
+        if apart and not asked:
+            others.append(inspect.Parameter("here", inspect.Parameter.KEYWORD_ONLY))
         all_rows.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
         return all_rows
 
     return decorate
+
+
+def _folder(here: Path, name: str) -> Path:
+    """A new folder, where the process then is."""
+    own = here / name
+    own.mkdir()
+    os.chdir(own)
+    return own
 
 
 class Chunks:

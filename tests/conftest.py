@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias
 
 import pytest
+from _tools import each_row
 from click.testing import CliRunner
 
 from tarkit.cli import group
@@ -275,7 +276,7 @@ def run(here: Path) -> Run:
 
     def run(*words: str | Path, **settings: Any) -> Ran:
         ran = tarkit(*words, **settings)
-        assert not [*here.rglob("*.part")]
+        assert not [*Path.cwd().rglob("*.part")]
         return ran
 
     return run
@@ -290,7 +291,7 @@ def archive(here: Path) -> Archive:
 
     def archive(members: Members | bytes, name: str = "in.tar", format: int = USTAR, **settings: Any) -> str:
         data = members if isinstance(members, bytes) else tar(members, format, **settings)
-        path = here / name
+        path = Path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         return name
@@ -304,6 +305,9 @@ class Feed:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._next = 100
+
+    def __repr__(self) -> str:
+        return self.kind
 
     def __call__(self, name: str) -> str:
         """The word."""
@@ -320,10 +324,9 @@ class Feed:
 KINDS = ("file", "pipe", "gzip")
 
 
-@pytest.fixture(params=KINDS)
-def feed(request: pytest.FixtureRequest, here: Path) -> Feed:
-    """Every way for an archive to come in; the output must be the same."""
-    return Feed(request.param)
+def each_feed(test: Callable[..., None]) -> Callable[..., None]:
+    """Have a test run with every way for an archive to come in, as `feed`; the output must be the same."""
+    return each_row("feed", [Feed(kind) for kind in KINDS])(test)
 
 
 @pytest.fixture

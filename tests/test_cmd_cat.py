@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, entries, keys, pick, tar
+from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, each_feed, entries, keys, pick, tar
 
 from tarkit.dataset import grouping
 from tarkit.problems import PROBLEMS
@@ -56,6 +56,7 @@ def test_the_end_stays_as_long_as_it_was(zeros: int, run: Run, archive: Archive,
         assert run("cat", feed(archive(data))).stdout == data
 
 
+@each_feed
 def test_archive_without_entries(run: Run, archive: Archive, feed: Feed) -> None:
     """An archive without entries is no error."""
     assert run("cat", feed(archive({}))).stdout == tar({})
@@ -63,6 +64,7 @@ def test_archive_without_entries(run: Run, archive: Archive, feed: Feed) -> None
     assert run("cat", feed(archive(bytes(1024))), "--match", "x").stdout == tar({})
 
 
+@each_feed
 def test_inputs_one_behind_the_other(run: Run, archive: Archive, feed: Feed) -> None:
     """Entries keep their headers and order; the end is two zero blocks, padded to a record."""
     first = archive(pick(SIX, "d/a d/b"), "1.tar")
@@ -76,6 +78,7 @@ def test_inputs_one_behind_the_other(run: Run, archive: Archive, feed: Feed) -> 
     assert entries(out)[-1] == ("z" * 120 + ".cls", b"1")
 
 
+@each_feed
 def test_an_archive_is_bytes_not_text(run: Run, archive: Archive, feed: Feed) -> None:
     """Names that are no UTF-8 come through selection as they are."""
     members: dict[str, Content] = {"\udce9.jpg": b"1", "\udcff/\n.jpg": b"2", "é.jpg": b"3"}
@@ -109,6 +112,7 @@ def test_entries_without_key_go_with_a_sample(
         assert out == tar([STRAYS[row] for row in rows])
 
 
+@each_feed
 def test_archive_without_samples(run: Run, archive: Archive, feed: Feed) -> None:
     """What has no key is copied where all is; it is no sample, so it is not counted and not selected."""
     members: list[tuple[str, Content]] = [("d", None), ("README", b"1"), (".x.y", b"2")]
@@ -120,6 +124,7 @@ def test_archive_without_samples(run: Run, archive: Archive, feed: Feed) -> None
     assert run("cat", word, "-c", "5").stdout == tar({})
 
 
+@each_feed
 def test_tools_meta_entries_survive(run: Run, archive: Archive, feed: Feed) -> None:
     """Entries that webdataset hides (`__index__`) are kept (webdataset-spec 8.8)."""
     members: list[tuple[str, Content]] = [("__index__", b"1"), ("a.jpg", b"2"), ("__a__/b.jpg", b"3"), ("c.x", b"4")]
@@ -177,6 +182,7 @@ def test_select(options: str, expected: str, run: Run, archive: Archive, feeds: 
         assert out == tar(pick(SIX, expected))
 
 
+@each_feed
 def test_shard_slice_is_per_input_and_slice_is_not(run: Run, archive: Archive, feed: Feed) -> None:
     """--shard-slice takes from each input, before all else; --slice from what is left of all."""
     words = [feed(archive(pick(SIX, "d/a d/b d/c"), "1.tar")), feed(archive(pick(SIX, "e/a e/b e/c"), "2.tar"))]
@@ -188,6 +194,7 @@ def test_shard_slice_is_per_input_and_slice_is_not(run: Run, archive: Archive, f
 MANY: dict[str, Content] = {f"{number:03}.cls": b"%d" % number for number in range(200)}
 
 
+@each_feed
 def test_sample(run: Run, archive: Archive, feed: Feed) -> None:
     """Each sample is drawn by its own: the same seed takes the same, wherever the archive comes from."""
     word = feed(archive(MANY))
@@ -209,6 +216,7 @@ def test_a_seed_that_was_drawn_is_told(options: str, run: Run, archive: Archive,
         assert (again.stdout, again.stderr) == (ran.stdout, "")
 
 
+@each_feed
 def test_keys_from_says_what_was_found(run: Run, archive: Archive, feed: Feed) -> None:
     """The keys that were wanted, found and missing are counted, on stderr and in the report."""
     Path("list").write_text("e/a\nnone\nd/b\nother\n")
@@ -223,6 +231,7 @@ def test_keys_from_says_what_was_found(run: Run, archive: Archive, feed: Feed) -
     assert ran.lines == ["tarkit: list: 4 keys wanted, 1 found, 3 not reached, the first of them 'e/a'"]
 
 
+@each_feed
 def test_require_all(run: Run, archive: Archive, feed: Feed) -> None:
     """With --require-all a key that is missing ends the run, and there is no output; else nothing changes."""
     word = feed(archive(SIX))
@@ -320,6 +329,7 @@ def test_fields(
         assert out == tar([(name, SAMPLE[row][1]) for name, row in expected], format)
 
 
+@each_feed
 def test_fields_of_large_entries(run: Run, archive: Archive, feed: Feed) -> None:
     """Fields are chosen from samples that do not fit into the window of a stream."""
     big = random.Random(1).randbytes(5 << 20)
@@ -376,6 +386,7 @@ def test_a_missing_field_is_an_error(options: str, run: Run, archive: Archive, f
         assert not Path("out.tar").exists()
 
 
+@each_feed
 def test_many_warnings_are_three_and_one(run: Run, archive: Archive, feed: Feed) -> None:
     """Of each kind of problem three get a line; a fourth says that more follow."""
     ran = run("cat", feed(archive(MANY)), "--require", "jpg", "--on-missing-field", "warn", "--report", "r.json")
@@ -384,6 +395,7 @@ def test_many_warnings_are_three_and_one(run: Run, archive: Archive, feed: Feed)
     assert json.loads(Path("r.json").read_text())["problems"] == {"missing-field": 200}
 
 
+@each_feed
 def test_a_sample_of_no_entries_is_none(run: Run, archive: Archive, feed: Feed) -> None:
     """A sample that loses all its entries is not counted, since no archive can hold it."""
     ran = run(
@@ -417,6 +429,7 @@ def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feeds: list
         assert run("cat", word, "--rekey", spec).stdout == tar(renamed)
 
 
+@each_feed
 def test_rekey_counts_what_comes_out(run: Run, archive: Archive, feed: Feed) -> None:
     """The index is that of the output: over all inputs, without gaps for what was not chosen."""
     words = [feed(archive(MISSING, "1.tar")), feed(archive({"d.json": b"6", "e.jpg": b"7", "f.json": b"8"}, "2.tar"))]
@@ -424,6 +437,7 @@ def test_rekey_counts_what_comes_out(run: Run, archive: Archive, feed: Feed) -> 
     assert keys(run("cat", *words, *options).stdout) == "0_a 1_c 2_f"
 
 
+@each_feed
 def test_rekey_with_long_names(run: Run, archive: Archive, feed: Feed) -> None:
     """A name that gets too long for its header moves to a PAX record, or in a GNU header to an L entry."""
     for format in (GNU, PAX):
@@ -793,6 +807,7 @@ def test_skip(case: Case, run: Run, damages: list[list[str]]) -> None:
             assert not Path("none.tar").exists()
 
 
+@each_feed
 def test_skip_all_names_one_thing_that_is_allowed(run: Run, archive: Archive, feed: Feed) -> None:
     """With `all` for one and a name for the other, the name counts."""
     word = feed(archive(BACK))
@@ -860,6 +875,7 @@ def test_problems_in_pairs(
             assert run("cat", word, *options.split()).stdout == tar(expected)
 
 
+@each_feed
 def test_a_volume_label_is_no_field(run: Run, archive: Archive, feed: Feed) -> None:
     """GNU's label of a volume is an entry without key, whatever it looks like."""
     rows: list[tuple[str, Content]] = [("abc.jpg", Link("", b"V")), ("k00.jpg", b"1"), ("k00.cls", b"2")]
@@ -868,6 +884,7 @@ def test_a_volume_label_is_no_field(run: Run, archive: Archive, feed: Feed) -> N
     assert run("cat", word, "-R", "x").stdout == tar([rows[0], ("x.jpg", b"1"), ("x.cls", b"2")], GNU)
 
 
+@each_feed
 def test_joined_samples_may_have_a_folder_in_common(run: Run, archive: Archive, feed: Feed) -> None:
     """Folders may be there twice, also in a sample that is joined."""
     one: list[tuple[str, Content]] = [("d", None), ("d/a.x", b"1")]
@@ -918,6 +935,7 @@ def test_damage_around_large_samples(
         assert out == tar([(name, content[name]) for name in expected.split()])
 
 
+@each_feed
 def test_a_large_sample_is_examined_once(
     run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -944,6 +962,7 @@ def test_an_archive_in_a_damaged_entry_is_passed_over(run: Run, archive: Archive
         assert keys(run("cat", feed(archive(data)), "--skip", "bad-header").stdout) == "a"
 
 
+@each_feed
 def test_samples_that_were_left_out_are_counted(run: Run, archive: Archive, feed: Feed) -> None:
     """The report counts problems, those that were skipped for, and samples that are not in the output for them."""
     run("cat", feed(archive(flip(X, 2560))), "--skip", "bad-header", "-o", "out.tar", "--report", "r.json")
@@ -952,6 +971,7 @@ def test_samples_that_were_left_out_are_counted(run: Run, archive: Archive, feed
     assert counted == {"samples": 1, "problems": {"bad-header": 1}, "skipped": {"bad-header": 1}, "dropped": 2}
 
 
+@each_feed
 def test_repeated_keys(run: Run, archive: Archive, feed: Feed) -> None:
     """A key of two inputs is a warning: three lines and one more; --allow is silent, --skip drops the later sample."""
     members: dict[str, Content] = {f"{key}.x": key.encode() for key in "abcde"}
@@ -972,6 +992,7 @@ def test_repeated_keys(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("cat", *words, "-q").stderr == ""
 
 
+@each_feed
 def test_new_keys_are_what_counts(run: Run, archive: Archive, feed: Feed) -> None:
     """With --rekey the keys that come out must differ, not those that came in."""
     members: dict[str, Content] = {"a.x": b"1", "b.x": b"2"}
@@ -986,6 +1007,7 @@ def test_new_keys_are_what_counts(run: Run, archive: Archive, feed: Feed) -> Non
     assert keys(run("cat", *words, "--rekey", "n/{key}", "--skip", "repeated-key").stdout) == "n/a n/b"
 
 
+@each_feed
 def test_unsafe_names(run: Run, archive: Archive, feed: Feed) -> None:
     """Names that leave the folder they are extracted to are a warning; --allow is silent, --skip drops the sample."""
     word = feed(archive(UNSAFE))
@@ -1008,6 +1030,7 @@ COMMENT = {"comment": "3f2a"}
 SAYS_MORE = {"comment": "3f2a", "mtime": "1"}
 
 
+@each_feed
 def test_global_headers(run: Run, archive: Archive, feed: Feed) -> None:
     """A global PAX header moves if it is only a comment, as git writes it; else just where the archive stays whole."""
     word = feed(archive(ABC, format=PAX, pax_headers=COMMENT))
@@ -1024,6 +1047,7 @@ def test_global_headers(run: Run, archive: Archive, feed: Feed) -> None:
     assert keys(run("cat", word, "--match", "[ab]", "--allow", "unmovable-entry").stdout) == "a b"
 
 
+@each_feed
 def test_links_stay_where_the_archive_stays_whole(run: Run, archive: Archive, feed: Feed) -> None:
     """A hard link to another sample is copied in one whole archive; one inside its sample goes anywhere."""
     word = feed(archive(LINKS))
@@ -1033,6 +1057,7 @@ def test_links_stay_where_the_archive_stays_whole(run: Run, archive: Archive, fe
     assert run("cat", feed(archive(within)), "--match", ".").stdout == tar(within)
 
 
+@each_feed
 def test_joined_on_purpose(run: Run, archive: Archive, feed: Feed) -> None:
     """--allow joined-sample makes one sample of neighbours; names that are in both are judged by their own."""
     one = feed(archive({"a.jpg": b"1", "b.jpg": b"2"}, "1.tar"))
@@ -1047,6 +1072,7 @@ def test_joined_on_purpose(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("cat", one, two, *options, "--drop", "jpg").stdout == tar({"b.cls": b"4"})
 
 
+@each_feed
 def test_joined_samples_of_streams_wait(run: Run, archive: Archive, feed: Feed) -> None:
     """The sample that may be joined is good however much of its stream is left out behind it."""
     members = {f"{number:04}.bin": b"%04d" % number * 1000 for number in range(700)}
@@ -1192,6 +1218,7 @@ def test_large_samples(
         assert run("cat", feed(archive(LARGE)), *shlex.split(options)).stdout == tar(rows)
 
 
+@each_feed
 def test_shuffle_of_large_samples(run: Run, archive: Archive, feed: Feed) -> None:
     """Samples of a stream over 1 MiB wait in temporary space, and come out whole."""
     blob = random.Random(2).randbytes(3 << 20)
@@ -1213,6 +1240,7 @@ def test_reading_ahead_changes_nothing(
         assert len(keys(expected)) > 10
 
 
+@each_feed
 def test_log(run: Run, archive: Archive, feed: Feed) -> None:
     """-L N says every N samples how far it is."""
     ran = run("cat", feed(archive(ABC)), "-L", "2")
@@ -1255,6 +1283,7 @@ def test_lists_of_inputs(run: Run, archive: Archive) -> None:
     assert run("cat", "-T", "list", exit=1).lines == ["tarkit: list:2: none.tar: No such file or directory"]
 
 
+@each_feed
 def test_several_volumes_are_refused(run: Run, archive: Archive, feed: Feed) -> None:
     """An archive of several volumes is valid, but no input."""
     word = feed(archive((DATA / "gnu-multivolume-2.tar").read_bytes()))
@@ -1264,6 +1293,7 @@ def test_several_volumes_are_refused(run: Run, archive: Archive, feed: Feed) -> 
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst", "lz4", "xz", "bz2"])
+@each_feed
 def test_codecs(suffix: str, run: Run, archive: Archive, feed: Feed) -> None:
     """The suffix of the output chooses the codec, --compress overrules it; what was written is read back as it was."""
     word = feed(archive(ABC))
@@ -1292,6 +1322,7 @@ def test_gzip_has_no_time(run: Run, archive: Archive) -> None:
     assert gzip.decompress(data) == tar(ABC)
 
 
+@each_feed
 def test_output_to_a_command(run: Run, archive: Archive, feed: Feed) -> None:
     """-o pipe:COMMAND feeds a command; when that fails, so do we."""
     word = feed(archive(ABC))
@@ -1314,6 +1345,7 @@ def test_input_from_a_command_that_fails(run: Run, archive: Archive) -> None:
     assert ran.lines[-1].startswith("tarkit: command ended with status 1: cat none.tar | cat: cat: none.tar")
 
 
+@each_feed
 def test_output_appears_when_it_is_complete(run: Run, archive: Archive, feed: Feed) -> None:
     """After an error the file of that name is what it was before; a new one has the mode of the one it replaces."""
     Path("out.tar").write_text("old")
@@ -1398,6 +1430,7 @@ def test_missing_inputs_end_a_run_before_it_starts(run: Run, archive: Archive) -
 
 
 @pytest.mark.parametrize("before", [True, False])
+@each_feed
 def test_verbose_quiet_and_report(before: bool, run: Run, archive: Archive, feed: Feed) -> None:
     """-v names the inputs and sums up, -q is silent, --report writes JSON; before the command word and after it."""
     word = feed(archive(ABC))

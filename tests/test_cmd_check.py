@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from conftest import GNU, PAX, Archive, Content, Feed, Link, Ran, Run, body, tar
+from conftest import GNU, PAX, Archive, Content, Feed, Link, Ran, Run, body, each_feed, tar
 
 from tarkit.dataset import ledger, processes
 from tarkit.dataset.findings import FINDINGS
@@ -295,6 +295,7 @@ def test_mixed_shards(run: Run, archive: Archive) -> None:
 # ---- what is asked for
 
 
+@each_feed
 def test_require(run: Run, archive: Archive, feed: Feed) -> None:
     """Each sample that lacks a field, whatever the case; a|b asks for either."""
     name = feed(archive(tar([*R[:3], ("k1.PNG", b""), *R[4:5]])))

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
-from conftest import GNU, PAX, Archive, Content, Feed, Link, Ran, Run, body, entries, tar
+from conftest import GNU, PAX, Archive, Content, Feed, Link, Ran, Run, body, each_feed, entries, tar
 from test_cmd_check import CASES, FINE, R, Rows, flip, names, objects, rows
 
 from tarkit.dataset.checking import Asked, ShardCheck
@@ -97,6 +97,7 @@ def test_text(run: Run, archive: Archive) -> None:
     ]
 
 
+@each_feed
 def test_new_names(run: Run, archive: Archive, feed: Feed) -> None:
     """An entry whose name its sample has goes to the first of KEY~2, KEY~3 .. that lacks it; taken names are left."""
     a, b = ("d/k.a", b"1"), ("d/k.b", b"2")
@@ -137,6 +138,7 @@ def test_links_are_not_renamed(run: Run, archive: Archive) -> None:
 # ---- several inputs
 
 
+@each_feed
 def test_one_copy_of_all(run: Run, archive: Archive, feed: Feed) -> None:
     """No key comes twice in one file, wherever it was."""
     shards = [feed(archive(rows(count=2), f"{n}.tar")) for n in range(3)]

@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 
 import pytest
-from conftest import GNU, PAX, Archive, Feed, Link, Ran, Run, keys, tar
+from conftest import GNU, PAX, Archive, Feed, Link, Ran, Run, each_feed, keys, tar
 from test_cmd_check import R, Rows, found, names, objects, rows
 
 from tarkit.dataset import ledger
@@ -23,6 +23,7 @@ def told(ran: Ran) -> list[str]:
     return [line for line in ran.stdout.decode().splitlines() if line.endswith("]")]
 
 
+@each_feed
 def test_the_same(run: Run, archive: Archive, feed: Feed) -> None:
     """Another order, other shards, other fields first, another dialect, other times: the same samples."""
     members = [*rows("a", 4), ("README", b"x"), *rows("b", 5)]
@@ -43,6 +44,7 @@ def test_the_same(run: Run, archive: Archive, feed: Feed) -> None:
     assert objects(run("check", name, "--same-as", *shards, "--json"), "summary")[0]["same"] is True
 
 
+@each_feed
 def test_what_differs(run: Run, archive: Archive, feed: Feed) -> None:
     """Missing, added, changed: each sample once, where it is, and its fields."""
     one = archive(rows("k", 6), "1.tar")

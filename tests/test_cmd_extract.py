@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from _tools import process
-from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, tar
+from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_feed, tar
 
 from tarkit.dataset import extraction, grouping
 from tarkit.tar.header import encode
@@ -115,6 +115,7 @@ def test_select_and_fields(words: list[str], names: list[str], run: Run, archive
 # ---- what is there already
 
 
+@each_feed
 def test_files_are_kept(run: Run, archive: Archive, feed: Feed) -> None:
     """The first that is in the way is named, and how many: before anything is written, where that can be known."""
     word = feed(archive(GOOD[:5]))
@@ -235,6 +236,7 @@ def test_hostile(case: str, run: Run, archive: Archive, feeds: list[Feed]) -> No
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
+@each_feed
 def test_nul(run: Run, archive: Archive, feed: Feed) -> None:
     """A name with a NUL, as PAX records can have it."""
     data = re.sub(rb"(path=a\.x)\xc3\x9f", rb"\1\0z", tar({"a.xß": b"1", "b.x": b""}, PAX))
@@ -244,6 +246,7 @@ def test_nul(run: Run, archive: Archive, feed: Feed) -> None:
     assert [*tree("out")] == ["b.x"]
 
 
+@each_feed
 def test_skip_leaves_samples_out(run: Run, archive: Archive, feed: Feed) -> None:
     """Whole samples, for names, links and devices; --allow is no word for that."""
     rows: list[tuple[str, Content]] = [
@@ -306,6 +309,7 @@ def test_sparse(name: str, run: Run) -> None:
 # ---- damage and signals
 
 
+@each_feed
 def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
     """An archive that breaks off: nothing is written where that can be known, else no partial file."""
     archive(tar({"a.x": b"1", "b.bin": b"2" * 900_000})[:500_000])

@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from conftest import PAX, Archive, Content, Feed, Link, Run, entries, tar, tarkit
+from conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, entries, tar, tarkit
 
 from tarkit.commands.get import LISTED
 from tarkit.dataset import grouping
@@ -222,6 +222,7 @@ def test_sparse(name: str, run: Run) -> None:
         assert found in file.getnames()
 
 
+@each_feed
 def test_duplicates(run: Run, archive: Archive, feed: Feed) -> None:
     """One name twice in a sample is an error, also where a large field of a stream is on its way already."""
     rows: list[tuple[str, Content]] = [("a.bin", b"1" * 5000), ("a.y", b""), ("a.bin", b"2"), ("b.x", b"")]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from _tools import process
-from conftest import Archive, Content, Feed, Link, Piped, Run, body, entries, keys, pick, tar, tarkit
+from conftest import Archive, Content, Feed, Link, Piped, Run, body, each_feed, entries, keys, pick, tar, tarkit
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -118,6 +118,7 @@ def test_law_nothing_is_lost(
     )
 
 
+@each_feed
 def test_a_seed_that_was_drawn_is_told(run: Run, archive: Archive, feed: Feed) -> None:
     """Without --seed one is drawn, printed once and put into the report; given again, it gives the same bytes."""
     words = feed(archive(A, "a.tar")), feed(archive(B, "b.tar"))
@@ -174,6 +175,7 @@ def test_shares(run: Run, archive: Archive) -> None:
 # ---- the end
 
 
+@each_feed
 def test_what_is_left_is_said(run: Run, archive: Archive, feed: Feed) -> None:
     """Who stops at the first source that has no more says what else there was; who asks for more than there is, too."""
     words = feed(archive(A, "a.tar")), feed(archive(B, "b.tar")), feed(archive({"c.x": b""}, "c.tar"))
@@ -189,6 +191,7 @@ def test_what_is_left_is_said(run: Run, archive: Archive, feed: Feed) -> None:
     assert ran.lines[1] == "tarkit: 5 samples instead of 9: there were no more"
 
 
+@each_feed
 def test_what_is_left_may_be_damaged(run: Run, archive: Archive, feed: Feed) -> None:
     """What was not drawn is not wanted: it is left, whatever is wrong with it."""
     words = feed(archive({"a.x": b""}, "a.tar")), feed(archive(body(tar(B))[:3500], "cut.tar"))
@@ -223,6 +226,7 @@ def test_a_source_without_samples(data: bytes, options: str, run: Run, archive: 
         assert not Path("out.tar").exists()
 
 
+@each_feed
 def test_entries_without_key_go_with_a_sample(run: Run, archive: Archive, feed: Feed) -> None:
     """As everywhere; a shard that has nothing else is left out, with a warning."""
     members: list[tuple[str, Content]] = [("d", None), ("d/a.x", b"1"), ("d/README", b"2"), ("d/b.x", b"3")]
@@ -274,6 +278,7 @@ def test_sample_is_another_draw_in_each_source(run: Run, archive: Archive) -> No
     assert all(110 < len(each) < 190 for each in places)
 
 
+@each_feed
 def test_keys_from_says_what_was_found(run: Run, archive: Archive, feed: Feed) -> None:
     """Once for all sources."""
     Path("list").write_text("a1\nnone\nb0\n")
@@ -305,6 +310,7 @@ def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feeds: list
         assert ran.stderr == ""
 
 
+@each_feed
 def test_one_key_in_two_sources(run: Run, archive: Archive, feed: Feed) -> None:
     """Neighbours of one key are an error, others a warning, unless the keys change."""
     words = feed(archive({"k.x": b"1", "l.x": b"2"}, "a.tar")), feed(archive({"m.x": b"3", "k.x": b"4"}, "b.tar"))
@@ -326,6 +332,7 @@ def test_one_key_in_two_sources(run: Run, archive: Archive, feed: Feed) -> None:
     assert out == tar({"k.x": b"1", "k.y": b"3"})
 
 
+@each_feed
 def test_what_comes_again_stays_apart(run: Run, archive: Archive, feed: Feed) -> None:
     """What a source gives again has keys of its own, so that what comes out can be read; --rekey comes last."""
     words = feed(archive({"k.x": b"1"}, "a.tar")), feed(archive({"l.x": b"3"}, "b.tar"))
@@ -336,6 +343,7 @@ def test_what_comes_again_stays_apart(run: Run, archive: Archive, feed: Feed) ->
     assert keys(out) == "x/k x/l x/l~2"
 
 
+@each_feed
 def test_hard_links_are_refused(run: Run, archive: Archive, feed: Feed) -> None:
     """What would mean something else at its new place is an error, by name."""
     word = feed(archive({"a.x": b"1", "b.x": Link("a.x")}))
@@ -408,6 +416,7 @@ def test_probability(run: Run, archive: Archive) -> None:
 # ---- where sources come from
 
 
+@each_feed
 def test_streams_begin_again(run: Run, archive: Archive, feed: Feed) -> None:
     """Pipes are kept, files and commands opened again; stdin too, whatever it is."""
     options = ["--repeat", "--total", "50", "--seed", "7"]
@@ -425,6 +434,7 @@ def test_streams_begin_again(run: Run, archive: Archive, feed: Feed) -> None:
     os.close(read)
 
 
+@each_feed
 def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several streams at once, samples that memory does not hold come out as they do from files."""
     monkeypatch.setattr(grouping, "LARGE", 1 << 16)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from _tools import archive as packed
 from _tools import member
-from conftest import PAX, Archive, Content, Feed, Link, Run, entries, keys, tar
+from conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, entries, keys, tar
 
 from tarkit.commands.proc import proc
 
@@ -78,6 +78,7 @@ def test_results(command: str, expected: list[bytes], run: Run, archive: Archive
     assert run("proc", "--script", "script", "in.tar", "-p", "3").stdout == ended(*expected)
 
 
+@each_feed
 def test_feeds(run: Run, archive: Archive, feed: Feed) -> None:
     """It does not matter how an archive comes in, but for its name."""
     word = feed(archive(AB))
@@ -86,6 +87,7 @@ def test_feeds(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @pytest.mark.parametrize("size", [65535, 65537, (1 << 20) - 600, (1 << 20) + 1, (17 << 20) + 3])
+@each_feed
 def test_large_contents(size: int, run: Run, archive: Archive, feed: Feed) -> None:
     """Whether they are in memory or not, unchanged or not, is not to be seen."""
     content = os.urandom(1000) * (size // 1000 + 1)
@@ -364,6 +366,7 @@ def test_keep_dir(run: Run, archive: Archive, here: Path) -> None:
         ("lines", b"", {}),
     ],
 )
+@each_feed
 def test_text(mode: str, text: bytes, expected: dict[str, bytes], run: Run, feed: Feed) -> None:
     """A sample for each line, or each page."""
     Path("in.txt").write_bytes(text)

@@ -55,14 +55,16 @@ def functions(here: Path) -> None:
     (here / "fun.py").write_text(textwrap.dedent(FUNCTIONS))
 
 
-def test_from_everywhere(run: Run, archive: Archive, feed: Feed) -> None:
+def test_from_everywhere(run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """Files, pipes and compressed files; what did not change is as it was, to the byte."""
-    word = archive(MANY)
-    assert run("proc", "--map", "fun.py:same", feed(word)).stdout == tar(MANY)
-    assert run("proc", "--worker", "cat", feed(word)).stdout == tar(MANY)
-    out = run("proc", "--map", "fun:upper", feed(word), "-o", "out.tar")
-    assert out.stdout == b""
-    assert entries(Path("out.tar")) == [(name, data.upper() if "txt" in name else data) for name, data in MANY.items()]
+    for feed in feeds:
+        word = archive(MANY)
+        assert run("proc", "--map", "fun.py:same", feed(word)).stdout == tar(MANY)
+        assert run("proc", "--worker", "cat", feed(word)).stdout == tar(MANY)
+        out = run("proc", "--map", "fun:upper", feed(word), "-o", f"{feed.kind}.tar")
+        assert out.stdout == b""
+        upper = [(name, data.upper() if "txt" in name else data) for name, data in MANY.items()]
+        assert entries(Path(f"{feed.kind}.tar")) == upper
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from _tools import process
-from conftest import Archive, Content, Feed, Link, Run, tar
+from conftest import Archive, Content, Feed, Link, Run, each_feed, tar
 
 from tarkit.dataset import look
 from tarkit.streams import source
@@ -63,6 +63,7 @@ def from_feed(out: bytes, word: str) -> list[str]:
 # ---- lines
 
 
+@each_feed
 def test_lines(run: Run, archive: Archive, feed: Feed) -> None:
     """A line for each entry, with what its first bytes and its header say. Pickles are not opened."""
     word = feed(archive(AB))
@@ -113,6 +114,7 @@ def test_all_keys_required(run: Run, archive: Archive) -> None:
     assert ran.lines == ["tarkit: list: 16 keys wanted, 15 found, 1 missing, the first of them 'x'"]
 
 
+@each_feed
 def test_fields(run: Run, archive: Archive, feed: Feed) -> None:
     """-f, --drop, --rekey as in cat: shown is what would come out."""
     word = feed(archive(AB))
@@ -129,6 +131,7 @@ def test_fields(run: Run, archive: Archive, feed: Feed) -> None:
     assert "[missing-field]" in ran.stderr
 
 
+@each_feed
 def test_what_is_no_regular_file(run: Run, archive: Archive, feed: Feed) -> None:
     """Links, directories, entries without key, sparse files."""
     word = feed(archive([("d", None), ("d/a.txt", b"x"), ("d/a.ln", Link("d/a.txt", tarfile.SYMTYPE)), ("d/.x", b"")]))
@@ -145,6 +148,7 @@ def test_what_is_no_regular_file(run: Run, archive: Archive, feed: Feed) -> None
         assert b"  sparse file  its content is not looked at" in run("show", str(path)).stdout
 
 
+@each_feed
 def test_no_sample(run: Run, archive: Archive, feed: Feed) -> None:
     """Entries are shown, and why a loader sees nothing is said."""
     why = "tarkit: there is no sample: a key ends at the first dot behind the last slash of a name, and none has one"
@@ -158,6 +162,7 @@ def test_no_sample(run: Run, archive: Archive, feed: Feed) -> None:
 # ---- programs
 
 
+@each_feed
 def test_json(run: Run, archive: Archive, feed: Feed) -> None:
     """All samples, an object on a line each."""
     word = feed(archive(AB | {"e\udcff\\.t": b"x"}))
@@ -175,6 +180,7 @@ def test_json(run: Run, archive: Archive, feed: Feed) -> None:
     assert len(run("show", feed(archive(many(15))), "--json").stdout.splitlines()) == 15
 
 
+@each_feed
 def test_names(run: Run, archive: Archive, feed: Feed) -> None:
     """Every path with the key and the field that it becomes; raw between NULs."""
     word = feed(archive([("d/README", b"12"), ("d/a.seg.png", PNG), ("d/\udcff\n.cls", b"1")]))
@@ -207,6 +213,7 @@ def test_a_stream_is_not_read_behind_the_last_sample(run: Run, archive: Archive)
     assert shown_keys(run("show", "two.tar", "bad", "pipe:exit 3", "-c", "2").stdout) == "000 001"
 
 
+@each_feed
 def test_large_entries_are_not_held(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a member of many megabytes the head is read; a stream that goes on behind it is gone through."""
     monkeypatch.setattr(source, "HELD", 1 << 20)
@@ -260,6 +267,7 @@ def test_damage(
         assert f"[{problem}]" in ran.lines[0]
 
 
+@each_feed
 def test_damage_inside_a_sample(run: Run, archive: Archive, feed: Feed) -> None:
     """The whole entries of the last sample are shown too. --skip leaves it out, with --allow there is no error."""
     word = feed(archive(tar(AB)[: 3584 + 1536 + 512 + 40]))
@@ -319,6 +327,7 @@ def real_picture(color: str = "red") -> bytes:
     return out.getvalue()
 
 
+@each_feed
 def test_images(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of pictures; those that cannot be drawn keep their place; how many samples had none is said."""
     monkeypatch.setenv("COLUMNS", "60")
@@ -357,6 +366,7 @@ def test_images_without_pillow(run: Run, archive: Archive, monkeypatch: pytest.M
     ]
 
 
+@each_feed
 def test_html(run: Run, archive: Archive, feed: Feed) -> None:
     """One file, written when all is read; the same bytes again."""
     word = feed(archive(AB | many(3)))
@@ -383,6 +393,7 @@ def test_html_of_many(run: Run, archive: Archive) -> None:
     assert Path("page.html").read_text().count("<article") == 300
 
 
+@each_feed
 def test_no_page_of_a_damaged_archive(run: Run, archive: Archive, feed: Feed) -> None:
     """A page that lacks samples could pass for a whole one, so there is none."""
     word = feed(archive(tar(many(3))[:3000]))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from _tools import TARKIT, process
-from conftest import Archive, Content, Feed, Link, Run, entries, keys, pick, tar
+from conftest import Archive, Content, Feed, Link, Run, each_feed, entries, keys, pick, tar
 
 from tarkit.dataset import grouping
 from tarkit.dataset.permute import random_keys
@@ -48,6 +48,7 @@ def test_order(seed: int, run: Run, archive: Archive, feeds: list[Feed]) -> None
         assert out == tar(pick(TEN, expected))
 
 
+@each_feed
 def test_several_inputs(run: Run, archive: Archive, feed: Feed) -> None:
     """All samples of all inputs are mixed with all."""
     words = [
@@ -119,6 +120,7 @@ def test_seeds_of_dsort(seed: str, run: Run, archive: Archive) -> None:
     assert ran.lines == [f"tarkit: --seed {seed}: with --rng pcg a seed is from 0 to 9223372036854775807"]
 
 
+@each_feed
 def test_sort_at_random(run: Run, archive: Archive, feed: Feed) -> None:
     """What tarp calls so is the same."""
     word = feed(archive([("README", b""), *TEN.items()]))
@@ -177,6 +179,7 @@ def test_entries_without_key_come_first(seed: int, run: Run, archive: Archive, f
         assert run("shuffle", feed(archive(members)), "--seed", str(seed)).stdout == tar(expected)
 
 
+@each_feed
 def test_no_samples(run: Run, archive: Archive, feed: Feed) -> None:
     """Entries without key alone, and an archive without entries, come out as they are."""
     word = feed(archive([("d", None), ("README", b"1")]))
@@ -184,6 +187,7 @@ def test_no_samples(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("shuffle", feed(archive({})), "--seed", "1").stdout == tar({})
 
 
+@each_feed
 def test_one_key_in_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
     """Where they become neighbours they would be one sample: an error, unless it is wanted."""
     words = [feed(archive({"a.x": b"1"}, "1.tar")), feed(archive({"a.y": b"2"}, "2.tar"))]
@@ -196,6 +200,7 @@ def test_one_key_in_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
     assert len(entries(out)) == 2
 
 
+@each_feed
 def test_new_keys_know_their_archive(run: Run, archive: Archive, feed: Feed) -> None:
     """Also that of the first sample, in front of which entries without key of another archive are."""
     archive([("README", b""), ("k.x", b"1")], "1.tar")
@@ -211,6 +216,7 @@ def test_new_keys_know_their_archive(run: Run, archive: Archive, feed: Feed) -> 
         assert out[0] == ("README", b"")
 
 
+@each_feed
 def test_index_counts_in_the_new_order(run: Run, archive: Archive, feed: Feed) -> None:
     """So that shuffled keys can ascend."""
     out = entries(run("shuffle", feed(archive(TEN)), "--seed", "4", "-f", "jpg", "-R", "{index:03d}").stdout)
@@ -218,6 +224,7 @@ def test_index_counts_in_the_new_order(run: Run, archive: Archive, feed: Feed) -
     assert [content for _, content in out] == [TEN[f"{key}.jpg"] for key in by_seed(LETTERS, 4).split()]
 
 
+@each_feed
 def test_selected_samples_alone_count(run: Run, archive: Archive, feed: Feed) -> None:
     """The order is that of an archive of just these."""
     word = feed(archive(TEN))
@@ -229,12 +236,14 @@ def test_selected_samples_alone_count(run: Run, archive: Archive, feed: Feed) ->
     assert not Path("out.tar").exists()
 
 
+@each_feed
 def test_links_cannot_move(run: Run, archive: Archive, feed: Feed) -> None:
     """A hard link may come before what it is a link to."""
     ran = run("shuffle", feed(archive([("a.x", b"1"), ("b.x", Link("a.x"))])), "--seed", "1", exit=1)
     assert "[unmovable-entry]" in ran.stderr
 
 
+@each_feed
 def test_damage_is_an_error(run: Run, archive: Archive, feed: Feed) -> None:
     """Nothing is written under its name; with --skip what is good is shuffled."""
     cut = tar(TEN)[: 512 * 2 * 19 + 100]
@@ -248,6 +257,7 @@ def test_damage_is_an_error(run: Run, archive: Archive, feed: Feed) -> None:
     assert (report["samples"], report["skipped"], report["dropped"]) == (9, {"truncated": 1}, 1)
 
 
+@each_feed
 def test_damaged_samples_move_whole(run: Run, archive: Archive, feed: Feed) -> None:
     """What damage left of a sample goes with it, without what lies between."""
     data = tar(TEN)
@@ -287,6 +297,7 @@ def test_large_samples(
 # ---- shards and epochs
 
 
+@each_feed
 def test_shards(run: Run, archive: Archive, feed: Feed) -> None:
     """-c and --size cut the shuffled stream as split would."""
     word = feed(archive(TEN))
@@ -306,6 +317,7 @@ def test_shards(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @pytest.mark.parametrize("rng", ["tarkit", "pcg", "buffer"])
+@each_feed
 def test_epochs(rng: str, run: Run, archive: Archive, feed: Feed) -> None:
     """Each has an order of its own; the first is that of one alone; shards and single archives."""
     options = ["--seed", "6", *(["--buffer", "5"] if rng == "buffer" else ["--rng", rng])]
@@ -324,6 +336,7 @@ def test_epochs(rng: str, run: Run, archive: Archive, feed: Feed) -> None:
     assert [keys(Path(f"epoch{n}-one.tar")) for n in range(2)] == orders[:2]
 
 
+@each_feed
 def test_problems_are_told_once(run: Run, archive: Archive, feed: Feed) -> None:
     """Whatever the number of passes."""
     word = feed(archive(tar(TEN)[: 512 * 2 * 19 + 100]))
@@ -357,6 +370,7 @@ def test_names_of_epochs(name: str, expected: str, run: Run, archive: Archive) -
 # ---- how mixed
 
 
+@each_feed
 def test_audit(run: Run, archive: Archive, feed: Feed) -> None:
     """What it says of an archive that is not mixed, in exact numbers; it writes nothing."""
     members = {f"{number}.cls": b"%d" % (number // 6) for number in range(12)}

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from _tools import member, process
-from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, entries, keys, pick, tar
+from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, each_feed, entries, keys, pick, tar
 
 from tarkit.dataset import grouping, memory
 from tarkit.streams import source
@@ -61,6 +61,7 @@ def sorted_to(run: Run, words: list[str], **settings: Any) -> list[str]:
         ("a.x b.x a.y b.y a.z c.x", "a.x a.y a.z b.x b.y c.x"),  # scattered
     ],
 )
+@each_feed
 def test_by_key(before: str, after: str, run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """Whole samples in the order of their keys, each entry as it was, and the usual end."""
     members = dict(rows(before))
@@ -69,12 +70,14 @@ def test_by_key(before: str, after: str, run: Run, archive: Archive, feed: Feed,
     assert ran.stderr == ""
 
 
+@each_feed
 def test_reversed(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """The greatest first; a key that begins another is the smaller one; what has no key is first in any case."""
     word = feed(archive(rows("README a.x ab.x b.x a-1.x b.y")))
     assert sorted_to(run, [word, "-r"]) == ["README", "b.x", "b.y", "ab.x", "a-1.x", "a.x"]
 
 
+@each_feed
 def test_headers_stay(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """Long names, PAX records, links inside of samples: entries are copied to the last byte."""
     long = "n" * 150
@@ -88,6 +91,7 @@ def test_headers_stay(run: Run, archive: Archive, feed: Feed, way: str) -> None:
 
 
 @pytest.mark.parametrize("by", ["-s __key__", "-s cls -t int"])
+@each_feed
 def test_sorted_twice(by: str, run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """sort(sort(x)) = sort(x), and --check-only knows it."""
     draw = random.Random(1)
@@ -102,6 +106,7 @@ def test_sorted_twice(by: str, run: Run, archive: Archive, feed: Feed, way: str)
     assert keys(once).split() == [key for key, _ in by_key]
 
 
+@each_feed
 def test_equal_values(run: Run, archive: Archive, feed: Feed, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many samples, all or many with equal values: every one comes out, ties in the order of the input."""
     count = 5000 if feed.kind == "pipe" and way == "little" else 1000
@@ -157,6 +162,7 @@ VALUES: dict[str, Content] = {
         ("--order-file list", "b d a c"),
     ],
 )
+@each_feed
 def test_by_value(options: str, expected: str, run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """All that one can sort by."""
     Path("list").write_text("b\nd\na\nc\n")
@@ -171,6 +177,7 @@ def test_by_value(options: str, expected: str, run: Run, archive: Archive, feed:
     )
 
 
+@each_feed
 def test_the_examples_of_dsort(run: Run, archive: Archive, feed: Feed) -> None:
     """DS-ALG-1 and DS-ALG-4 of AIStore's dSort."""
     word = feed(archive(rows("A.jpg a1.jpg img10.jpg a.jpg img2.jpg a-1.jpg")))
@@ -181,6 +188,7 @@ def test_the_examples_of_dsort(run: Run, archive: Archive, feed: Feed) -> None:
     assert keys(run("sort", word, "-s", "cls", "-t", "str").stdout) == "c a b"
 
 
+@each_feed
 def test_missing_field(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """An error; allowed, such samples come first, in their order; skipped, they are left out and counted."""
     word = feed(archive(rows("d.x b.n b.x a.n c.x")))
@@ -197,6 +205,7 @@ def test_missing_field(run: Run, archive: Archive, feed: Feed, way: str) -> None
     assert report["samples"] == 2
 
 
+@each_feed
 def test_the_field_is_read_before_fields_are_chosen(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """What one sorts by need not come out; a new key is numbered in the new order."""
     word = feed(archive({"a.n": b"2", "a.x": b"a", "b.n": b"1", "b.x": b"b"}))
@@ -206,6 +215,7 @@ def test_the_field_is_read_before_fields_are_chosen(run: Run, archive: Archive, 
     assert entries(run("sort", word, "-s", "n", "--drop", "n", "-r").stdout) == [("a.x", b"a"), ("b.x", b"b")]
 
 
+@each_feed
 def test_selection(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """Only what was chosen, counted as it comes in."""
     word = feed(archive(rows("d.x b.x a.x c.x e.x")))
@@ -223,6 +233,7 @@ def test_selection(run: Run, archive: Archive, feed: Feed, way: str) -> None:
 # ---- samples that are put together
 
 
+@each_feed
 def test_gathering(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """Entries of a key come together in the order of the input, whatever is sorted by."""
     members: list[tuple[str, Content]] = [
@@ -236,6 +247,7 @@ def test_gathering(run: Run, archive: Archive, feed: Feed, way: str) -> None:
         assert json.loads(Path("r.json").read_text())["order"] == {"in": 7, "gathered": 4, "left_out": 0, "out": 3}
 
 
+@each_feed
 def test_everything_is_scattered(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """Images first, then labels, then more: 100 samples of three parts, in another order each time."""
     draw = random.Random(2)
@@ -256,6 +268,7 @@ def test_everything_is_scattered(run: Run, archive: Archive, feed: Feed, way: st
     assert sorted(entries(ran.stdout)) == sorted(members)
 
 
+@each_feed
 def test_duplicates_in_what_was_scattered(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """A name twice in a gathered sample: error, both, or without the sample."""
     word = feed(archive([("a.x", b"1"), ("b.x", b"2"), ("a.x", b"3"), ("c.x", b"4")]))
@@ -270,6 +283,7 @@ def test_duplicates_in_what_was_scattered(run: Run, archive: Archive, feed: Feed
     assert json.loads(Path("r.json").read_text())["order"] == {"in": 4, "gathered": 0, "left_out": 2, "out": 2}
 
 
+@each_feed
 def test_joining(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """Equal keys of two inputs: an error, one sample if that is wanted, or without those of the later one."""
     images = feed(archive(rows("b.jpg a.jpg c.jpg"), "images.tar"))
@@ -292,6 +306,7 @@ def test_joining(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     assert "[duplicate-entry]" in ran.stderr
 
 
+@each_feed
 def test_what_cannot_move(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """A hard link to another sample, and a global header that says more than a comment, by name."""
     word = feed(archive([("b.x", b"1"), ("a.x", Link("b.x"))]))
@@ -309,6 +324,7 @@ def test_what_cannot_move(run: Run, archive: Archive, feed: Feed, way: str) -> N
 # ---- damage
 
 
+@each_feed
 def test_damage(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """As in cat: an error, or what can be saved."""
     data = bytearray(tar(rows("d.x c.x c.y c.z b.x a.x")))
@@ -325,6 +341,7 @@ def test_damage(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     assert "[no-end-marker]" in run("sort", word, exit=1).stderr
 
 
+@each_feed
 def test_large_samples(run: Run, archive: Archive, feed: Feed, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is handed out before its end is known, with entries without key around it."""
     monkeypatch.setattr(grouping, "LARGE", 1 << 12)
@@ -362,6 +379,7 @@ def test_large_samples(run: Run, archive: Archive, feed: Feed, way: str, monkeyp
 # ---- where it goes
 
 
+@each_feed
 def test_shards(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """With a limit there are numbered shards, as split has them."""
     word = feed(archive(rows("e.x d.x README c.x b.x a.x")))
@@ -406,6 +424,7 @@ def test_usage(options: str, says: str, run: Run, archive: Archive) -> None:
     assert not os.path.exists("x.tar")
 
 
+@each_feed
 def test_order_file(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """A key that is not in it is an error."""
     Path("list").write_text("c\na\nz\n")
@@ -418,6 +437,7 @@ def test_order_file(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     assert "1 of 3 keys did not come by" in ran.stderr
 
 
+@each_feed
 def test_random(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """`-s __random__` is a shuffle: by the seed, which is told when it was drawn; scattered samples are an error."""
     members = rows(" ".join(f"{number}.x" for number in range(50)))
@@ -433,6 +453,7 @@ def test_random(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     )
 
 
+@each_feed
 def test_scattered_samples_are_not_torn(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """What counts or draws samples as they come does not take one part of a sample without the others."""
     word = feed(archive(rows("a.x b.x a.y")))
@@ -441,6 +462,7 @@ def test_scattered_samples_are_not_torn(run: Run, archive: Archive, feed: Feed, 
             assert "[scattered-sample]" in run("sort", word, *options.split(), exit=1).stderr
 
 
+@each_feed
 def test_verbose(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """-v says which way was taken, why, and what came in and out."""
     ran = run("sort", feed(archive(rows(" ".join(f"{n}.x" for n in range(40))))), "-v", "-o", "o.tar")
@@ -507,12 +529,14 @@ def test_full_disk(what: str, here: Path) -> None:
     assert os.listdir("space") == []
 
 
+@each_feed
 def test_no_room_is_needed_for_what_fits(run: Run, archive: Archive, feed: Feed) -> None:
     """Temporary space is not touched before memory is full."""
     run("sort", feed(archive(rows("b.x a.x"))), "-o", "o.tar", "--tmpdir", "none")
     assert keys("o.tar") == "a b"
 
 
+@each_feed
 def test_compressed_output(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """A codec in front of the output gets the same bytes."""
     word = feed(archive(rows("b.x a.x c.x")))
@@ -521,6 +545,7 @@ def test_compressed_output(run: Run, archive: Archive, feed: Feed, way: str) -> 
     assert gzip.decompress(Path("o.tar.gz").read_bytes()) == plain
 
 
+@each_feed
 def test_many_levels_of_runs(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """More runs than may be open at once are merged in several steps."""
     from tarkit.dataset import passes
@@ -537,12 +562,14 @@ def test_many_levels_of_runs(run: Run, archive: Archive, feed: Feed, monkeypatch
     assert ran.stdout == tar(sorted(members, key=lambda row: row[1]))
 
 
+@each_feed
 def test_strays_of_what_is_left_out(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """Entries without key that stand before a sample which is left out for its field come out first all the same."""
     word = feed(archive(rows("README a.x b.n LAST")))
     assert sorted_to(run, [word, "-s", "n", "--skip", "missing-field"]) == ["README", "LAST", "b.n"]
 
 
+@each_feed
 def test_fields_of_gathered_samples(run: Run, archive: Archive, feed: Feed, way: str) -> None:
     """Fields are chosen after a sample is whole; --require finds those that came later."""
     word = feed(archive(rows("b.x a.x b.y a.y")))

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from conftest import Archive, Content, Feed, Link, Run, entries, keys, pick, tar
+from conftest import Archive, Content, Feed, Link, Run, each_feed, entries, keys, pick, tar
 
 from tarkit.dataset import grouping
 from tarkit.streams import source
@@ -65,6 +65,7 @@ def numbered(*groups: str) -> dict[str, str]:
         ("-c 4 --match x", []),
     ],
 )
+@each_feed
 def test_limits(options: str, expected: list[str], run: Run, archive: Archive, feed: Feed) -> None:
     """A shard ends where a limit says; each is an archive of its own, the samples with their headers."""
     Path("list").write_text("8\n4\n0\n")
@@ -97,6 +98,7 @@ def members(*sizes: int) -> dict[str, Content]:
         ([1, 1, 1, 1, 1], "1MB", ["a b c d e"]),
     ],
 )
+@each_feed
 def test_size(sizes: list[int], limit: str, expected: list[str], run: Run, archive: Archive, feed: Feed) -> None:
     """A tar of exactly SIZE bytes fits, one byte less does not; a larger sample has a shard of its own."""
     run("split", feed(archive(members(*sizes))), "-s", limit, "-o", "out-%d.tar")
@@ -115,6 +117,7 @@ def test_size(sizes: list[int], limit: str, expected: list[str], run: Run, archi
         ([30, 30, 1], "512", ["a", "b", "c"]),
     ],
 )
+@each_feed
 def test_size_of_the_contents(
     sizes: list[int], limit: str, expected: list[str], run: Run, archive: Archive, feed: Feed
 ) -> None:
@@ -123,6 +126,7 @@ def test_size_of_the_contents(
     assert shards() == numbered(*expected)
 
 
+@each_feed
 def test_entries_without_key_go_along(run: Run, archive: Archive, feed: Feed) -> None:
     """Shards together are the archive: directories and notes stand before the sample that follows, or at the end."""
     rows: list[tuple[str, Content]] = [("d", None), ("d/a.x", b"1"), ("README", b"2"), ("d/b.x", b"3"), ("LAST", None)]
@@ -131,6 +135,7 @@ def test_entries_without_key_go_along(run: Run, archive: Archive, feed: Feed) ->
     assert entries("out-1.tar") == rows[2:]
 
 
+@each_feed
 def test_several_inputs(run: Run, archive: Archive, feed: Feed) -> None:
     """A shard goes on over the end of an input."""
     words = [feed(archive([*TEN.items()][at : at + 3], f"{at}.tar")) for at in (0, 3, 6)]
@@ -141,6 +146,7 @@ def test_several_inputs(run: Run, archive: Archive, feed: Feed) -> None:
     assert [*shards("n-*").values()] == ["0 1 2 3 4", "5 6 7 8"]
 
 
+@each_feed
 def test_no_limit(run: Run, archive: Archive, feed: Feed) -> None:
     """Without any limit it is 1G, and that is said."""
     ran = run("split", feed(archive(TEN)))
@@ -149,6 +155,7 @@ def test_no_limit(run: Run, archive: Archive, feed: Feed) -> None:
     assert ran.stdout == b""
 
 
+@each_feed
 def test_require_all(run: Run, archive: Archive, feed: Feed) -> None:
     """A wanted key that is not found ends the run before the last shard is complete."""
     Path("list").write_text("1\n2\n3\nnone\n")
@@ -161,6 +168,7 @@ def test_require_all(run: Run, archive: Archive, feed: Feed) -> None:
     assert shards() == numbered("1 2", "3")
 
 
+@each_feed
 def test_no_sample_no_shard(run: Run, archive: Archive, feed: Feed) -> None:
     """An archive without samples makes no shard, says so, and that is no error."""
     for rows, said in (({}, 0), ([("README", b"1"), ("d", None)], 1)):
@@ -176,6 +184,7 @@ def test_no_sample_no_shard(run: Run, archive: Archive, feed: Feed) -> None:
 # ---- messages of -n and --max-shards
 
 
+@each_feed
 def test_what_is_left_is_told(run: Run, archive: Archive, feed: Feed) -> None:
     """Samples that are left out or come twice are told and reported; a stop at --max-shards too, with status 0."""
     word = feed(archive(TEN))
@@ -193,6 +202,7 @@ def test_what_is_left_is_told(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("split", word, "-c", "5", "--max-shards", "2", "-o", "d-%d.tar").lines == []
 
 
+@each_feed
 def test_too_few_samples_for_the_shards(run: Run, archive: Archive, feed: Feed) -> None:
     """No shard is empty: fewer samples than shards is an error, unless some are used again."""
     ran = run("split", feed(archive(TEN)), "-n", "11", exit=1)
@@ -208,6 +218,7 @@ def test_too_few_samples_for_the_shards(run: Run, archive: Archive, feed: Feed) 
     ("remainder", "expected"),
     [("spread", "0 1 2/3 4 5/6 7"), ("drop", "0 1/2 3/4 5"), ("repeat", "0 1 2/3 4 5/6 7 0")],
 )
+@each_feed
 def test_equal_shards_of_a_damaged_archive(
     remainder: str, expected: str, run: Run, archive: Archive, feed: Feed
 ) -> None:
@@ -256,6 +267,7 @@ def test_templates(template: str, names: str, run: Run, archive: Archive) -> Non
     assert found == dict(zip(names.split(), ["0 1 2 3", "4 5 6 7", "8 9"], strict=True))
 
 
+@each_feed
 def test_a_template_of_commands(run: Run, archive: Archive, feed: Feed) -> None:
     """pipe: with a number in it is a command for each shard; one that fails ends the run."""
     word = feed(archive(TEN))
@@ -267,6 +279,7 @@ def test_a_template_of_commands(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @pytest.mark.parametrize("codec", ["gz", "zst", "lz4", "xz", "bz2"])
+@each_feed
 def test_compressed_shards(codec: str, run: Run, archive: Archive, feed: Feed) -> None:
     """The suffix of the template compresses each shard, --compress overrules it."""
     word = feed(archive(TEN))
@@ -323,6 +336,7 @@ def test_a_size_that_looks_like_a_count_is_asked_about(run: Run, archive: Archiv
     assert run("split", archive(TEN), "-s", "100", exit=2).lines[1] == "hint: was -c 100 meant?"
 
 
+@each_feed
 def test_too_few_names_on_the_way(run: Run, archive: Archive, feed: Feed) -> None:
     """Where the number of shards is not known, a template that runs out ends the run; what was complete stays."""
     ran = run("split", feed(archive(TEN)), "-c", "4", "-o", "out-{0..1}.tar", exit=1)
@@ -333,6 +347,7 @@ def test_too_few_names_on_the_way(run: Run, archive: Archive, feed: Feed) -> Non
 # ---- what is there already
 
 
+@each_feed
 def test_existing_shards_are_refused(run: Run, archive: Archive, feed: Feed) -> None:
     """Shards of that name are an error that names the first, and they stay."""
     word = feed(archive(TEN))
@@ -350,6 +365,7 @@ def test_existing_shards_are_refused(run: Run, archive: Archive, feed: Feed) -> 
     assert Path("out-3.tar").read_text() == "old"
 
 
+@each_feed
 def test_append(run: Run, archive: Archive, feed: Feed) -> None:
     """--append goes on behind the last number, gaps or not; with nothing there it begins at 0."""
     first = feed(archive(pick(TEN, "0 1 2"), "1.tar"))
@@ -361,6 +377,7 @@ def test_append(run: Run, archive: Archive, feed: Feed) -> None:
     assert shards() == {"out-0.tar": "0 1", "out-4.tar": "2", "out-5.tar": "3 4", "out-6.tar": "5"}
 
 
+@each_feed
 def test_force(run: Run, archive: Archive, feed: Feed) -> None:
     """--force replaces shards one by one; stale ones go, but only after the last new one is complete."""
     word = feed(archive(TEN))
@@ -380,6 +397,7 @@ def test_force(run: Run, archive: Archive, feed: Feed) -> None:
     assert "tarkit: out-7.tar: removed, it is of an earlier run" in ran.lines
 
 
+@each_feed
 def test_force_leaves_what_is_before_the_start(run: Run, archive: Archive, feed: Feed) -> None:
     """Shards with numbers below --start are of another run that is not replaced; those from there on are."""
     word = feed(archive(TEN))
@@ -403,6 +421,7 @@ def test_equal_shards_from_stdin(run: Run, archive: Archive) -> None:
     assert shards() == numbered("0 1 2 3", "4 5 6 7", "8 9 0 1")
 
 
+@each_feed
 def test_force_that_fails_leaves_what_it_did_not_replace(run: Run, archive: Archive, feed: Feed) -> None:
     """After an error the shards that are complete are new, the others old, and none is half of one."""
     for number in range(4):
@@ -436,6 +455,7 @@ def test_force_over_a_link_that_leads_nowhere(run: Run, archive: Archive) -> Non
 # ---- failures
 
 
+@each_feed
 def test_what_was_complete_stays(run: Run, archive: Archive, feed: Feed) -> None:
     """An error ends the run with its message; complete shards stay, the one that was not has no name."""
     word = feed(archive(tar(TEN)[:4200]))
@@ -468,6 +488,7 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize(("problem", "inputs", "allow", "skip"), PROBLEMS, ids=[row[0] for row in PROBLEMS])
+@each_feed
 def test_problems(
     problem: str, inputs: list[bytes], allow: list[str], skip: list[str], run: Run, archive: Archive, feed: Feed
 ) -> None:
@@ -486,6 +507,7 @@ def test_problems(
     assert report.get("dropped", 0) == (problem not in ("trailing-data", "joined-sample"))
 
 
+@each_feed
 def test_joined_samples_are_one_sample_for_the_limits(run: Run, archive: Archive, feed: Feed) -> None:
     """What is joined on purpose is never cut apart."""
     one = feed(archive({"a.jpg": b"1", "b.jpg": b"2"}, "1.tar"))
@@ -509,6 +531,7 @@ def test_joined_samples_are_one_sample_for_the_limits(run: Run, archive: Archive
         ("test {} = {} && cp {} copy", "copy"),
     ],
 )
+@each_feed
 def test_post(command: str, seen: str, run: Run, archive: Archive, feed: Feed) -> None:
     """COMMAND runs after each shard is complete; {} is its name, quoted, without {} %s is; it may move the shard."""
     name = "it's a shard; touch oops $(touch oops) %%-%d.tar"
@@ -517,6 +540,7 @@ def test_post(command: str, seen: str, run: Run, archive: Archive, feed: Feed) -
     assert not Path("oops").exists()
 
 
+@each_feed
 def test_post_that_fails(run: Run, archive: Archive, feed: Feed) -> None:
     """A command that fails ends the run: its shard stays, further ones are not made."""
     ran = run("split", feed(archive(TEN)), "-c", "4", "-o", "out-%d.tar", "--post", "test {} != out-1.tar", exit=1)
@@ -537,6 +561,7 @@ def test_post_reads_nothing_of_ours(run: Run, archive: Archive) -> None:
 # ---- the list of shards
 
 
+@each_feed
 def test_manifest(run: Run, archive: Archive, feed: Feed) -> None:
     """One line for each shard: its name, samples, bytes of the file, checksum, first and last key."""
     rows = {"a\tb.x": b"1", "a\\.x": b"2", "c.x": b"3", "\udce9.x": b"4"}
@@ -574,6 +599,7 @@ def test_manifest_is_written_last(run: Run, archive: Archive) -> None:
 
 
 @pytest.mark.parametrize("before", [True, False])
+@each_feed
 def test_verbose_quiet_and_report(before: bool, run: Run, archive: Archive, feed: Feed) -> None:
     """-v names each shard and why it closed, -q is silent, --report writes JSON; before the command word and after."""
     word = feed(archive(members(1, 1, 1, 30, 1)))
@@ -611,6 +637,7 @@ HUGE = {"a.x": b"1", **big(9 << 20, 9 << 20), "c.x": b"2"}  # no part of it is o
 
 
 @pytest.mark.parametrize(("limit", "expected"), [("5M", ["a", "big", "c"]), ("20M", ["a big c"])])
+@each_feed
 def test_a_huge_sample(limit: str, expected: list[str], run: Run, archive: Archive, feed: Feed) -> None:
     """A sample over 16 MiB is written while it is read; one that makes the shard too long moves to the next."""
     run("split", feed(archive(HUGE)), "-s", limit, "-o", "out-%d.tar")
@@ -619,6 +646,7 @@ def test_a_huge_sample(limit: str, expected: list[str], run: Run, archive: Archi
         assert Path(f"out-{number}.tar").read_bytes() == tar(pick(HUGE, group))
 
 
+@each_feed
 def test_a_huge_entry(run: Run, archive: Archive, feed: Feed) -> None:
     """An entry over 16 MiB passes through without being held."""
     rows: dict[str, Content] = {"a.x": b"1", "big.0": bytes(17 << 20), "big.1": b"2", "c.x": b"3"}
@@ -656,6 +684,7 @@ AHEAD = [
 
 
 @pytest.mark.parametrize(("options", "expected"), AHEAD)
+@each_feed
 def test_what_is_written_ahead(
     options: str, expected: list[str], run: Run, archive: Archive, feed: Feed, small_memory: None
 ) -> None:
@@ -667,6 +696,7 @@ def test_what_is_written_ahead(
 
 @pytest.mark.parametrize(("options", "expected"), AHEAD[:5])
 @pytest.mark.parametrize("template", ["out-%d.tar.gz", "pipe:gzip -1 > out-%d.tar.gz"], ids=["gz", "pipe"])
+@each_feed
 def test_what_cannot_be_written_ahead(
     options: str, expected: list[str], template: str, run: Run, archive: Archive, feed: Feed, small_memory: None
 ) -> None:
@@ -677,6 +707,7 @@ def test_what_cannot_be_written_ahead(
 
 
 @pytest.mark.parametrize("cut", [60_000, 600_000, 1_600_000, 2_475_000])
+@each_feed
 def test_a_cut_inside_of_what_is_written_ahead(
     cut: int, run: Run, archive: Archive, feed: Feed, small_memory: None
 ) -> None:
@@ -692,6 +723,7 @@ def test_a_cut_inside_of_what_is_written_ahead(
     assert allowed == [*SMALLER][: len(allowed)]
 
 
+@each_feed
 def test_a_post_that_fails_while_a_sample_moves(run: Run, archive: Archive, feed: Feed, small_memory: None) -> None:
     """When the command after the first shard fails, what was written ahead of the second goes as well."""
     run("split", feed(archive(SMALLER)), "-s", "100K", "-o", "out-%d.tar", "-p", "false", exit=1)
@@ -709,6 +741,7 @@ def test_temporary_space_is_where_it_was_asked_for(run: Run, archive: Archive, s
     assert "No such file or directory" in ran.lines[0]
 
 
+@each_feed
 def test_twenty_shards(run: Run, archive: Archive, feed: Feed) -> None:
     """cat of the shards is the archive that was split."""
     run("split", feed(archive(TWENTY)), "-c", "1", "-o", "out-%02d.tar")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Archive, Content, Feed, Run, entries, keys, pick, tar
+from conftest import Archive, Content, Feed, Run, each_feed, entries, keys, pick, tar
 
 from tarkit.dataset import grouping, memory
 from tarkit.streams import source
@@ -178,6 +178,7 @@ def test_examples(
             os.unlink(name)
 
 
+@each_feed
 def test_equal_in_bytes_may_be_fewer(run: Run, archive: Archive, feed: Feed) -> None:
     """Where a large sample fills more than a shard, there are fewer, and that is said."""
     ran = run("split", feed(archive(sized(1, 9000, 1, 1))), "-n", "3", "--even", "size", "-o", "o-%d.tar")
@@ -185,6 +186,7 @@ def test_equal_in_bytes_may_be_fewer(run: Run, archive: Archive, feed: Feed) -> 
     assert ran.lines == ["tarkit: 2 shards and no more: so large are some samples"]
 
 
+@each_feed
 def test_equal_in_bytes_of_a_damaged_archive(run: Run, archive: Archive, feed: Feed) -> None:
     """What was counted is what is written, and what is wrong is told once."""
     word = feed(archive(tar(TEN)[:9300]))
@@ -207,6 +209,7 @@ def reckoned(key: str, bounds: list[float], salt: str = "") -> int:
 
 
 @pytest.mark.parametrize("salt", ["", "again"])
+@each_feed
 def test_parts(salt: str, run: Run, archive: Archive, feed: Feed) -> None:
     """Each sample is in one part, by the hash that is documented, in input order, its bytes as they were."""
     word = feed(archive(HUNDRED))
@@ -277,6 +280,7 @@ GROUPS = [f"p{patient:02}/{visit}.x" for patient in range(30) for visit in range
 
 
 @pytest.mark.parametrize("option", ["--group ^p[0-9]+", "--group ^(p[0-9]+)/", "--group-field json.patient"])
+@each_feed
 def test_groups_stay_together(option: str, run: Run, archive: Archive, feed: Feed) -> None:
     """All of one patient are on one side, which the patient alone settles."""
     rows: list[tuple[str, Content]] = [(name, b"") for name in GROUPS]
@@ -289,6 +293,7 @@ def test_groups_stay_together(option: str, run: Run, archive: Archive, feed: Fee
         assert {reckoned(key[:3], [0.5, 1]) for key in found[name].split()} == {part}
 
 
+@each_feed
 def test_a_key_without_group(run: Run, archive: Archive, feed: Feed) -> None:
     """One that does not match is an error, with a way out that the hint spells."""
     word = feed(archive({"p1/a.x": b"", "q.x": b""}))
@@ -345,6 +350,7 @@ def test_what_parts_say(run: Run, archive: Archive) -> None:
 
 
 @pytest.mark.parametrize("how", ["", "--stratify cls"])
+@each_feed
 def test_folds(how: str, run: Run, archive: Archive, feed: Feed) -> None:
     """Each sample is in one fold; classes are in each as they are in all."""
     run("split", feed(archive(HUNDRED)), "-c", "999", "--folds", "4", *how.split(), "--report", "r.json")
@@ -371,6 +377,7 @@ def test_folds(how: str, run: Run, archive: Archive, feed: Feed) -> None:
         (lambda n: {"json": json.dumps({"a": {"label": [n % 3]}}).encode()}, "json.a.label"),
     ],
 )
+@each_feed
 def test_classes_come_in_their_shares(fields: Any, option: str, run: Run, archive: Archive, feed: Feed) -> None:
     """90 samples of three classes, 2/3 and 1/6 and 1/6: exactly so."""
     members = {f"{n:02}.{field}": content for n in range(90) for field, content in fields(n).items()}
@@ -379,6 +386,7 @@ def test_classes_come_in_their_shares(fields: Any, option: str, run: Run, archiv
     assert counts == [{0: 20, 1: 20, 2: 20}, {0: 5, 1: 5, 2: 5}, {0: 5, 1: 5, 2: 5}]
 
 
+@each_feed
 def test_a_sample_without_class(run: Run, archive: Archive, feed: Feed) -> None:
     """It is an error, or left out, or one class of its own; and counted in any case."""
     members = {"1.cls": b"1", "2.txt": b"2", "3.cls": b"1", "4.cls": b"1"}
@@ -400,6 +408,7 @@ def test_a_sample_without_class(run: Run, archive: Archive, feed: Feed) -> None:
 # ---- maps
 
 
+@each_feed
 def test_what_maps_say(run: Run, archive: Archive, feed: Feed) -> None:
     """What is in no category is counted, and what no sample is in as well."""
     word = feed(archive(CLASSES))
@@ -443,6 +452,7 @@ def test_maps_and_folders(run: Run, archive: Archive) -> None:
     assert ran.lines[0] == "tarkit: --map names the shards: -o names the folder that they go to"
 
 
+@each_feed
 def test_torn_and_untorn_samples(run: Run, archive: Archive, feed: Feed) -> None:
     """A sample is of the category of its files; entries without key go along and are not asked."""
     rows: list[tuple[str, Content]] = [
@@ -530,6 +540,7 @@ def test_more_wrong_options(options: str, exit: int, message: str, run: Run, arc
     assert os.listdir() == ["in.tar"]
 
 
+@each_feed
 def test_what_is_there(run: Run, archive: Archive, feed: Feed) -> None:
     """Shards of any part are an error; --force replaces those of each, --append goes on behind those of each."""
     word = feed(archive(TEN))
@@ -558,6 +569,7 @@ def test_an_input_among_the_shards(run: Run, archive: Archive) -> None:
 
 
 @pytest.mark.parametrize("cut", ["--parts a=0.5,b=0.5", '--map {"a-%d":["[02468]"],"b-%d":["."]} --first-match'])
+@each_feed
 def test_damage_leaves_nothing_half(cut: str, run: Run, archive: Archive, feed: Feed) -> None:
     """Shards that were complete stay, those that were open go; --skip keeps what is whole."""
     word = feed(archive(tar(TEN)[:9300]))
@@ -607,6 +619,7 @@ def test_many_encoders_take_memory(run: Run, archive: Archive, monkeypatch: pyte
         assert ran.lines[:-1] == said
 
 
+@each_feed
 def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples that a window does not hold go to shards in turn, as they came; small ones wait in several shards."""
     monkeypatch.setattr(grouping, "LARGE", 1 << 13)
@@ -626,6 +639,7 @@ def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkey
             os.unlink(name)
 
 
+@each_feed
 def test_samples_of_one_key_that_meet(run: Run, archive: Archive, feed: Feed) -> None:
     """Two inputs have a key, and what stood between goes elsewhere: they would be one sample without a word."""
     words = [feed(archive({"a.x": b"1", "b.x": b"2"}, "1.tar")), feed(archive({"a.x": b"3", "c.x": b""}, "2.tar"))]

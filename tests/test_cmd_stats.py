@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from _tools import Peeked, on_disk
-from conftest import GNU, PAX, USTAR, Archive, Content, Feed, Link, Run, tar
+from conftest import GNU, PAX, USTAR, Archive, Content, Feed, Link, Run, each_feed, tar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_laws import archives
@@ -49,6 +49,7 @@ def told(run: Run, *words: str, **settings: Any) -> Any:
     return json.loads(run("stats", *words, "--json", **settings).stdout)
 
 
+@each_feed
 def test_counts(run: Run, archive: Archive, feed: Feed) -> None:
     """Samples, entries, fields, sets, and each byte of the archive under one head."""
     found = told(run, feed(archive(ROWS)))
@@ -71,6 +72,7 @@ def test_counts(run: Run, archive: Archive, feed: Feed) -> None:
     ]
 
 
+@each_feed
 def test_text(run: Run, archive: Archive, feed: Feed) -> None:
     """Plain lines in a pipe."""
     lines = run("stats", feed(archive(ROWS))).stdout.decode().splitlines()
@@ -91,6 +93,7 @@ def test_text(run: Run, archive: Archive, feed: Feed) -> None:
     assert "  512 B  1.02 kB      2  ██████████████████████████████" in lines
 
 
+@each_feed
 def test_extensions_links_and_sparse_files(run: Run, archive: Archive, feed: Feed) -> None:
     """Long names cost more headers, links have no content; a sparse file has the size that its records say."""
     rows: list[tuple[str, Content]] = [("x" * 120 + ".a", b"1"), ("x" * 120 + ".b", Link("x" * 120 + ".a"))]
@@ -110,6 +113,7 @@ def test_extensions_links_and_sparse_files(run: Run, archive: Archive, feed: Fee
         assert found["bytes"] == path.stat().st_size
 
 
+@each_feed
 def test_global_headers(run: Run, archive: Archive, feed: Feed) -> None:
     """They are no entries, and cost what extensions cost; the same when samples are chosen or faults allowed."""
     name = feed(archive(tar(ROWS, PAX, pax_headers={"comment": "x" * 600})))
@@ -259,6 +263,7 @@ def test_errors_of_any_process(parallel: str, run: Run, archive: Archive) -> Non
         (tar(ROWS) + tar(ROWS), "trailing-data"),
     ],
 )
+@each_feed
 def test_problems(members: Any, problem: str, run: Run, archive: Archive, feed: Feed) -> None:
     """What would be miscounted is an error; with --skip and --allow the samples are those that cat lets through."""
     name = feed(archive(members))
@@ -274,6 +279,7 @@ def test_problems(members: Any, problem: str, run: Run, archive: Archive, feed: 
         assert run("stats", name, *words, "--total").stdout == run("stats", "out.tar", "--total", *words).stdout
 
 
+@each_feed
 def test_unsafe_names_are_told_of(run: Run, archive: Archive, feed: Feed) -> None:
     """As everywhere: a warning."""
     for options in ((), ("--allow", "truncated"), ("--match", "")):
@@ -282,6 +288,7 @@ def test_unsafe_names_are_told_of(run: Run, archive: Archive, feed: Feed) -> Non
         assert ran.lines[0].endswith("[unsafe-name]")
 
 
+@each_feed
 def test_select(run: Run, archive: Archive, feed: Feed) -> None:
     """Options that choose samples count those, each under its input."""
     one, two = feed(archive(ROWS, "1.tar")), feed(archive({"e.cls": b"5", "f.cls": b"66"}, "2.tar"))
@@ -295,6 +302,7 @@ def test_select(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("stats", one, "--match", "zz").stdout.startswith(b"Summary\n  samples")
 
 
+@each_feed
 def test_no_samples(run: Run, archive: Archive, feed: Feed) -> None:
     """An empty archive, or one without samples, is no error."""
     name = feed(archive({}))
@@ -481,6 +489,7 @@ def test_empty_report() -> None:
     assert plain([]) == ""
 
 
+@each_feed
 def test_formats_are_counted_alike(run: Run, archive: Archive, feed: Feed) -> None:
     """USTAR, GNU and PAX hold the same."""
     rows = {f"{'n' * 90}{n}.{field}": b"x" * n for n in range(5) for field in ("a", "b")}

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from conftest import Archive, Content, Feed, Link, Run, entries, tar, tarkit
+from conftest import Archive, Content, Feed, Link, Run, each_feed, entries, tar, tarkit
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -58,6 +58,7 @@ def test_columns(columns: str, expected: list[str], run: Run, archive: Archive, 
         assert out.replace(f"{word}\n", "in.tar\n") == "".join(f"{line}\n" for line in expected)
 
 
+@each_feed
 def test_key_and_header(run: Run, archive: Archive, feed: Feed) -> None:
     """The key comes first and the names of the columns above, unless they are not wanted or come elsewhere."""
     name = feed(archive(ROWS))
@@ -68,6 +69,7 @@ def test_key_and_header(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("tsv", name, "-f", "cls", "--no-key", "--no-header").stdout == b"3\\n\n\n"
 
 
+@each_feed
 def test_without_columns(run: Run, archive: Archive, feed: Feed) -> None:
     """Short texts of the first sample, sizes of the rest; a field that only others have is told of."""
     ran = run("tsv", feed(archive({**ROWS, "c.x": b"1"})))
@@ -81,6 +83,7 @@ def test_without_columns(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("tsv", feed(archive({}, "no.tar"))).stdout == b"__key__\n"
 
 
+@each_feed
 def test_available(run: Run, archive: Archive, feed: Feed) -> None:
     """The fields, one a line, as they come."""
     rows = {**ROWS, "c.a\tb": b"", "d.\udce9": b""}
@@ -88,6 +91,7 @@ def test_available(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("tsv", feed(archive(rows)), "--available", "--match", "c").stdout == b"a\\tb\n"
 
 
+@each_feed
 def test_select_and_fields(run: Run, archive: Archive, feed: Feed) -> None:
     """Samples are chosen before, keys changed too."""
     name = feed(archive({f"{n}.cls": str(n).encode() for n in range(9)}))
@@ -124,6 +128,7 @@ OBJECTS = [
 COLUMNS = ["-f", "cls json.label json.n json.q jpg size.cls", "--on-missing-field", "keep"]
 
 
+@each_feed
 def test_json(run: Run, archive: Archive, feed: Feed) -> None:
     """Content is a string, or base64 of a source; what a path leads to is what JSON has there."""
     name = feed(archive(ROWS))
@@ -135,12 +140,14 @@ def test_json(run: Run, archive: Archive, feed: Feed) -> None:
         assert ran.stdout == empty
 
 
+@each_feed
 def test_csv(run: Run, archive: Archive, feed: Feed) -> None:
     """Quoted where it must be, bytes as they are, what is missing empty."""
     out = run("tsv", feed(archive(ROWS)), "-f", "cls json.label jpg", "--format", "csv", *COLUMNS[2:]).stdout
     assert out == b'__key__,cls,json.label,jpg\nd/a,"3\n",x\ty,"\xff\xd8\xff\0\t\n\r\\"\nd/b,,\xc3\xa9,\n'
 
 
+@each_feed
 def test_yaml(run: Run, archive: Archive, feed: Feed) -> None:
     """What is no text is binary."""
     yaml = pytest.importorskip("yaml")
@@ -166,6 +173,7 @@ def test_by_suffix(run: Run, archive: Archive) -> None:
     assert Path("t.csv.gz").read_bytes()[:2] == b"\x1f\x8b"
 
 
+@each_feed
 def test_parquet(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns have types, by the first rows; a later value that does not fit is an error and there is no file."""
     pyarrow = pytest.importorskip("pyarrow.parquet")
@@ -213,6 +221,7 @@ def test_a_terminal(run: Run, archive: Archive) -> None:
 # ---- what is missing, or no cell
 
 
+@each_feed
 def test_missing(run: Run, archive: Archive, feed: Feed) -> None:
     """An error, a warning, a row less, or a cell that says so, which an empty one does not."""
     name = feed(archive(ROWS))
@@ -232,6 +241,7 @@ def test_missing(run: Run, archive: Archive, feed: Feed) -> None:
     assert "'d/a' has no 'x' in its field 'json'" in run("tsv", name, "-f", "json.x", exit=1).stderr
 
 
+@each_feed
 def test_no_cell(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bad JSON, no picture, too large, sparse: an error that names sample and field, or as --allow and --skip say."""
     monkeypatch.setattr("tarkit.dataset.columns.CELL", 1000)
@@ -274,12 +284,14 @@ def entries_of(name: str) -> list[tarfile.TarInfo]:
         return file.getmembers()
 
 
+@each_feed
 def test_hard_links(run: Run, archive: Archive, feed: Feed) -> None:
     """A link to an entry of the sample has its content."""
     name = feed(archive({"a.x": b"12", "a.y": Link("a.x"), "b.x": b"3", "b.y": b""}))
     assert run("tsv", name, "-f", "x y size.y").stdout == b"__key__\tx\ty\tsize.y\na\t12\t12\t2\nb\t3\t\t0\n"
 
 
+@each_feed
 def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
     """As in cat: an error without an output, or the samples before it."""
     data = tar({f"{n}.cls": str(n).encode() for n in range(9)})
@@ -411,6 +423,7 @@ def test_small_pictures() -> None:
         assert picture_size(head) is None
 
 
+@each_feed
 def test_pixels(run: Run, archive: Archive, feed: Feed) -> None:
     """A frame behind a long comment is found too."""
     far = b"\xff\xd8" + (b"\xff\xfe\xff\xff" + bytes(65533)) * 5 + JPEG[2:]

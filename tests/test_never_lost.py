@@ -12,7 +12,7 @@ from itertools import chain, product
 import pytest
 from _tools import archive as packed
 from _tools import stream
-from conftest import PAX, Archive, Feed, Link, Run, body, entries, tar
+from conftest import PAX, Archive, Feed, Link, Run, body, each_feed, entries, tar
 from test_tar_writer import Log
 
 from tarkit.dataset import grouping, stages
@@ -36,6 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- archives that were glued together, or are damaged
 
 
+@each_feed
 def test_large_sample_behind_the_glue(run: Run, archive: Archive, feed: Feed) -> None:
     """A large sample that begins before the glue, with an entry without key, has all its entries behind it."""
     one = [("a.x", b"1"), ("README", b"r")]
@@ -44,6 +45,7 @@ def test_large_sample_behind_the_glue(run: Run, archive: Archive, feed: Feed) ->
     assert ran.stdout == tar([*one, *two])
 
 
+@each_feed
 def test_keyless_entries_behind_the_glue(run: Run, archive: Archive, feed: Feed) -> None:
     """Entries without key that are all there is behind the glue go with the last sample, large or not."""
     for payload in (b"1", BIG):
@@ -67,6 +69,7 @@ def test_large_last_sample_before_other_data(run: Run, archive: Archive) -> None
 )
 @pytest.mark.parametrize("rekey", [False, True])
 @pytest.mark.parametrize("payload", [b"1", BIG], ids=["small", "large"])
+@each_feed
 def test_shuffle_of_what_damage_left(
     options: str, expected: str, rekey: bool, payload: bytes, run: Run, archive: Archive, feed: Feed
 ) -> None:
@@ -87,6 +90,7 @@ def test_shuffle_of_what_damage_left(
     ]
 
 
+@each_feed
 def test_joined_with_its_fields_in_another_order(run: Run, archive: Archive, feed: Feed) -> None:
     """Whoever keeps a sample of a stream keeps all its entries, in whatever order they are to be written."""
     for payload in (b"1", BIG):
@@ -99,6 +103,7 @@ def test_joined_with_its_fields_in_another_order(run: Run, archive: Archive, fee
 
 
 @pytest.mark.parametrize("type", [b"V", b"D"], ids=["label", "dumpdir"])
+@each_feed
 def test_no_field(type: bytes, run: Run, archive: Archive, feed: Feed) -> None:
     """A volume label has a name like a field's and is none: it is neither chosen, dropped nor renamed for one."""
     label, rows = ("abc.jpg", Link("", type)), [("k00.jpg", b"1"), ("k00.cls", b"2")]
@@ -110,6 +115,7 @@ def test_no_field(type: bytes, run: Run, archive: Archive, feed: Feed) -> None:
     assert "'k00' has no field 'jpg', it has 'cls'" in ran.stderr
 
 
+@each_feed
 def test_folders_of_joined_samples(run: Run, archive: Archive, feed: Feed) -> None:
     """Two samples that both bring their folder along can be joined, as one sample may have a folder twice."""
     one, two = [("d", None), ("d/k.jpg", b"1")], [("d", None), ("d/k.cls", b"2")]
@@ -130,6 +136,7 @@ def test_twice_wherever_it_stands(length: int) -> None:
             assert bool(policy.counts["duplicate-entry"]) != good, fields
 
 
+@each_feed
 def test_unsafe_name_in_any_place(run: Run, archive: Archive, feed: Feed) -> None:
     """A NUL in a name is told of in whichever entry of a sample it is."""
     for names in ("a.xß a.y", "a.x a.yß", "a.x a.y a.zß"):
@@ -146,6 +153,7 @@ def test_unsafe_name_in_any_place(run: Run, archive: Archive, feed: Feed) -> Non
 # ---- what is left lying, and how long it takes
 
 
+@each_feed
 def test_no_file_is_left(run: Run, archive: Archive, feed: Feed) -> None:
     """A --post that fails while a large sample is moved on to the next shard leaves nothing of that shard."""
     name = feed(archive([("a.x", bytes(20_000)), ("b.bin", bytes(8000)), ("b.txt", bytes(8000))]))

@@ -18,7 +18,7 @@ from zlib import crc32
 
 import pytest
 from _tools import Chunks
-from conftest import Archive, Content, Feed, Link, Run, entries, tar
+from conftest import Archive, Content, Feed, Link, Run, each_feed, entries, tar
 
 from tarkit.dataset import zip_input
 from tarkit.dataset.zip_input import ZipReader
@@ -211,6 +211,7 @@ def test_names(name: bytes, flags: int, extra: bytes, expected: bytes, run: Run,
         assert [os.fsencode(info.name) for info in file] == [expected]
 
 
+@each_feed
 def test_none(run: Run, archive: Archive, feed: Feed) -> None:
     """A zip without entries is an archive without any; one with folders only keeps them; stray entries too."""
     if feed.kind == "gzip":
@@ -246,6 +247,7 @@ def test_deleted(run: Run, archive: Archive) -> None:
     assert entries(run("cat", archive(buffer.getvalue(), "in.zip")).stdout) == [ROWS[0], *ROWS[2:]]
 
 
+@each_feed
 def test_large(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Entries that are read in pieces, and short ones between them."""
     if feed.kind == "gzip":
@@ -259,6 +261,7 @@ def test_large(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.Monke
         assert re.search(r"the zip is damaged: the entry 'a.x' does not read: .*\[bad-data\]", ran.stderr)
 
 
+@each_feed
 def test_zip_in_a_tar(run: Run, archive: Archive, feed: Feed) -> None:
     """A zip that is the content of an entry is data, also where the name of the first entry begins as a zip does."""
     rows = [("PK\3\4.zip", zipped()), ("a.x", b"1")]
