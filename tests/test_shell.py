@@ -12,6 +12,7 @@ import select
 import shlex
 import signal
 import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
@@ -586,6 +587,23 @@ def test_a_loop_stops() -> None:
     done = subprocess.run(["bash", "-c", script], capture_output=True, start_new_session=True, timeout=20, check=False)
     assert done.stdout == b"130\n" * 3 or done.returncode == -INT
     assert done.stderr == b""
+
+
+def test_interrupted_while_it_loads() -> None:
+    """There is nothing to clean up yet, and nothing to say; whoever started us with SIGINT ignored is not overruled."""
+    press = (
+        "import os, runpy, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv = ['tarkit', '--version']\n"
+        "runpy.run_module('tarkit', run_name='__main__')\n"
+    )
+    for first, status in (("signal.default_int_handler", -INT), ("signal.SIG_IGN", 0)):
+        code = f"import signal; signal.signal(signal.SIGINT, {first})\n{press}"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
+        assert (done.returncode, done.stderr) == (status, "")
 
 
 # ---- memory files and limits
