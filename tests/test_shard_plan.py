@@ -743,3 +743,13 @@ def test_read_by_webdataset(run: Run, tmp_path: Path) -> None:
     assert [(sample["__key__"], sample["cls"], len(sample["bin"])) for sample in data] == [
         (f"{kind}/{n}", label, n + 1) for label, kind in enumerate(("cat", "dog")) for n in range(3)
     ]
+
+
+def test_samples_that_readers_would_see_torn(run: Run, tmp_path: Path) -> None:
+    """What ishard calls two samples is one for readers, and another may come between; nothing is written."""
+    root = grow(tmp_path / "tree", {f"{key}.{part}.cls": 1 for key in "ab" for part in "xy"})
+    options = ["--last-dot", "--sort", "shuffle:1", "-q", "-o", "s-%d.tar"]
+    ran = run("shard", root, "-c", "4", *options, exit=1)
+    assert ran.lines[0].endswith("belongs to a sample that ended before [scattered-sample]")
+    assert ran.lines[1].startswith("hint: readers end keys at the first dot: give up --last-dot, or")
+    assert not [*Path().glob("s-*")]

@@ -27,6 +27,12 @@ HELD = 20_000  # rows that are in memory at a time
 TWINS = 16 << 20  # bytes of hashes in memory
 _MARSHAL = 2  # without references, which cost more than they save
 
+# What mends a sample that is not together: of a plan that somebody has edited, and of one that was just made.
+_POSITIONS = "the entries of a sample have positions that follow each other"
+_KEYS_END = (
+    "readers end keys at the first dot: give up --last-dot, or name entries after their sample with --rename key"
+)
+
 PackRow = tuple[bytes, int, bytes, bytes, int, int] | Row
 """A Planned as a plain tuple; and the line of the plan, when that was saved."""
 
@@ -163,7 +169,7 @@ class Spool:
 
     def _one_by_one(self, shard: bytes, blobs: Iterable[tuple[int, int]]) -> Names:
         """The names of all rows of a shard. Raises TarkitError for the first that cannot be."""
-        names = Names("the entries of a sample have positions that follow each other", None)
+        names = Names(_KEYS_END if self.plan_name is None else _POSITIONS, None)
         for rows in load_rows(self.file.read, blobs):
             for row in rows:
                 try:
