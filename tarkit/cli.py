@@ -19,7 +19,7 @@ import click
 
 from tarkit import __version__
 from tarkit.ending import catch_signals, clean_up, die
-from tarkit.errors import Interrupted, TarkitError, Usage, printable
+from tarkit.errors import Interrupted, Problem, TarkitError, Usage, printable
 
 Result = TypeVar("Result")
 
@@ -186,7 +186,7 @@ def guarded(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Resul
     try:
         return function(*args, **kwargs)
     except TarkitError as error:
-        fail(str(error), error.hint, error.exit_code)
+        fail(str(error), error.hint or usual_repair(error), error.exit_code)
     except BrokenPipeError as error:
         if error.filename not in (None, "stdout"):
             fail(f"{error.filename}: {error.strerror}")
@@ -200,6 +200,14 @@ def guarded(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Resul
         fail(f"{name}: {error.strerror}" if name else str(error.strerror or error), hint)
     except (EOFError, click.Abort) as error:  # click would make `Aborted!` of it
         raise RuntimeError("an error that should have been converted") from error
+
+
+def usual_repair(error: TarkitError) -> str | None:
+    """What the table of problems says about one that nobody has judged, such as the end of a stream amid a copy."""
+    from tarkit.problems import PROBLEMS
+
+    repair: str | None = PROBLEMS[error.name].repair if isinstance(error, Problem) else None
+    return repair
 
 
 def say(message: str, hint: str | None = None) -> None:

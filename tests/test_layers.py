@@ -41,7 +41,7 @@ LAYERS = {
     "views": {"dataset", "tar", "streams", "errors", "problems"},
     "commands": {"views", "work", "dataset", "tar", "streams", "errors", "problems", "cli"},  # cli: Command, say
     "ending": {"errors"},
-    "cli": {"tarkit", "ending", "errors"},
+    "cli": {"tarkit", "ending", "errors", "problems"},
     "__main__": {"cli"},
 }
 LONGEST_MODULE, LONGEST_COMMAND, LONGEST_FUNCTION = 300, 300, 60

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from _tools import each_row
+from conftest import Archive, Piped, Run
 
 from tarkit import errors
+from tarkit.dataset import grouping
 from tarkit.errors import CommandFailed, Problem, TarkitError, Usage, printable, show
 from tarkit.problems import PROBLEMS, SHOWN, Policy
 
@@ -224,3 +226,15 @@ def test_printable() -> None:
     """A whole message keeps its backslashes and loses what would break the line."""
     assert printable("a\\n é 'x'") == "a\\n é 'x'"
     assert printable("a\nb\udcff") == r"a\x0ab\xff"
+
+
+def test_a_stream_that_ends_amid_a_copy(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has judged that when it is found; the line says what helps all the same."""
+    monkeypatch.setattr(grouping, "LARGE", 1 << 16)
+    large = Path(archive({"a.bin": bytes(6 << 20)})).read_bytes()
+    ran = run("cat", Piped(100, archive(large[: 5 << 20], "cut.tar")), "-o", "out.tar", exit=1)
+    assert ran.stderr == (
+        "tarkit: /dev/fd/100: at 5242880: the input ends inside an entry [truncated]\n"
+        "hint: fetch the shard again; --skip truncated keeps the whole samples before the cut\n"
+    )
+    assert not Path("out.tar").exists()
