@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from _feeds import in_turn
+from _tools import each_row
 from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, each_feed, entries, keys, pick, tar
 
-from tarkit.dataset import grouping
+from tarkit.dataset import grouping, stages
 from tarkit.problems import PROBLEMS
 from tarkit.streams import source
 
@@ -37,18 +39,25 @@ SIX: dict[str, Content] = {
 }
 
 
+@pytest.fixture
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples over 2 KiB are large, and a window of 32 KiB is all that there is; as much is spliced."""
+    monkeypatch.setattr(grouping, "LARGE", 1 << 11)
+    for name in ("CHUNK", "HELD", "SPLICED"):
+        monkeypatch.setattr(source, name, 1 << 15)
+
+
 # ---- whole archives
 
 
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_one_archive_comes_out_as_it_is(path: Path, run: Run, feeds: list[Feed]) -> None:
+@each_row(("path", "feed"), in_turn(GOLDEN, 0))
+def test_one_archive_comes_out_as_it_is(path: Path, run: Run, feed: Feed) -> None:
     """cat of one whole archive is that archive to the last byte, whoever wrote it."""
-    for feed in feeds:
-        Path("in.tar").write_bytes(path.read_bytes())
-        assert run("cat", feed("in.tar")).stdout == path.read_bytes()
+    Path("in.tar").write_bytes(path.read_bytes())
+    assert run("cat", feed("in.tar")).stdout == path.read_bytes()
 
 
-@pytest.mark.parametrize("zeros", [1024, 1025, 1536, 10240 - 7680 % 10240, 70_000, 2_000_000])
+@each_row("zeros", [1024, 1025, 1536, 10240 - 7680 % 10240, 70_000, 2_000_000])
 def test_the_end_stays_as_long_as_it_was(zeros: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """The zeros that end the one archive come out as many as they were."""
     for feed in feeds:
@@ -99,17 +108,16 @@ STRAYS: list[tuple[str, Content]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "rows"),
-    [("a$", [0, 1, 2, 3]), ("b$", [4, 5]), ("c$", [6, 7]), ("[ac]$", [0, 1, 2, 3, 6, 7]), ("x", [])],
+@each_row(
+    ("pattern", "rows", "feed"),
+    in_turn([("a$", [0, 1, 2, 3]), ("b$", [4, 5]), ("c$", [6, 7]), ("[ac]$", [0, 1, 2, 3, 6, 7]), ("x", [])]),
 )
 def test_entries_without_key_go_with_a_sample(
-    pattern: str, rows: list[int], run: Run, archive: Archive, feeds: list[Feed]
+    pattern: str, rows: list[int], run: Run, archive: Archive, feed: Feed
 ) -> None:
     """Inside a sample they belong to it, else they go with the sample that follows, at the end with the last."""
-    for feed in feeds:
-        out = run("cat", feed(archive(STRAYS)), "--match", pattern).stdout
-        assert out == tar([STRAYS[row] for row in rows])
+    out = run("cat", feed(archive(STRAYS)), "--match", pattern).stdout
+    assert out == tar([STRAYS[row] for row in rows])
 
 
 @each_feed
@@ -170,16 +178,15 @@ SELECT = [
 ]
 
 
-@pytest.mark.parametrize(("options", "expected"), SELECT, ids=[row[0] for row in SELECT])
-def test_select(options: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+@each_row(("options", "expected", "feed"), in_turn(SELECT))
+def test_select(options: str, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
     """shard-slice, match, keys-from, sample, slice, count; what is chosen comes out with its headers."""
-    for feed in feeds:
-        Path("list").write_text("e/a\nnone\n\nd/b\n")
-        Path("table.tsv").write_text("n\tid\n1\te/b\n2\td/a\n")
-        Path("table.csv").write_text('id,n\n"e/c",1\nd/a,2\n')
-        Path("table.jsonl").write_text('{"id": "e/c"}\n\n{"n": 1}\n{"id": "d/c"}\n')
-        out = run("cat", feed(archive(SIX)), *shlex.split(options)).stdout
-        assert out == tar(pick(SIX, expected))
+    Path("list").write_text("e/a\nnone\n\nd/b\n")
+    Path("table.tsv").write_text("n\tid\n1\te/b\n2\td/a\n")
+    Path("table.csv").write_text('id,n\n"e/c",1\nd/a,2\n')
+    Path("table.jsonl").write_text('{"id": "e/c"}\n\n{"n": 1}\n{"id": "d/c"}\n')
+    out = run("cat", feed(archive(SIX)), *shlex.split(options)).stdout
+    assert out == tar(pick(SIX, expected))
 
 
 @each_feed
@@ -191,7 +198,7 @@ def test_shard_slice_is_per_input_and_slice_is_not(run: Run, archive: Archive, f
     assert keys(run("cat", *words, "--slice", "1:").stdout) == "d/b d/c e/a e/b e/c"
 
 
-MANY: dict[str, Content] = {f"{number:03}.cls": b"%d" % number for number in range(200)}
+MANY: dict[str, Content] = {f"{number:03}.cls": b"%d" % number for number in range(100)}
 
 
 @each_feed
@@ -204,37 +211,34 @@ def test_sample(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("cat", word, "--sample", "0.1", "--seed", "8").stdout != expected
 
 
-@pytest.mark.parametrize("options", ["--sample 0.5", "-s 50", "--sample 0.5 -s 50"])
-def test_a_seed_that_was_drawn_is_told(options: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+@each_row(("options", "feed"), in_turn(["--sample 0.5", "-s 50", "--sample 0.5 -s 50"]))
+def test_a_seed_that_was_drawn_is_told(options: str, run: Run, archive: Archive, feed: Feed) -> None:
     """Without --seed one is drawn, printed once and put into the report; given again, it gives the same bytes."""
-    for feed in feeds:
-        word = feed(archive(MANY))
-        ran = run("cat", word, *options.split(), "--report", "r.json")
-        seed = json.loads(Path("r.json").read_text())["seed"]
-        assert ran.stderr == f"tarkit: seed: {seed}\n"
-        again = run("cat", word, *options.split(), "--seed", str(seed))
-        assert (again.stdout, again.stderr) == (ran.stdout, "")
+    word = feed(archive(MANY))
+    ran = run("cat", word, *options.split(), "--report", "r.json")
+    seed = json.loads(Path("r.json").read_text())["seed"]
+    assert ran.stderr == f"tarkit: seed: {seed}\n"
+    again = run("cat", word, *options.split(), "--seed", str(seed))
+    assert (again.stdout, again.stderr) == (ran.stdout, "")
 
 
-@each_feed
-def test_keys_from_says_what_was_found(run: Run, archive: Archive, feed: Feed) -> None:
+def test_keys_from_says_what_was_found(run: Run, archive: Archive) -> None:
     """The keys that were wanted, found and missing are counted, on stderr and in the report."""
     Path("list").write_text("e/a\nnone\nd/b\nother\n")
-    ran = run("cat", feed(archive(SIX)), "--keys-from", "list", "--report", "r.json")
+    ran = run("cat", archive(SIX), "--keys-from", "list", "--report", "r.json")
     assert ran.lines == ["tarkit: list: 4 keys wanted, 2 found, 2 missing, the first of them 'none'"]
     assert json.loads(Path("r.json").read_text())["keys"] == {"wanted": 4, "found": 2, "missing": 2}
-    ran = run("cat", feed(archive(SIX)), "--keys-from", "list", "-c", "1", "--report", "r.json")
+    ran = run("cat", archive(SIX), "--keys-from", "list", "-c", "1", "--report", "r.json")
     assert ran.lines == ["tarkit: list: 4 keys wanted, 1 found, 3 not reached, the first of them 'e/a'"]
     facts = json.loads(Path("r.json").read_text())["keys"]
     assert facts == {"wanted": 4, "found": 1, "missing": 0, "not_reached": 3}
-    ran = run("cat", feed(archive(SIX)), "--keys-from", "list", "-c", "1", "--require-all", exit=1)
+    ran = run("cat", archive(SIX), "--keys-from", "list", "-c", "1", "--require-all", exit=1)
     assert ran.lines == ["tarkit: list: 4 keys wanted, 1 found, 3 not reached, the first of them 'e/a'"]
 
 
-@each_feed
-def test_require_all(run: Run, archive: Archive, feed: Feed) -> None:
+def test_require_all(run: Run, archive: Archive) -> None:
     """With --require-all a key that is missing ends the run, and there is no output; else nothing changes."""
-    word = feed(archive(SIX))
+    word = archive(SIX)
     Path("list").write_text("e/a\nnone\nd/b\n")
     ran = run("cat", word, "--keys-from", "list", "--require-all", "-o", "out.tar", exit=1)
     assert ran.lines == ["tarkit: list: 3 keys wanted, 2 found, 1 missing, the first of them 'none'"]
@@ -270,7 +274,7 @@ WRONG_SELECT = [
 ]
 
 
-@pytest.mark.parametrize(("options", "exit", "message"), WRONG_SELECT, ids=[row[0] for row in WRONG_SELECT])
+@each_row(("options", "exit", "message"), WRONG_SELECT)
 def test_wrong_options(options: str, exit: int, message: str, run: Run, archive: Archive) -> None:
     """What makes no sense is one line and status 2, what is not there one line and status 1; no output."""
     Path("empty").write_text("\n")
@@ -318,21 +322,22 @@ FIELDS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "expected"), FIELDS, ids=[row[0] for row in FIELDS])
-@pytest.mark.parametrize("format", [GNU, PAX], ids=["gnu", "pax"])
+@each_row(
+    ("format", "options", "expected", "feed"),
+    in_turn((format, *row) for format in (GNU, PAX) for row in FIELDS),
+)
 def test_fields(
-    options: str, expected: list[tuple[str, int]], format: int, run: Run, archive: Archive, feeds: list[Feed]
+    format: int, options: str, expected: list[tuple[str, int]], run: Run, archive: Archive, feed: Feed
 ) -> None:
     """-f chooses and names, --drop drops, --require asks, --rekey comes last; a header keeps all but its name."""
-    for feed in feeds:
-        out = run("cat", feed(archive(SAMPLE, format=format)), *shlex.split(options)).stdout
-        assert out == tar([(name, SAMPLE[row][1]) for name, row in expected], format)
+    out = run("cat", feed(archive(SAMPLE, format=format)), *shlex.split(options)).stdout
+    assert out == tar([(name, SAMPLE[row][1]) for name, row in expected], format)
 
 
 @each_feed
-def test_fields_of_large_entries(run: Run, archive: Archive, feed: Feed) -> None:
+def test_fields_of_large_entries(run: Run, archive: Archive, feed: Feed, small_memory: None) -> None:
     """Fields are chosen from samples that do not fit into the window of a stream."""
-    big = random.Random(1).randbytes(5 << 20)
+    big = random.Random(1).randbytes(5 << 15)
     members: list[tuple[str, Content]] = [("a.bin", big), ("a.cls", b"1"), ("b.bin", big[::-1]), ("b.cls", b"2")]
     out = run("cat", feed(archive(members)), "-f", "cls data:bin").stdout
     assert out == tar([("a.cls", b"1"), ("a.data", big), ("b.cls", b"2"), ("b.data", big[::-1])])
@@ -349,8 +354,12 @@ POLICIES += [(old, *next(row[1:] for row in POLICIES if row[0] == new)) for old,
 POLICIES += [("exclude", *POLICIES[2][1:])]
 
 
-@pytest.mark.parametrize(("policy", "kept", "lines", "problems", "skipped"), POLICIES)
-@pytest.mark.parametrize("options", ["-f 'jpg json'", "--require json", "--require jpg,png|json"])
+@each_row(
+    ("options", "policy", "kept", "lines", "problems", "skipped", "feed"),
+    in_turn(
+        (options, *row) for options in ("-f 'jpg json'", "--require json", "--require jpg,png|json") for row in POLICIES
+    ),
+)
 def test_on_missing_field(
     options: str,
     policy: str,
@@ -360,47 +369,41 @@ def test_on_missing_field(
     skipped: dict[str, int],
     run: Run,
     archive: Archive,
-    feeds: list[Feed],
+    feed: Feed,
 ) -> None:
     """warn and keep let a sample without the field pass, skip leaves it out and counts it."""
-    for feed in feeds:
-        word = feed(archive(MISSING))
-        asked = "'png' or 'json'" if "|" in options else "'json'"
-        ran = run("cat", word, *shlex.split(options), "--on-missing-field", policy, "--report", "r.json")
-        assert ran.stdout == tar(pick(MISSING, kept))
-        assert len(ran.lines) == len(lines)
-        for line, expected in zip(ran.lines, lines, strict=True):
-            assert line.startswith(expected.format(word).replace("field 'json'", f"field {asked}"))
-        report = json.loads(Path("r.json").read_text())
-        assert (report["problems"], report["skipped"]) == (problems, skipped)
+    word = feed(archive(MISSING))
+    asked = "'png' or 'json'" if "|" in options else "'json'"
+    ran = run("cat", word, *shlex.split(options), "--on-missing-field", policy, "--report", "r.json")
+    assert ran.stdout == tar(pick(MISSING, kept))
+    assert len(ran.lines) == len(lines)
+    for line, expected in zip(ran.lines, lines, strict=True):
+        assert line.startswith(expected.format(word).replace("field 'json'", f"field {asked}"))
+    report = json.loads(Path("r.json").read_text())
+    assert (report["problems"], report["skipped"]) == (problems, skipped)
 
 
-@pytest.mark.parametrize("options", ["", "--on-missing-field error", "--on-missing-field abort"])
-def test_a_missing_field_is_an_error(options: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+@each_row(("options", "feed"), in_turn(["", "--on-missing-field error", "--on-missing-field abort"]))
+def test_a_missing_field_is_an_error(options: str, run: Run, archive: Archive, feed: Feed) -> None:
     """By default a sample without the field ends the run."""
-    for feed in feeds:
-        word = feed(archive(MISSING))
-        ran = run("cat", word, "-f", "jpg json", *options.split(), "-o", "out.tar", exit=1)
-        assert ran.lines[0] == LACKS.format("", word)
-        assert ran.lines[1] == "hint: --on-missing-field skip leaves such samples out, keep lets them pass"
-        assert not Path("out.tar").exists()
+    word = feed(archive(MISSING))
+    ran = run("cat", word, "-f", "jpg json", *options.split(), "-o", "out.tar", exit=1)
+    assert ran.lines[0] == LACKS.format("", word)
+    assert ran.lines[1] == "hint: --on-missing-field skip leaves such samples out, keep lets them pass"
+    assert not Path("out.tar").exists()
 
 
-@each_feed
-def test_many_warnings_are_three_and_one(run: Run, archive: Archive, feed: Feed) -> None:
+def test_many_warnings_are_three_and_one(run: Run, archive: Archive) -> None:
     """Of each kind of problem three get a line; a fourth says that more follow."""
-    ran = run("cat", feed(archive(MANY)), "--require", "jpg", "--on-missing-field", "warn", "--report", "r.json")
+    ran = run("cat", archive(MANY), "--require", "jpg", "--on-missing-field", "warn", "--report", "r.json")
     assert [line[-17:] for line in ran.lines[:3]] == ["' [missing-field]"] * 3
     assert ran.lines[3:] == ["tarkit: warning: more of [missing-field] follow; they are only counted"]
-    assert json.loads(Path("r.json").read_text())["problems"] == {"missing-field": 200}
+    assert json.loads(Path("r.json").read_text())["problems"] == {"missing-field": 100}
 
 
-@each_feed
-def test_a_sample_of_no_entries_is_none(run: Run, archive: Archive, feed: Feed) -> None:
+def test_a_sample_of_no_entries_is_none(run: Run, archive: Archive) -> None:
     """A sample that loses all its entries is not counted, since no archive can hold it."""
-    ran = run(
-        "cat", feed(archive(MISSING)), "-f", "json", "--on-missing-field", "keep", "-R", "#", "--report", "r.json"
-    )
+    ran = run("cat", archive(MISSING), "-f", "json", "--on-missing-field", "keep", "-R", "#", "--report", "r.json")
     assert ran.stdout == tar({"000000000.json": b"2", "000000001.json": b"5"})
     assert json.loads(Path("r.json").read_text())["samples"] == 2
 
@@ -418,21 +421,19 @@ REKEYS = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "expected"), REKEYS)
-def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+@each_row(("spec", "expected", "feed"), in_turn(REKEYS))
+def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
     """# is nine digits; {key}, {index}, {shard} and {stem} are filled in; headers change their name alone."""
-    for feed in feeds:
-        word = feed(archive(ABC))
-        stem, shard = "101" if feed.kind == "pipe" else "in", os.path.basename(word)
-        new = [each.replace("{shard}", shard).replace("{stem}", stem) for each in expected.split()]
-        renamed = [(new["abc".index(name[0])] + name[1:], content) for name, content in ABC.items()]
-        assert run("cat", word, "--rekey", spec).stdout == tar(renamed)
+    word = feed(archive(ABC))
+    stem, shard = "101" if feed.kind == "pipe" else "in", os.path.basename(word)
+    new = [each.replace("{shard}", shard).replace("{stem}", stem) for each in expected.split()]
+    renamed = [(new["abc".index(name[0])] + name[1:], content) for name, content in ABC.items()]
+    assert run("cat", word, "--rekey", spec).stdout == tar(renamed)
 
 
-@each_feed
-def test_rekey_counts_what_comes_out(run: Run, archive: Archive, feed: Feed) -> None:
+def test_rekey_counts_what_comes_out(run: Run, archive: Archive) -> None:
     """The index is that of the output: over all inputs, without gaps for what was not chosen."""
-    words = [feed(archive(MISSING, "1.tar")), feed(archive({"d.json": b"6", "e.jpg": b"7", "f.json": b"8"}, "2.tar"))]
+    words = [archive(MISSING, "1.tar"), archive({"d.json": b"6", "e.jpg": b"7", "f.json": b"8"}, "2.tar")]
     options = ("--match", "[^d]", "--require", "json", "--on-missing-field", "skip", "-R", "{index}_{key}")
     assert keys(run("cat", *words, *options).stdout) == "0_a 1_c 2_f"
 
@@ -470,7 +471,7 @@ WRONG_FIELDS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "exit", "message"), WRONG_FIELDS, ids=[row[0] for row in WRONG_FIELDS])
+@each_row(("options", "exit", "message"), WRONG_FIELDS)
 def test_wrong_fields(options: str, exit: int, message: str, run: Run, archive: Archive) -> None:
     """Fields and keys that cannot be are told at once, and there is no output."""
     ran = run("cat", archive(ABC), "-o", "out.tar", *shlex.split(options), exit=exit)
@@ -755,62 +756,68 @@ DAMAGE = {
 }
 
 
-@pytest.fixture(params=DAMAGE, ids=str)
-def case(request: pytest.FixtureRequest) -> Case:
-    return DAMAGE[request.param]
-
-
-@pytest.fixture
-def damages(case: Case, archive: Archive, feeds: list[Feed]) -> list[list[str]]:
-    """The words that make the case, its inputs and options, for every feed."""
+def damaged(case: Case, archive: Archive, kind: str = "file") -> list[str]:
+    """The words that make the case: its inputs and its options."""
     names = [archive(data, f"{number}.tar") for number, data in enumerate(case.inputs)]
-    return [[*map(feed, names), *shlex.split(case.options)] for feed in feeds]
+    return [*map(Feed(kind), names), *shlex.split(case.options)]
 
 
-def test_a_problem_ends_the_run(case: Case, run: Run, damages: list[list[str]]) -> None:
+@each_row("kind", ["file", "pipe"])
+@each_row("name", DAMAGE)
+def test_a_problem_ends_the_run(kind: str, name: str, run: Run, archive: Archive) -> None:
     """By default what is wrong is a message with its place and its name, status 1 and no output."""
-    for damaged in damages:
-        ran = run("cat", *damaged, "-o", "out.tar", exit=1)
-        said = [line for line in ran.lines if "[repeated-key]" not in line]
-        assert said[0] == f"tarkit: {case.message.format(*damaged)} [{case.problem}]"
-        assert len(said) == 1 or said[1].startswith("hint: ")
-        assert not Path("out.tar").exists()
+    case = DAMAGE[name]
+    words = damaged(case, archive, kind)
+    ran = run("cat", *words, "-o", "out.tar", exit=1)
+    said = [line for line in ran.lines if "[repeated-key]" not in line]
+    assert said[0] == f"tarkit: {case.message.format(*words)} [{case.problem}]"
+    assert len(said) == 1 or said[1].startswith("hint: ")
+    assert not Path("out.tar").exists()
 
 
-def test_allow(case: Case, run: Run, damages: list[list[str]]) -> None:
+@each_row("name", DAMAGE)
+def test_allow(name: str, run: Run, archive: Archive) -> None:
     """--allow goes on and keeps what it touches, and says so of an error."""
-    for damaged in damages:
-        ran = run("cat", *damaged, "--allow", case.problem, "--report", "r.json", "-o", "out.tar")
-        assert Path("out.tar").read_bytes() == tar(case.allow)
-        report = json.loads(Path("r.json").read_text())
-        assert report["skipped"] == {}
-        assert report["problems"][case.problem] >= 1
-        error = PROBLEMS[case.problem].default == "error" and case.problem != "joined-sample"
-        assert (f"tarkit: warning: {case.message.format(*damaged)} [{case.problem}]" in ran.lines) == error
-        run("cat", *damaged, "--allow", "all", "-o", "all.tar")
-        assert Path("all.tar").read_bytes() == tar(case.allow)
+    case = DAMAGE[name]
+    words = damaged(case, archive)
+    ran = run("cat", *words, "--allow", case.problem, "--report", "r.json", "-o", "out.tar")
+    assert Path("out.tar").read_bytes() == tar(case.allow)
+    report = json.loads(Path("r.json").read_text())
+    assert report["skipped"] == {}
+    assert report["problems"][case.problem] >= 1
+    error = PROBLEMS[case.problem].default == "error" and case.problem != "joined-sample"
+    assert (f"tarkit: warning: {case.message.format(*words)} [{case.problem}]" in ran.lines) == error
 
 
-def test_skip(case: Case, run: Run, damages: list[list[str]]) -> None:
-    """--skip goes on without what it touches, says so, and counts it; --maxerr does the same for so many."""
-    for damaged in damages:
-        ran = run("cat", *damaged, "--skip", case.problem, "--report", "r.json", "-o", "out.tar")
-        assert Path("out.tar").read_bytes() == tar(case.skip)
-        times = json.loads(Path("r.json").read_text())["skipped"][case.problem]
-        assert f"tarkit: warning: {case.message.format(*damaged)} [{case.problem}]" in ran.lines
-        assert ran.lines[-1].endswith(f", skipped for {case.problem}: {times}")
-        for words in (["--skip", "all"], ["--maxerr", str(times)]):
-            run("cat", *damaged, *words, "-o", "more.tar")
-            assert Path("more.tar").read_bytes() == tar(case.skip)
-        if times > 1:
-            run("cat", *damaged, "--maxerr", str(times - 1), "-o", "none.tar", exit=1)
-            assert not Path("none.tar").exists()
+@each_row("name", DAMAGE)
+def test_skip(name: str, run: Run, archive: Archive) -> None:
+    """--skip goes on without what it touches, says so, and counts it."""
+    case = DAMAGE[name]
+    words = damaged(case, archive)
+    ran = run("cat", *words, "--skip", case.problem, "--report", "r.json", "-o", "out.tar")
+    assert Path("out.tar").read_bytes() == tar(case.skip)
+    times = json.loads(Path("r.json").read_text())["skipped"][case.problem]
+    assert f"tarkit: warning: {case.message.format(*words)} [{case.problem}]" in ran.lines
+    assert ran.lines[-1].endswith(f", skipped for {case.problem}: {times}")
 
 
-@each_feed
-def test_skip_all_names_one_thing_that_is_allowed(run: Run, archive: Archive, feed: Feed) -> None:
+@each_row("name", DAMAGE)
+def test_all(name: str, run: Run, archive: Archive) -> None:
+    """`all` allows and skips the same as the name does, from a stream as from a file; --maxerr skips so many."""
+    case = DAMAGE[name]
+    words = damaged(case, archive, "gzip")
+    assert run("cat", *words, "--allow", "all").stdout == tar(case.allow)
+    assert run("cat", *words, "--skip", "all", "--report", "r.json").stdout == tar(case.skip)
+    [times] = json.loads(Path("r.json").read_text())["skipped"].values()
+    assert run("cat", *words, "--maxerr", str(times)).stdout == tar(case.skip)
+    if times > 1:
+        run("cat", *words, "--maxerr", str(times - 1), "-o", "none.tar", exit=1)
+        assert not Path("none.tar").exists()
+
+
+def test_skip_all_names_one_thing_that_is_allowed(run: Run, archive: Archive) -> None:
     """With `all` for one and a name for the other, the name counts."""
-    word = feed(archive(BACK))
+    word = archive(BACK)
     assert run("cat", word, "--skip", "all", "--allow", "scattered-sample").stdout == tar(BACK)
     assert run("cat", word, "--allow", "all", "--skip", "scattered-sample").stdout == tar([BACK[0], BACK[1], BACK[3]])
     assert run("cat", word, "--skip", "truncated,scattered-sample").stdout == tar([BACK[0], BACK[1], BACK[3]])
@@ -859,20 +866,19 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("data", "options", "expected"), PAIRS)
+@each_row(("data", "options", "expected", "feed"), in_turn(PAIRS))
 def test_problems_in_pairs(
-    data: bytes, options: str, expected: str | list[tuple[str, Content]], run: Run, archive: Archive, feeds: list[Feed]
+    data: bytes, options: str, expected: str | list[tuple[str, Content]], run: Run, archive: Archive, feed: Feed
 ) -> None:
     """Each problem is judged by itself."""
-    for feed in feeds:
-        word = feed(archive(data))
-        if isinstance(expected, str):
-            ran = run("cat", word, *options.split(), "-o", "out.tar", exit=1)
-            said = [line for line in ran.lines if not line.startswith(("hint", "tarkit: warning"))]
-            assert said[0].startswith(f"tarkit: {word}: {expected}")
-            assert not Path("out.tar").exists()
-        else:
-            assert run("cat", word, *options.split()).stdout == tar(expected)
+    word = feed(archive(data))
+    if isinstance(expected, str):
+        ran = run("cat", word, *options.split(), "-o", "out.tar", exit=1)
+        said = [line for line in ran.lines if not line.startswith(("hint", "tarkit: warning"))]
+        assert said[0].startswith(f"tarkit: {word}: {expected}")
+        assert not Path("out.tar").exists()
+    else:
+        assert run("cat", word, *options.split()).stdout == tar(expected)
 
 
 @each_feed
@@ -893,11 +899,12 @@ def test_joined_samples_may_have_a_folder_in_common(run: Run, archive: Archive, 
     assert run("cat", *words, "--allow", "joined-sample,repeated-key").stdout == tar(one + two)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rows", "damage", "options", "expected"),
     [
         ("a.x README | b.0 b.1 b.2 c.x", None, "--allow trailing-data", "a.x README b.0 b.1 b.2 c.x"),
         ("a.x b.0 b.1 README | LICENSE", None, "--allow trailing-data", "a.x b.0 b.1 README LICENSE"),
+        ("a.x b.0 README b.1 c.x", None, "--drop 2", "a.x b.0 README b.1 c.x"),
         ("a.x b.x b.0 b.1 c.x", 1, "--maxerr 1", "c.x"),
         ("a.x b.x b.0 b.1 c.x", 1, "--skip bad-header", "c.x"),
         ("a.x b.x b.0 b.1 c.x", 1, "--allow bad-header", "a.x b.0 b.1 c.x"),
@@ -921,12 +928,10 @@ def test_damage_around_large_samples(
     run: Run,
     archive: Archive,
     feeds: list[Feed],
-    monkeypatch: pytest.MonkeyPatch,
+    small_memory: None,
 ) -> None:
     """What is large is judged as what is small, from a stream as from a file; `|` is an end with more behind it."""
-    monkeypatch.setattr(grouping, "LARGE", 1 << 16)
-    monkeypatch.setattr(source, "HELD", 1 << 20)
-    content = {name: name.encode() * (40_000 if name[-1].isdigit() else 1) for name in rows.split()}
+    content = {name: name.encode() * (1250 if name[-1].isdigit() else 1) for name in rows.split()}
     data = b"".join(tar([(name, content[name]) for name in part.split()]) for part in rows.split("|"))
     if damage is not None:
         data = flip(data, len(body(tar([(name, content[name]) for name in rows.split()[:damage]]))))
@@ -962,20 +967,18 @@ def test_an_archive_in_a_damaged_entry_is_passed_over(run: Run, archive: Archive
         assert keys(run("cat", feed(archive(data)), "--skip", "bad-header").stdout) == "a"
 
 
-@each_feed
-def test_samples_that_were_left_out_are_counted(run: Run, archive: Archive, feed: Feed) -> None:
+def test_samples_that_were_left_out_are_counted(run: Run, archive: Archive) -> None:
     """The report counts problems, those that were skipped for, and samples that are not in the output for them."""
-    run("cat", feed(archive(flip(X, 2560))), "--skip", "bad-header", "-o", "out.tar", "--report", "r.json")
+    run("cat", archive(flip(X, 2560)), "--skip", "bad-header", "-o", "out.tar", "--report", "r.json")
     report = json.loads(Path("r.json").read_text())
     counted = {name: report[name] for name in ("samples", "problems", "skipped", "dropped")}
     assert counted == {"samples": 1, "problems": {"bad-header": 1}, "skipped": {"bad-header": 1}, "dropped": 2}
 
 
-@each_feed
-def test_repeated_keys(run: Run, archive: Archive, feed: Feed) -> None:
+def test_repeated_keys(run: Run, archive: Archive) -> None:
     """A key of two inputs is a warning: three lines and one more; --allow is silent, --skip drops the later sample."""
     members: dict[str, Content] = {f"{key}.x": key.encode() for key in "abcde"}
-    words = [feed(archive(members, "1.tar")), feed(archive(members, "2.tar"))]
+    words = [archive(members, "1.tar"), archive(members, "2.tar")]
     ran = run("cat", *words, "-o", "out.tar")
     assert Path("out.tar").read_bytes() == tar([*members.items()] * 2)
     assert ran.lines == [
@@ -992,11 +995,10 @@ def test_repeated_keys(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("cat", *words, "-q").stderr == ""
 
 
-@each_feed
-def test_new_keys_are_what_counts(run: Run, archive: Archive, feed: Feed) -> None:
+def test_new_keys_are_what_counts(run: Run, archive: Archive) -> None:
     """With --rekey the keys that come out must differ, not those that came in."""
     members: dict[str, Content] = {"a.x": b"1", "b.x": b"2"}
-    words = [feed(archive(members, "1.tar")), feed(archive(members, "2.tar"))]
+    words = [archive(members, "1.tar"), archive(members, "2.tar")]
     ran = run("cat", *words, "--rekey", "{index}/{key}")
     assert (keys(ran.stdout), ran.stderr) == ("0/a 1/b 2/a 3/b", "")
     ran = run("cat", *words, "--rekey", "n/{key}")
@@ -1073,11 +1075,11 @@ def test_joined_on_purpose(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_feed
-def test_joined_samples_of_streams_wait(run: Run, archive: Archive, feed: Feed) -> None:
+def test_joined_samples_of_streams_wait(run: Run, archive: Archive, feed: Feed, small_memory: None) -> None:
     """The sample that may be joined is good however much of its stream is left out behind it."""
-    members = {f"{number:04}.bin": b"%04d" % number * 1000 for number in range(700)}
-    out = run("cat", feed(archive(members)), "--allow", "joined-sample", "--match", "00$", "-f", "x:bin").stdout
-    assert entries(out) == [(f"{number:04}.x", b"%04d" % number * 1000) for number in range(0, 700, 100)]
+    members = {f"{number:02}.bin": b"%04d" % number * 480 for number in range(100)}
+    out = run("cat", feed(archive(members)), "--allow", "joined-sample", "--match", "[05]0$", "-f", "x:bin").stdout
+    assert entries(out) == [("00.x", members["00.bin"]), ("50.x", members["50.bin"])]
 
 
 # ---- compressed inputs that are damaged
@@ -1093,13 +1095,12 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("data", "problem", "allow", "skip"), [row[1:] for row in BROKEN], ids=[row[0] for row in BROKEN]
-)
-@pytest.mark.parametrize("word", ["in.tar.gz", "pipe:cat in.tar.gz"], ids=["file", "pipe"])
-def test_damaged_gzip(data: bytes, problem: str, allow: str, skip: str, word: str, run: Run) -> None:
+@each_row(("data", "problem", "allow", "skip"), [row[1:] for row in BROKEN])
+@each_row("kind", ["file", "pipe"])
+def test_damaged_gzip(data: bytes, problem: str, allow: str, skip: str, kind: str, run: Run) -> None:
     """Damage of the compression is an error, from a file as from a pipe; what is allowed or skipped is exact."""
     Path("in.tar.gz").write_bytes(data)
+    word = Feed(kind)("in.tar.gz")
     ran = run("cat", word, "-o", "out.tar", exit=1)
     assert ran.lines[0].startswith(f"tarkit: {word}: ")
     assert ran.lines[0].endswith(f"[{problem}]")
@@ -1108,13 +1109,13 @@ def test_damaged_gzip(data: bytes, problem: str, allow: str, skip: str, word: st
     assert run("cat", word, "--skip", problem).stdout == tar(pick(ABC, skip))
 
 
-@pytest.mark.parametrize("codec", ["gz", "zst", "lz4", "xz", "bz2"])
+@each_row("codec", ["gz", "zst", "lz4", "xz", "bz2"])
 def test_a_compressed_stream_that_was_cut(codec: str, run: Run, archive: Archive) -> None:
     """Wherever the compressed bytes end too early, it is an error; what comes out with --skip is whole samples."""
-    members: dict[str, Content] = {f"{n}.bin": random.Random(n).randbytes(30_000) for n in range(20)}
-    run("cat", archive(members), "-o", f"in.tar.{codec}")
+    members: dict[str, Content] = {f"{n}.bin": random.Random(n).randbytes(3000) for n in range(20)}
+    run("cat", archive(members), "--compress", f"{codec}:1", "-o", f"in.tar.{codec}")
     data = Path(f"in.tar.{codec}").read_bytes()
-    for part in (0.3, 0.9, 1):
+    for part in (0.5, 1):
         Path("cut").write_bytes(data[: int(part * len(data)) - 1])
         ran = run("cat", "cut", "-o", "out.tar", exit=1)
         assert ran.lines[0].endswith("[truncated]")
@@ -1132,53 +1133,55 @@ def test_a_compressed_stream_that_was_cut(codec: str, run: Run, archive: Archive
 # ---- several inputs: mix, shuffle, read ahead
 
 
-@pytest.mark.parametrize(
-    ("mix", "expected"),
-    [
-        (1, "a1 a2 a3 b1 c1 c2"),
-        (2, "a1 b1 a2 c1 a3 c2"),
-        (3, "a1 b1 c1 a2 c2 a3"),
-        (9, "a1 b1 c1 a2 c2 a3"),
-    ],
+@each_row(
+    ("mix", "expected", "feed"),
+    in_turn(
+        [
+            (1, "a1 a2 a3 b1 c1 c2"),
+            (2, "a1 b1 a2 c1 a3 c2"),
+            (3, "a1 b1 c1 a2 c2 a3"),
+            (9, "a1 b1 c1 a2 c2 a3"),
+        ]
+    ),
 )
-def test_mix(mix: int, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+def test_mix(mix: int, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
     """N open inputs take turns; when one ends, the next takes its place."""
-    for feed in feeds:
-        all_: dict[str, Content] = {f"{key}.cls": key.encode() for key in ["a1", "a2", "a3", "b1", "c1", "c2"]}
-        words = [feed(archive([pair for pair in all_.items() if pair[0][0] == name], f"{name}.tar")) for name in "abc"]
-        assert run("cat", *words, "-m", str(mix)).stdout == tar(pick(all_, expected))
+    all_: dict[str, Content] = {f"{key}.cls": key.encode() for key in ["a1", "a2", "a3", "b1", "c1", "c2"]}
+    words = [feed(archive([pair for pair in all_.items() if pair[0][0] == name], f"{name}.tar")) for name in "abc"]
+    assert run("cat", *words, "-m", str(mix)).stdout == tar(pick(all_, expected))
 
 
 TWELVE: dict[str, Content] = {f"{number:02}.cls": b"%d" % number for number in range(12)}
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ("-s 4 --seed 0", "03 04 00 02 07 08 06 10 09 11 05 01"),  # these three by webdataset's own shuffle
-        ("-s 4 --seed 1", "01 00 02 04 07 08 09 10 03 06 11 05"),
-        ("--shuffle 100 --seed 0", "06 11 00 04 07 03 02 10 05 08 09 01"),
-        ("-s 1 --seed 0", "00 01 02 03 04 05 06 07 08 09 10 11"),
-        ("-s 0 --seed 0", "00 01 02 03 04 05 06 07 08 09 10 11"),
-        ("-s 4 --seed 0 --slice 2:6", "05 03 02 04"),
-    ],
+@each_row(
+    ("options", "expected", "feed"),
+    in_turn(
+        [
+            ("-s 4 --seed 0", "03 04 00 02 07 08 06 10 09 11 05 01"),  # these three by webdataset's own shuffle
+            ("-s 4 --seed 1", "01 00 02 04 07 08 09 10 03 06 11 05"),
+            ("--shuffle 100 --seed 0", "06 11 00 04 07 03 02 10 05 08 09 01"),
+            ("-s 1 --seed 0", "00 01 02 03 04 05 06 07 08 09 10 11"),
+            ("-s 0 --seed 0", "00 01 02 03 04 05 06 07 08 09 10 11"),
+            ("-s 4 --seed 0 --slice 2:6", "05 03 02 04"),
+        ]
+    ),
 )
-def test_shuffle(options: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+def test_shuffle(options: str, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
     """A buffer of N samples is shuffled through, after selection; the order depends on the seed alone."""
-    for feed in feeds:
-        assert run("cat", feed(archive(TWELVE)), *options.split()).stdout == tar(pick(TWELVE, expected))
+    assert run("cat", feed(archive(TWELVE)), *options.split()).stdout == tar(pick(TWELVE, expected))
 
 
 LARGE: dict[str, Content] = {
     "a.x": b"1",
     "b.x": b"2",
-    **{f"big.{n}": random.Random(n).randbytes(size) for n, size in enumerate((70_000, 1_500_000, 900_000, 0))},
+    **{f"big.{n}": random.Random(n).randbytes(size) for n, size in enumerate((2_200, 47_000, 28_000, 0))},
     "c.x": b"3",
-    "e.0": b"4" * 2_000_000,
+    "e.0": b"4" * 62_500,
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "expected"),
     [
         ("", "a b big c e"),
@@ -1206,47 +1209,49 @@ def test_large_samples(
     run: Run,
     archive: Archive,
     feeds: list[Feed],
-    monkeypatch: pytest.MonkeyPatch,
+    small_memory: None,
 ) -> None:
     """Samples larger than what is held of a stream come out as they do from a file, whatever is done to them."""
-    monkeypatch.setattr(grouping, "LARGE", 1 << 16)
-    monkeypatch.setattr(source, "HELD", 1 << 20)
     rows = pick(LARGE, expected.replace("3", ""))
     if "-f" in options:
         rows = [*rows[:2], ("big.3", b""), ("big.0", LARGE["big.0"]), *rows[2:]]
-    for feed in feeds:
+    for feed in feeds[:2]:  # what is compressed comes in as from a pipe
         assert run("cat", feed(archive(LARGE)), *shlex.split(options)).stdout == tar(rows)
 
 
 @each_feed
-def test_shuffle_of_large_samples(run: Run, archive: Archive, feed: Feed) -> None:
-    """Samples of a stream over 1 MiB wait in temporary space, and come out whole."""
-    blob = random.Random(2).randbytes(3 << 20)
-    members = {f"{n}.bin": blob[n << 18 : (n << 18) + (1 << 18) * (n + 1)] for n in range(6)}
+def test_shuffle_of_large_samples(
+    run: Run, archive: Archive, feed: Feed, small_memory: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Samples of a stream over so many bytes wait in temporary space, and come out whole."""
+    monkeypatch.setattr(stages, "SPOOLED", 1 << 15)
+    blob = random.Random(2).randbytes(3 << 15)
+    members = {f"{n}.bin": blob[n << 13 : (n << 13) + (1 << 13) * (n + 1)] for n in range(6)}
     out = run("cat", feed(archive(members)), "-s", "4", "--seed", "5", "-f", "x:bin").stdout
     assert out == tar([(f"{key}.x", members[f"{key}.bin"]) for key in (2, 3, 0, 1, 5, 4)])
 
 
-@pytest.mark.parametrize("options", ["", "-m 2", "-s 5 --seed 1", "--match [1357]$", "-f cls"])
-@pytest.mark.parametrize("parallel", ["2", "9"])
-def test_reading_ahead_changes_nothing(
-    options: str, parallel: str, run: Run, archive: Archive, feeds: list[Feed]
-) -> None:
+@each_row(
+    ("options", "parallel", "feed"),
+    in_turn(
+        [("", "2"), ("-m 2", "9"), ("-s 5 --seed 1", "2"), ("--match [1357]$", "9"), ("-f cls", "2"), ("-f cls", "9")],
+        0,
+    ),
+)
+def test_reading_ahead_changes_nothing(options: str, parallel: str, run: Run, archive: Archive, feed: Feed) -> None:
     """-p N gives the bytes that it gives without."""
-    for feed in feeds:
-        words = [feed(archive({f"{n}{m}.cls": b"x" * 4000 * m for m in range(9)}, f"{n}.tar")) for n in range(4)]
-        expected = run("cat", *words, *options.split()).stdout
-        assert run("cat", *words, *options.split(), "-p", parallel).stdout == expected
-        assert len(keys(expected)) > 10
+    words = [feed(archive({f"{n}{m}.cls": b"x" * 4000 * m for m in range(4)}, f"{n}.tar")) for n in range(4)]
+    expected = run("cat", *words, *options.split()).stdout
+    assert run("cat", *words, *options.split(), "-p", parallel).stdout == expected
+    assert len(keys(expected).split()) >= 8
 
 
-@each_feed
-def test_log(run: Run, archive: Archive, feed: Feed) -> None:
+def test_log(run: Run, archive: Archive) -> None:
     """-L N says every N samples how far it is."""
-    ran = run("cat", feed(archive(ABC)), "-L", "2")
+    ran = run("cat", archive(ABC), "-L", "2")
     assert ran.lines == ["tarkit: 2 samples, 5120 bytes"]
     assert ran.stdout == tar(ABC)
-    assert run("cat", feed("in.tar"), "--logging", "1", "-q").stderr == ""
+    assert run("cat", "in.tar", "--logging", "1", "-q").stderr == ""
 
 
 # ---- what comes in and goes out
@@ -1292,26 +1297,20 @@ def test_several_volumes_are_refused(run: Run, archive: Archive, feed: Feed) -> 
     assert not Path("out.tar").exists()
 
 
-@pytest.mark.parametrize("suffix", ["gz", "zst", "lz4", "xz", "bz2"])
-@each_feed
-def test_codecs(suffix: str, run: Run, archive: Archive, feed: Feed) -> None:
+@each_row("suffix", ["gz", "zst", "lz4", "xz", "bz2"])
+def test_codecs(suffix: str, run: Run, archive: Archive) -> None:
     """The suffix of the output chooses the codec, --compress overrules it; what was written is read back as it was."""
-    word = feed(archive(ABC))
+    word = archive(ABC)
     run("cat", word, "-o", f"out.tar.{suffix}")
     assert Path(f"out.tar.{suffix}").read_bytes()[:2] != b"a."
     assert run("cat", f"out.tar.{suffix}").stdout == tar(ABC)
     level = "1" if suffix != "xz" else "0"
-    assert run("cat", run_to_file(run, word, f"{suffix}:{level}")).stdout == tar(ABC)
+    packed = run("cat", word, "--compress", f"{suffix}:{level}").stdout
+    assert packed != tar(ABC)
+    Path("data").write_bytes(packed)  # a name that tells nothing
+    assert run("cat", "data").stdout == tar(ABC)
     run("cat", word, "--compress", "none", "-o", f"plain.tar.{suffix}")
     assert Path(f"plain.tar.{suffix}").read_bytes() == tar(ABC)
-
-
-def run_to_file(run: Run, word: str, compress: str) -> str:
-    """Compress to stdout, then keep that in a file without a telling name."""
-    data = run("cat", word, "--compress", compress).stdout
-    assert data != tar(ABC)
-    Path("data").write_bytes(data)
-    return "data"
 
 
 def test_gzip_has_no_time(run: Run, archive: Archive) -> None:
@@ -1322,10 +1321,9 @@ def test_gzip_has_no_time(run: Run, archive: Archive) -> None:
     assert gzip.decompress(data) == tar(ABC)
 
 
-@each_feed
-def test_output_to_a_command(run: Run, archive: Archive, feed: Feed) -> None:
+def test_output_to_a_command(run: Run, archive: Archive) -> None:
     """-o pipe:COMMAND feeds a command; when that fails, so do we."""
-    word = feed(archive(ABC))
+    word = archive(ABC)
     run("cat", word, "-o", "pipe:cat > out.tar")
     assert Path("out.tar").read_bytes() == tar(ABC)
     ran = run("cat", word, "-o", "pipe:cat > /dev/null; echo so it is >&2; exit 3", exit=1)
@@ -1345,14 +1343,13 @@ def test_input_from_a_command_that_fails(run: Run, archive: Archive) -> None:
     assert ran.lines[-1].startswith("tarkit: command ended with status 1: cat none.tar | cat: cat: none.tar")
 
 
-@each_feed
-def test_output_appears_when_it_is_complete(run: Run, archive: Archive, feed: Feed) -> None:
+def test_output_appears_when_it_is_complete(run: Run, archive: Archive) -> None:
     """After an error the file of that name is what it was before; a new one has the mode of the one it replaces."""
     Path("out.tar").write_text("old")
     os.chmod("out.tar", 0o640)
-    run("cat", feed(archive(tar(ABC)[:7000], "cut.tar")), "-o", "out.tar", exit=1)
+    run("cat", archive(tar(ABC)[:7000], "cut.tar"), "-o", "out.tar", exit=1)
     assert Path("out.tar").read_text() == "old"
-    run("cat", feed(archive(ABC)), "-o", "out.tar", "--fsync")
+    run("cat", archive(ABC), "-o", "out.tar", "--fsync")
     assert Path("out.tar").read_bytes() == tar(ABC)
     assert stat.S_IMODE(os.stat("out.tar").st_mode) == 0o640
 
@@ -1372,7 +1369,7 @@ def test_an_input_is_never_overwritten(run: Run, archive: Archive) -> None:
     assert Path("in.tar").read_bytes() == tar(ABC)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "words",
     [
         ["cat", "in.tar", "-o", "out", "--report", "out"],
@@ -1386,7 +1383,6 @@ def test_an_input_is_never_overwritten(run: Run, archive: Archive) -> None:
         ["split", "in.tar", "-c", "1", "-o", "new-%d.tar", "--report", "r", "--manifest", "r"],
         ["split", "in.tar", "-c", "1", "-o", "out-%d.tar", "--force", "--keys-from", "out-0.tar"],
     ],
-    ids=" ".join,
 )
 def test_nothing_that_is_written_is_anything_else(words: list[str], run: Run, archive: Archive) -> None:
     """Outputs, reports and lists of keys or inputs are different files, or the run does not begin."""
@@ -1429,8 +1425,7 @@ def test_missing_inputs_end_a_run_before_it_starts(run: Run, archive: Archive) -
 # ---- common options
 
 
-@pytest.mark.parametrize("before", [True, False])
-@each_feed
+@each_row(("before", "feed"), in_turn([True, False], 0))
 def test_verbose_quiet_and_report(before: bool, run: Run, archive: Archive, feed: Feed) -> None:
     """-v names the inputs and sums up, -q is silent, --report writes JSON; before the command word and after it."""
     word = feed(archive(ABC))

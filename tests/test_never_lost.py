@@ -10,8 +10,9 @@ from collections.abc import Callable
 from itertools import chain, product
 
 import pytest
+from _feeds import in_turn
 from _tools import archive as packed
-from _tools import stream
+from _tools import each_row, stream
 from conftest import PAX, Archive, Feed, Link, Run, body, each_feed, entries, tar
 from test_tar_writer import Log
 
@@ -63,15 +64,15 @@ def test_large_last_sample_before_other_data(run: Run, archive: Archive) -> None
         assert "[trailing-data]" in run("cat", name, exit=1).stderr
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [("", "a.x a.z b.x b.z c.x c.z"), ("-f x", "a.x b.x c.x"), ("-f 'z x'", "a.z a.x b.z b.x c.z c.x")],
+GAPS = [("", "a.x a.z b.x b.z c.x c.z"), ("-f x", "a.x b.x c.x"), ("-f 'z x'", "a.z a.x b.z b.x c.z c.x")]
+
+
+@each_row(
+    ("payload", "rekey", "options", "expected", "feed"),
+    in_turn(((payload, rekey, *row) for payload in (BIG, b"1") for rekey in (False, True) for row in GAPS), len(GAPS)),
 )
-@pytest.mark.parametrize("rekey", [False, True])
-@pytest.mark.parametrize("payload", [b"1", BIG], ids=["small", "large"])
-@each_feed
 def test_shuffle_of_what_damage_left(
-    options: str, expected: str, rekey: bool, payload: bytes, run: Run, archive: Archive, feed: Feed
+    payload: bytes, rekey: bool, options: str, expected: str, run: Run, archive: Archive, feed: Feed
 ) -> None:
     """Samples with gaps wait in the buffer of a shuffle whole, whatever is done to them afterwards."""
     rows = [(f"{key}.{field}", key.encode() + field.encode() + payload) for key in "abc" for field in "xyz"]
@@ -102,8 +103,7 @@ def test_joined_with_its_fields_in_another_order(run: Run, archive: Archive, fee
 # ---- what is a field, and what is there twice
 
 
-@pytest.mark.parametrize("type", [b"V", b"D"], ids=["label", "dumpdir"])
-@each_feed
+@each_row(("type", "feed"), in_turn([b"V", b"D"], 1))
 def test_no_field(type: bytes, run: Run, archive: Archive, feed: Feed) -> None:
     """A volume label has a name like a field's and is none: it is neither chosen, dropped nor renamed for one."""
     label, rows = ("abc.jpg", Link("", type)), [("k00.jpg", b"1"), ("k00.cls", b"2")]
@@ -123,7 +123,7 @@ def test_folders_of_joined_samples(run: Run, archive: Archive, feed: Feed) -> No
     assert run("cat", *names, "--allow", "joined-sample,repeated-key").stdout == tar([*one, *two])
 
 
-@pytest.mark.parametrize("length", [2, 3, 4])
+@each_row("length", [2, 3, 4])
 def test_twice_wherever_it_stands(length: int) -> None:
     """A name that is there twice is noticed in any order of entries, in the last sample and in any other."""
     for fields in product("abc", repeat=length):
