@@ -9,6 +9,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 Popen = subprocess.Popen
@@ -31,8 +32,7 @@ def _become(text: str, passed: Sequence[int]) -> None:
     status: Any = 1
     try:
         gc.freeze()  # a search for garbage would copy all that it looks at
-        kept = [2, *sorted(passed), 1 << 16]
-        for below, above in zip(kept, kept[1:], strict=False):
+        for below, above in pairwise([2, *sorted(passed), 1 << 16]):
             os.closerange(below + 1, above)
         for signum in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(signum, signal.SIG_DFL)
