@@ -156,19 +156,19 @@ def test_rejects(run: Run, archive: Archive) -> None:
 # ---- what was rejected, once more
 
 
-@each_row("bad", ["0 4 9", "0 1 2 8 9", "0 1 2 3 4 5 6 7 8 9", ""])
-def test_redo(bad: str, run: Run, archive: Archive) -> None:
+def test_redo(run: Run, archive: Archive) -> None:
     """The results come where they belong: the output is that of a run in which nothing failed."""
     archive(TEN)
-    test = " ".join(f"[ $TARKIT_KEY != {key} ] || exit 1;" for key in bad.split())
     work = "echo $TARKIT_KEY $TARKIT_INDEX >> sample.x; [ $TARKIT_KEY != 5 ] || rm sample.*"
-    run("proc", "-c", f"{test} {work}", "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
-    words = ("-p", "2", "--redo", "bad.tar", "-c", work, "-f", "x")
-    again = run("proc", *words, "out.tar", "-o", "whole.tar")
     run("proc", "-c", work, "-f", "x", "in.tar", "-o", "all.tar")
-    run("cat", "-f", "x", "whole.tar", "-o", "whole.x.tar")
-    assert Path("whole.x.tar").read_bytes() == Path("all.tar").read_bytes()
-    assert again.stderr == ""
+    for bad in ("0 4 9", "0 1 2 8 9", "0 1 2 3 4 5 6 7 8 9", ""):
+        test = f"case ' {bad} ' in *\" $TARKIT_KEY \"*) exit 1 ;; esac;"
+        run("proc", "-c", f"{test} {work}", "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
+        words = ("-p", "2", "--redo", "bad.tar", "-c", work, "-f", "x")
+        again = run("proc", *words, "out.tar", "-o", "whole.tar")
+        run("cat", "-f", "x", "whole.tar", "-o", "whole.x.tar")
+        assert Path("whole.x.tar").read_bytes() == Path("all.tar").read_bytes()
+        assert again.stderr == ""
 
 
 def test_redo_that_fails_again(run: Run, archive: Archive) -> None:
@@ -285,11 +285,11 @@ def test_hundreds(run: Run, many: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert lines[0].startswith(f"tarkit: {word}: '00007' raised ValueError in f.py, line 5: ")
     assert lines[0].endswith("| ValueError: no 7")
     assert os.listdir() == []
-    ran = run("proc", *function, word, "-p", "3", "-o", "out.tar", "--rejects", "bad.tar", "--max-errors", "1%")
+    ran = run("proc", *function, word, "-p", "2", "-o", "out.tar", "--rejects", "bad.tar", "--max-errors", "1%")
     assert ran.lines[-1] == "tarkit: 3 samples failed and were left out"
     assert body(Path("out.tar")) == b"".join(each for index, each in enumerate(new) if index not in bad)
     assert keys("bad.tar").split() == [f"{index:05d}" for index in sorted(bad)]
-    kept = run("proc", *function, word, "-p", "5", "--on-error", "keep", "-q", "-o", "kept.tar")
+    kept = run("proc", *function, word, "-p", "3", "--on-error", "keep", "-q", "-o", "kept.tar")
     assert kept.stderr == ""
     assert body(Path("kept.tar")) == b"".join((old if index in bad else new)[index] for index in range(MANY))
     run("proc", "--map", f"{many}/f.py:all", "-p", "1", "--redo", "bad.tar", "out.tar", "-o", "whole.tar")

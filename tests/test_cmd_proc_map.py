@@ -70,8 +70,8 @@ def test_from_everywhere(run: Run, archive: Archive, feeds: list[Feed]) -> None:
     for feed in feeds:
         assert run("proc", "--map", "fun.py:same", feed(word)).stdout == tar(MANY)
         assert run("proc", "--worker", "cat", feed(word)).stdout == tar(MANY)
-        assert run("proc", "--map", "fun:upper", feed(word), "-o", "out.tar").stdout == b""
-        assert entries(Path("out.tar")) == upper
+    assert run("proc", "--map", "fun:upper", word, "-o", "out.tar").stdout == b""
+    assert entries(Path("out.tar")) == upper
 
 
 def test_as_users_have_it(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_as_users_have_it(run: Run, archive: Archive, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("words", "numbers"),
     [
-        (("--map", "fun.py:upper"), "1 4 16"),
+        (("--map", "fun.py:upper"), "1 4"),
         (("--map", "fun.py:many"), "1 2"),
         (("--map", "fun.py:fails", "--on-error", "skip"), "1 3"),
         (("--map", "fun.py:dies", "--on-error", "keep"), "1 2"),
@@ -108,18 +108,12 @@ def test_the_same_for_every_number_of_processes(
 
 
 def test_one_failure_in_twenty(run: Run, archive: Archive) -> None:
-    """Each policy, with what it says."""
-    word = archive(MANY)
-    lines = run("proc", "--map", "fun.py:fails", word, "-o", "out.tar", exit=1).lines
-    assert lines[0].startswith("tarkit: in.tar: 'd/00007' raised ValueError in fun.py, line ")
+    """What is left out, and what is said of it; the policies themselves are those of all commands."""
+    lines = run("proc", "--map", "fun.py:fails", archive(MANY), "-o", "out.tar", "--rejects", "bad.tar").lines
+    assert lines[0].startswith("tarkit: warning: in.tar: 'd/00007' raised ValueError in fun.py, line ")
     assert lines[0].endswith("ValueError: a seven")
-    assert not Path("out.tar").exists()
     bad = ("d/00007.", "d/00027.", "d/00047.")
-    run("proc", "-p", "2", "--map", "fun.py:fails", "--on-error", "skip", word, "-o", "out.tar")
     assert entries(Path("out.tar")) == [pair for pair in MANY.items() if not pair[0].startswith(bad)]
-    run("proc", "-p", "2", "--map", "fun.py:fails", "--on-error", "keep", word, "-o", "out.tar")
-    assert Path("out.tar").read_bytes() == tar(MANY)
-    run("proc", "--map", "fun.py:fails", "--rejects", "bad.tar", word, "-o", "out.tar")
     rejects = entries(Path("bad.tar"))
     assert [name for name, _ in rejects if name.endswith("json")] == [f"{key}__error__.json" for key in bad]
     record = json.loads(dict(rejects)["d/00027.__error__.json"])

@@ -53,8 +53,8 @@ def several(job: int) -> Iterator[tuple[int, bytes]]:
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_results(count: int) -> None:
     """All, in the order of the jobs; several processes when there are to be several."""
-    found = list(results_in_order(square, range(7), count))
-    assert [result for result, _ in found] == [number**2 for number in range(7)]
+    found = list(results_in_order(square, range(5), count))
+    assert [result for result, _ in found] == [number**2 for number in range(5)]
     assert (os.getpid() in {who for _, who in found}) == (count == 1)
     assert list(results_in_order(square, [], count)) == []
 
@@ -71,7 +71,7 @@ def test_many_items_of_each(count: int, monkeypatch: pytest.MonkeyPatch) -> None
 
 @each_row(
     ("which", "count", "share"),
-    [(0, 2, None), *((which, count, 4) for which in range(len(ERRORS)) for count in (1, 2))],
+    [(0, 2, None), *((which, count, 6) for which in range(len(ERRORS)) for count in (1, 2))],
 )
 def test_errors(which: int, count: int, share: int | None) -> None:
     """The first one is raised as it was, with all that it says, behind the results before it."""
@@ -126,7 +126,7 @@ def test_a_process_that_is_ended(how: object, said: str) -> None:
             how()  # type: ignore[operator]
         return number
 
-    found = results_in_order(end, range(4), 2)
+    found = results_in_order(end, range(4), 2, share=2)
     assert [next(found), next(found)] == [0, 1]
     with pytest.raises(TarkitError, match=f"a process of ours {said}"):
         next(found)

@@ -89,6 +89,8 @@ MODULE = """
         return l
     def one_bad(l): return [3 if s["__key__"] == "b" else s for s in l]
     def kill_batch(l): return os._exit(7)
+    def named(s):
+        with open("name") as file: return globals()[file.read()](s)
     number = 3
     class Space:
         def inner(s): return s
@@ -168,6 +170,11 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     assert [path.name for path in tmp_path.iterdir() if path.name == "__pycache__" or ".part" in path.name] == []
 
 
+def calls(name: str) -> None:
+    """From now on the function `named` calls that one, so that one process shows what becomes of several functions."""
+    Path("name").write_text(name)
+
+
 def said(outcome: Outcome) -> str:
     """What was said about a job."""
     return "".join(each.read(0, 1 << 30).decode() for each in outcome.said)
@@ -179,27 +186,30 @@ def fields(*templates: str) -> list[tuple[str, bytes]]:
     return [(name, content.encode()) for name, content in words]
 
 
-@each_row(
-    ("function", "out"),
-    [
-        ("same", list(ABC.items())),
-        ("nothing", [(name, data) for name, data in ABC.items() if name[0] != "b"]),
-        ("empty", [(name, data) for name, data in ABC.items() if name[0] != "b"]),
-        ("drop", [(name, data) for name, data in ABC.items() if "cls" not in name]),
-        ("swap", fields("{0}.cls {0}txt", "{0}.txt {0}cls")),
-        ("facts", fields("{0}.py [('__key__','{0}'),('cls',b'{0}cls'),('txt',b'{0}txt')]")),
-        ("many", fields(*(f"{{0}}/{n}.{f}" for n in "01" for f in ("cls {0}cls", "txt {0}txt", f"n {n}")))),
-        ("other", fields("d.x/{0}.cls 1", "d.x/{0}.txt é", "d.x/{0}.bin 2")),
-        ("Space.inner", list(ABC.items())),
-        ("fun:same", list(ABC.items())),
-        ("./fun.py:same", list(ABC.items())),
-    ],
-)
-def test_what_comes_back(function: str, out: list[tuple[str, bytes]], start: Start) -> None:
+def test_what_comes_back(start: Start) -> None:
     """A dict, several, or none; an iterable is taken item by item, so that one dict may be used again."""
-    outcomes = start(function).run(jobs(archive(ABC)))
-    assert [outcome.failure for outcome in outcomes] == [None] * 3
-    assert written(outcomes) == out
+    some = [(name, data) for name, data in ABC.items() if name[0] != "b"]
+    executor = start("named")
+    for function, out in {
+        "same": list(ABC.items()),
+        "nothing": some,
+        "empty": some,
+        "drop": [(name, data) for name, data in ABC.items() if "cls" not in name],
+        "swap": fields("{0}.cls {0}txt", "{0}.txt {0}cls"),
+        "facts": fields("{0}.py [('__key__','{0}'),('cls',b'{0}cls'),('txt',b'{0}txt')]"),
+        "many": fields(*(f"{{0}}/{n}.{f}" for n in "01" for f in ("cls {0}cls", "txt {0}txt", f"n {n}"))),
+        "other": fields("d.x/{0}.cls 1", "d.x/{0}.txt é", "d.x/{0}.bin 2"),
+    }.items():
+        calls(function)
+        outcomes = executor.run(jobs(archive(ABC)))
+        assert [outcome.failure for outcome in outcomes] == [None] * 3
+        assert written(outcomes) == out, function
+
+
+@pytest.mark.parametrize("spec", ["fun.py:same", "fun.py:Space.inner", "fun:same", "./fun.py:same"])
+def test_names_of_functions(spec: str, start: Start) -> None:
+    """Of a file, of a class in it, of a module."""
+    assert written(start(spec).run(jobs(archive(ABC)))) == list(ABC.items())
 
 
 def test_what_did_not_change_is_as_it_was(start: Start) -> None:
@@ -273,24 +283,22 @@ def test_what_no_dict_can_hold(start: Start) -> None:
 DIED = "the process that calls the function "
 
 
-@each_row(
-    ("function", "status", "reason", "tail"),
-    [
+def test_failures(start: Start) -> None:
+    """Whatever happens to one sample is its failure, and the others are worked on; a traceback has no frame of ours."""
+    executor = start("named")
+    for function, status, reason, tail in (
         (
             "raises",
             None,
             r"raised ValueError in fun.py, line \d+",
             r"Traceback.*in fails\n.*ValueError: no b\nat all\n",
         ),
-        ("leaves", None, r"raised SystemExit in fun.py, line \d+", r"Traceback.*SystemExit: 3\n"),
         ("ends", 0, DIED + "ended with status 0", ""),
+        ("leaves", None, r"raised SystemExit in fun.py, line \d+", r"Traceback.*SystemExit: 3\n"),
         ("kills", -9, DIED + "was ended by SIGKILL", ""),
-    ],
-)
-def test_failures(function: str, status: int | None, reason: str, tail: str, start: Start) -> None:
-    """Whatever happens to one sample is its failure, and the others are worked on; a traceback has no frame of ours."""
-    executor = start(function)
-    for _ in range(2):
+        ("kills", -9, DIED + "was ended by SIGKILL", ""),
+    ):
+        calls(function)
         outcomes = executor.run(jobs(archive(ABC)))
         assert [outcome.failure is None for outcome in outcomes] == [True, False, True]
         failure = outcomes[1].failure
@@ -377,24 +385,24 @@ def test_once_a_process(start: Start) -> None:
     assert written(first)[0][1].startswith(b"1 ")
 
 
-@each_row("size", [1, 2, 3])
-def test_batches(size: int, start: Start) -> None:
+def test_batches(start: Start) -> None:
     """A list goes in, a list comes back."""
     executor = start("batch", batches=True)
     each = jobs(archive(ABC))
-    outcomes = [outcome for n in range(0, 3, size) for outcome in executor.run(each[n : n + size])]
-    sizes = {1: "111", 2: "221", 3: "333"}[size]
-    out = [(name, data) for name, data in written(outcomes) if name.endswith("size")]
-    assert out == [(f"{key}.size", n.encode()) for key, n in zip("abc", sizes, strict=True)]
+    for size, sizes in ((1, "111"), (2, "221"), (3, "333")):
+        outcomes = [outcome for n in range(0, 3, size) for outcome in executor.run(each[n : n + size])]
+        out = [(name, data) for name, data in written(outcomes) if name.endswith("size")]
+        assert out == [(f"{key}.size", n.encode()) for key, n in zip("abc", sizes, strict=True)]
 
 
 def test_items_of_a_batch(start: Start) -> None:
     """Each is what one call may hand back, and a bad one is the failure of its own sample."""
-    keys = [
-        [sample.key for sample in outcome.samples] for outcome in start("lazy", batches=True).run(jobs(archive(ABC)))
-    ]
+    executor = start("named", batches=True)
+    calls("lazy")
+    keys = [[sample.key for sample in outcome.samples] for outcome in executor.run(jobs(archive(ABC)))]
     assert keys == [[b"a", b"a2"], [], [b"c", b"c2"]]
-    outcomes = start("one_bad", batches=True).run(jobs(archive(ABC)))
+    calls("one_bad")
+    outcomes = executor.run(jobs(archive(ABC)))
     assert [outcome.failure and outcome.failure.reason for outcome in outcomes] == [
         None,
         "handed back an int, not a dict, several dicts or None",
@@ -402,29 +410,27 @@ def test_items_of_a_batch(start: Start) -> None:
     ]
 
 
-@each_row(
-    ("function", "reason"),
-    [
+def test_a_batch_that_fails(start: Start) -> None:
+    """It fails as one, for the engine to halve; the executor can be used again."""
+    more = "def same_key(l): return l[0]\ndef short(l): return l[:1]\ndef long(l): return l * 2\ndef none(l): pass\n"
+    with open("fun.py", "a") as file:
+        file.write(more)
+    executor = start("named", batches=True)
+    for function, reason in (
         ("poison", "raised ValueError in fun.py, line "),
+        ("kill_batch", "the process that calls the function ended with status 7"),
         ("kill_batch", "the process that calls the function ended with status 7"),
         ("same_key", "handed back a dict for a batch, not a list"),
         ("short", "handed back 1 items for a batch of 3"),
         ("long", "handed back more items than the batch of 3 has"),
         ("none", "handed back None for a batch, not a list"),
-    ],
-)
-def test_a_batch_that_fails(function: str, reason: str, start: Start, tmp_path: Path) -> None:
-    """It fails as one, for the engine to halve; the executor can be used again."""
-    more = "def same_key(l): return l[0]\ndef short(l): return l[:1]\ndef long(l): return l * 2\ndef none(l): pass\n"
-    with open("fun.py", "a") as file:
-        file.write(more)
-    executor = start(function, batches=True)
-    for _ in range(2):
+    ):
+        calls(function)
         with pytest.raises(Failed) as raised:
             executor.run(jobs(archive(ABC)))
         assert raised.value.failure.reason.startswith(reason)
-    if function == "poison":
-        assert executor.run(jobs(archive(ABC))[:1])[0].failure is None
+    calls("poison")
+    assert executor.run(jobs(archive(ABC))[:1])[0].failure is None
 
 
 @each_row(

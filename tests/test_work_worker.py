@@ -109,7 +109,6 @@ GLUED = "put(entry.name, data); target.close(); target = tarfile.open(fileobj=sy
     ("words", "parallel", "out"),
     [
         (["cat"], 2, lambda name, data: [(name, data)]),
-        (python(ECHO), 1, lambda name, data: [(name, data)]),
         (python(UPPER), 1, lambda name, data: [(name, data.upper())]),
         (python(TEXT), 1, lambda name, data: [(name, data)] * name.endswith("txt")),
         (python("if key != 'b': put(entry.name, data)"), 1, lambda name, data: [(name, data)] * (name[0] != "b")),
@@ -146,9 +145,9 @@ def test_the_order_of_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is slow, and however much is held back: the same for every number of processes."""
     monkeypatch.setattr(worker, "RUN", 3)
     slow = "time.sleep(0.001 * (int(key) % 20 == 0)); put(entry.name, data * 2)"
-    results = [written(run(python(slow), archive(MANY), parallel)) for parallel in (1, 2, 5)]
+    results = [written(run(python(slow), archive(MANY), parallel)) for parallel in (1, 4)]
     assert results[0] == [(name, data * 2) for name, data in MANY.items()]
-    assert results[1] == results[2] == results[0]
+    assert results[1] == results[0]
     loose = run(python(slow), archive(MANY), 2, ordered=False)
     assert sorted(written(loose)) == sorted(results[0])
 
@@ -259,32 +258,32 @@ def test_many_in_hand() -> None:
 
 
 POISON = {
-    "exit": "if key in ('0007', '0012', '0019'): os._exit(5)\nput(entry.name, data)",
-    "raise": "if key in ('0007', '0012', '0019'): raise ValueError(key)\nput(entry.name, data)",
-    "kill": "if key in ('0007', '0012', '0019'): os.kill(os.getpid(), signal.SIGKILL)\nput(entry.name, data)",
-    "rename": "put(entry.name if key not in ('0007', '0012', '0019') else 'x' + entry.name, data)",
-    "link": "put(entry.name, data, type=b'2' if key in ('0007', '0012', '0019') else b'0')",
+    "exit": "if key in ('0007', '0012'): os._exit(5)\nput(entry.name, data)",
+    "raise": "if key in ('0007', '0012'): raise ValueError(key)\nput(entry.name, data)",
+    "kill": "if key in ('0007', '0012'): os.kill(os.getpid(), signal.SIGKILL)\nput(entry.name, data)",
+    "rename": "put(entry.name if key not in ('0007', '0012') else 'x' + entry.name, data)",
+    "link": "put(entry.name, data, type=b'2' if key in ('0007', '0012') else b'0')",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "parallel"), [("exit", 1), ("rename", 2)])
 def test_which_samples_it_died_of(kind: str, parallel: int) -> None:
     """They are found by halves; all others are done, once, in order."""
-    data = dict(list(MANY.items())[:40])
+    data = dict(list(MANY.items())[:26])
     finished = run(python(POISON[kind]), archive(data), parallel, settle=True)
-    assert list(failed(finished)) == ["0007", "0012", "0019"]
+    assert list(failed(finished)) == ["0007", "0012"]
     assert written(finished) == [(name, data) for name, data in data.items() if name[:4] not in failed(finished)]
     reasons = {
         "exit": "the program ended with status 5",
         "rename": "the program answered 'x{}', which it was not sent, or answered before",
     }
-    assert failed(finished) == {key: reasons[kind].format(key) for key in ("0007", "0012", "0019")}
+    assert failed(finished) == {key: reasons[kind].format(key) for key in ("0007", "0012")}
 
 
 @pytest.mark.parametrize("kind", ["raise", "kill", "link"])
 def test_a_few_samples_one_of_which_fails(kind: str) -> None:
     """Whatever it is that fails."""
-    data = {f"{number:04}.txt": b"x" for number in (5, 6, 7, 8)}
+    data = {f"{number:04}.txt": b"x" for number in (6, 7)}
     finished = run(python(POISON[kind]), archive(data), settle=True)
     assert list(failed(finished)) == ["0007"]
     assert written(finished) == [(name, data) for name, data in data.items() if name[:4] != "0007"]
@@ -297,12 +296,12 @@ def test_retries(tmp_path: Path) -> None:
     """A sample is tried again, alone, and counts once."""
     flaky = f"""if key == 'b':
     with open({str(tmp_path / "count")!r}, 'a') as file: file.write('x')
-    if os.path.getsize({str(tmp_path / "count")!r}) < 5: os._exit(1)
+    if os.path.getsize({str(tmp_path / "count")!r}) < 4: os._exit(1)
 put(entry.name, data)"""
-    data = archive({f"{key}.txt": b"x" for key in "abc"})
-    finished = run(python(flaky), data, settle=True, retries=5)
+    data = archive({f"{key}.txt": b"x" for key in "ab"})
+    finished = run(python(flaky), data, settle=True, retries=2)
     assert failed(finished) == {}
-    assert [job.key for job, _ in finished] == [b"a", b"b", b"c"]
+    assert [job.key for job, _ in finished] == [b"a", b"b"]
     (tmp_path / "count").unlink()
     [(_, outcome)] = [each for each in run(python(flaky), data, settle=True, retries=1) if each[1].failure]
     assert outcome.failure is not None
