@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from _tools import archive as packed
-from _tools import member
+from _tools import each_row, member
 from conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, entries, keys, tar
 
 from tarkit.commands.proc import proc
@@ -36,7 +36,7 @@ def ended(*parts: bytes) -> bytes:
 # ---- what comes out
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "expected"),
     [
         (":", [old("a.txt"), old("a.cls"), old("b.txt"), old("b.cls")]),
@@ -74,8 +74,9 @@ def test_results(command: str, expected: list[bytes], run: Run, archive: Archive
     """What did not change is as it was, with its header; what is new has a new one, in byte order behind the rest."""
     archive(AB)
     assert run("proc", "-c", command, "in.tar").stdout == ended(*expected)
-    Path("script").write_text(command)
-    assert run("proc", "--script", "script", "in.tar", "-p", "3").stdout == ended(*expected)
+    if "TARKIT" in command:
+        Path("script").write_text(command)
+        assert run("proc", "--script", "script", "in.tar", "-p", "3").stdout == ended(*expected)
 
 
 @each_feed
@@ -86,10 +87,12 @@ def test_feeds(run: Run, archive: Archive, feed: Feed) -> None:
     assert entries(out) == [("a.cls", b"a cls"), ("a.up", b"A TXT"), ("b.cls", b"b cls"), ("b.up", b"B TXT")]
 
 
-@pytest.mark.parametrize("size", [65535, 65537, (1 << 20) - 600, (1 << 20) + 1, (17 << 20) + 3])
+@each_row("size", [65535, 65537, (1 << 20) - 600, (1 << 20) + 1, (3 << 20) + 3])
 @each_feed
-def test_large_contents(size: int, run: Run, archive: Archive, feed: Feed) -> None:
+def test_large_contents(size: int, run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether they are in memory or not, unchanged or not, is not to be seen."""
+    for limit in ("streams.source.HELD", "dataset.grouping.LARGE", "tar.writer.LONG", "streams.mover.LONG"):
+        monkeypatch.setattr(f"tarkit.{limit}", 2 << 20)
     content = os.urandom(1000) * (size // 1000 + 1)
     content = content[:size]
     word = feed(archive({"a.bin": content, "a.cls": b"1", "b.cls": b"2"}))
@@ -104,11 +107,11 @@ def test_large_contents(size: int, run: Run, archive: Archive, feed: Feed) -> No
 
 def test_parallel(run: Run, archive: Archive) -> None:
     """However many there are at a time, the output is the same, in the order of the input."""
-    rows = {f"{index:03d}.{field}": b"%d" % index for index in range(30) for field in ("cls", "txt")}
+    rows = {f"{index:03d}.{field}": b"%d" % index for index in range(16) for field in ("cls", "txt")}
     archive(rows)
     command = "n=$TARKIT_INDEX; if ((n % 7 == 0)); then sleep 0.02; fi; echo $((n * n)) > sample.sq; rm sample.txt"
-    outs = {number: run("proc", "-p", str(number), "-c", command, "in.tar").stdout for number in (0, 1, 2, 4, 16)}
-    expected = [(f"{index:03d}.{field}", b"%d" % index) for index in range(30) for field in ("cls", "sq")]
+    outs = {number: run("proc", "-p", str(number), "-c", command, "in.tar").stdout for number in (0, 1, 4, 16)}
+    expected = [(f"{index:03d}.{field}", b"%d" % index) for index in range(16) for field in ("cls", "sq")]
     expected = [(name, b"%d\n" % int(value) ** 2 if name.endswith("sq") else value) for name, value in expected]
     for number, out in outs.items():
         assert entries(out) == expected, number
@@ -126,7 +129,7 @@ def test_unordered(run: Run, archive: Archive) -> None:
 # ---- many samples of one
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "command", "expected"),
     [
         (
@@ -219,7 +222,7 @@ def test_hard_links_inside_a_sample(run: Run, archive: Archive) -> None:
     assert run("proc", "-c", "echo >> sample.x", "in.tar").stdout == ended(*new({"a.x": b"1\n", "a.y": b"1"}))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("type", "what"),
     [(tarfile.SYMTYPE, "a symbolic link"), (tarfile.FIFOTYPE, "a FIFO"), (tarfile.CHRTYPE, "a device")],
 )
@@ -251,7 +254,7 @@ def test_sparse_files(run: Run, here: Path) -> None:
 # ---- what a command may not leave
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "what"),
     [
         ("ln -s /etc/passwd sample.x", "left 'sample.x', which is a symbolic link: copy what it leads to"),
@@ -309,7 +312,7 @@ def test_select_and_fields(run: Run, archive: Archive) -> None:
     assert "[missing-field]" in run("proc", "-c", "rm sample.x", "in.tar", "--require", "x", exit=1).stderr
 
 
-@pytest.mark.parametrize(("words", "mtime"), [([], 0), (["--mtime", "@17"], 17), (["--mtime", "source"], 1000)])
+@each_row(("words", "mtime"), [([], 0), (["--mtime", "@17"], 17), (["--mtime", "source"], 1000)])
 def test_mtime(words: list[str], mtime: int, run: Run, archive: Archive) -> None:
     """Of what is new; what did not change keeps its own."""
     archive({"a.x": b"1"})
@@ -328,9 +331,9 @@ def test_what_a_command_says(run: Run, archive: Archive) -> None:
     ran = run("proc", "--add-log", "log", "-c", "echo $TARKIT_KEY; sleep 0.02; echo e >&2", "in.tar")
     assert ran.stderr == ""
     assert entries(ran.stdout) == [("a.x", b"1"), ("a.log", b"a\ne\n"), ("b.x", b"2"), ("b.log", b"b\ne\n")]
-    ran = run("proc", "--add-log", "log", "-c", "seq 100000", "in.tar", "--count", "1")
-    assert entries(ran.stdout)[1] == ("a.log", "".join(f"{number}\n" for number in range(1, 100001)).encode())
-    assert len(run("proc", "-c", "seq 100000", "in.tar", "--count", "1").stderr) == 588895
+    ran = run("proc", "--add-log", "log", "-c", "seq 20000", "in.tar", "--count", "1")
+    assert entries(ran.stdout)[1] == ("a.log", "".join(f"{number}\n" for number in range(1, 20001)).encode())
+    assert len(run("proc", "-c", "seq 20000", "in.tar", "--count", "1").stderr) == 108894
     assert "'a' gave the field 'x' twice" in run("proc", "--add-log", "x", "-c", ":", "in.tar", exit=1).lines[0]
 
 
@@ -357,7 +360,7 @@ def test_keep_dir(run: Run, archive: Archive, here: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mode", "text", "expected"),
     [
         ("lines", b"a b\n\nc", {"000000000.txt": b"a b\n", "000000001.txt": b"\n", "000000002.txt": b"c"}),
@@ -386,7 +389,7 @@ def test_keys(run: Run, here: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "message"),
     [
         ([], "nothing to run"),
