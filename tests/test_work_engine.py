@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +12,7 @@ from _tools import archive, on_disk, stream
 
 from tarkit.dataset.grouping import Samples
 from tarkit.dataset.stages import keeper
-from tarkit.errors import TarkitError
+from tarkit.errors import Interrupted, TarkitError
 from tarkit.problems import Policy
 from tarkit.work import engine as engines
 from tarkit.work.engine import Engine
@@ -313,3 +314,30 @@ def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None
     ):
         list(engine(jobs(10)))
     assert all("close" in hand.acts for hand in hands)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_signal_while_a_hand_is_hired(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends that hand too, whether its thread runs already or not, and nobody waits for one that is idle."""
+
+    class Thread(threading.Thread):
+        def start(self) -> None:
+            if not (before and hands[1:]):
+                super().start()
+            if hands[1:]:
+                raise Interrupted(signal.SIGTERM)
+
+    hands: list[Hand] = []
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        assert hands[0].stop.wait(20)
+        return good(jobs)
+
+    def hire() -> Hand:
+        hands.append(Hand(work))
+        return hands[-1]
+
+    monkeypatch.setattr(engines.threading, "Thread", Thread)
+    with pytest.raises(Interrupted), Engine(hire, 2) as engine:
+        list(engine(jobs(10)))
+    assert [hand.acts for hand in hands] == [["cancel", "close"]] * 2

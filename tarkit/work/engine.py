@@ -112,16 +112,16 @@ class Engine:
     def _hire(self) -> None:
         executor = self.start()
         thread = threading.Thread(target=self._work, args=(executor,), daemon=True)
+        self._hands.append((thread, executor))  # from here on a signal ends it too
         try:
             thread.start()
         except RuntimeError as error:  # a limit of the system; with fewer hands it only takes longer
+            self._hands.pop()
             executor.cancel()
             executor.close()
             if not self._hands:
                 raise TarkitError(f"no thread can be started: {error}") from None
             self.parallel = len(self._hands)
-        else:
-            self._hands.append((thread, executor))
 
     def _receive(self, wait: bool) -> bool:
         """Take in a result that a hand has; whether there was one."""
@@ -218,7 +218,7 @@ class Engine:
             for _ in self._hands:
                 self._tasks.put(None)
             limit = time.monotonic() + PATIENCE
-            for thread, _ in self._hands:
+            for thread in (hand[0] for hand in self._hands if hand[0].ident):
                 thread.join(max(0.0, limit - time.monotonic()))
             self._hands = [hand for hand in self._hands if hand[0].is_alive()]
 
