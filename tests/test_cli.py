@@ -14,13 +14,12 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
-from _served import Server
+from _served import served
 from _tools import TARKIT, archive, tarkit
 
 from tarkit import __version__, cli, errors
@@ -323,13 +322,11 @@ def test_tmpdir_before_and_after(call: Call) -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Iterator[dict[str, str]]:
+def path(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment where `tarkit` is this one, for shells without settings of their own."""
-    bin = tmp_path / "bin"
-    bin.mkdir()
     (tmp_path / "archive-one.tar").touch()
-    with closing(Server(bin)):
-        yield {"PATH": f"{bin}:{os.environ['PATH']}", "HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": "C"}
+    path = f"{served(tmp_path_factory.getbasetemp())}:{os.environ['PATH']}"
+    return {"PATH": path, "HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": "C"}
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,11 @@ import subprocess
 import tarfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
-from _served import Server
+from _served import served
 from _tools import MARKER, TARKIT, archive, contents, member, process, tarkit
 
 PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
@@ -30,13 +29,12 @@ INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
 @pytest.fixture(scope="module")
-def bins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+def bins(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A folder with the command `tarkit`, and one where it is quick: for what goes through files and pipes alone."""
-    real, quick = tmp_path_factory.mktemp("real"), tmp_path_factory.mktemp("quick")
+    real = tmp_path_factory.mktemp("real")
     (real / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
     (real / "tarkit").chmod(0o755)
-    with closing(Server(quick)):
-        yield real, quick
+    return real, served(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture(autouse=True)
