@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from _tools import Chunks, on_disk, stream
+from _tools import Chunks, each_row, on_disk, stream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,7 +67,7 @@ def peeked(source: FileSource | StreamSource, pos: int, n: int) -> bytes:
 # ---- files
 
 
-@pytest.mark.parametrize("offset", [0, 1, 777])
+@each_row("offset", [0, 1, 777])
 def test_file(offset: int) -> None:
     """Any place, any order, any length; positions count from the offset."""
     source = on_disk(b"#" * offset + DATA, offset=offset)
@@ -162,7 +162,7 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sources, "HELD", 8192)
 
 
-@pytest.mark.parametrize("step", [1, 511, 4096, 1 << 20])
+@each_row("step", [1, 511, 4096, 1 << 20])
 def test_stream(step: int, window: None) -> None:
     """In order, released behind; the size is known at the end."""
     data = DATA[:20_000] if step == 1 else DATA
