@@ -7,26 +7,29 @@ import gc
 import os
 import resource
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tarkit.errors import Problem
-from tarkit.streams.copy import CHUNK
-from tarkit.streams.mover import LONG
+from tarkit.streams import sink_plain
+from tarkit.streams.copy import Copier
 from tarkit.streams.readers import DescriptorReader
 from tarkit.streams.sink import FileSink
 from tarkit.streams.source import FileSource, StreamSource
 
-BLOCKS = [bytes([number]) * CHUNK for number in range(12)]
-DATA = b"".join(BLOCKS)
+LONG = 100_000  # in place of the megabytes from which on a copy is worth a thread
+DATA = b"".join(bytes([number]) * 25_000 for number in range(12))
 assert len(DATA) > 2 * LONG
 
 
 @pytest.fixture(autouse=True)
-def no_thread_stays() -> Iterator[None]:
+def no_thread_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whoever closes or gives up a sink has ended its thread."""
+    monkeypatch.setattr(sink_plain, "LONG", LONG)
     yield
     assert [each.name for each in threading.enumerate() if each.name == "mover"] == []
 
@@ -111,15 +114,25 @@ def test_a_full_disk(tmp_path: Path, source: FileSource) -> None:
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_giving_up_does_not_wait_for_all(tmp_path: Path, source: FileSource) -> None:
+def test_giving_up_does_not_wait_for_all(tmp_path: Path, source: FileSource, monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits is not copied any more, and its descriptors are closed; never are there many of them."""
-    gc.collect()
+    copies: list[int] = []
+    real = Copier.copy
+
+    def slow(*words: Any) -> None:
+        copies.append(1)
+        time.sleep(0.002)
+        real(*words)
+
+    monkeypatch.setattr(Copier, "copy", slow)
+    gc.collect(1)
     before = descriptors()
     sink = FileSink(str(tmp_path / "out"))
     for _ in range(60):
         source.send(0, len(DATA), sink)
         assert descriptors() < before + 20
     sink.abort()
+    assert len(copies) < 60
     assert os.listdir(tmp_path) == ["in"]
     assert descriptors() <= before
 
