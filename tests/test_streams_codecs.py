@@ -142,7 +142,7 @@ def test_suffix(path: str, name: str | None) -> None:
 
 @each_codec
 def test_magic(codec: str) -> None:
-    for data in (b"", TEXT):
+    for data in (b"", TEXT[:2000]):
         raw = encode(codec, data)
         assert codec_by_magic(raw[:512]) == codec_by_magic(raw[:10]) == codec
         assert codec_by_magic(b"\0" + raw) is None
@@ -235,11 +235,11 @@ def test_frames_in_a_row(codec: str) -> None:
 
 
 PROGRAMS = {
-    "gz": [["gzip", "-9"], ["gzip", "-1"]],
-    "zst": [["zstd"], ["zstd", "-13"], ["zstd", "--long=31"], ["zstd", "--no-check"], ["zstd", "-T2"]],
-    "lz4": [["lz4"], ["lz4", "-9"], ["lz4", "-B4", "-BD", "-BX"], ["lz4", "--no-frame-crc"]],
+    "gz": [["gzip", "-9"]],
+    "zst": [["zstd"], ["zstd", "--long=31"], ["zstd", "--no-check"], ["zstd", "-T2"]],
+    "lz4": [["lz4"], ["lz4", "-B4", "-BD", "-BX"], ["lz4", "--no-frame-crc"]],
     "xz": [["xz"], ["xz", "-0", "--check=sha256"], ["xz", "-0", "--check=none"], ["xz", "-0T2", "--block-size=50KiB"]],
-    "bz2": [["bzip2"], ["bzip2", "-1"]],
+    "bz2": [["bzip2", "-1"]],
 }
 
 
@@ -274,7 +274,7 @@ def test_cut_at_every_byte(codec: str) -> None:
     ends = list(zip(itertools.accumulate(map(len, frames)), itertools.accumulate(map(len, plain)), strict=True))
     for cut in range(len(raw) + 1):
         complete = max([size for end, size in ends if end <= cut], default=0)
-        for piece in (13, 1 << 20):
+        for piece in (13, 1 << 20) if cut % 2 else (13,):
             if cut in good:
                 assert decode(codec, raw[:cut], piece) == whole[:complete]
                 continue
@@ -459,7 +459,7 @@ for path in sys.argv[2:]:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc to see peak memory")
 def test_bombs(tmp_path: Path) -> None:
-    sizes = {"gz": 30, "zst": 30, "lz4": 30, "xz": 15, "bz2": 15}
+    sizes = {"gz": 30, "zst": 30, "lz4": 30, "xz": 12, "bz2": 12}
     for codec, size in sizes.items():
         out: list[bytes] = []
         target = encoder(codec, CODECS[codec].lowest, out.append)
