@@ -1,93 +1,121 @@
 """A `tarkit` for shells that starts at once: the process that tests makes a copy of itself, with tarkit loaded.
 
-A small client hands over its words, folder, environment and descriptors, and ends as the copy has ended. The files and
-pipes are the very same; what is not is who is whose child, limits, and whom a signal reaches.
+A small client hands over its descriptors, words, folder and environment, and ends as the copy has ended. The files and
+pipes are the very same; what is not is who is whose child, limits, and whom a signal reaches. The client is in C, since
+Python takes longer to start than most commands of the tests; where there is no compiler each `tarkit` starts anew.
 """
 
 from __future__ import annotations
 
-import marshal
+import array
+import functools
 import os
 import shlex
+import shutil
 import socket
-import sys
+import subprocess
 import threading
 from pathlib import Path
 
-from _tools import process
+from _tools import TARKIT, process
 
-CLIENT = """
-import _socket, marshal, os, sys
-found = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-found.connect(PLACE)
-fds = []
-for fd in range(256):
-    try:
-        os.fstat(fd)
-    except OSError:
-        continue
-    if fd != found.fileno():
-        fds.append(fd)
-data = marshal.dumps((sys.argv[1:], os.getcwd(), dict(os.environ), fds))
-rights = b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds)
-found.sendmsg([len(data).to_bytes(8, "little")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
-while data:
-    data = data[found.send(data):]
-for fd in fds:
-    if fd != 2:
-        os.close(fd)
-status = int(found.recv(16) or 255)
-if status < 0:
-    import _signal
-    if status != -9:
-        _signal.signal(-status, _signal.SIG_DFL)
-    os.kill(os.getpid(), -status)
-os._exit(status)
+CLIENT = rb"""
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+extern char **environ;
+
+int main(int argc, char **argv) {
+    int fds[MOST], count = 0, status = 255;
+    for (int fd = 0; fd < MOST; fd++)
+        if (fcntl(fd, F_GETFD) >= 0) fds[count++] = fd;
+    for (int fd = count; fd < MOST; fd++) fds[fd] = -1;
+
+    struct sockaddr_un place = {AF_UNIX, PLACE};
+    int found = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (connect(found, (struct sockaddr *)&place, sizeof place)) return 255;
+    union { char room[CMSG_SPACE(sizeof fds)]; struct cmsghdr aligned; } rights = {{0}};
+    struct iovec data = {fds, sizeof fds};
+    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+    if (count) {
+        message.msg_control = rights.room;
+        message.msg_controllen = CMSG_SPACE(count * sizeof *fds);
+        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+        head->cmsg_level = SOL_SOCKET, head->cmsg_type = SCM_RIGHTS, head->cmsg_len = CMSG_LEN(count * sizeof *fds);
+        memcpy(CMSG_DATA(head), fds, count * sizeof *fds);
+    }
+    if (sendmsg(found, &message, 0) < 0) return 255;
+
+    FILE *rest = fdopen(found, "r+");
+    char *folder = getcwd(NULL, 0);
+    fwrite(folder, 1, strlen(folder) + 1, rest);
+    for (char **each = environ; *each; each++) fwrite(*each, 1, strlen(*each) + 1, rest);
+    putc(0, rest);
+    for (char **each = argv + 1; *each; each++) fwrite(*each, 1, strlen(*each) + 1, rest);
+    fflush(rest);
+    shutdown(found, SHUT_WR);
+    for (int each = 0; each < count; each++)
+        if (fds[each] != 2) close(fds[each]);
+    if (fscanf(rest, "%d", &status) != 1) return 255;
+    if (status < 0) {
+        signal(-status, SIG_DFL);
+        kill(getpid(), -status);
+    }
+    _exit(status);
+}
 """
+MOST = 200  # descriptors that are handed over; the system takes 253 at a time
 
 
-class Server:
-    """Answers the `tarkit` that it puts into a folder, until it is closed."""
-
-    def __init__(self, folder: Path) -> None:
+@functools.cache
+def served(base: Path) -> Path:
+    """A folder in `base` with such a `tarkit`, which is answered as long as this process lives."""
+    folder = base / "served"
+    folder.mkdir()
+    if compiler := shutil.which("cc"):
         place = str(folder / "place")
-        (folder / "client.py").write_text(CLIENT.replace("PLACE", repr(place)))
-        (folder / "tarkit").write_text(
-            f'#!/bin/sh\nexec {shlex.join([sys.executable, "-I", "-S", str(folder / "client.py")])} "$@"\n'
-        )
+        names = [f"-DMOST={MOST}", f'-DPLACE="{place}"']
+        subprocess.run([compiler, *names, "-xc", "-", "-o", folder / "tarkit"], input=CLIENT, check=True)
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(place)
+        listening.listen(64)
+        threading.Thread(target=_accept, args=(listening,), daemon=True).start()
+    else:
+        (folder / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
         (folder / "tarkit").chmod(0o755)
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.bind(place)
-        self.socket.listen(64)
-        threading.Thread(target=self._accept, daemon=True).start()
+    return folder
 
-    def close(self) -> None:
-        """Answer no more."""
-        self.socket.shutdown(socket.SHUT_RDWR)
-        self.socket.close()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                asked, _ = self.socket.accept()
-            except OSError:  # closed
-                return
-            threading.Thread(target=self._answer, args=(asked,), daemon=True).start()
+def _accept(listening: socket.socket) -> None:
+    while True:
+        asked, _ = listening.accept()
+        threading.Thread(target=_answer, args=(asked,), daemon=True).start()
 
-    def _answer(self, asked: socket.socket) -> None:
-        with asked:
-            length, ours, _, _ = socket.recv_fds(asked, 8, 256)
-            try:
-                with asked.makefile("rb") as file:
-                    words, folder, environment, theirs = marshal.loads(file.read(int.from_bytes(length, "little")))
 
-                def first() -> None:
-                    os.chdir(folder)
-                    os.environ.clear()
-                    os.environ.update(environment)
+def _answer(asked: socket.socket) -> None:
+    with asked:
+        numbers, ours, _, _ = socket.recv_fds(asked, 4 * MOST, MOST)
+        try:
+            with asked.makefile("rb") as file:
+                head, _, words = file.read().partition(b"\0\0")
+            folder, *environment = head.split(b"\0")
 
-                started = process(*words, first=first, fds=dict(zip(theirs, ours, strict=True)))
-            finally:
-                for fd in ours:
-                    os.close(fd)
-            asked.sendall(b"%d" % started.wait())
+            def first() -> None:
+                os.chdir(folder)
+                os.environ.clear()
+                os.environb.update(each.split(b"=", 1) for each in environment)
+
+            theirs = array.array("i", numbers)[: len(ours)]
+            started = process(
+                *map(os.fsdecode, words.split(b"\0")[:-1]), first=first, fds=dict(zip(theirs, ours, strict=True))
+            )
+        finally:
+            for fd in ours:
+                os.close(fd)
+        asked.sendall(b"%d" % started.wait())

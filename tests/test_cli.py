@@ -14,14 +14,13 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
-from _served import Server
-from _tools import TARKIT, archive, tarkit
+from _served import served
+from _tools import TARKIT, archive, each_row, tarkit
 
 from tarkit import __version__, cli, errors
 from tarkit.cli import COMMANDS, Command, group
@@ -63,7 +62,7 @@ def command(name: str) -> Command:
 # ---- every command
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_row("name", COMMANDS)
 def test_the_table(name: str) -> None:
     """Its line is the first of the command's help, a sentence that fits."""
     found = command(name)
@@ -75,8 +74,8 @@ def test_the_table(name: str) -> None:
     assert re.fullmatch(r"[A-Z].{10,66}\.", COMMANDS[name])
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("word", ["-h", "--help"])
+@each_row("name", COMMANDS)
+@each_row("word", ["-h", "--help"])
 def test_help(name: str, word: str, call: Call) -> None:
     """It shows how to call it, examples to copy as they are, and what it costs; in 80 columns."""
     status, out, err = call(name, word)
@@ -94,7 +93,7 @@ def test_help(name: str, word: str, call: Call) -> None:
         assert "\nCost:\n" in out
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_row("name", COMMANDS)
 def test_examples(name: str) -> None:
     """What the examples say of tarkit can be parsed: the commands and options are there."""
     found = 0
@@ -108,7 +107,7 @@ def test_examples(name: str) -> None:
     assert found >= len(command(name).examples)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_row("name", COMMANDS)
 def test_options(name: str) -> None:
     """Each has a help in a sentence that ends, no name is there twice, and the common ones are there."""
     seen: list[str] = []
@@ -123,7 +122,7 @@ def test_options(name: str) -> None:
         assert word in seen
 
 
-@pytest.mark.parametrize("words", [(), ("-h",), ("--help",)])
+@each_row("words", [(), ("-h",), ("--help",)])
 def test_help_of_all(words: tuple[str, ...], call: Call) -> None:
     """Every command with its line; without a word it is a usage error, and says the same."""
     status, out, err = call(*words)
@@ -148,7 +147,7 @@ def test_module() -> None:
 # ---- words that make no sense
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "message", "hint"),
     [
         (["nothing"], "No such command 'nothing'.", "see tarkit --help"),
@@ -179,7 +178,7 @@ def test_usage(words: list[str], message: str, hint: str, call: Call) -> None:
     assert lines[1] == f"hint: {hint}"
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each_row("name", COMMANDS)
 def test_unknown_option_of_each(name: str, call: Call) -> None:
     """No command takes what it does not know."""
     status, out, err = call(name, "--no-such-option")
@@ -198,7 +197,7 @@ def raising(error: BaseException | type[BaseException]) -> click.Command:
     return Command("boom", callback=fail)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "status", "stderr"),
     [
         (TarkitError("what"), 1, "tarkit: what\n"),
@@ -231,7 +230,7 @@ def test_every_class_is_tried() -> None:
     assert family == {"TarkitError", "Problem", "Unsupported", "CommandFailed", "Usage"}
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), AssertionError("x"), EOFError("x"), click.Abort()])
+@each_row("error", [KeyError("x"), AssertionError("x"), EOFError("x"), click.Abort()])
 def test_a_bug_shows(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no error of the user's keeps its traceback; nothing becomes `Aborted!`."""
     monkeypatch.setattr(cli.Commands, "get_command", lambda self, ctx, name: raising(error))
@@ -239,7 +238,7 @@ def test_a_bug_shows(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
         group.main(["boom"], prog_name="tarkit")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "signum"),
     [
         (KeyboardInterrupt, signal.SIGINT),
@@ -277,7 +276,7 @@ def test_report_before_and_after(before: bool, call: Call) -> None:
     assert (report["command"], report["samples"], report["bytes"], report["problems"]) == ("cat", 2, 3072, {})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after", "bar"),
     [
         ([], [], False),
@@ -323,16 +322,14 @@ def test_tmpdir_before_and_after(call: Call) -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Iterator[dict[str, str]]:
+def path(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment where `tarkit` is this one, for shells without settings of their own."""
-    bin = tmp_path / "bin"
-    bin.mkdir()
     (tmp_path / "archive-one.tar").touch()
-    with closing(Server(bin)):
-        yield {"PATH": f"{bin}:{os.environ['PATH']}", "HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": "C"}
+    path = f"{served(tmp_path_factory.getbasetemp())}:{os.environ['PATH']}"
+    return {"PATH": path, "HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": "C"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shell", "mark"), [("bash", "complete -o nosort -F"), ("zsh", "#compdef tarkit"), ("fish", "complete --no-files")]
 )
 def test_scripts(shell: str, mark: str, call: Call) -> None:
@@ -364,6 +361,13 @@ def test_fish(path: dict[str, str]) -> None:
         assert expected in offered, line
 
 
+# compinit without the hundreds of completions of other programs, which it would look through.
+COMPINIT = (
+    "all=($fpath); fpath=(${all:#*/Completion/*} ${(M)all:#*/(Base|Zsh)}); autoload -U compinit; compinit -u -D; "
+    "fpath=($all); autoload -U _path_files"
+)
+
+
 class Terminal:
     """A shell at a terminal of its own, to type to."""
 
@@ -393,7 +397,7 @@ class Terminal:
     ("shell", "start"),
     [
         (["bash", "--norc", "--noprofile", "-i"], "PS1='> '; bind 'set bell-style none'"),
-        (["zsh", "-f", "-i"], "PS1='> '; autoload -U compinit; compinit -u -D"),
+        (["zsh", "-f", "-i"], "PS1='> '; " + COMPINIT),
     ],
     ids=["bash", "zsh"],
 )

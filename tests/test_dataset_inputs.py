@@ -9,11 +9,12 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import lz4.frame
 import pytest
 import zstandard
+from _tools import each_row
 from conftest import Archive, Content, Feed, Run, keys, tar
 
 from tarkit.dataset import inputs as inputs_module
@@ -23,13 +24,9 @@ from tarkit.problems import Policy
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.streams.source import FileSource, StreamSource
 
-
-@pytest.fixture(params=["file", "command", "gzip"])
-def feed(request: pytest.FixtureRequest, here: Path) -> Callable[[str], str]:
-    """As in the tests of commands, but a command in place of the pipe, so that an input can be read more than once."""
-    return Feed(request.param) if request.param != "command" else "pipe:cat {}".format
-
-
+# As in the tests of commands, but a command in place of the pipe, so that an input can be read more than once.
+each_way = each_row("feed", [Feed("file"), "pipe:cat {}".format, Feed("gzip")])
+Way: TypeAlias = Callable[[str], str]
 AB: dict[str, Content] = {"a.x": b"1" * 700, "b.x": b"2"}
 CODECS: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.compress,
@@ -74,7 +71,7 @@ def test_kinds(archive: Archive) -> None:
         source.close()
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@each_row("codec", CODECS)
 def test_compression_is_seen_by_content(codec: str, here: Path) -> None:
     """The suffix does not matter; several members or frames in a row are one input."""
     pack = CODECS[codec]
@@ -89,7 +86,7 @@ def test_compression_is_seen_by_content(codec: str, here: Path) -> None:
     assert names(f"plain.tar.{codec}") == "a b"
 
 
-@pytest.mark.parametrize("magic", [b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh91AY&SY", b"\x04\x22\x4d\x18"])
+@each_row("magic", [b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh91AY&SY", b"\x04\x22\x4d\x18"])
 def test_a_header_beats_any_magic(magic: bytes, here: Path) -> None:
     """A tar whose first name looks like a compressed stream is a tar."""
     data = tar({os.fsdecode(magic) + ".x": b"1", "b.x": b"2"})
@@ -97,7 +94,7 @@ def test_a_header_beats_any_magic(magic: bytes, here: Path) -> None:
     assert whole("in.tar") == whole("pipe:cat in.tar") == data
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 9, 100, 511, 512, 513])
+@each_row("size", [0, 1, 2, 9, 100, 511, 512, 513])
 def test_short_inputs(size: int, here: Path) -> None:
     """What is shorter than one block comes out as it is, from a file and from a pipe that gives a byte at a time."""
     data = tar(AB)[:size]
@@ -130,7 +127,8 @@ def test_what_cannot_be_opened(here: Path) -> None:
         open_source(Location("url", "s3://b/k", "s3://b/k"))
 
 
-def test_many_words(archive: Archive, feed: Feed) -> None:
+@each_way
+def test_many_words(archive: Archive, feed: Way) -> None:
     """Braces, globs, directories and words are one list, in order; several inputs of one name too."""
     for number in (1, 2, 10):
         archive({f"{number}.x": b""}, f"d/{number}.tar")
@@ -139,7 +137,8 @@ def test_many_words(archive: Archive, feed: Feed) -> None:
     assert names(*map(feed, ("d/2.tar", "d/10.tar"))) == "2 10"
 
 
-def test_mix(archive: Archive, feed: Feed) -> None:
+@each_way
+def test_mix(archive: Archive, feed: Way) -> None:
     """Inputs take turns; no more are open than asked for."""
     words = [
         feed(archive({f"{name}{n}.x": b"" for n in range(count)}, f"{name}.tar"))
@@ -154,9 +153,10 @@ def test_mix(archive: Archive, feed: Feed) -> None:
     assert [next(samples).key, inputs.opened] == [b"a1", 2]
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 5])
+@each_row("ahead", [0, 1, 5])
+@each_way
 def test_inputs_are_opened_in_their_turn(
-    ahead: int, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch
+    ahead: int, archive: Archive, feed: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One after another; `ahead` opens so many before their turn. An input that is not reached is not opened."""
     words = [feed(archive({f"{number}.x": b""}, f"{number}.tar")) for number in range(4)]
@@ -185,7 +185,8 @@ def test_a_missing_file_that_is_not_reached(run: Run, archive: Archive) -> None:
     run("cat", "1.tar", "2.tar", exit=1)
 
 
-def test_spool(archive: Archive, feed: Feed) -> None:
+@each_way
+def test_spool(archive: Archive, feed: Way) -> None:
     """Spooled inputs can be iterated over again and again, and give the same each time."""
     words = [feed(archive(AB, "1.tar")), feed(archive({"c.x": b"3"}, "2.tar"))]
     inputs = Inputs(expand_inputs(words), Policy(), spool=True)
@@ -195,7 +196,8 @@ def test_spool(archive: Archive, feed: Feed) -> None:
         assert found[1][1] == tar(AB)[1536:2560]
 
 
-def test_the_end_of_one_whole_archive(archive: Archive, feed: Feed) -> None:
+@each_way
+def test_the_end_of_one_whole_archive(archive: Archive, feed: Way) -> None:
     """How many zeros end the archive is known if there is one and all of it was given out without loss."""
     word = feed(archive(tar(AB)[:2560] + bytes(5000)))
 
@@ -212,7 +214,8 @@ def test_the_end_of_one_whole_archive(archive: Archive, feed: Feed) -> None:
     assert zeros(feed(archive(tar([("a.x", b""), ("a.x", b"")])))) is None
 
 
-def test_dropped_samples_are_counted(archive: Archive, feed: Feed) -> None:
+@each_way
+def test_dropped_samples_are_counted(archive: Archive, feed: Way) -> None:
     """How many samples the policy left out is known afterwards."""
     words = [feed(archive(AB, "1.tar")), feed(archive([*AB.items(), ("c.x", b""), ("c.x", b"")], "2.tar"))]
     inputs = Inputs(expand_inputs(words), Policy(skip=["all"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import re
 import subprocess
@@ -24,9 +25,35 @@ MODULES = {
 
 
 @cache
+def source(name: str) -> str:
+    """The text of a module; only the process that runs these tests reads them all."""
+    return MODULES[name].read_text()
+
+
+@cache
 def tree(name: str) -> ast.Module:
-    """What is in a module; only the process that runs these tests reads them all."""
-    return ast.parse(MODULES[name].read_text())
+    """What is in a module."""
+    return ast.parse(source(name))
+
+
+LOOKED_AT = (ast.Import, ast.ImportFrom, ast.If, ast.Call, ast.Attribute, ast.ExceptHandler, ast.ClassDef,
+             ast.FunctionDef, ast.AsyncFunctionDef)  # fmt: skip
+
+
+@cache
+def nodes(name: str) -> list[ast.AST]:
+    """Those of a module that any test looks at, from one walk through it."""
+    return [node for node in ast.walk(tree(name)) if isinstance(node, LOOKED_AT)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept() -> Iterator[None]:
+    """All of it stays until the last test, and nobody looks for garbage in it, which takes longer than to read it."""
+    gc.disable()
+    yield
+    gc.enable()
+    for each in (source, tree, nodes):
+        each.cache_clear()
 
 
 # Each layer, and those that it may import besides itself. `problems` says what policies there are, for who has one.
@@ -55,7 +82,7 @@ def layer(module: str) -> str:
 
 def imports(name: str) -> Iterator[tuple[str, ast.stmt]]:
     """What a module imports, anywhere in it, each with the statement that does."""
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -106,7 +133,7 @@ def test_no_cycles() -> None:
 def typing_only(name: str) -> set[str]:
     """What a module imports only under TYPE_CHECKING."""
     found: set[str] = set()
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             found |= {each.module for each in ast.walk(node) if isinstance(each, ast.ImportFrom) and each.module}
     return found
@@ -174,7 +201,7 @@ WORLD = {
 @each_row("name", MODULES)
 def test_the_world_is_at_the_edge(name: str) -> None:
     """No print, no sys.exit, no environment below cli and commands; no assert for users is to be seen by machine."""
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in ("print", "input", "exit", "quit", "breakpoint", "eval", "exec"), name
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -194,9 +221,9 @@ def test_the_world_is_at_the_edge(name: str) -> None:
 @each_row("name", MODULES)
 def test_nothing_is_too_long(name: str) -> None:
     """A module that reaches 300 lines is two; so is a function of 60."""
-    lines = MODULES[name].read_text().count("\n")
+    lines = source(name).count("\n")
     assert lines <= (LONGEST_COMMAND if layer(name) == "commands" else LONGEST_MODULE), f"{name} has {lines} lines"
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             length = (node.end_lineno or 0) - node.lineno + 1
             assert length <= LONGEST_FUNCTION, f"{name}.{node.name} has {length} lines"
@@ -209,10 +236,10 @@ def test_everything_is_documented(name: str) -> None:
     A method of a class that has a base may be documented there.
     """
     assert ast.get_docstring(tree(name)), f"{name} has no docstring"
-    for node in ast.walk(tree(name)):
+    for node in nodes(name):
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             assert ast.get_docstring(node), f"{name}.{node.name}"
-    classes = [node for node in ast.walk(tree(name)) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in nodes(name) if isinstance(node, ast.ClassDef)]
     for body in (tree(name), *(node for node in classes if not node.bases and not node.name.startswith("_"))):
         for node in body.body:
             setter = isinstance(node, ast.FunctionDef) and any(".setter" in ast.unparse(d) for d in node.decorator_list)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from _tools import archive, gone, pid_in, process, tarkit
+from _tools import archive, each_row, gone, pid_in, process, tarkit
 
 from tarkit.errors import CommandFailed, TarkitError
 from tarkit.streams import command as commands
@@ -21,9 +21,10 @@ from tarkit.streams.family import family
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of the test's own."""
     monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def read_all(reader: CommandReader) -> bytes:
@@ -46,7 +47,7 @@ def test_reader() -> None:
     reader.close()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "status", "words"),
     [
         ("echo x; exit 3", 3, "ended with status 3"),
@@ -82,7 +83,7 @@ def test_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     assert len(reader.tail) <= commands.TAIL
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("stderr", "line"),
     [
         (b"", ""),
@@ -99,7 +100,7 @@ def test_last_line(stderr: bytes, line: str) -> None:
     assert last_line(stderr) == line
 
 
-@pytest.mark.parametrize("command", ["yes", "echo x; exit 3", "cat /dev/zero | cat | cat", "trap '' PIPE; yes; exit 4"])
+@each_row("command", ["yes", "echo x; exit 3", "cat /dev/zero | cat | cat", "trap '' PIPE; yes; exit 4"])
 def test_stopping_early(command: str) -> None:
     """Once we stop reading, its status does not matter, and it ends."""
     reader = CommandReader(command)
@@ -137,8 +138,8 @@ def test_a_writer_that_fails() -> None:
 # ---- ending
 
 
-@pytest.mark.parametrize("command", ["sleep 60", "sleep 60 | cat | cat", "(sleep 60; true) & wait"])
-def test_ending_takes_all_of_it(command: str) -> None:
+@each_row("command", ["sleep 60", "sleep 60 | cat | cat", "(sleep 60; true) & wait"])
+def test_ending_takes_all_of_it(command: str, here: Path) -> None:
     """The command, and what it started."""
     reader = CommandReader(f"sh -c 'echo $$ > pid; exec sleep 60' & {command}")
     pid = pid_in("pid")
@@ -218,23 +219,26 @@ def test_call_and_a_signal() -> None:
     assert gone(pid)
 
 
-@pytest.mark.parametrize(
-    "words",
+STAYS = "sh -c 'echo $$ > pid; exec sleep 60'"
+
+
+@each_row(
+    ("signum", "words"),
     [
-        ["cat", "pipe:sh -c 'echo $$ > pid; exec sleep 60' | cat", "-o", "out.tar"],
-        ["cat", "in.tar", "-o", "pipe:sh -c 'echo $$ > pid; exec sleep 60' | cat"],
-        ["cat", "-p", "2", "in.tar", "pipe:sh -c 'echo $$ > pid; exec sleep 60' | cat", "-o", "out.tar"],
-        ["create", "recipe", "-o", "out.tar"],
-        ["create", "-p", "3", "recipe", "-o", "out.tar"],
-        ["split", "in.tar", "-c1", "-o", "out-%d.tar", "--post", "sh -c 'echo $$ > pid; exec sleep 60'; true"],
+        (signal.SIGTERM, ["cat", f"pipe:{STAYS} | cat", "-o", "out.tar"]),
+        (signal.SIGINT, ["cat", f"pipe:{STAYS} | cat", "-o", "out.tar"]),
+        (signal.SIGTERM, ["cat", "in.tar", "-o", f"pipe:{STAYS} | cat"]),
+        (signal.SIGINT, ["cat", "-p", "2", "in.tar", f"pipe:{STAYS} | cat", "-o", "out.tar"]),
+        (signal.SIGTERM, ["create", "recipe", "-o", "out.tar"]),
+        (signal.SIGTERM, ["create", "-p", "3", "recipe", "-o", "out.tar"]),
+        (signal.SIGINT, ["create", "-p", "3", "recipe", "-o", "out.tar"]),
+        (signal.SIGINT, ["split", "in.tar", "-c1", "-o", "out-%d.tar", "--post", f"{STAYS}; true"]),
     ],
-    ids=["input", "output", "ahead", "recipe", "recipe-parallel", "post"],
 )
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-def test_no_command_outlives_us(words: list[str], signum: int) -> None:
+def test_no_command_outlives_us(signum: int, words: list[str], here: Path) -> None:
     """Wherever a command runs, a signal that ends us ends it; nothing is said."""
     Path("in.tar").write_bytes(archive({"a.txt": b"a"}))
-    Path("recipe").write_text("a.txt pipe:sh -c 'echo $$ > pid; exec sleep 60' | cat\n")
+    Path("recipe").write_text(f"a.txt pipe:{STAYS} | cat\n")
     started = process(*words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     pid = pid_in("pid")
     started.send_signal(signum)

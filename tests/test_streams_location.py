@@ -25,7 +25,7 @@ FILES = """
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in filter(None, (name.rstrip("\n") for name in FILES)):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,8 +101,8 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("word", "expected"), PATHS)
-def test_paths(here: Path, word: str, expected: str | None) -> None:
+@each_row(("word", "expected"), PATHS)
+def test_paths(files: Path, word: str, expected: str | None) -> None:
     if expected is None:
         with pytest.raises(TarkitError, match="No such file"):
             expand_inputs([word])
@@ -110,8 +110,8 @@ def test_paths(here: Path, word: str, expected: str | None) -> None:
         assert paths(expand_inputs([word])) == expected
 
 
-@pytest.mark.parametrize(("word", "message", "status", "hint"), BAD)
-def test_bad_words(here: Path, word: str, message: str, status: int, hint: str | None) -> None:
+@each_row(("word", "message", "status", "hint"), BAD)
+def test_bad_words(files: Path, word: str, message: str, status: int, hint: str | None) -> None:
     with pytest.raises(TarkitError) as caught:
         expand_inputs([word])
     assert message in str(caught.value)
@@ -142,35 +142,35 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize(("command", "expected"), COMMANDS)
-def test_commands(here: Path, command: str, expected: list[str] | None) -> None:
+@each_row(("command", "expected"), COMMANDS)
+def test_commands(files: Path, command: str, expected: list[str] | None) -> None:
     found = expand_inputs([f"pipe:{command}"])
     assert [each.text for each in found] == (expected or [command])
     assert [each.name for each in found] == [f"pipe:{each}" for each in expected or [command]]
 
 
-def test_names_for_messages(here: Path) -> None:
+def test_names_for_messages(files: Path) -> None:
     assert expand_inputs([]) == expand_inputs(["-"]) == [Location("stdin", "-", "stdin")]
     assert expand_inputs(["new\nline.tar"]) == [Location("path", "new\nline.tar", "'new\\x0aline.tar'")]
     assert expand_inputs(["pipe:a\nb"]) == [Location("pipe", "a\nb", "'pipe:a\\x0ab'")]
 
 
 @pytest.mark.parametrize("many", [1, 10_000])  # a stat for each, one listing for all
-def test_ways_of_looking_agree(here: Path, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+def test_ways_of_looking_agree(files: Path, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
     monkeypatch.setattr(location, "_MANY", many)
-    (here / "link").symlink_to("d")
-    (here / "gone").symlink_to("nowhere")
-    os.mkfifo(here / "fifo")
-    names = ["a.tar", "d", "link", "gone", "fifo", "x", "no/x", "a.tar/x", "d/1.tar", "d/", f"{here}/d", "", "y" * 300]
+    (files / "link").symlink_to("d")
+    (files / "gone").symlink_to("nowhere")
+    os.mkfifo(files / "fifo")
+    names = ["a.tar", "d", "link", "gone", "fifo", "x", "no/x", "a.tar/x", "d/1.tar", "d/", f"{files}/d", "", "y" * 300]
     assert [location._look([name])[0] for name in names] == [
         "file", "dir", "dir", "missing", "file", "missing", "missing", "missing", "file", "dir", "dir", "missing",
         "missing",
     ]  # fmt: skip
 
 
-def test_many_names_take_one_listing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_names_take_one_listing(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(1000):
-        (here / f"d/s-{number:03d}.tar").touch()
+        (files / f"d/s-{number:03d}.tar").touch()
     stats: list[str] = []
 
     def _stat(path: str) -> str:
@@ -182,7 +182,7 @@ def test_many_names_take_one_listing(here: Path, monkeypatch: pytest.MonkeyPatch
     assert stats == ["d/s-{000..999}.tar"]
 
 
-def test_folder_that_cannot_be_listed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_that_cannot_be_listed(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(_: str) -> None:
         raise PermissionError
 
@@ -191,8 +191,8 @@ def test_folder_that_cannot_be_listed(here: Path, monkeypatch: pytest.MonkeyPatc
     assert paths(expand_inputs(["s-{1..2}.tar"])) == "s-1.tar s-2.tar"
 
 
-def test_what_cannot_be_looked_at_is_left_to_the_opening(here: Path) -> None:
-    (here / "loop").symlink_to("loop")
+def test_what_cannot_be_looked_at_is_left_to_the_opening(files: Path) -> None:
+    (files / "loop").symlink_to("loop")
     assert paths(expand_inputs(["loop"])) == "loop"
 
 
@@ -214,10 +214,10 @@ LISTS = [
 ]
 
 
-@pytest.mark.parametrize(("content", "nul", "expected"), LISTS)
-@pytest.mark.parametrize("load", [False, True])
-def test_lists(here: Path, content: bytes, nul: bool, expected: str, load: bool) -> None:
-    (here / "LIST").write_bytes(content)
+@each_row(("content", "nul", "expected"), LISTS)
+@each_row("load", [False, True])
+def test_lists(files: Path, content: bytes, nul: bool, expected: str, load: bool) -> None:
+    (files / "LIST").write_bytes(content)
     words, lists = (["LIST"], []) if load else ([], ["LIST"])
     try:
         result = paths(expand_inputs(words, lists, nul=nul, load=load))
@@ -226,13 +226,13 @@ def test_lists(here: Path, content: bytes, nul: bool, expected: str, load: bool)
     assert result == expected
 
 
-def test_words_come_before_lists(here: Path) -> None:
-    (here / "one").write_text("b.tar\n")
-    (here / "two").write_text("-\n")
+def test_words_come_before_lists(files: Path) -> None:
+    (files / "one").write_text("b.tar\n")
+    (files / "two").write_text("-\n")
     assert [each.text for each in expand_inputs(["a.tar"], ["one", "two"])] == ["a.tar", "b.tar", "-"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "lists", "load", "error"),
     [
         (["-", "-"], [], False, "stdin is named more than once"),
@@ -243,18 +243,18 @@ def test_words_come_before_lists(here: Path) -> None:
         (["a.tar", "b.tar"], [], True, "--load takes one argument, a list of inputs, not 2"),
     ],
 )
-def test_usage(here: Path, words: list[str], lists: list[str], load: bool, error: str) -> None:
-    (here / "dash").write_text("-\n")
+def test_usage(files: Path, words: list[str], lists: list[str], load: bool, error: str) -> None:
+    (files / "dash").write_text("-\n")
     with pytest.raises(Usage, match=error):
         expand_inputs(words, lists, load=load)
 
 
 @pytest.fixture
-def stdin(here: Path) -> Iterator[Callable[[str], None]]:
+def stdin(files: Path) -> Iterator[Callable[[str], None]]:
     saved = os.dup(0)
 
     def holds(text: str) -> None:
-        (here / "stdin").write_text(text)
+        (files / "stdin").write_text(text)
         with open("stdin") as stream:
             os.dup2(stream.fileno(), 0)
 
@@ -278,7 +278,7 @@ def test_list_from_stdin(stdin: Callable[[str], None]) -> None:
         expand_inputs([], ["-"])
 
 
-def test_unreadable_lists(here: Path) -> None:
+def test_unreadable_lists(files: Path) -> None:
     for name, message in [("nothing", "nothing: No such file or directory"), ("d", "d: Is a directory")]:
         with pytest.raises(TarkitError, match=message):
             expand_inputs([], [name])
@@ -298,8 +298,8 @@ OUTPUTS = [
 ]
 
 
-@pytest.mark.parametrize(("word", "expected"), OUTPUTS)
-def test_outputs(here: Path, word: str, expected: Location | str) -> None:
+@each_row(("word", "expected"), OUTPUTS)
+def test_outputs(files: Path, word: str, expected: Location | str) -> None:
     result: Location | str
     try:
         result = parse_output(word)
@@ -375,7 +375,7 @@ def mem(monkeypatch: pytest.MonkeyPatch) -> Double:
     return double
 
 
-def test_known_scheme(here: Path, mem: Double) -> None:
+def test_known_scheme(files: Path, mem: Double) -> None:
     found = expand_inputs(["mem://b/{0..1}.tar?x=*"])
     assert [(each.kind, each.text) for each in found] == [("url", f"mem://b/{n}.tar?x=*") for n in (0, 1)]
     assert parse_output("MEM://b/1.tar").kind == "url"
@@ -398,7 +398,7 @@ def test_scheme_of(text: str, scheme: str | None) -> None:
     assert remote.scheme_of(text) == scheme
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "name"),
     [
         ("https://h/x.tar", "https://h/x.tar"),

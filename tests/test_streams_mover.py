@@ -7,27 +7,39 @@ import gc
 import os
 import resource
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tarkit.errors import Problem
-from tarkit.streams.copy import CHUNK
-from tarkit.streams.mover import LONG
+from tarkit.streams import sink_plain
+from tarkit.streams.copy import Copier
 from tarkit.streams.readers import DescriptorReader
 from tarkit.streams.sink import FileSink
 from tarkit.streams.source import FileSource, StreamSource
 
-BLOCKS = [bytes([number]) * CHUNK for number in range(12)]
-DATA = b"".join(BLOCKS)
+LONG = 100_000  # in place of the megabytes from which on a copy is worth a thread
+DATA = b"".join(bytes([number]) * 25_000 for number in range(12))
 assert len(DATA) > 2 * LONG
 
 
 @pytest.fixture(autouse=True)
-def no_thread_stays() -> Iterator[None]:
-    """Whoever closes or gives up a sink has ended its thread."""
-    yield
+def copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The copies that were begun; each takes its time. Whoever closes or gives up a sink has ended its thread."""
+    begun: list[int] = []
+    real = Copier.copy
+
+    def slow(*words: Any) -> None:
+        begun.append(1)
+        time.sleep(0.002)
+        real(*words)
+
+    monkeypatch.setattr(sink_plain, "LONG", LONG)
+    monkeypatch.setattr(Copier, "copy", slow)
+    yield begun
     assert [each.name for each in threading.enumerate() if each.name == "mover"] == []
 
 
@@ -45,21 +57,22 @@ def test_everything_comes_in_order(tmp_path: Path, source: FileSource) -> None:
     with FileSink(str(tmp_path / "out")) as sink:
         source.send(0, LONG, sink)
         source.send(LONG, LONG + 3, sink)
-        sink.write(b"written")
         source.send(0, 2 * LONG, sink)
-        sink.writev([b"a", b"b"])
+        sink.write(b"written")
         source.send(1, LONG + 1, sink)
+        sink.writev([b"a", b"b"])
+        source.send(2, LONG + 2, sink)
         feeder.start()
         stream = StreamSource(DescriptorReader(reading), "pipe")
         stream.send(0, 50_000, sink)
         stream.close()
         source.send(0, LONG, sink)
-        assert os.fstat(sink.fileno()).st_size == 5 * LONG + 3 + 7 + 2 + 50_000
+        assert os.fstat(sink.fileno()).st_size == 6 * LONG + 3 + 7 + 2 + 50_000
         source.send(7, LONG + 7, sink)
-        sink.cut(5 * LONG + 3 + 7 + 2 + 50_000 + 1)
+        sink.cut(6 * LONG + 3 + 7 + 2 + 50_000 + 1)
     feeder.join()
-    expected = DATA[: LONG + 3] + b"written" + DATA[: 2 * LONG] + b"ab" + DATA[1 : LONG + 1] + b"p" * 50_000
-    assert (tmp_path / "out").read_bytes() == expected + DATA[:LONG] + DATA[7:8]
+    expected = DATA[: LONG + 3] + DATA[: 2 * LONG] + b"written" + DATA[1 : LONG + 1] + b"ab" + DATA[2 : LONG + 2]
+    assert (tmp_path / "out").read_bytes() == expected + b"p" * 50_000 + DATA[:LONG] + DATA[7:8]
 
 
 def test_the_source_may_be_closed_at_once(tmp_path: Path) -> None:
@@ -111,15 +124,16 @@ def test_a_full_disk(tmp_path: Path, source: FileSource) -> None:
     assert os.listdir(tmp_path) == ["in"]
 
 
-def test_giving_up_does_not_wait_for_all(tmp_path: Path, source: FileSource) -> None:
+def test_giving_up_does_not_wait_for_all(tmp_path: Path, source: FileSource, copies: list[int]) -> None:
     """What waits is not copied any more, and its descriptors are closed; never are there many of them."""
-    gc.collect()
+    gc.collect(1)
     before = descriptors()
     sink = FileSink(str(tmp_path / "out"))
     for _ in range(60):
         source.send(0, len(DATA), sink)
         assert descriptors() < before + 20
     sink.abort()
+    assert len(copies) < 60
     assert os.listdir(tmp_path) == ["in"]
     assert descriptors() <= before
 

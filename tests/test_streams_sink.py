@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _tools import on_disk
+from _tools import each_row, on_disk
 
 from tarkit.errors import CommandFailed, Interrupted, TarkitError, Usage
 from tarkit.streams.copy import Short
@@ -113,10 +113,8 @@ def test_symlinks() -> None:
         open_sink("path", "loop")
 
 
-@pytest.mark.parametrize(
-    "name", ["x" * 255, "x" * 240, "é" * 127, "x" * 251 + ".tar", "a b\n.tar", "caf\udce9.tar", "-", ".hidden"]
-)
-def test_names(name: str) -> None:
+@each_row("name", ["x" * 255, "x" * 240, "é" * 127, "x" * 251 + ".tar", "a b\n.tar", "caf\udce9.tar", "-", ".hidden"])
+def test_names(name: str, here: Path) -> None:
     """As long as the file system allows, of any bytes."""
     with open_sink("path", f"./{name}") as sink:
         sink.write(b"x")
@@ -132,8 +130,8 @@ def test_a_name_that_is_too_long() -> None:
     assert listing() == []
 
 
-@pytest.mark.parametrize("text", ["missing/out", "file/out", "missing/", "file/", "folder", "folder/", "."])
-def test_places_where_no_file_can_be(text: str) -> None:
+@each_row("text", ["missing/out", "file/out", "missing/", "file/", "folder", "folder/", "."])
+def test_places_where_no_file_can_be(text: str, here: Path) -> None:
     """The message has the name as it was given."""
     Path("file").touch()
     Path("folder").mkdir()
@@ -287,8 +285,8 @@ def test_fsync(sync: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert synced == ([[f".out.{os.getpid()}{PART}"], ["out"]] if sync else [])
 
 
-@pytest.mark.parametrize("call", ["fsync", "close", "rename"])
-def test_failures_at_the_end(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_row("call", ["fsync", "close", "rename"])
+def test_failures_at_the_end(call: str, monkeypatch: pytest.MonkeyPatch, here: Path) -> None:
     """Errors that come late count: the file does not appear, and the message has its name."""
     sink = open_sink("path", "out", sync=True)
     sink.write(b"x")
@@ -332,9 +330,9 @@ def test_fifo() -> None:
     assert stat.S_ISFIFO(os.stat("fifo").st_mode)
 
 
-@pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd"])
-@pytest.mark.parametrize("kind", ["pipe", "file"])
-def test_descriptors(folder: str, kind: str) -> None:
+@each_row("folder", ["/dev/fd", "/proc/self/fd"])
+@each_row("kind", ["pipe", "file"])
+def test_descriptors(folder: str, kind: str, here: Path) -> None:
     """`/dev/fd/N`, as `>(...)` has it: the descriptor itself, which stays open; a file is written where it stands."""
     if kind == "pipe":
         read, write = os.pipe()
@@ -388,8 +386,8 @@ def test_closing_a_descriptor_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     sink.close()
 
 
-@pytest.mark.parametrize("act", ["write", "writev", "copy"])
-@pytest.mark.parametrize(("text", "message"), [("/dev/full", "No space"), ("closed pipe", "Broken pipe")])
+@each_row("act", ["write", "writev", "copy"])
+@each_row(("text", "message"), [("/dev/full", "No space"), ("closed pipe", "Broken pipe")])
 def test_errors_have_a_name(text: str, message: str, act: str) -> None:
     """Whatever call it is that fails."""
     if text == "/dev/full":
@@ -443,8 +441,8 @@ def test_pipe() -> None:
     assert Path("out").read_bytes() == b"abcde56789 end"
 
 
-@pytest.mark.parametrize("command", ["cat > /dev/null; exit 3", "exit 3", "cat | (exit 3)", "(exit 3) | cat"])
-def test_a_command_that_fails(command: str) -> None:
+@each_row("command", ["cat > /dev/null; exit 3", "exit 3", "cat | (exit 3)", "(exit 3) | cat"])
+def test_a_command_that_fails(command: str, here: Path) -> None:
     """Its status counts, whether it reads or not, anywhere in a pipeline; what it said last is in the message."""
     with pytest.raises(CommandFailed) as error, open_sink("pipe", f"echo why >&2; {command}") as sink:
         sink.write(bytes(4_000_000))

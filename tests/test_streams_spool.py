@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from _tools import on_disk, stream
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_streams_source import Taken
 
@@ -72,10 +72,10 @@ def test_room_is_used_again() -> None:
     ranges = [hold(1000) for _ in range(5)]
     assert size(spool) == 5000
     del ranges[1]
-    gc.collect()
+    gc.collect(1)
     again = hold(600), hold(400)
     assert size(spool) == 5000, "600 and 400 fit where 1000 was"
-    assert [each.read(0, 400) for each in again] == [DATA[:400]] * 2
+    assert [each.read(0, each.size) for each in again] == [DATA[:600], DATA[:400]]
     for _ in range(20):
         held = hold(3000)
         assert held.read(0, 3000) == DATA[:3000]
@@ -96,11 +96,11 @@ def test_the_end_is_given_back_too() -> None:
 def test_a_spool_lives_as_long_as_its_ranges() -> None:
     """The file is there until the last of them has gone."""
     held = Spool().hold("x", 0, 1000, on_disk(DATA).send)
-    gc.collect()
+    gc.collect(1)
     assert held.read(0, 1000) == DATA[:1000]
     fd = held.file.fd
     del held
-    gc.collect()
+    gc.collect(1)
     with pytest.raises(OSError, match="Bad file"):
         os.fstat(fd)
 
@@ -111,7 +111,7 @@ def test_failures(tmp_path: Path) -> None:
     for _ in range(3):
         with pytest.raises(Exception, match="became shorter"):
             spool.hold("x", 0, 1000, short.send)
-    gc.collect()
+    gc.collect(1)
     assert spool.hold("x", 0, 10, short.send).offset == 0
     with pytest.raises(OSError, match="missing"):
         Spool(str(tmp_path / "missing")).hold("x", 0, 10, short.send)
@@ -130,6 +130,7 @@ def test_a_full_disk() -> None:
     assert "temporary space" in str(error.value.filename)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(1, 3000)), max_size=40))
 def test_ranges_come_and_go(calls: list[tuple[bool, int, int]]) -> None:
     """Whatever is kept and dropped in whatever order, no range writes over another."""

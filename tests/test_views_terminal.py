@@ -211,7 +211,7 @@ def test_sixteen_bits_are_spread() -> None:
     assert [thumbnail.getpixel((x, 0)) for x in (0, 1)] == [(0, 0, 0), (255, 255, 255)]
 
 
-@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+@each_row("format", ["JPEG", "PNG"])
 def test_turned(format: str) -> None:
     """As EXIF says."""
     exif = Images.Exif()
@@ -251,7 +251,7 @@ ENVIRONMENTS: list[tuple[dict[str, str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("env", "how"), ENVIRONMENTS)
+@each_row(("env", "how"), ENVIRONMENTS)
 def test_how_to_draw(env: Mapping[str, str], how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the environment; whoever is not known is asked whether it takes sixels."""
     monkeypatch.setattr(_screen, "takes_sixel", lambda: False)
@@ -276,7 +276,7 @@ def test_colors(env: Mapping[str, str], colors: str) -> None:
     assert _screen.colors(env) == colors
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "attributes"),
     [(b"\x1b[?62;4;22c", [b"4", b"22"]), (b"\x1b[?6c", []), (b"typed\x1b[?63;1;2;4c", [b"1", b"2", b"4"]), (b"", [])],
 )

@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from _tools import each_row
 from conftest import Archive, Content, Run, tar
 
 AB: dict[str, Content] = {f"{key}.{field}": b"x" * 600 for key in "ab" for field in ("cls", "jpg", "txt")}
 NO_TAR = "hint: it is no tar archive; for a list of inputs use -T, for a recipe tarkit create"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "fields"),
     [
         (["-f", "jpg", "-f", "cls"], ["jpg", "cls"]),
@@ -36,7 +37,7 @@ def test_a_comma_without_a_new_name(run: Run, archive: Archive) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "name"),
     [
         (["--match", "a", "--match", "b"], "--match"),
@@ -67,7 +68,7 @@ def test_what_is_allowed_is_said(run: Run, archive: Archive) -> None:
     assert lines[0].endswith("[truncated]")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "hint"),
     [
         (b"", "hint: it has 0 bytes: make or fetch it again"),
