@@ -12,7 +12,7 @@ from tarkit.dataset.ledger import Ledger, in_runs
 
 
 @pytest.mark.parametrize("few", [0, 1 << 20])
-@pytest.mark.parametrize("held", [50, 1000, 10_000, 1 << 30])
+@pytest.mark.parametrize("held", [50, 500, 5000, 1 << 30])
 def test_groups(held: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All values of each key, in order, wherever they were kept."""
     monkeypatch.setattr(ledger, "HELD", held)
@@ -20,11 +20,11 @@ def test_groups(held: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(held)
     expected: dict[bytes, list[bytes]] = {}
     book = Ledger()
-    for number in range(1500):
-        key, value = b"%d" % draw.randrange(400), b"v%d" % number
+    for number in range(300):
+        key, value = b"%d" % draw.randrange(80), b"v%d" % number
         book.add(key, value)
         expected.setdefault(key, []).append(value)
-    assert book.count == 1500
+    assert book.count == 300
     assert dict(book.groups()) == expected
     assert not list(book.groups())
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from _tools import each_row
 from conftest import Archive
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.dataset.mixing import Mix, Stock, Until, derived
@@ -26,7 +26,7 @@ from tarkit.problems import Policy
 # ---- words
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("word", "expected"),
     [
         ("A.tar", ("A.tar", 1.0)),
@@ -66,7 +66,7 @@ def test_parse_source(word: str, expected: tuple[str, float] | str, here: Path) 
         assert parse_source(word) == SourceSpec(expected[0], [expected[0]], expected[1])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "message"),
     [
         ([], "nothing to mix"),
@@ -159,7 +159,7 @@ datasets:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         ("", "no mix, which is a mapping with a list of `sources`"),
@@ -284,6 +284,7 @@ def test_exact_order(sizes: list[int], weights: list[float], options: dict[str, 
     assert " ".join(Mix(stocks(sizes, weights), 1, **options)) == expected
 
 
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.sampled_from([0.1, 1, 1.45, 3])), min_size=1, max_size=6),
     st.integers(0, 1 << 32),
@@ -320,7 +321,7 @@ def chi_square(counts: list[int], shares: list[float]) -> float:
     return sum((count - total * share) ** 2 / (total * share) for count, share in zip(counts, shares, strict=True))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("weights", "probabilities"),
     [([1, 1], [1, 1]), ([1.45, 1], [1, 1]), ([1, 10, 100], [1, 1, 1]), ([1, 2, 3], [1, 0.5, 0.25])],
 )
@@ -332,10 +333,10 @@ def test_shares(weights: list[float], probabilities: list[float]) -> None:
         sources = stocks([3] * len(weights), weights)
         for source, probability in zip(sources, probabilities, strict=True):
             source.probability = probability
-        mix = Mix(sources, seed, total=2000, until="never", repeat=True)
+        mix = Mix(sources, seed, total=1000, until="never", repeat=True)
         counts = Counter(item[0] for item in mix)
         assert [counts[source.name] for source in sources] == [source.given for source in sources]
-        assert mix.got() == [source.given / 2000 for source in sources]
+        assert mix.got() == [source.given / 1000 for source in sources]
         sum_of_all += chi_square([source.given for source in sources], mix.asked())
     assert 0.1 * bound < sum_of_all < bound
 

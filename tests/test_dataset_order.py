@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from _tools import archive, member, on_disk, stream
 from conftest import Run, entries, tar, tarkit
 from hypothesis import given
 from hypothesis import strategies as st
-from test_laws import archives, grouped, laws, piped, stored
+from test_laws import archives, grouped, laws, stored
 from test_tar_writer import Log
 
 from tarkit.dataset import grouping, passes
@@ -63,9 +64,6 @@ def test_sort(data: bytes, by: str) -> None:
         with little_memory():
             for name in names:
                 assert tarkit("sort", name, *words).stdout == once
-            pipe = piped(data)
-            assert tarkit("sort", *words, stdin=pipe).stdout == once
-            os.close(pipe)
         (folder / "once.tar").write_bytes(once)
         assert tarkit("sort", folder / "once.tar", *words).stdout == once
         tarkit("sort", folder / "once.tar", *words, "--check-only")
@@ -75,24 +73,15 @@ def test_sort(data: bytes, by: str) -> None:
 
 
 @laws
-@given(archives(), st.integers(0, 99))
-def test_sort_undoes_a_shuffle(data: bytes, seed: int) -> None:
-    """sort(shuffle(x)) = sort(x)."""
-    with stored(data) as (folder, names):
-        (folder / "mixed.tar").write_bytes(tarkit("shuffle", names[0], "--seed", str(seed)).stdout)
-        assert tarkit("sort", folder / "mixed.tar").stdout == tarkit("sort", names[0]).stdout
-
-
-@laws
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyzuvw")), unique=True, max_size=14))
 def test_gathering_any_entries(pairs: list[tuple[str, str]]) -> None:
     """Entries in any order: those of a key come together, in the order in which they came."""
     rows = [(f"{key}.{field}", f"{key}{field}".encode()) for key, field in pairs]
     expected = tar(sorted(rows, key=lambda row: row[0][0]))
     with stored(tar(rows)) as (_, names):
-        for name in names:
-            assert tarkit("sort", name).stdout == expected
-            with little_memory():
+        assert tarkit("sort", names[0]).stdout == expected
+        with little_memory():
+            for name in names:
                 assert tarkit("sort", name).stdout == expected
 
 
@@ -233,17 +222,17 @@ def test_ranges_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_twins() -> None:
     """Which keys are there twice, whether their hashes are in memory or on disk, looked through at once or in parts."""
     draw = random.Random(3)
-    numbers = [draw.randrange(-50_000, 50_000) for _ in range(20_000)]
+    numbers = [draw.randrange(-5000, 5000) for _ in range(2000)]
+    seen = Counter(numbers)
     for memory in (1 << 30, 1000):
         twins = Twins(memory, None)
         for number in numbers:
             twins.add(number)
             twins.settle()
-        with mock.patch.object(passes, "LEAST_SET", 100_000):
+        with mock.patch.object(passes, "LEAST_SET", 10_000):
             marks = twins.marked()
-        seen = {number: numbers.count(number) for number in numbers[:200]}
         assert marks is not None
-        assert [bool(mark) for mark in marks[:200]] == [seen[number] > 1 for number in numbers[:200]]
+        assert [bool(mark) for mark in marks] == [seen[number] > 1 for number in numbers]
     twins = Twins(1 << 30, None)
     for number in range(1000):
         twins.add(number)
@@ -257,17 +246,17 @@ def test_runs_are_given_back(tmp_path: Path) -> None:
     places = Places(str(tmp_path))
     places.enter(stream(b""))
     with mock.patch.object(passes, "MOST_RUNS", 4), mock.patch.object(passes, "BUFFER", 64):
-        runs = Runs(places, 2000)
-        for number in range(2000):
-            rank = b"%04d" % (number * 7 % 2000)
+        runs = Runs(places, 1000)
+        for number in range(600):
+            rank = b"%04d" % (number * 7 % 600)
             runs.add(rank, number, places.in_memory(rank, 0, 4), rank)
-            if before and number % 50 == 0:
+            if before and number % 20 == 0:
                 most = max(most, len(os.listdir("/proc/self/fd")) - before)
         assert runs.on_disk
         assert os.listdir(tmp_path) == []
         for _ in range(2):  # as often as one likes
             found = [(rank, key_in(place), size_of(place), places.sample(place)) for rank, _, place, _ in runs]
-            assert [each[0] for each in found] == [b"%04d" % number for number in range(2000)]
+            assert [each[0] for each in found] == [b"%04d" % number for number in range(600)]
             assert all(rank == key == sample.source.read(0, 4) for rank, key, _, sample in found)
     assert most < 40
 

