@@ -440,6 +440,7 @@ def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkey
     monkeypatch.setattr(grouping, "LARGE", 1 << 12)
     monkeypatch.setattr(source, "HELD", 1 << 14)
     monkeypatch.setattr(source, "CHUNK", 1 << 12)
+    monkeypatch.setattr(source, "SPLICED", 1 << 13)
     sets = [
         {f"{letter}{n}.bin": random.Random(f"{letter}{n}").randbytes(n * 10_001) for n in range(4)} for letter in "xyz"
     ]

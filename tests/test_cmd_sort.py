@@ -20,15 +20,19 @@ import pytest
 from _tools import each_row, member, process
 from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, each_feed, entries, keys, pick, tar
 
-from tarkit.dataset import grouping, memory
+from tarkit.dataset import grouping, memory, order
 from tarkit.streams import source
 from tarkit.tar.header import end_of_archive
 
 
 @contextmanager
 def machine(way: str) -> Iterator[None]:
-    """Memory for everything; or so little that all goes through runs that are merged, files too."""
+    """Memory for everything; or so little that all goes through runs that are merged, files too, and keys to the disk.
+
+    Whether it is used up is looked at after a few samples, not thousands.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "OFTEN", 16)
         if way == "little":
             patch.setattr(memory, "LEAST", 1000)
             patch.setattr(memory, "memory_of_machine", lambda: (4 * 8000, 0))
@@ -36,9 +40,8 @@ def machine(way: str) -> Iterator[None]:
 
 
 def ways(*named: str) -> list[tuple[str, Feed]]:
-    """Memory and feed of `plenty file`, for one."""
-    pairs = [name.split() for name in named]
-    return [(way, Feed(kind)) for way, kind in pairs]
+    """Each a pair of memory and feed, such as `plenty file`."""
+    return [(way, Feed(kind)) for way, kind in map(str.split, named)]
 
 
 WAYS = ("plenty file", "plenty pipe", "little gzip")
@@ -133,21 +136,20 @@ def test_sorted_twice(by: str, run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_way
-def test_equal_values(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_values(run: Run, archive: Archive, feed: Feed) -> None:
     """Many samples, all or many with equal values: every one comes out, ties in the order of the input."""
     count = 200
-    monkeypatch.setattr("tarkit.dataset.order.OFTEN", 1 << 5)  # so that little memory has its set of keys on disk
     names = [b"%05d" % (number * 7919 % count) for number in range(count)]
     data = b"".join(member(name + b".cls", b"%d" % (index % 3)) for index, name in enumerate(names))
     word = feed(archive(data + end_of_archive(len(data))))
 
-    def order(*words: str) -> list[bytes]:
+    def found(*words: str) -> list[bytes]:
         data = run("sort", word, *words).stdout
         return [data[at : at + 5] for at in range(0, 1024 * len(names), 1024)]
 
-    assert order("-s", "cls", "-t", "int") == names[::3] + names[1::3] + names[2::3]
-    assert order("-s", "cls", "-t", "int", "-r") == names[2::3] + names[1::3] + names[::3]
-    assert order("-s", "size", "-r") == names
+    assert found("-s", "cls", "-t", "int") == names[::3] + names[1::3] + names[2::3]
+    assert found("-s", "cls", "-t", "int", "-r") == names[2::3] + names[1::3] + names[::3]
+    assert found("-s", "size", "-r") == names
 
 
 # ---- by what is in the samples
