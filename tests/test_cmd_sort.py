@@ -138,7 +138,7 @@ def test_sorted_twice(by: str, run: Run, archive: Archive, feed: Feed) -> None:
 @each_way
 def test_equal_values(run: Run, archive: Archive, feed: Feed) -> None:
     """Many samples, all or many with equal values: every one comes out, ties in the order of the input."""
-    count = 200
+    count = 600 if feed.kind == "gzip" else 100  # with little memory, long lists are merged
     names = [b"%05d" % (number * 7919 % count) for number in range(count)]
     data = b"".join(member(name + b".cls", b"%d" % (index % 3)) for index, name in enumerate(names))
     word = feed(archive(data + end_of_archive(len(data))))
