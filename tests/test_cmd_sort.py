@@ -20,7 +20,7 @@ import pytest
 from _tools import each_row, member, process
 from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, each_feed, entries, keys, pick, tar
 
-from tarkit.dataset import grouping, memory, order
+from tarkit.dataset import grouping, memory, order, passes
 from tarkit.streams import source
 from tarkit.tar.header import end_of_archive
 
@@ -573,8 +573,14 @@ def test_compressed_output(run: Run, archive: Archive, feed: Feed) -> None:
 @each_row("feed", [Feed("file"), Feed("pipe")])
 def test_many_levels_of_runs(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """More runs than may be open at once are merged in several steps."""
-    from tarkit.dataset import passes
+    counts: list[int] = []
+    finish = passes.Runs._finish
 
+    def finish_and_count(self: passes.Runs, *given: Any) -> None:
+        finish(self, *given)
+        counts.append(len(self._runs))
+
+    monkeypatch.setattr(passes.Runs, "_finish", finish_and_count)
     monkeypatch.setattr(memory, "LEAST", 1000)
     monkeypatch.setattr(memory, "memory_of_machine", lambda: (0, 0))
     monkeypatch.setattr(passes, "MOST_RUNS", 3)
@@ -585,6 +591,8 @@ def test_many_levels_of_runs(run: Run, archive: Archive, feed: Feed, monkeypatch
     assert ran.stdout == tar(sorted(members))
     ran = run("sort", word, "--memory", "20K", "-s", "n")
     assert ran.stdout == tar(sorted(members, key=lambda row: row[1]))
+    assert len(counts) > 20
+    assert max(counts) < 10
 
 
 @each_way

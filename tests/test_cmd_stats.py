@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import tarfile
+from contextlib import suppress
 from html.parser import HTMLParser
 from itertools import groupby
 from pathlib import Path
@@ -469,10 +470,13 @@ def test_a_terminal(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch)
         ours, theirs = pty.openpty()
         try:
             run("stats", name, stdout=theirs)
-            return os.read(ours, 1 << 16).decode()
         finally:
-            os.close(ours)
             os.close(theirs)
+        text = b""
+        with open(ours, "rb", buffering=0) as screen, suppress(OSError):  # what Linux has behind the last byte
+            while piece := screen.read(1 << 16):  # the system hands over what was written when it has time
+                text += piece
+        return text.decode()
 
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
