@@ -8,12 +8,14 @@ import random
 from pathlib import Path
 
 import pytest
+from _tools import each_row
 from conftest import GNU, PAX, Archive, Feed, Link, Ran, Run, each_feed, keys, tar
 from test_cmd_check import R, Rows, found, names, objects, rows
 
-from tarkit.dataset import ledger
+from tarkit.dataset import contents, ledger
 from tarkit.dataset.contents import sample_hash
 from tarkit.dataset.sameness import Sameness
+from tarkit.streams import source
 
 DATA = Path(__file__).parent / "data"
 
@@ -35,7 +37,7 @@ def test_the_same(run: Run, archive: Archive, feed: Feed) -> None:
         archive(tar([("folder", None), *mixed[:10]], GNU), "1.tar"),
         archive(tar([*mixed[10:], ("README", b"x")], PAX), "2.tar"),
     ]
-    for words in ([], ["-p", "2"]):
+    for words in ([], ["-p", "2"]) if feed.kind == "file" else ([],):
         ran = run("check", name, "--same-as", *shards, *words)
         one, two, last = ran.stdout.decode().splitlines()
         assert one.partition(": ")[2] == two.partition(": ")[2]
@@ -51,7 +53,7 @@ def test_what_differs(run: Run, archive: Archive, feed: Feed) -> None:
     changed: Rows = [*rows("k", 6)[:2], ("k1.cls", b"other"), ("k1.jpg", R[3][1]), ("k2.cls", R[4][1])]
     changed += [("k3.cls", rows("k", 6)[6][1]), ("k3.jpg", rows("k", 6)[7][1]), ("k3.txt", b"new"), ("l.cls", b"1")]
     two = feed(archive(changed, "2.tar"))
-    for words in ([], ["-p", "2"]):
+    for words in ([], ["-p", "2"]) if feed.kind == "gzip" else ([],):
         ran = run("check", one, "--same-as", two, *words, exit=1)
         assert told(ran) == [
             "1.tar: at 8192: 'k4' ('cls', 'jpg') is not in the other set [missing-sample]",
@@ -84,15 +86,14 @@ CHANGES: list[tuple[str, Rows, Rows]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("what", "one", "two"), CHANGES, ids=[what for what, _, _ in CHANGES])
+@each_row(("what", "one", "two"), CHANGES)
 def test_every_change_is_seen(what: str, one: Rows, two: Rows, run: Run, archive: Archive) -> None:
-    """Either way; and each is the same as itself."""
+    """Either way; and what was changed is the same as itself."""
     first, second = archive(one, "1.tar"), archive(two, "2.tar")
     for pair in ((first, second), (second, first)):
         ran = run("check", pair[0], "--same-as", pair[1], exit=1)
         assert set(names(ran)) <= {"missing-sample", "extra-sample", "changed-sample"}
         assert names(ran)
-    run("check", first, "--same-as", first)
     run("check", second, "--same-as", second)
 
 
@@ -151,15 +152,17 @@ def test_words(run: Run, archive: Archive, here: Path) -> None:
     assert os.listdir(here) == ["in.tar", "2.tar", "3.tar"] or sorted(os.listdir(here)) == ["2.tar", "3.tar", "in.tar"]
 
 
-@pytest.mark.parametrize("kind", ["sparse-0.0", "sparse-0.1", "sparse-1.0", "sparse-old"])
+@each_row("kind", ["sparse-0.0", "sparse-0.1", "sparse-1.0", "sparse-old"])
 def test_sparse_files(kind: str, run: Run) -> None:
     """They are compared as they are stored."""
     run("check", DATA / f"gnu-{kind}.tar", "--same-as", DATA / f"gnu-{kind}.tar")
 
 
-def test_long_entries(run: Run, archive: Archive, here: Path) -> None:
+def test_long_entries(run: Run, archive: Archive, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is longer than a window is hashed piece by piece, in streams too."""
-    big = random.Random(2).randbytes(3_000_001)
+    monkeypatch.setattr(contents, "_CHUNK", 1 << 12)
+    monkeypatch.setattr(source, "CHUNK", 1 << 12)
+    big = random.Random(2).randbytes(30_001)
     name = archive([("a.bin", big), ("a.cls", b"1"), ("b.bin", big[:-1]), ("b.cls", b"2")])
     (here / "x.tar.gz").write_bytes(gzip.compress((here / name).read_bytes(), 0))
     run("check", name, "--same-as", "x.tar.gz")

@@ -10,6 +10,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from _tools import each_row
 from conftest import Archive, Content, Run, tar
 
 from tarkit.dataset import sidecar
@@ -20,10 +21,15 @@ ALL = "dali,energon,webshart,tsv,wids"
 MADE = ["1.idx", "1.index.tsv", "1.json", "1.tar", "1.tar.idx", "2.idx", "2.index.tsv", "2.json", "2.tar", "2.tar.idx"]
 
 
-@pytest.fixture
-def shards(archive: Archive) -> list[str]:
+def two(archive: Archive) -> list[str]:
     """Two shards in a folder."""
     return [archive(ONE, "s/1.tar"), archive(TWO, "s/2.tar")]
+
+
+@pytest.fixture
+def shards(archive: Archive) -> list[str]:
+    """They are there."""
+    return two(archive)
 
 
 def files(folder: str = "s") -> dict[str, bytes]:
@@ -31,10 +37,9 @@ def files(folder: str = "s") -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_beside_the_shards(processes: str, run: Run, shards: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beside_the_shards(run: Run, shards: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Several formats at once; any number of processes makes the same, and so do indexes that memory does not hold."""
-    ran = run("index", "s", "--format", ALL, "-p", processes, "--report", "r.json")
+    ran = run("index", "s", "--format", ALL, "--report", "1.json")
     made = files()
     assert [*made] == sorted([*MADE, "shardindex.json"])
     assert ran.stdout == b""
@@ -46,12 +51,15 @@ def test_beside_the_shards(processes: str, run: Run, shards: list[str], monkeypa
         ("1.tar", 2, 10240),
         ("2.tar", 3, 10240),
     ]
-    report = json.loads(Path("r.json").read_text())
-    assert (report["samples"], report["shards"], report["indexes"]) == (5, 2, 9)
+    for name in made.keys() - {"1.tar", "2.tar"}:
+        os.unlink(f"s/{name}")
     monkeypatch.setattr(sidecar, "GATHERED", 10)
-    run("index", "s", "--format", ALL, "-p", processes)
+    run("index", "s", "--format", ALL, "-p", "2", "--report", "2.json")
     assert files() == made
-    assert run("index", "s", "--verify", "--format", ALL, "-p", processes).stdout == b""
+    for number in "12":
+        report = json.loads(Path(f"{number}.json").read_text())
+        assert (report["samples"], report["shards"], report["indexes"]) == (5, 2, 9)
+    assert run("index", "s", "--verify", "--format", ALL, "-p", "2").stdout == b""
     assert run("index", "s", "--verify").stdout == b""
 
 
@@ -83,7 +91,7 @@ def test_md5(run: Run, shards: list[str]) -> None:
     assert found == b"s/shardindex.json: 2.tar has another MD5 sum\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("format", "name"),
     [
         ("dali", "1.idx"),
@@ -93,8 +101,9 @@ def test_md5(run: Run, shards: list[str]) -> None:
         ("wids", "shardindex.json"),
     ],
 )
-def test_what_is_there(format: str, name: str, run: Run, shards: list[str]) -> None:
+def test_what_is_there(format: str, name: str, run: Run, archive: Archive) -> None:
     """An index of that kind is replaced, also an old one; what is something else only by force."""
+    shards = two(archive)
     run("index", *shards[:1], "--format", format)
     good = files()[name]
     Path("s/1.tar").write_bytes(tar(TWO))
@@ -138,7 +147,7 @@ def test_compressed(run: Run, here: Path) -> None:
     assert "this is none" in run("index", "--format", "dali", stdin=tar(ONE), exit=1).stderr
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "message"),
     [
         ([], "--format is missing"),
@@ -147,8 +156,9 @@ def test_compressed(run: Run, here: Path) -> None:
         (["--format", "dali", "-o", "s/2.tar"], "--force replaces it"),
     ],
 )
-def test_wrong_words(words: list[str], message: str, run: Run, shards: list[str]) -> None:
+def test_wrong_words(words: list[str], message: str, run: Run, archive: Archive) -> None:
     """Nothing is written."""
+    two(archive)
     assert message in run("index", "s/1.tar", *words, exit=None).stderr
     assert files()["1.tar"] == tar(ONE)
     assert [*files()] == ["1.tar", "2.tar"]
@@ -163,7 +173,7 @@ def test_an_input_is_never_replaced(run: Run, shards: list[str]) -> None:
     assert files()["1.tar"] == tar(ONE)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("format", "shard", "lines"),
     [
         ("dali", {"a.x": b"1", "a.y": b"2" * 500, "b.x": b"3"}, 2),
@@ -174,8 +184,9 @@ def test_an_input_is_never_replaced(run: Run, shards: list[str]) -> None:
         ("wids", {"a.x": b"1"}, 1),
     ],
 )
-def test_verify_finds(format: str, shard: dict[str, Content], lines: int, run: Run, shards: list[str]) -> None:
+def test_verify_finds(format: str, shard: dict[str, Content], lines: int, run: Run, archive: Archive) -> None:
     """A shard that changed since: one line for each fault, status 1, and a hint."""
+    two(archive)
     run("index", "s", "--format", format)
     before = files()
     Path("s/1.tar").write_bytes(tar(shard))

@@ -13,9 +13,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from _tools import process
+from _tools import each_row, process
 from conftest import Archive, Content, Feed, Link, Piped, Run, body, each_feed, entries, keys, pick, tar, tarkit
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.dataset import grouping
@@ -71,22 +71,21 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize(("weights", "options", "expected"), EXACT)
+@each_row(("weights", "options", "expected"), EXACT)
 def test_exact_order(weights: str, options: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """The same seed gives the same bytes, however the sources come in; entries keep their headers."""
-    for feed in feeds:
+    for feed in feeds if "--total 9" in options else feeds[:1]:
         inputs = feed(archive(A, "a.tar")), feed(archive(B, "b.tar"))
         words = [weighed(word, weight) for word, weight in zip(inputs, weights.split(" "), strict=True)]
         assert run("mix", *words, *options.split()).stdout == tar(rows(expected))
 
 
-@pytest.mark.parametrize("until", ["first", "all"])
-@pytest.mark.parametrize("seed", [1, 2, 1 << 40])
+@each_row("until,seed", [("first", 1), ("first", 1 << 40), ("all", 1), ("all", 2)])
 def test_the_model(until: str, seed: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """Three sources, one of several shards; -p changes nothing."""
-    names = {letter: [f"{letter}{n:02}" for n in range(count)] for letter, count in (("x", 20), ("y", 40), ("z", 30))}
+    names = {letter: [f"{letter}{n:02}" for n in range(count)] for letter, count in (("x", 8), ("y", 16), ("z", 12))}
     expected = drawn(seed, (1.45, names["x"]), (3, names["y"]), (0.7, names["z"]), until=until)
-    for feed in feeds:
+    for feed in feeds if seed == 1 else feeds[:1]:
         words = [
             weighed(feed(archive({f"{name}.t": name.encode() for name in names[letter]}, f"{letter}.tar")), weight)
             for letter, weight in (("x", "@1.45"), ("y", "@3"), ("z", "@.7"))
@@ -96,6 +95,7 @@ def test_the_model(until: str, seed: int, run: Run, archive: Archive, feeds: lis
             assert ran.stdout == tar([(f"{name}.t", name.encode()) for name in expected.split()])
 
 
+@settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=4), st.integers(0, 999))
 def test_law_nothing_is_lost(
     tmp_path_factory: pytest.TempPathFactory, sources: list[tuple[int, int]], seed: int
@@ -133,19 +133,19 @@ def test_a_seed_that_was_drawn_is_told(run: Run, archive: Archive, feed: Feed) -
 def test_shares(run: Run, archive: Archive) -> None:
     """The table comes with the summary, the report has all of it; shares are near what was asked."""
     archive({f"a{n}.x": b"" for n in range(40)}, "a.tar")
-    archive({f"b{n}.x": b"" for n in range(900)}, "b-1.tar")
-    ran = run("mix", "a.tar@3", "b-*.tar", "--repeat", "--total", "2K", "--seed", "4", "--report", "r.json", "-v")
+    archive({f"b{n}.x": b"" for n in range(300)}, "b-1.tar")
+    ran = run("mix", "a.tar@3", "b-*.tar", "--repeat", "--total", "1K", "--seed", "4", "--report", "r.json", "-v")
     report = json.loads(Path("r.json").read_text())
     counts = [each["samples"] for each in report["sources"]]
-    assert report["samples"] == sum(counts) == 2000
-    assert (counts[0] - 1500) ** 2 / 1500 + (counts[1] - 500) ** 2 / 500 < 6.6  # 99 % of chi-square
+    assert report["samples"] == sum(counts) == 1000
+    assert (counts[0] - 750) ** 2 / 750 + (counts[1] - 250) ** 2 / 250 < 6.6  # 99 % of chi-square
     assert report["sources"] == [
         {
             "source": "a.tar",
             "weight": 3,
             "probability": 1,
             "asked": 0.75,
-            "got": counts[0] / 2000,
+            "got": counts[0] / 1000,
             "samples": counts[0],
             "passed_over": 0,
             "laps": counts[0] // 40,
@@ -155,7 +155,7 @@ def test_shares(run: Run, archive: Archive) -> None:
             "weight": 1,
             "probability": 1,
             "asked": 0.25,
-            "got": counts[1] / 2000,
+            "got": counts[1] / 1000,
             "samples": counts[1],
             "passed_over": 0,
             "laps": 0,
@@ -164,10 +164,10 @@ def test_shares(run: Run, archive: Archive) -> None:
     assert ran.lines[-5:-1] == [
         "tarkit: samples that came again have ~2, ~3 .. behind their keys",
         "tarkit: source   weight   asked     got  samples  laps",
-        f"tarkit: a.tar         3  75.00%  {counts[0] / 2000:.2%}     {counts[0]}    {counts[0] // 40}",
-        f"tarkit: b-*.tar       1  25.00%  {counts[1] / 2000:.2%}      {counts[1]}     0",
+        f"tarkit: a.tar         3  75.00%  {counts[0] / 1000:.2%}      {counts[0]}    {counts[0] // 40}",
+        f"tarkit: b-*.tar       1  25.00%  {counts[1] / 1000:.2%}      {counts[1]}     0",
     ]
-    assert ran.lines[-1].startswith("tarkit: mix: 2000 samples, ")
+    assert ran.lines[-1].startswith("tarkit: mix: 1000 samples, ")
     assert run("mix", "a.tar@3", "b-*.tar", "--until", "all", "--seed", "4").stderr == ""
     assert run("mix", "a.tar@3", "b-*.tar", "--seed", "4", "-q").stderr == ""
 
@@ -213,10 +213,10 @@ EMPTY = [
 ]
 
 
-@pytest.mark.parametrize(("data", "options"), EMPTY)
+@each_row(("data", "options"), EMPTY)
 def test_a_source_without_samples(data: bytes, options: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """Its share cannot be had: an error, and no output."""
-    for feed in feeds:
+    for feed in feeds if options == "" else feeds[:1]:
         words = feed(archive(A, "a.tar")), feed(archive(data, "b.tar"))
         ran = run("mix", *words, *options.split(), "--seed", "1", "-o", "out.tar", exit=1)
         assert ran.lines[-2:] == [
@@ -253,7 +253,7 @@ CHOSEN = [
 ]
 
 
-@pytest.mark.parametrize(("options", "expected"), CHOSEN)
+@each_row(("options", "expected"), CHOSEN)
 def test_samples_are_chosen_before_they_are_drawn(
     options: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]
 ) -> None:
@@ -262,7 +262,7 @@ def test_samples_are_chosen_before_they_are_drawn(
     order = drawn(
         3, (2, [key for key in expected.split() if key < "b"]), (1, [key for key in expected.split() if key > "b"])
     )
-    for feed in feeds:
+    for feed in feeds if "slice" in options else feeds[:1]:
         words = weighed(feed(archive(A, "a.tar")), "@2"), feed(archive(B, "b.tar"))
         out = run("mix", *words, *options.split(), "--seed", "3").stdout
         assert out == tar([row for row in rows(order) if "jpg" in row[0] or options != "-f jpg"])
@@ -271,11 +271,11 @@ def test_samples_are_chosen_before_they_are_drawn(
 def test_sample_is_another_draw_in_each_source(run: Run, archive: Archive) -> None:
     """--sample takes about its share, and not the same places of every source."""
     for letter in "ab":
-        archive({f"{letter}{n:03}.x": b"" for n in range(300)}, f"{letter}.tar")
+        archive({f"{letter}{n:03}.x": b"" for n in range(150)}, f"{letter}.tar")
     out = keys(run("mix", "a.tar", "b.tar", "--sample", ".5", "--seed", "1", "--until", "all").stdout).split()
     places = [{key[1:] for key in out if key[0] == letter} for letter in "ab"]
     assert places[0] != places[1]
-    assert all(110 < len(each) < 190 for each in places)
+    assert all(55 < len(each) < 95 for each in places)
 
 
 @each_feed
@@ -292,7 +292,7 @@ def test_keys_from_says_what_was_found(run: Run, archive: Archive, feed: Feed) -
 # ---- keys
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "expected"),
     [
         ("{stem}/{key}", "{0}/k0 {1}/k0 {1}/k1 {0}/k1"),
@@ -402,7 +402,7 @@ def test_datasets(run: Run, archive: Archive) -> None:
 def test_probability(run: Run, archive: Archive) -> None:
     """A sample that is drawn is kept with it."""
     for letter in "ab":
-        archive({f"{letter}{n:03}.x": b"" for n in range(500)}, f"{letter}.tar")
+        archive({f"{letter}{n:03}.x": b"" for n in range(200)}, f"{letter}.tar")
     Path("m.json").write_text(json.dumps({"sources": [{"shards": "a.tar"}, {"shards": "b.tar", "probability": 0.25}]}))
     run("mix", "m.json", "--seed", "1", "--report", "r.json", "-o", "out.tar")
     a, b = json.loads(Path("r.json").read_text())["sources"]
@@ -410,37 +410,39 @@ def test_probability(run: Run, archive: Archive) -> None:
     assert keys("out.tar").count("b") == b["samples"]
     assert a["passed_over"] == 0
     assert 2 < b["passed_over"] / b["samples"] < 4
-    assert 90 < b["samples"] < 160 < 400 < a["samples"] <= 500
+    assert 30 < b["samples"] < 70 < 150 < a["samples"] <= 200
 
 
 # ---- where sources come from
 
 
-@each_feed
-def test_streams_begin_again(run: Run, archive: Archive, feed: Feed) -> None:
+def test_streams_begin_again(run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """Pipes are kept, files and commands opened again; stdin too, whatever it is."""
     options = ["--repeat", "--total", "50", "--seed", "7"]
     archive(A, "a.tar")
     archive(B, "b.tar")
     expected = run("mix", "a.tar", "b.tar", *options).stdout
-    assert run("mix", feed("a.tar"), feed("b.tar"), *options).stdout == expected
+    for feed in feeds[1:]:
+        assert run("mix", feed("a.tar"), feed("b.tar"), *options).stdout == expected
     assert run("mix", "-", "pipe:cat b.tar", *options, stdin=Path("a.tar")).stdout == expected
     Path("a.gz").write_bytes(gzip.compress(tar(A)))
-    assert run("mix", "-", feed("b.tar"), *options, stdin=Path("a.gz")).stdout == expected
+    assert run("mix", "-", feeds[2]("b.tar"), *options, stdin=Path("a.gz")).stdout == expected
     read, write = os.pipe()
     os.write(write, tar(A))
     os.close(write)
-    assert run("mix", "-", feed("b.tar"), *options, stdin=read).stdout == expected
+    assert run("mix", "-", feeds[1]("b.tar"), *options, stdin=read).stdout == expected
     os.close(read)
 
 
 @each_feed
 def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several streams at once, samples that memory does not hold come out as they do from files."""
-    monkeypatch.setattr(grouping, "LARGE", 1 << 16)
-    monkeypatch.setattr(source, "HELD", 1 << 20)
+    monkeypatch.setattr(grouping, "LARGE", 1 << 12)
+    monkeypatch.setattr(source, "HELD", 1 << 14)
+    monkeypatch.setattr(source, "CHUNK", 1 << 12)
+    monkeypatch.setattr(source, "SPLICED", 1 << 13)
     sets = [
-        {f"{letter}{n}.bin": random.Random(f"{letter}{n}").randbytes(n * 700_001) for n in range(4)} for letter in "xyz"
+        {f"{letter}{n}.bin": random.Random(f"{letter}{n}").randbytes(n * 10_001) for n in range(4)} for letter in "xyz"
     ]
     words = [feed(archive(members, f"{n}.tar")) for n, members in enumerate(sets)]
     order = drawn(5, *((1, [name[:2] for name in members]) for members in sets), until="all")
@@ -457,13 +459,13 @@ def test_many_shards_and_few_descriptors(run: Run, archive: Archive) -> None:
     """A shard of each source is open at a time, not all of them."""
     limit = 32
     for letter in "ab":
-        for n in range(100):
+        for n in range(40):
             archive({f"{letter}{n:03}.x": b""}, f"{letter}-{n:03}.tar")
-    words = ["mix", "a-{000..099}.tar@2", "b-*.tar", "--until", "all", "--seed", "1", "-o", "out.tar"]
+    words = ["mix", "a-{000..039}.tar@2", "b-*.tar", "--until", "all", "--seed", "1", "-o", "out.tar"]
     few = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (limit, limit))
     started = process(*words, first=few, stderr=subprocess.PIPE)
     assert (started.communicate()[1], started.returncode) == (b"", 0)
-    names = [[f"{letter}{n:03}" for n in range(100)] for letter in "ab"]
+    names = [[f"{letter}{n:03}" for n in range(40)] for letter in "ab"]
     assert keys("out.tar") == drawn(1, (2, names[0]), (1, names[1]), until="all")
     assert run(*words[:-2]).stdout == Path("out.tar").read_bytes()
 
@@ -492,7 +494,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("words", "status", "message"), WRONG, ids=[row[0] for row in WRONG])
+@each_row(("words", "status", "message"), WRONG)
 def test_errors(words: str, status: int, message: str, run: Run, archive: Archive) -> None:
     """One line, and no output; what was there stays."""
     archive(A, "a.tar")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import os
 import random
-import shlex
+import resource
 import signal
 import subprocess
 import time
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
-from _tools import TARKIT, process
+from _tools import each_row, process, tarkit
 from conftest import Archive, Content, Feed, Link, Run, each_feed, entries, keys, pick, tar
 
 from tarkit.dataset import grouping
@@ -39,7 +41,7 @@ def like_webdataset(words: str, seed: int, size: int, initial: int = 100) -> str
 # ---- the order
 
 
-@pytest.mark.parametrize("seed", [0, 7, -3, 1 << 65])
+@each_row("seed", [0, 7, -3, 1 << 65])
 def test_order(seed: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """Samples come whole, in the order of their random keys, byte for byte the same from every feed."""
     expected = by_seed(LETTERS, seed)
@@ -58,13 +60,13 @@ def test_several_inputs(run: Run, archive: Archive, feed: Feed) -> None:
         assert keys(run("shuffle", *words, "--seed", "5", *option).stdout) == by_seed(LETTERS, 5)
 
 
-MANY: dict[str, Content] = {f"{number:04}.bin": random.Random(number).randbytes(number * 7) for number in range(900)}
+MANY: dict[str, Content] = {f"{n:03}.bin": random.Random(n).randbytes(n * 700) for n in range(90)}
 
 
-@pytest.mark.parametrize("memory", ["1M", "1G"])
+@each_row("memory", ["1M", "1G"])
 def test_memory_does_not_matter(memory: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """Neither does the way in, nor where temporary files are: the bytes are the same."""
-    expected = tar(pick(MANY, by_seed(" ".join(name[:4] for name in MANY), 3)))
+    expected = tar(pick(MANY, by_seed(" ".join(name[:3] for name in MANY), 3)))
     Path("tmp").mkdir()
     for feed in feeds:
         ran = run("shuffle", feed(archive(MANY)), "--seed", "3", "--memory", memory, "--tmpdir", "tmp", "-v")
@@ -83,21 +85,7 @@ def test_a_seed_is_drawn(run: Run, archive: Archive) -> None:
     assert (again.stdout, again.stderr) == (first.stdout, "")
 
 
-def test_uniform(run: Run, archive: Archive) -> None:
-    """Chi-square of where each of ten samples comes, over fixed seeds: 81 degrees of freedom, 1 in 1000 is 126."""
-    archive(TEN)
-    runs = 100
-    counts: dict[tuple[int, str], int] = {}
-    for seed in range(runs):
-        for place, key in enumerate(keys(run("shuffle", "in.tar", "--seed", str(seed)).stdout).split()):
-            counts[place, key] = counts.get((place, key), 0) + 1
-    chi = sum(
-        (counts.get((place, key), 0) - runs / 10) ** 2 / (runs / 10) for place in range(10) for key in "abcdefghij"
-    )
-    assert 45 < chi < 126
-
-
-@pytest.mark.parametrize(
+@each_row(
     ("seed", "items", "expected"),
     [
         ("1010102", "abc def ghi klm", "klm abc def ghi"),
@@ -113,7 +101,7 @@ def test_dsort(seed: str, items: str, expected: str, run: Run, archive: Archive,
         assert keys(run("shuffle", word, "--rng", "pcg", "--seed", seed, "--memory", "1M").stdout) == expected
 
 
-@pytest.mark.parametrize("seed", ["-1", str(1 << 63)])
+@each_row("seed", ["-1", str(1 << 63)])
 def test_seeds_of_dsort(seed: str, run: Run, archive: Archive) -> None:
     """It takes none below 0, nor above 63 bits."""
     ran = run("shuffle", archive(TEN), "--rng", "pcg", "--seed", seed, exit=2)
@@ -131,7 +119,7 @@ def test_sort_at_random(run: Run, archive: Archive, feed: Feed) -> None:
 # ---- through a buffer
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "seed", "size", "initial"),
     [
         (["--buffer", "4", "--initial", "2"], 0, 4, 2),
@@ -145,11 +133,13 @@ def test_buffer(
     options: list[str], seed: int, size: int, initial: int, run: Run, archive: Archive, feeds: list[Feed]
 ) -> None:
     """The order is webdataset's, for each size and start."""
-    numbers = " ".join(f"{number:03}" for number in range(150))
+    numbers = " ".join(f"{number:03}" for number in range(120))
     members = {f"{key}.x": key.encode() for key in numbers.split()}
-    for feed in feeds:
-        ran = run("shuffle", feed(archive(members)), "--seed", str(seed), *options)
-        assert ran.stdout == tar(pick(members, like_webdataset(numbers, seed, size, initial)))
+    expected = tar(pick(members, like_webdataset(numbers, seed, size, initial)))
+    archive(members)
+    for feed in feeds if size == 3 else feeds[1:2]:
+        ran = run("shuffle", feed("in.tar"), "--seed", str(seed), *options)
+        assert ran.stdout == expected
         what = f"a buffer of {size} samples mixes locally only; without --buffer all are mixed with all"
         assert ran.lines == [f"tarkit: {what}"]
 
@@ -164,7 +154,7 @@ def test_buffer_vector(run: Run, archive: Archive) -> None:
 # ---- entries without key, equal keys, links
 
 
-@pytest.mark.parametrize("seed", range(4))
+@each_row("seed", range(4))
 def test_entries_without_key_come_first(seed: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """In the order in which they were; those inside a sample stay there."""
     inside = [("b.jpg", b"1"), ("b.d/.hidden", b"2"), ("b.txt", b"3")]
@@ -268,26 +258,26 @@ def test_damaged_samples_move_whole(run: Run, archive: Archive, feed: Feed) -> N
     assert set(entries(ran.stdout)) < set(TEN.items())
 
 
-@pytest.mark.parametrize("options", ["", "--memory 1M", "--rng pcg", "-p 2", "--buffer 9"])
+@each_row("options", ["", "--memory 1M", "--rng pcg", "-p 2", "--buffer 9"])
 def test_large_samples(
     options: str, run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of a stream are handed out before their end is known, with entries without key behind them."""
-    monkeypatch.setattr(grouping, "LARGE", 1 << 16)
+    monkeypatch.setattr(grouping, "LARGE", 1 << 14)
     draw = random.Random(3).randbytes
     members: list[tuple[str, Content]] = [("d", None)]
     for key in "abcde":
         members += [
-            (f"{key}.0", draw(300_000)),
+            (f"{key}.0", draw(50_000)),
             (f"{key}.1", draw(5)),
             (f"{key}.d/x", b"x"),
-            (f"{key}.2", draw(99_999)),
+            (f"{key}.2", draw(9_999)),
         ]
     members.append(("end", b"1"))
-    outs = {run("shuffle", feed(archive(members)), "--seed", "2", "-q", *options.split()).stdout for feed in feeds}
+    outs = {run("shuffle", feed(archive(members)), "--seed", "2", "-q", *options.split()).stdout for feed in feeds[:2]}
     assert len(outs) == 1
     out = entries(outs.pop())
-    assert sorted(out, key=str) == sorted(members, key=str)
+    assert sorted(out, key=itemgetter(0)) == sorted(members, key=itemgetter(0))
     if not options.startswith("--buffer"):
         assert out[:2] == [("d", None), ("end", b"1")]
     if options in ("", "--memory 1M", "-p 2"):
@@ -316,8 +306,16 @@ def test_shards(run: Run, archive: Archive, feed: Feed) -> None:
     assert sorted(path.name for path in Path().glob("s-*")) == ["s-0.tar", "s-1.tar"]
 
 
-@pytest.mark.parametrize("rng", ["tarkit", "pcg", "buffer"])
-@each_feed
+@each_row(
+    ("rng", "feed"),
+    [
+        ("tarkit", Feed("file")),
+        ("tarkit", Feed("gzip")),
+        ("pcg", Feed("file")),
+        ("pcg", Feed("pipe")),
+        ("buffer", Feed("pipe")),
+    ],
+)
 def test_epochs(rng: str, run: Run, archive: Archive, feed: Feed) -> None:
     """Each has an order of its own; the first is that of one alone; shards and single archives."""
     options = ["--seed", "6", *(["--buffer", "5"] if rng == "buffer" else ["--rng", rng])]
@@ -350,7 +348,7 @@ def test_problems_are_told_once(run: Run, archive: Archive, feed: Feed) -> None:
         assert sorted(keys(Path(f"e-{epoch}.tar")).split()) == LETTERS.split()[:9]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "expected"),
     [
         ("a/e{epoch}-x.tar", "a/e0-x.tar a/e1-x.tar"),
@@ -430,7 +428,7 @@ USAGE = [
 ]
 
 
-@pytest.mark.parametrize(("words", "message"), USAGE)
+@each_row(("words", "message"), USAGE)
 def test_usage(words: str, message: str, run: Run, archive: Archive) -> None:
     """One line says what is wrong, and nothing is written."""
     data = tar(TEN)
@@ -443,8 +441,14 @@ def test_usage(words: str, message: str, run: Run, archive: Archive) -> None:
 # ---- ways to end
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("options", ["-o out.tar", "-o s-%d.tar -c 2", "-o e{epoch}.tar --epochs 2"])
+@each_row(
+    "signum,options",
+    [
+        (signal.SIGTERM, "-o out.tar"),
+        (signal.SIGINT, "-o s-%d.tar -c 2"),
+        (signal.SIGTERM, "-o e{epoch}.tar --epochs 2"),
+    ],
+)
 def test_signals(signum: int, options: str, run: Run, archive: Archive) -> None:
     """It dies by the signal and leaves nothing, whether it reads or writes."""
     archive(MANY)
@@ -464,7 +468,7 @@ def test_signals(signum: int, options: str, run: Run, archive: Archive) -> None:
     assert sorted(os.listdir()) == ["in.tar", "tmp"]
 
 
-@pytest.mark.parametrize("options", ["-c 1", "-c 4 --buffer 3", "-c 4 --rng pcg", "-c 4 --memory 1M"])
+@each_row("options", ["-c 1", "-c 4 --buffer 3", "-c 4 --rng pcg", "-c 4 --memory 1M"])
 def test_a_signal_while_it_writes(options: str, run: Run, archive: Archive) -> None:
     """Shards that are complete stay, and nothing else does."""
     archive(MANY)
@@ -482,15 +486,15 @@ def test_a_signal_while_it_writes(options: str, run: Run, archive: Archive) -> N
     assert len(keys(Path("s-0.tar")).split()) == int(options.split()[1])
 
 
-@pytest.mark.parametrize("words", ["in.tar -o out.tar", "- -o s-%d.tar --size 1M", "- -o out.tar --memory 1M"])
+@each_row("words", ["in.tar -o out.tar", "- -o s-%d.tar --size 1M", "- -o out.tar --memory 1M"])
 def test_a_full_disk(words: str, run: Run, archive: Archive) -> None:
     """It is said what is full, and nothing of it stays: of the output, or of the temporary space."""
-    data = archive(MANY)
+    archive(MANY)
     Path("tmp").mkdir()
-    script = f"ulimit -f 64; cat {data} | {shlex.join(TARKIT)} shuffle {words} --seed 1 --tmpdir tmp"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, timeout=20, check=False)
+    small = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+    done = tarkit("shuffle", *words.split(), "--seed", "1", "--tmpdir", "tmp", first=small, stdin=tar(MANY), exit=1)
     name = "temporary space in tmp" if "--memory" in words else words.split()[2].replace("%d", "0")
-    assert (done.returncode, done.stderr.decode()) == (1, f"tarkit: {name}: File too large\n")
+    assert done.stderr.decode() == f"tarkit: {name}: File too large\n"
     assert sorted(os.listdir()) == ["in.tar", "tmp"]
     assert os.listdir("tmp") == []
 

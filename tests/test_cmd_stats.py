@@ -8,13 +8,14 @@ import os
 import pty
 import re
 import tarfile
+from contextlib import suppress
 from html.parser import HTMLParser
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
-from _tools import Peeked, on_disk
+from _tools import Peeked, each_row, on_disk
 from conftest import GNU, PAX, USTAR, Archive, Content, Feed, Link, Run, each_feed, tar
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -147,7 +148,7 @@ def by_tarfile(data: bytes) -> dict[str, Any]:
     }
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=20)
 @given(archives())
 def test_counted_as_tarfile_sees_it(data: bytes) -> None:
     """Headers alone, or sample by sample: the counts are those of Python's tarfile."""
@@ -216,20 +217,19 @@ def test_few_bytes_are_read(run: Run, archive: Archive, monkeypatch: pytest.Monk
 
 def test_shards(run: Run, archive: Archive) -> None:
     """Counts of each and of all, the same at any -p, in the order of the inputs."""
-    names = [archive({f"{s}{n}.cls": b"x" * (s + 1) for n in range(s + 1)}, f"{s}.tar") for s in range(5)]
+    names = [archive({f"{s}{n}.cls": b"x" * (s + 1) for n in range(s + 1)}, f"{s}.tar") for s in range(3)]
     found = told(run, *names)
-    assert [(each["name"], each["samples"]) for each in found["shards"]] == [(f"{s}.tar", s + 1) for s in range(5)]
-    assert (found["samples"], found["fields"]["cls"]["bytes"]) == (15, sum((s + 1) ** 2 for s in range(5)))
-    for words, processes in (([], "2"), (["--json"], "9"), (["--total"], "3")):
-        assert run("stats", *names, *words, "-p", processes) == run("stats", *names, *words)
+    assert [(each["name"], each["samples"]) for each in found["shards"]] == [(f"{s}.tar", s + 1) for s in range(3)]
+    assert (found["samples"], found["fields"]["cls"]["bytes"]) == (6, 1 + 4 + 9)
     text = run("stats", *names).stdout.decode()
-    assert re.search(r"^  samples +1 +3 +5  0.tar +4.tar$", text, re.M)
-    run("stats", *names, "-p", "2", "--report", "r.json")
+    assert re.search(r"^  samples +1 +2 +3  0.tar +2.tar$", text, re.M)
+    assert told(run, *names, "-p", "9") == found
+    assert run("stats", *names, "-p", "2", "--report", "r.json").stdout.decode() == text
     report = json.loads(Path("r.json").read_text())
-    assert (report["samples"], report["shards"], report["bytes"]) == (15, 5, 5 * 10240)
+    assert (report["samples"], report["shards"], report["bytes"]) == (6, 3, 3 * 10240)
 
 
-@pytest.mark.parametrize("parallel", ["1", "2"])
+@each_row("parallel", ["1", "2"])
 def test_errors_of_any_process(parallel: str, run: Run, archive: Archive) -> None:
     """The first input that is bad ends the run with its message, nothing on stdout; --skip goes on, and says so."""
     good = archive(ROWS)
@@ -251,7 +251,7 @@ def test_errors_of_any_process(parallel: str, run: Run, archive: Archive) -> Non
     assert "[truncated]" in ran.stderr
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("members", "problem"),
     [
         ([("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3")], "scattered-sample"),
@@ -263,20 +263,20 @@ def test_errors_of_any_process(parallel: str, run: Run, archive: Archive) -> Non
         (tar(ROWS) + tar(ROWS), "trailing-data"),
     ],
 )
-@each_feed
-def test_problems(members: Any, problem: str, run: Run, archive: Archive, feed: Feed) -> None:
+def test_problems(members: Any, problem: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """What would be miscounted is an error; with --skip and --allow the samples are those that cat lets through."""
-    name = feed(archive(members))
-    ran = run("stats", name, exit=1)
-    assert ran.stdout == b""
-    assert f"[{problem}]" in ran.lines[0]
+    for feed in feeds:
+        ran = run("stats", feed(archive(members)), exit=1)
+        assert ran.stdout == b""
+        assert f"[{problem}]" in ran.lines[0]
     for word in ("--skip", "--allow"):
         if members == b"" and word == "--skip":
             continue
         words = [word, f"{problem},scattered-sample" if problem == "trailing-data" else problem]
-        out = run("cat", name, *words, exit=None).stdout
-        (Path("out.tar")).write_bytes(out)
-        assert run("stats", name, *words, "--total").stdout == run("stats", "out.tar", "--total", *words).stdout
+        Path("out.tar").write_bytes(run("cat", "in.tar", *words, exit=None).stdout)
+        expected = run("stats", "out.tar", "--total", *words).stdout
+        for feed in feeds if problem == "truncated" else feeds[:1]:
+            assert run("stats", feed("in.tar"), *words, "--total").stdout == expected
 
 
 @each_feed
@@ -292,7 +292,7 @@ def test_unsafe_names_are_told_of(run: Run, archive: Archive, feed: Feed) -> Non
 def test_select(run: Run, archive: Archive, feed: Feed) -> None:
     """Options that choose samples count those, each under its input."""
     one, two = feed(archive(ROWS, "1.tar")), feed(archive({"e.cls": b"5", "f.cls": b"66"}, "2.tar"))
-    found = told(run, one, two, "--match", "[abf]$", "-p", "2")
+    found = told(run, one, two, "--match", "[abf]$", *(["-p", "2"] if feed.kind == "file" else []))
     assert [each["samples"] for each in found["shards"]] == [2, 1]
     assert found["fields"]["cls"]["bytes"] == 5
     assert told(run, one, two, "--where", "cls > 3")["samples"] == 4
@@ -345,7 +345,7 @@ def test_shares_are_those_of_webdataset() -> None:
         assert [each.samples for each in deal(urls, world, workers)] == expected
 
 
-@pytest.mark.parametrize("words", [("--total", "--json"), ("--json", "--html", "x"), ("--total", "--world", "2")])
+@each_row("words", [("--total", "--json"), ("--json", "--html", "x"), ("--total", "--world", "2")])
 def test_usage(words: tuple[str, ...], run: Run) -> None:
     """One output at a time."""
     assert run("stats", "pipe:touch read", *words, exit=2).stdout == b""
@@ -355,8 +355,8 @@ def test_usage(words: tuple[str, ...], run: Run) -> None:
 # ---- sizes
 
 
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=200), st.integers(1, 50), st.integers(1, 9))
+@settings(max_examples=25)
+@given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=100), st.integers(1, 50), st.integers(1, 9))
 def test_sizes(values: list[int], distinct: int, pieces: int) -> None:
     """Exact while few differ; then the median is at most 1/256 too small, and all else stays exact."""
     with pytest.MonkeyPatch.context() as patch:
@@ -378,8 +378,9 @@ def test_sizes(values: list[int], distinct: int, pieces: int) -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many sizes, fields and sets there are, so many are held."""
+    monkeypatch.setattr(sizes, "DISTINCT", 1 << 12)
     found = Sizes()
-    found.add(list(range(0, 400_000, 3)))
+    found.add(list(range(0, 400_000, 25)))
     assert not found.exact
     assert len(found.counts) < 6000
     assert (found.least, found.median) == (0, 199_680)
@@ -469,10 +470,13 @@ def test_a_terminal(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch)
         ours, theirs = pty.openpty()
         try:
             run("stats", name, stdout=theirs)
-            return os.read(ours, 1 << 16).decode()
         finally:
-            os.close(ours)
             os.close(theirs)
+        text = b""
+        with open(ours, "rb", buffering=0) as screen, suppress(OSError):  # what Linux has behind the last byte
+            while piece := screen.read(1 << 16):  # the system hands over what was written when it has time
+                text += piece
+        return text.decode()
 
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -500,11 +504,11 @@ def test_formats_are_counted_alike(run: Run, archive: Archive, feed: Feed) -> No
 
 def test_a_sample_of_many_fields(run: Run, archive: Archive) -> None:
     """In no order, each counted once, one that is there twice found; the time does not grow with their square."""
-    names = [f"k.{number * 7919 % 3001:04d}" for number in range(3000)]
+    names = [f"k.{number * 7919 % 307:03d}" for number in range(306)]
     members = [(name, b"x" * (number % 3)) for number, name in enumerate(names)]
     counted = json.loads(run("stats", archive([("j.a", b"1"), *members, ("l.a", b"22")]), "--json").stdout)
-    assert (counted["samples"], counted["entries"], counted["content"]) == (3, 3002, 3003)
-    assert [counted["fields"][name]["count"] for name in ("a", "0001", "2999")] == [2, 1, 1]
-    for again in (names[0], names[70], names[2999]):
+    assert (counted["samples"], counted["entries"], counted["content"]) == (3, 308, 309)
+    assert [counted["fields"][name]["count"] for name in ("a", "001", "299")] == [2, 1, 1]
+    for again in (names[0], names[70], names[305]):
         ran = run("stats", archive([*members, (again, b"")]), exit=1)
         assert f"{again!r} is there twice [duplicate-entry]" in ran.stderr
