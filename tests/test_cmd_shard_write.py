@@ -561,7 +561,16 @@ CHANGED = {
 }
 
 
-@each_row(("what", "journal"), product(CHANGED, (True, False)))
+@each_row(
+    ("what", "journal"),
+    [
+        *product(("content", "shard"), (True, False)),
+        ("plan", True),
+        ("longer", False),
+        ("shorter", True),
+        ("empty", False),
+    ],
+)
 def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tree) -> None:
     """A source of the same size and time with other content, another source, a shard that is another: all are seen,
     and written again only with --force."""
