@@ -89,9 +89,12 @@ def refuse_twice(parsed: Any) -> Any:
 
 
 def match_long(match: Callable[..., None], word: str, *rest: Any) -> None:
-    """Match a long option; for a short one click would first look, with difflib, for long ones like it."""
+    """Match a long option; for a short one click would first look, with difflib, for long ones like it.
+
+    The text, which nobody sees, is given: click would look for its translation on the disk.
+    """
     if word[:2] != "--":
-        raise click.NoSuchOption(word)
+        raise click.NoSuchOption(word, "not a long one")
     match(word, *rest)
 
 
@@ -103,10 +106,16 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
         self.cost = cost
+        self.all_params: list[click.Parameter] = []
         self.params += common_options()
         for param in self.params:
             if param.type is click.STRING:
                 param.type = Word()
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The parameters and --help; each time that it asks, click would look for names that stand there twice."""
+        self.all_params = self.all_params or super().get_params(ctx)
+        return self.all_params
 
     def make_parser(self, ctx: click.Context) -> Any:
         """A parser for which an option that takes one value has no second."""

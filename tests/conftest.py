@@ -7,6 +7,7 @@ that what tarkit writes is judged by somebody else.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import gc
 import gzip
@@ -26,7 +27,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias
 
+import _jobs
 import pytest
+from _jobs import pytest_addoption, pytest_runtestloop  # noqa: F401
 from _tools import each_row
 from click.testing import CliRunner
 
@@ -42,14 +45,19 @@ if threading.current_thread() is threading.main_thread():
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+os.environ.pop("SOURCE_DATE_EPOCH", None)
+
 # Thousands of tests are made and stay until the end: nothing that a search for garbage should look at again and again.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """Search from here on, among what the tests make."""
+    """Search from here on, among what the tests make. Memory that is free goes back: each process that is started as a
+    copy of this one takes the longer the more there is."""
     gc.freeze()
     gc.enable()
+    with suppress(OSError, AttributeError):  # glibc's
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 Content: TypeAlias = "bytes | Link | None"
@@ -257,17 +265,18 @@ _numbers = itertools.count()
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of the test's own, as pytest makes one; which looks at all that are there to find its number."""
     base = re.sub(r"\W", "_", request.node.name)[:30]
-    path = tmp_path_factory.getbasetemp() / f"{base}{next(_numbers)}"
+    path = tmp_path_factory.getbasetemp() / f"{base}{_jobs.worker}{next(_numbers)}"
     path.mkdir(mode=0o700)
     return path
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path) -> Iterator[Path]:
     """A folder of the test's own, where it is."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
-    return tmp_path
+    before = os.getcwd()
+    os.chdir(tmp_path)
+    yield tmp_path
+    os.chdir(before)
 
 
 @pytest.fixture

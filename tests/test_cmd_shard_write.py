@@ -11,14 +11,14 @@ import resource
 import signal
 import subprocess
 import tarfile
-from collections.abc import Callable, Generator
-from itertools import chain
+from collections.abc import Callable, Generator, Iterator
+from itertools import chain, product
 from pathlib import Path
 
 import pytest
-from _tools import TARKIT, process
+from _tools import each_row, process
 from conftest import Archive, Run, entries, tarkit
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tarkit.commands import _packer
@@ -41,7 +41,7 @@ def tree(here: Path) -> Tree:
 
     def tree(files: dict[str, bytes] = FILES, folder: str = "t") -> dict[str, bytes]:
         for name, data in files.items():
-            path = here / folder / name
+            path = Path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
         return files
@@ -54,7 +54,7 @@ def plan(here: Path) -> Callable[..., str]:
     """Write a plan from lines `shard position name source size`, with blanks between; hands back its name."""
 
     def plan(*rows: str, name: str = "p.tsv") -> str:
-        (here / name).write_text(HEADER + "".join("\t".join(row.split(" ")) + "\n" for row in rows))
+        Path(name).write_text(HEADER + "".join("\t".join(row.split(" ")) + "\n" for row in rows))
         return name
 
     return plan
@@ -143,7 +143,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("text", BAD, ids=range(len(BAD)))
+@each_row("text", BAD)
 def test_bad_plans(text: str, run: Run, tree: Tree) -> None:
     """Each is one line that says where and what; nothing is written."""
     tree()
@@ -160,7 +160,7 @@ def test_names_are_checked_over_batches(
 ) -> None:
     """Rows of a shard that are not in memory together are checked together all the same."""
     tree()
-    for held in (1, 2, 3, 20_000):
+    for held in (1, 3, 20_000):
         monkeypatch.setattr(packer_spool, "HELD", held)
         good = ["0 a.x", "0 a.y", "1 b.x", "1 b.y", "1 b.z", "2 c"]
         run("shard", "--from-plan", plan(*(f"s-0.tar {row} t/a.cls 1" for row in good)), "--force")
@@ -170,7 +170,8 @@ def test_names_are_checked_over_batches(
             assert what in run("shard", "--from-plan", name, "--force", exit=1).stderr
 
 
-@given(st.lists(st.lists(st.from_regex(rb"\A[ab./]{1,4}\Z"), min_size=1, max_size=5), max_size=4))
+@settings(max_examples=25)
+@given(st.lists(st.lists(st.text("ab./", min_size=1, max_size=4).map(str.encode), min_size=1, max_size=5), max_size=4))
 @example([[b"a.x", b"a.y"], [b"a.z", b"b/a.x"], [b"b.x"]])
 def test_batches_accept_only_what_is_well(batches: list[list[bytes]]) -> None:
     """What is accepted in batches is what is accepted name by name, and comes to the same samples."""
@@ -226,7 +227,7 @@ def test_plan_then_run(run: Run, tree: Tree) -> None:
 # ---- what is written
 
 
-@pytest.mark.parametrize("mtime", ["@0", "@1234567890", "source"])
+@each_row("mtime", ["@0", "@1234567890", "source"])
 def test_entries_are_those_of_create(mtime: str, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small, large and empty files, long and odd names: the bytes that create writes for the same names."""
     monkeypatch.setattr(packer_fill, "SMALL", 2000)
@@ -237,7 +238,7 @@ def test_entries_are_those_of_create(mtime: str, run: Run, tree: Tree, monkeypat
     names = sorted((str(path.relative_to("t")) for path in Path("t").rglob("*.*")), key=os.fsencode)
     recipe = "".join(f"{name}\tt/{name}\n" for name in names)
     expected = run("create", "--mtime", mtime, stdin=recipe.encode()).stdout
-    for p in ("1", "2"):
+    for p in ("1", "2") if mtime == "source" else ("1",):
         run("shard", "t", "-c", "99", "-o", "s-%d.tar", "--mtime", mtime, "-p", p, "--force")
         assert Path("s-0.tar").read_bytes() == expected
     run("shard", "t", "-c", "99", "-o", "s-%d.tar", "--mtime", mtime, "--on-missing", "skip", "--force")
@@ -246,17 +247,17 @@ def test_entries_are_those_of_create(mtime: str, run: Run, tree: Tree, monkeypat
 
 def test_any_number_of_writers(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bytes, messages and summary for any -p."""
-    tree({f"{n:03d}.x": b"%d" % n for n in range(40)})
+    tree({f"{n:03d}.x": b"%d" % n for n in range(19)})
     said = []
-    for p in ("1", "4"):
+    for p in ("1", "3"):
         ran = run("shard", "t", "-c", "3", "-o", f"{p}-%02d.tar", "-p", p, "-v", "--manifest", f"{p}.tsv")
-        said.append(re.sub(r"\b[14]-|[\d.]+ s$", "", ran.stderr))
+        said.append(re.sub(r"\b[13]-|[\d.]+ s$", "", ran.stderr))
     assert said[0] == said[1]
     for one in shards("1-*.tar"):
-        assert Path(one).read_bytes() == Path(one.replace("1-", "4-")).read_bytes()
-    assert len(shards("4-*.tar")) == 14
-    assert Path("1.tsv").read_bytes() == Path("4.tsv").read_bytes().replace(b"4-", b"1-")
-    run("check", *shards("4-*.tar"), "--manifest", "4.tsv")
+        assert Path(one).read_bytes() == Path(one.replace("1-", "3-")).read_bytes()
+    assert len(shards("3-*.tar")) == 7
+    assert Path("1.tsv").read_bytes() == Path("3.tsv").read_bytes().replace(b"3-", b"1-")
+    run("check", *shards("3-*.tar"), "--manifest", "3.tsv")
     seen: list[int] = []
 
     def pack_all(packing: object, tasks: object, processes: int) -> Generator[None]:
@@ -404,61 +405,62 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("size", [3, 300_000])
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[Path], object]]:
+    """What happens to b.x between plan and packing."""
+    changes: list[Callable[[Path], object]] = []
+    filled = packer_spool.Spool.fill
+
+    def fill(self: packer_spool.Spool, plan: object) -> object:
+        shards = filled(self, plan)  # type: ignore[arg-type]
+        changes.pop()(Path("t/b.x"))
+        return shards
+
+    monkeypatch.setattr(packer_spool.Spool, "fill", fill)
+    return changes
+
+
+@each_row(
+    ("change", "size", "p"),
+    [*product(CHANGES, (3, 300_000), "1"), (vanish, 3, "2"), (grow, 300_000, "2"), (shrink, 3, "2"), (fifo, 3, "2")],
+)
 def test_a_file_that_changes(
-    change: Callable[[Path], None], size: int, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[Path], None], size: int, p: str, run: Run, tree: Tree, planned: list[Callable[[Path], object]]
 ) -> None:
     """Between plan and packing: the error names it, shards before it are complete, and there is none half."""
     tree({"a.x": b"1", "b.x": b"2" * size, "c.x": b"3"})
-    filled = packer_spool.Spool.fill
-
-    def fill(self: packer_spool.Spool, plan: object) -> object:
-        shards = filled(self, plan)  # type: ignore[arg-type]
-        change(Path("t/b.x"))
-        return shards
-
-    monkeypatch.setattr(packer_spool.Spool, "fill", fill)
-    for p in ("1", "2"):
-        tree({"b.x": b"2" * size}) if p == "2" and change not in (folder, fifo) else None
-        if p == "2" and change in (folder, fifo):
-            (Path("t/b.x").rmdir if change is folder else Path("t/b.x").unlink)()
-            tree({"b.x": b"2" * size})
-        ran = run("shard", "t", "-c", "1", "-s", "1G", "-o", "s-%d.tar", "-p", p, "--force", exit=1)
-        what = CHANGES[change].format(size=size, more=size + 1, less=size - 1)
-        assert ran.lines[0] == f"tarkit: s-1.tar: {what}"
-        assert "s-0.tar" in shards()
-        assert "s-1.tar" not in shards()
+    planned.append(change)
+    ran = run("shard", "t", "-c", "1", "-s", "1G", "-o", "s-%d.tar", "-p", p, exit=1)
+    what = CHANGES[change].format(size=size, more=size + 1, less=size - 1)
+    assert ran.lines[0] == f"tarkit: s-1.tar: {what}"
+    assert "s-0.tar" in shards()
+    assert "s-1.tar" not in shards()
 
 
-@pytest.mark.parametrize("size", [0, 1, 3, 511, 65_535, 65_536, 65_537, 300_000])
-@pytest.mark.parametrize("mtime", ["@0", "source"])
+@each_row(
+    ("mtime", "size", "p"),
+    [*product(("@0", "source"), (0, 1, 3, 511, 65_535, 65_536, 65_537, 300_000), "1"), ("source", 65_537, "2")],
+)
 def test_sizes_that_no_limit_asks_for(
-    size: int, mtime: str, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch
+    mtime: str, size: int, p: str, run: Run, tree: Tree, planned: list[Callable[[Path], object]]
 ) -> None:
-    """They are those that the files have when they are read; a file that is gone, or is none, is an error still."""
-    filled = packer_spool.Spool.fill
-    change: Callable[[Path], object] = lambda path: path.write_bytes(b"3" * size)  # noqa: E731
+    """They are those that the files have when they are read."""
+    tree({"a.x": b"1", "b.x": b"2" * 700, "c.x": b"4"})
+    planned.append(lambda path: path.write_bytes(b"3" * size))
+    run("shard", "t", "-c", "2", "-o", "s-%d.tar", "-p", p, "--mtime", mtime)
+    assert entries("s-0.tar") == [("a.x", b"1"), ("b.x", b"3" * size)]
+    assert entries("s-1.tar") == [("c.x", b"4")]
 
-    def fill(self: packer_spool.Spool, plan: object) -> object:
-        shards = filled(self, plan)  # type: ignore[arg-type]
-        change(Path("t/b.x"))
-        return shards
 
-    monkeypatch.setattr(packer_spool.Spool, "fill", fill)
-    for p in ("1", "2"):
-        tree({"a.x": b"1", "b.x": b"2" * 700, "c.x": b"4"})
-        run("shard", "t", "-c", "2", "-o", "s-%d.tar", "-p", p, "--force", "--mtime", mtime)
-        with tarfile.open("s-0.tar") as tar:
-            found = [(each.name, tar.extractfile(each).read()) for each in tar]  # type: ignore[union-attr]
-        assert found == [("a.x", b"1"), ("b.x", b"3" * size)]
-    for change, what in CHANGES.items():
-        if "{" in what:
-            continue
-        tree({"b.x": b"2" * size})
-        ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--force", "--mtime", mtime, exit=1)
-        assert ran.lines[0] == f"tarkit: s-1.tar: {what}"
-        (Path("t/b.x").rmdir if change is folder else Path("t/b.x").unlink)(*([] if change is folder else [True]))
+@each_row(("mtime", "change"), product(("@0", "source"), (vanish, folder, fifo)))
+def test_what_is_gone_where_no_limit_asks_for_sizes(
+    mtime: str, change: Callable[[Path], None], run: Run, tree: Tree, planned: list[Callable[[Path], object]]
+) -> None:
+    """A file that is gone, or is none, is an error still."""
+    tree({"a.x": b"1", "b.x": b"2" * 700, "c.x": b"4"})
+    planned.append(change)
+    ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--mtime", mtime, exit=1)
+    assert ran.lines[0] == f"tarkit: s-1.tar: {CHANGES[change]}"
 
 
 @pytest.mark.parametrize("touch", [True, False])
@@ -507,19 +509,22 @@ def test_missing_samples_are_skipped(run: Run, tree: Tree, monkeypatch: pytest.M
 # ---- going on
 
 
-def age() -> None:
+RACY = packer_resume.RACY
+
+
+def age(older: bool = True) -> None:
     """Have the files of the tree be older than a moment, to --resume."""
-    packer_resume.RACY = -(10**18)
+    packer_resume.RACY = -(10**18) if older else RACY
 
 
 @pytest.fixture(autouse=True)
-def racy(monkeypatch: pytest.MonkeyPatch) -> None:
+def racy() -> Iterator[None]:
     """Have RACY as it was after each test."""
-    monkeypatch.setattr(packer_resume, "RACY", packer_resume.RACY)
+    yield
+    age(False)
 
 
-@pytest.mark.parametrize("journal", [True, False])
-@pytest.mark.parametrize("suffix", ["tar", "tar.gz"])
+@each_row(("suffix", "journal"), product(("tar", "tar.gz"), (True, False)))
 def test_resume(suffix: str, journal: bool, run: Run, tree: Tree) -> None:
     """What is complete is kept, known from the journal or by comparison; the rest is as in a run that was not ended."""
     tree({**FILES, "d.txt": b"4" * 300_000})
@@ -529,8 +534,7 @@ def test_resume(suffix: str, journal: bool, run: Run, tree: Tree) -> None:
     manifest = Path("m.tsv").read_bytes()
     for path in whole:
         os.unlink(path)
-    if journal:
-        age()
+    age(journal)
     run(*words, "--plan", "p.tsv")
     failing = ("shard", "--from-plan", "p.tsv", "--resume", "--post", f"[ {{}} != s-2.{suffix} ]")
     tarkit(*failing, exit=1)
@@ -557,14 +561,21 @@ CHANGED = {
 }
 
 
-@pytest.mark.parametrize("journal", [True, False])
-@pytest.mark.parametrize("what", CHANGED)
+@each_row(
+    ("what", "journal"),
+    [
+        *product(("content", "shard"), (True, False)),
+        ("plan", True),
+        ("longer", False),
+        ("shorter", True),
+        ("empty", False),
+    ],
+)
 def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tree) -> None:
     """A source of the same size and time with other content, another source, a shard that is another: all are seen,
     and written again only with --force."""
     tree()
-    if journal:
-        age()
+    age(journal)
     run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--plan", "p.tsv")
     words = ("shard", "--from-plan", "p.tsv", "--resume")
     tarkit(*words, "--post", "[ {} = s-0.tar ]", exit=1)
@@ -584,7 +595,7 @@ def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tr
     assert set(shards()) == {"s-0.tar", "s-1.tar", "s-2.tar"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rows", "text"),
     [
         (["s-0.tar 0 a.cls t/a.cls 1", "s-1.tar 0 a.txt t/a.txt 3", "s-1.tar 1 b.txt t/b.txt 3"], "1, 'a' first"),
@@ -606,7 +617,7 @@ def test_a_sample_in_several_shards(
     assert set(shards()) == {"s-0.tar", "s-1.tar"}
 
 
-@pytest.mark.parametrize("when", ["source", "@1700000001", "@0", "@8000000000", None])
+@each_row("when", ["source", "@1700000001", "@0", "@8000000000", None])
 def test_resume_of_zips_with_times(when: str | None, run: Run, tree: Tree) -> None:
     """A zip has times to two seconds, from 1980 to 2107: it is as planned all the same."""
     tree()
@@ -724,11 +735,12 @@ def test_resume_with_other_shards_there(run: Run, tree: Tree) -> None:
 
 def test_killed(here: Path, run: Run, tree: Tree) -> None:
     """After kill -9 the same command goes on: nothing half has a final name, and nobody goes on writing."""
-    tree({f"{n:03d}.x": b"%d" % n * 100 for n in range(60)})
-    run("shard", "t", "-c", "5", "-o", "w-%02d.tar")
-    words = ["shard", "t", "-c", "5", "-o", "s-%02d.tar", "--resume"]
-    command = [*TARKIT, *words, "-p", "2", "--post", "[ {} != s-06.tar ] || kill -9 $PPID"]
-    ended = subprocess.run(command, stderr=subprocess.PIPE, check=False)  # returns when the last process has ended
+    tree({f"{n:03d}.x": b"%d" % n * 100 for n in range(24)})
+    run("shard", "t", "-c", "2", "-o", "w-%02d.tar")
+    words = ["shard", "t", "-c", "2", "-o", "s-%02d.tar", "--resume"]
+    command = [*words, "-p", "2", "--post", "[ {} != s-06.tar ] || kill -9 $PPID"]
+    ended = process(*command, stderr=subprocess.PIPE)
+    ended.communicate()  # which returns when the last process has ended
     assert ended.returncode == -signal.SIGKILL
     for name in shards():
         assert Path(name).read_bytes() == Path("w" + name[1:]).read_bytes()
@@ -777,7 +789,7 @@ def test_opener(here: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shards", "rows", "options", "processes", "share"),
     [
         (100, 2000, {}, 4, 7),

@@ -170,7 +170,7 @@ def test_what_cannot_be_encoded(field: str, value: object, said: str) -> None:
         assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "change", "new"),
     [
         (b'{"a":[1]}', lambda value: value["a"].append(2), b'{"a": [1, 2]}'),
@@ -302,7 +302,7 @@ def test_pickles_only_when_allowed() -> None:
         coded("npy", npy(objects))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("module", "field", "said", "hint"),
     [
         ("PIL", "jpg", "field 'jpg': Pillow is needed for pictures", "pip install 'tarkit[images]'"),

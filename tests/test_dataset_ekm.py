@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _tools import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -133,16 +134,14 @@ def spelled(given: object, tmp_path: Path) -> str:
     return "map"
 
 
-@pytest.mark.parametrize(("given", "options", "expected"), [pytest.param(*row[1:], id=row[0]) for row in ROWS])
+@each_row(("given", "options", "expected"), [row[1:] for row in ROWS])
 def test_categories(
     given: object,
     options: dict[str, Any],
     expected: dict[str, str | None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    here: Path,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = spelled(given, tmp_path)
+    text = spelled(given, here)
     assert {names: judged(text, names.split(" "), **options) for names in expected} == expected
 
 
@@ -155,7 +154,7 @@ def test_a_key_is_as_good_as_a_name(tmp_path: Path) -> None:
     assert category(found, "x/dog.jpg", key="x/dog") is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("template", "names"),
     [
         ("shard-{0..100..3}-cats", "shard-0-cats.tar shard-3-cats.tar shard-6-cats.tar"),  # Ex-EKM-c
@@ -214,12 +213,11 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("given", "message"), ERRORS)
-def test_errors(given: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_row(("given", "message"), ERRORS)
+def test_errors(given: str | None, message: str, here: Path) -> None:
     """One line that names the place, before anything is written."""
-    monkeypatch.chdir(tmp_path)
     if given is not None and not given.startswith("{"):
-        (tmp_path / "map").write_text(given)
+        (here / "map").write_text(given)
         given = None
     with pytest.raises(TarkitError) as caught:
         read_map(given or "map")
@@ -289,21 +287,21 @@ REGEXES = [
 ]
 
 
-@pytest.mark.parametrize(("regex", "found", "missed"), REGEXES)
+@each_row(("regex", "found", "missed"), REGEXES)
 @pytest.mark.filterwarnings("error")
 def test_regexes(regex: str, found: list[str], missed: list[str]) -> None:
     pattern = compile_regex(regex)
     assert [name for name in [*found, *missed] if pattern.search(name)] == found
 
 
-@pytest.mark.parametrize("regex", [r"\pL", r"\Qa\E", r"\C", "a(?i)b", "(", "[z-a]", "a**", "[[:x:]]", "\\"])
+@each_row("regex", [r"\pL", r"\Qa\E", r"\C", "a(?i)b", "(", "[z-a]", "a**", "[[:x:]]", "\\"])
 def test_what_is_refused(regex: str) -> None:
     with pytest.raises(re.error):
         compile_regex(regex)
 
 
 @given(st.lists(st.text("ab.", min_size=1, max_size=12), max_size=12, unique=True), st.text("ab.x", max_size=20))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_what_is_found_does_not_depend_on_how_it_is_looked_up(patterns: list[str], name: str) -> None:
     """By a few characters, or one after the other."""
     finder = Finder()
@@ -332,7 +330,7 @@ GLOBS = [
 ]
 
 
-@pytest.mark.parametrize(("glob", "found", "missed"), GLOBS)
+@each_row(("glob", "found", "missed"), GLOBS)
 @pytest.mark.filterwarnings("error")
 def test_globs(glob: str, found: list[str], missed: list[str]) -> None:
     pattern = compile_glob(glob)

@@ -8,7 +8,7 @@ import os
 import pytest
 from _tools import SOURCES, each_row
 from conftest import GNU, PAX, USTAR, Content, entries, tar
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.dataset.fields import Fields, parse_fields, stem
@@ -89,6 +89,7 @@ def test_all() -> None:
     assert not Fields(rekey="#").all
 
 
+@settings(max_examples=25)
 @given(st.text("#{}:!.key[]09d ", max_size=12))
 def test_any_template_is_good_or_refused(text: str) -> None:
     """A template for keys is taken or refused with a reason, before anything is read; nothing else is raised."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from _tools import each_row
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.dataset.names import Notation, Span, Template, parse_size, parse_template
@@ -57,7 +57,7 @@ def test_sizes(text: str, expected: int | str) -> None:
     assert result == expected
 
 
-@pytest.mark.parametrize(("text", "fine"), [("511", False), ("0.4K", False), ("512", True), ("1K", True)])
+@each_row(("text", "fine"), [("511", False), ("0.4K", False), ("512", True), ("1K", True)])
 def test_a_size_that_looks_like_a_count(text: str, fine: bool) -> None:
     assert parse_size(text) < 10_000
     if fine:
@@ -68,6 +68,7 @@ def test_a_size_that_looks_like_a_count(text: str, fine: bool) -> None:
         assert caught.value.hint == f"was -c {text} meant?"
 
 
+@settings(max_examples=25)
 @given(st.integers(1, 2**40), st.sampled_from(["", "K", "MB", "Ki", "MiB"]))
 def test_spelling_of_a_size_does_not_matter(number: int, unit: str) -> None:
     assert parse_size(f"{number}{unit}") == parse_size(f"{number}.0{unit.lower()}") == parse_size(f"{number}e0{unit}")
@@ -177,9 +178,7 @@ def test_wrong_templates(text: str, kind: Notation, message: str) -> None:
         parse_template(text, kind)
 
 
-@pytest.mark.parametrize(
-    ("text", "count", "have"), [("pre-{0000..50..8}-suf", 7, "7 names"), ("{1..1}", 1, "1 name")]
-)  # TPL-7
+@each_row(("text", "count", "have"), [("pre-{0000..50..8}-suf", 7, "7 names"), ("{1..1}", 1, "1 name")])  # TPL-7
 def test_too_few_names(text: str, count: int, have: str) -> None:
     with pytest.raises(TarkitError) as caught:
         parse_template(text).name(count)
@@ -189,7 +188,7 @@ def test_too_few_names(text: str, count: int, have: str) -> None:
         parse_template(text).name(-1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "others"),
     [
         ("out-%06d.tar", "out-1.tar out-00001.tar out-0000001.tar out-000001.tar.gz xout-000001.tar ./out-000001.tar"),
@@ -209,6 +208,7 @@ ranges = st.tuples(
 gaps = st.sampled_from(["", "-", "1", "07", ".", "a1", "%", "@3", "x 1"])
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(gaps, ranges), min_size=1, max_size=4), gaps, st.data())
 def test_a_name_tells_its_index(parts: list[tuple[str, str]], end: str, data: st.DataObject) -> None:
     try:
@@ -221,12 +221,14 @@ def test_a_name_tells_its_index(parts: list[tuple[str, str]], end: str, data: st
     assert template.matches(template.name(index)) == index
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 10**15), st.integers(0, 12))
 def test_a_printf_name_tells_its_index(index: int, width: int) -> None:
     template = parse_template(f"a1%0{width}d1")
     assert template.matches(template.name(index)) == index
 
 
+@settings(max_examples=25)
 @given(st.integers(0, 50), st.integers(1, 5), st.integers(1, 20), st.integers(0, 4))
 def test_length_of_numbers(start: int, step: int, total: int, width: int) -> None:
     span = Span(start, step, total, width)
@@ -240,7 +242,7 @@ def touch(folder: Path, names: str) -> None:
         (folder / name).touch()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("out-%06d.tar", [(2, "out-000002.tar"), (10, "out-000010.tar")]),
@@ -253,11 +255,10 @@ def touch(folder: Path, names: str) -> None:
         ("pipe:out-%06d.tar", []),
     ],
 )
-def test_existing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: list[tuple[int, str]]) -> None:
-    monkeypatch.chdir(tmp_path)
-    touch(tmp_path, "out-000010.tar out-000002.tar out-1.tar .out-000003.tar.1.part d/2-1 d/1-1 d/3-1 out-000004.tar/x")
-    (tmp_path / "out-000010.tar").unlink()
-    (tmp_path / "out-000010.tar").symlink_to("nowhere")
+def test_existing(text: str, expected: list[tuple[int, str]], here: Path) -> None:
+    touch(here, "out-000010.tar out-000002.tar out-1.tar .out-000003.tar.1.part d/2-1 d/1-1 d/3-1 out-000004.tar/x")
+    (here / "out-000010.tar").unlink()
+    (here / "out-000010.tar").symlink_to("nowhere")
     assert parse_template(text).existing() == expected
 
 

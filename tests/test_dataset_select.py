@@ -121,7 +121,7 @@ def test_only_what_is_needed_is_read() -> None:
     assert next(samples("a")).key == b"a"
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), float("inf")])
+@each_row("share", [-0.1, 1.1, float("nan"), float("inf")])
 def test_shares(share: float) -> None:
     """A share is a number from 0 to 1."""
     with pytest.raises(Usage, match="--sample takes a share from 0 to 1"):
@@ -151,7 +151,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "expected"),
     [
         ("list", ["a", "b c", "\udce9"]),

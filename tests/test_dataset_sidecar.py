@@ -46,7 +46,7 @@ def index(format: str, name: str = "in.tar", **policy: list[str]) -> bytes:
     return spelled(source, make_layout(format, name, source.size or 0), format, Policy(**policy))
 
 
-@pytest.mark.parametrize("format", EXACT)
+@each_row("format", EXACT)
 def test_exact_bytes(format: str, archive: Archive) -> None:
     """Regular files with a key are listed, with the offsets of their contents."""
     archive(SMALL)
@@ -69,7 +69,7 @@ def all_kinds() -> bytes:
 
 
 @pytest.mark.parametrize("format", ["dali", "webshart", "tsv", "parquet"])
-@pytest.mark.parametrize("kind", [PAX, GNU])
+@each_row("kind", [PAX, GNU])
 def test_read_back_at_the_offsets(format: str, kind: int, archive: Archive) -> None:
     """What an index leads to is what `tarfile` reads."""
     if format == "parquet":
@@ -142,7 +142,7 @@ def test_names_with_tabs(archive: Archive) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "words"),
     [
         ("gnu-sparse-1.0.tar", "sparse-entry"),

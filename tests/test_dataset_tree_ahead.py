@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from _tools import each_row
 
 from tarkit.dataset.tree import Tree
 from tarkit.dataset.tree_ahead import Ahead, Scanned
@@ -35,14 +36,14 @@ def tree(folder: Path) -> None:
         (folder / f"m/{number:02}/9.x").touch()
 
 
-@pytest.mark.parametrize("symlinks", ["skip", "files", "all"])
-@pytest.mark.parametrize("threads", [2, 5])
-def test_the_same_as_by_one(threads: int, symlinks: str, tmp_path: Path) -> None:
+@each_row("symlinks", ["skip", "files", "all"])
+@each_row("threads", [2, 5])
+def test_the_same_as_by_one(threads: int, symlinks: str, here: Path) -> None:
     """Files, their order, and what is counted."""
-    tree(tmp_path)
+    tree(here)
     by = {}
     for processes in (1, threads):
-        found = Tree(str(tmp_path), sized=False, processes=processes, symlinks=symlinks)  # type: ignore[arg-type]
+        found = Tree(str(here), sized=False, processes=processes, symlinks=symlinks)  # type: ignore[arg-type]
         by[processes] = [folder + name for folder, names, _ in found for name in names], found.skipped, found.files
     assert by[threads] == by[1]
     assert len(by[1][0]) == 40 + (symlinks == "all")

@@ -122,7 +122,7 @@ def test_names(allow: list[str], skip: list[str], allowed: set[str], skipped: se
     assert (policy.allowed, policy.skipped) == (allowed, skipped)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("allow", "skip", "message"),
     [
         (["nothing"], [], r"--allow nothing: no such problem; there are: all, truncated,"),
@@ -187,7 +187,7 @@ def test_exit_codes() -> None:
     assert not issubclass(errors.Interrupted, Exception), "nothing may swallow it"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "tail", "message"),
     [
         (3, "", "command ended with status 3: cmd"),

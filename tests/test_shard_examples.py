@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from _tools import each_row
 from conftest import Run
 
 from tarkit.dataset.names import parse_template
@@ -102,19 +103,17 @@ def test_src_1(run: Run, f1: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("prefix", "names"), [("Data", ["Data/a.jpg", "Database/b.jpg"]), ("Data/", ["Data/a.jpg"]), ("Data/b", [])]
-)
-def test_src_2(prefix: str, names: list[str], run: Run, tmp_path: Path) -> None:
+@each_row(("prefix", "names"), [("Data", ["Data/a.jpg", "Database/b.jpg"]), ("Data/", ["Data/a.jpg"]), ("Data/b", [])])
+def test_src_2(prefix: str, names: list[str], run: Run, here: Path) -> None:
     """Ex-SRC-2: a prefix is text, not a folder."""
-    root = grow(tmp_path / "tree", ["Data/a.jpg", "Database/b.jpg"])
+    root = grow(here / "tree", ["Data/a.jpg", "Database/b.jpg"])
     assert [name for shard in layout(run, root, "--prefix", prefix) for name in shard.entries] == names
 
 
 # ---- 2.3 keys
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("id", "key", "names", "keys"),
     [
         ("KEY-1", "base_file_name", ["A/b/c.jpg"], ["c"]),
@@ -136,9 +135,9 @@ def test_src_2(prefix: str, names: list[str], run: Run, tmp_path: Path) -> None:
         ("IS-KEY-9", DIRECTORY, ["x/v1.0/a.0"], ["v1.0"]),
     ],
 )
-def test_key(id: str, key: str, names: list[str], keys: list[str], run: Run, tmp_path: Path) -> None:
+def test_key(id: str, key: str, names: list[str], keys: list[str], run: Run, here: Path) -> None:
     """Ex-KEY-*: what is left of a name."""
-    root = grow(tmp_path / "tree", names)
+    root = grow(here / "tree", names)
     shards = layout(run, root, "--key", key, "--last-dot")
     assert [each for shard in shards for each in shard.keys] == keys
     assert [each for shard in shards for each in shard.entries] == names
@@ -154,9 +153,9 @@ def test_key_13(run: Run) -> None:
 # ---- 2.4 samples
 
 
-def test_samp_5(run: Run, tmp_path: Path) -> None:
+def test_samp_5(run: Run, here: Path) -> None:
     """IS-SAMP-5: a sample may be called as a folder of keys is; nothing is lost."""
-    root = grow(tmp_path / "tree", ["n01/b.jpg", "x/n01/a.jpg", "x/y/n01/c.jpg"])
+    root = grow(here / "tree", ["n01/b.jpg", "x/n01/a.jpg", "x/y/n01/c.jpg"])
     shards = layout(run, root, "--key", DIRECTORY, *ISHARD)
     assert [shard.samples for shard in shards] == [
         [("n01/b", ["n01/b.jpg"])],
@@ -164,7 +163,7 @@ def test_samp_5(run: Run, tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("size", ["512", "1KiB", "31KiB", "100KiB", "1MiB"])
+@each_row("size", ["512", "1KiB", "31KiB", "100KiB", "1MiB"])
 def test_samp_1(size: str, run: Run, f1: Path) -> None:
     """Ex-SAMP-1: the files of a base name are in one shard, whatever its size."""
     [home] = [
@@ -209,7 +208,7 @@ def test_pack_1(run: Run, f1: Path) -> None:
     assert shards[0].entries[:2] == [f"{A}n00000333/n00000333_01.xml", f"{T}n00000333/n00000333_01.JPEG"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("id", "words", "sizes"),
     [
         ("PACK-2", ["-s", "1MiB", *ISHARD], [200, 400, 92_360, 123_080, 153_600, 61_440]),
@@ -236,7 +235,7 @@ FIVE = {"a/1.jpg": 40 * KIB, "b/1.jpg": 40 * KIB, "b/2.jpg": 40 * KIB, "b/3.jpg"
 NESTED = dict.fromkeys(("p/q/1.jpg", "p/q/2.jpg", "p/r/1.jpg", "p/3.jpg", "s/1.jpg"), 30 * KIB)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("id", "files", "words", "expected"),
     [
         ("PACK-5", FIVE, ISHARD, ["a/1", "b/1 b/2 b/3", "c/1"]),
@@ -246,14 +245,14 @@ NESTED = dict.fromkeys(("p/q/1.jpg", "p/q/2.jpg", "p/r/1.jpg", "p/3.jpg", "s/1.j
     ],
 )
 def test_pack_5_and_6(
-    id: str, files: dict[str, int], words: list[str], expected: list[str], run: Run, tmp_path: Path
+    id: str, files: dict[str, int], words: list[str], expected: list[str], run: Run, here: Path
 ) -> None:
     """Ex-PACK-5, 6: sizes are counted once."""
-    shards = layout(run, grow(tmp_path / "tree", files), "--key", "full_name", "-s", "100KiB", *words)
+    shards = layout(run, grow(here / "tree", files), "--key", "full_name", "-s", "100KiB", *words)
     assert [" ".join(shard.keys) for shard in shards] == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("size", "sizes"),
     [("1MiB", [("n00000333 n00000369", 431_080)]), ("200KiB", [("n00000333", 246_160), ("n00000369", 184_920)])],
 )
@@ -269,7 +268,7 @@ def test_pack_7(size: str, sizes: list[tuple[str, int]], run: Run, f1: Path) -> 
 HUNDRED = {f"{number}.bin": 100 for number in range(7)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("id", "files", "words", "counts"),
     [
         ("SIZE-1", dict.fromkeys((f"{n:02}.bin" for n in range(12)), 1), ["-c", "10"], [10, 2]),
@@ -281,9 +280,9 @@ HUNDRED = {f"{number}.bin": 100 for number in range(7)}
         ("IS-SIZE-6", dict.fromkeys("abcde", 0), ["-c", "2"], [2, 2, 1]),
     ],
 )
-def test_size(id: str, files: dict[str, int], words: list[str], counts: list[int], run: Run, tmp_path: Path) -> None:
+def test_size(id: str, files: dict[str, int], words: list[str], counts: list[int], run: Run, here: Path) -> None:
     """Ex-SIZE-*: what the texts mean."""
-    root = tmp_path / "tree"
+    root = here / "tree"
     root.mkdir()
     for name, size in files.items():
         with (root / name).open("wb") as file:
@@ -299,7 +298,7 @@ def test_size_8(run: Run, f1: Path) -> None:
     assert [len(shard.samples) for shard in by_count] == [4, 4, 4, 2]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("id", "text", "hint"),
     [
         ("SIZE-1", "10", "was -c 10 meant?"),
@@ -323,7 +322,7 @@ def test_no_size(id: str, text: str, hint: str | None, run: Run) -> None:
 # ---- 2.7 templates
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("id", "template", "words", "names", "count"),
     [
         ("TPL-a", "prefix-{0000..4096..8}-suffix", [], "prefix-0000-suffix prefix-0008-suffix prefix-0016-suffix", 513),
@@ -356,10 +355,10 @@ def test_no_size(id: str, text: str, hint: str | None, run: Run) -> None:
     ],
 )
 def test_template(
-    id: str, template: str, words: list[str], names: str, count: int | None, run: Run, tmp_path: Path
+    id: str, template: str, words: list[str], names: str, count: int | None, run: Run, here: Path
 ) -> None:
     """Ex-TPL-a to i: the first names, with a suffix where there is none, and how many there are."""
-    root = grow(tmp_path / "tree", [f"{n}.txt" for n in range(len(names.split()))])
+    root = grow(here / "tree", [f"{n}.txt" for n in range(len(names.split()))])
     shards = layout(run, root, "-c", "1", "-o", template, *words)
     assert [shard.name for shard in shards] == [f"{name}.tar" for name in names.split()]
     assert parse_template(template, "at" if words else "auto").count == count
@@ -372,7 +371,7 @@ def test_template_too_few(run: Run, f1: Path) -> None:
     assert [*Path.cwd().iterdir()] == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "template",
     ["{}", "{{}}", "{{1..2}}", "{1..2{3..4}}", "p-{002..001}", "p-{1..9..-1}", "", "*", "%6d", "%x", "a-{a..z}"],
 )
@@ -386,7 +385,7 @@ def test_template_bad(template: str, run: Run) -> None:
         run("shard", "nowhere", "-o", template, exit=2)
 
 
-@pytest.mark.parametrize("template", ["p-@-1", "p-@@10"])
+@each_row("template", ["p-@-1", "p-@@10"])
 def test_template_bad_at(template: str, run: Run) -> None:
     """Ex-TPL-j: an @ without digits."""
     run("shard", "nowhere", "-o", template, "--template", "at", exit=2)
@@ -395,7 +394,7 @@ def test_template_bad_at(template: str, run: Run) -> None:
 # ---- 2.8 suffixes
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "name"),
     [
         (["--ext", ".tgz"], "shard-000000.tgz"),
@@ -420,19 +419,20 @@ def test_no_ext(run: Run) -> None:
 EXTENSIONS = ["1.jpg", "1.json", "1.tmp", "2.jpg", "3.jpg", "3.json"]
 
 
-@pytest.mark.parametrize(
-    ("action", "names"),
+@each_row(
+    ("action", "fields", "names"),
     [
-        ("keep", EXTENSIONS),
-        ("ignore", EXTENSIONS),
-        ("warn", EXTENSIONS),
-        ("exclude", ["1.jpg", "1.json", "3.jpg", "3.json"]),
+        ("keep", ".jpg,.json", EXTENSIONS),
+        ("ignore", "jpg, json", EXTENSIONS),
+        ("warn", ".jpg,.json", EXTENSIONS),
+        ("warn", "jpg, json", EXTENSIONS),
+        ("warn", "JPG,JSON,jpg", EXTENSIONS),
+        ("exclude", "jpg, json", ["1.jpg", "1.json", "3.jpg", "3.json"]),
     ],
 )
-@pytest.mark.parametrize("fields", [".jpg,.json", "jpg, json", "JPG,JSON,jpg"])
-def test_required(action: str, names: list[str], fields: str, run: Run, tmp_path: Path) -> None:
+def test_required(action: str, fields: str, names: list[str], run: Run, here: Path) -> None:
     """2.9, the table: what stays; fields are named with or without dots (Ex-EXT-4), in any case."""
-    root = grow(tmp_path / "tree", EXTENSIONS)
+    root = grow(here / "tree", EXTENSIONS)
     [shard] = layout(run, root, "--require", fields, "--on-missing-field", action, *ISHARD)
     assert shard.entries == names
     ran = run("shard", root, "--require", fields, "--on-missing-field", action, "--dry-run")
@@ -447,18 +447,16 @@ def test_required(action: str, names: list[str], fields: str, run: Run, tmp_path
     )
 
 
-def test_required_abort(run: Run, tmp_path: Path) -> None:
+def test_required_abort(run: Run, here: Path) -> None:
     """2.9, the table: the first sample with a field too many or too few ends the run, and nothing is written."""
-    root = grow(tmp_path / "tree", EXTENSIONS)
+    root = grow(here / "tree", EXTENSIONS)
     for words in ([], ["--on-missing-field", "abort"], ["--on-missing-field", "error"]):
         ran = run("shard", root, "--require", ".jpg,.json", *words, exit=1)
         assert ran.lines[-2] == ("tarkit: sample '1' has '1.tmp', a field that --require does not name [missing-field]")
     assert [path.name for path in Path.cwd().iterdir()] == ["tree"]
 
 
-@pytest.mark.parametrize(
-    "words", [["--require", ".a,,.b"], ["--require", ""], ["--require", "a", "--on-missing-field", "x"]]
-)
+@each_row("words", [["--require", ".a,,.b"], ["--require", ""], ["--require", "a", "--on-missing-field", "x"]])
 def test_required_bad(words: list[str], run: Run) -> None:
     """IS-EXT-1, 2: an empty field, an unknown action."""
     run("shard", "nowhere", *words, exit=2)
@@ -474,17 +472,17 @@ def test_ext_2(run: Run, f1: Path) -> None:
     assert len(shard.entries) == 12
 
 
-def test_ext_3(run: Run, tmp_path: Path) -> None:
+def test_ext_3(run: Run, here: Path) -> None:
     """Ex-EXT-3: a second file of one field is neither too much nor too little."""
-    root = grow(tmp_path / "tree", ["t/1.jpg", "v/1.jpg", "t/1.json"])
+    root = grow(here / "tree", ["t/1.jpg", "v/1.jpg", "t/1.json"])
     words = ["--require", ".jpg,.json", "--on-missing-field", "exclude", *ISHARD]
     [shard] = layout(run, root, "--key", "base", *words)
     assert shard.entries == ["t/1.jpg", "t/1.json", "v/1.jpg"]
 
 
-def test_compound_extensions(run: Run, tmp_path: Path) -> None:
+def test_compound_extensions(run: Run, here: Path) -> None:
     """IS-EXT-1: `.seg.png`, whichever dot ends the key."""
-    root = grow(tmp_path / "tree", ["a.seg.png", "b.png"])
+    root = grow(here / "tree", ["a.seg.png", "b.png"])
     words = ["--require", ".seg.png", "--on-missing-field", "exclude"]
     assert [shard.entries for shard in layout(run, root, *words)] == [["a.seg.png"]]
     assert [shard.entries for shard in layout(run, root, *words, "--last-dot")] == [["a.seg.png"]]
@@ -501,16 +499,16 @@ PICTURES = dict.fromkeys(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("id", "size", "expected"),
     [
         ("EKM-1", "1MiB", [("fish-0.tar", "ab"), ("dog-0.tar", "c")]),
         ("EKM-2", "1KiB", [("fish-0.tar", "a"), ("fish-1.tar", "b"), ("dog-0.tar", "c")]),
     ],
 )
-def test_ekm_1_and_2(id: str, size: str, expected: list[tuple[str, str]], run: Run, tmp_path: Path) -> None:
+def test_ekm_1_and_2(id: str, size: str, expected: list[tuple[str, str]], run: Run, here: Path) -> None:
     """Ex-EKM-1, 2: each category packs alone; what is in none is left out, and said."""
-    root = grow(tmp_path / "tree", PICTURES)
+    root = grow(here / "tree", PICTURES)
     Path("map.json").write_text(json.dumps(EKM))
     for word in ("map.json", json.dumps(EKM)):
         shards = layout(run, root, "--map", word, "-s", size, *ISHARD[:3])
@@ -521,9 +519,9 @@ def test_ekm_1_and_2(id: str, size: str, expected: list[tuple[str, str]], run: R
     assert (shards[-1].name, shards[-1].entries) == ("rest-0.tar", ["train/n09999999/z.JPEG"])
 
 
-def test_ekm_3(run: Run, tmp_path: Path) -> None:
+def test_ekm_3(run: Run, here: Path) -> None:
     """Ex-EKM-3: two patterns of one category are no conflict."""
-    root = grow(tmp_path / "tree", ["abc.jpg"])
+    root = grow(here / "tree", ["abc.jpg"])
     [shard] = layout(run, root, "--map", '{"x-%d.tar": ["a.*", "ab.*"]}')
     assert (shard.name, shard.entries) == ("x-0.tar", ["abc.jpg"])
 
@@ -533,9 +531,9 @@ def test_ekm_4(run: Run, f1: Path) -> None:
     assert "'(.*'" in run("shard", f1, "--map", '{"x-%d.tar": ["(.*"]}', exit=2).lines[0]
 
 
-def test_ekm_5(run: Run, tmp_path: Path) -> None:
+def test_ekm_5(run: Run, here: Path) -> None:
     """Ex-EKM-5: a category with too few names."""
-    root = grow(tmp_path / "tree", {"a1.x": KIB, "a2.x": KIB})
+    root = grow(here / "tree", {"a1.x": KIB, "a2.x": KIB})
     ran = run("shard", root, "--map", '{"a-{0..0}.tar": ["a"]}', "-s", "1KiB", "--size-rule", "content", exit=1)
     assert "too few names: the template has 1 name" in ran.lines[0]
 
@@ -543,7 +541,7 @@ def test_ekm_5(run: Run, tmp_path: Path) -> None:
 # ---- 2.11 order
 
 
-@pytest.mark.parametrize("word", ["alpha:dec", "-key", "alphanumeric:dec"])
+@each_row("word", ["alpha:dec", "-key", "alphanumeric:dec"])
 def test_sort_1(word: str, run: Run, f1: Path) -> None:
     """Ex-SORT-1: keys downwards, four a shard; samples stay whole."""
     shards = layout(run, f1, "--key", "base_file_name", "-c", "4", "--sort", word, *ISHARD)
@@ -556,7 +554,7 @@ def test_sort_1(word: str, run: Run, f1: Path) -> None:
     assert sorted(name for shard in shards for name in shard.entries) == sorted(F1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("names", "seed", "expected"),
     [
         ("abc def ghi klm", 1010102, "klm abc def ghi"),
@@ -566,15 +564,15 @@ def test_sort_1(word: str, run: Run, f1: Path) -> None:
         ("a b c d e f g h", 124123, "b h f a e g d c"),
     ],
 )
-def test_sort_2(names: str, seed: int, expected: str, run: Run, tmp_path: Path) -> None:
+def test_sort_2(names: str, seed: int, expected: str, run: Run, here: Path) -> None:
     """Ex-SORT-2, DS-ALG-3: dSort's own order for a seed."""
-    root = grow(tmp_path / "tree", [f"{name}.txt" for name in names.split()])
+    root = grow(here / "tree", [f"{name}.txt" for name in names.split()])
     for _ in range(2):
         [shard] = layout(run, root, "--sort", f"shuffle:{seed}")
         assert shard.keys == expected.split()
 
 
-@pytest.mark.parametrize("word", ["shuffle:zz", "alpha:up", "random", "shuffle:", "shuffle:-1", "key:dec"])
+@each_row("word", ["shuffle:zz", "alpha:up", "random", "shuffle:", "shuffle:-1", "key:dec"])
 def test_sort_3(word: str, run: Run) -> None:
     """Ex-SORT-3: what is no order."""
     assert "--sort" in run("shard", "nowhere", "--sort", word, exit=2).lines[0]
@@ -612,16 +610,16 @@ def test_dry_1(run: Run, f1: Path) -> None:
     assert [*Path.cwd().iterdir()] == []
 
 
-def test_dry_of_odd_names(run: Run, tmp_path: Path) -> None:
+def test_dry_of_odd_names(run: Run, here: Path) -> None:
     """IS-DRY-5: plain text; what would break a line is escaped."""
-    root = grow(tmp_path / "tree", ["a&<b>+'.txt", "c\td\n.txt"])
+    root = grow(here / "tree", ["a&<b>+'.txt", "c\td\n.txt"])
     assert run("shard", root, "--dry-run").stdout.splitlines()[1:] == [
         b"    shard-000000/a&<b>+'.txt\t1B",
         b"    shard-000000/c\\td\\n.txt\t1B",
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("size", "text"),
     [(0, "0B"), (1023, "1023B"), (1024, "1.00KiB"), (30720, "30.00KiB"), (1121976, "1.07MiB"), (1 << 41, "2.00TiB")],
 )
@@ -643,10 +641,10 @@ def test_prog(run: Run, f1: Path) -> None:
     assert any("shard: 20 samples, 431080 bytes, 1 shard" in line for line in ran.lines)
 
 
-def test_err_empty(run: Run, tmp_path: Path) -> None:
+def test_err_empty(run: Run, here: Path) -> None:
     """2.14: an empty source is no error, and said."""
-    (tmp_path / "tree").mkdir()
-    ran = run("shard", tmp_path / "tree", "-c", "1", "--dry-run")
+    (here / "tree").mkdir()
+    ran = run("shard", here / "tree", "-c", "1", "--dry-run")
     assert (ran.stdout, ran.lines) == (b"", ["tarkit: no sample, so no shard"])
 
 

@@ -9,6 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from _tools import each_row
 from conftest import Run, entries
 from test_shard_examples import DIRECTORY, F1, ISHARD, Shard, grow, layout
 from test_shard_examples import f1 as f1
@@ -34,7 +35,7 @@ def beside_outputs(root: str) -> list[str]:
 # ---- the tree
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("files", "samples"),
     [
         (["a/b.x", "a.x", "a0.x"], ["a.x", "a/b.x", "a0.x"]),  # bytes of whole paths: . before / before 0
@@ -45,16 +46,16 @@ def beside_outputs(root: str) -> list[str]:
         (["d/1.x", "d/e/1.x", "d/f.x", "d/e-.x"], ["d/1.x", "d/e-.x", "d/e/1.x", "d/f.x"]),
     ],
 )
-@pytest.mark.parametrize("rule", ["first", "last"])
-def test_order(files: list[str], samples: list[str], rule: str, run: Run, tmp_path: Path) -> None:
+@each_row("rule", ["first", "last"])
+def test_order(files: list[str], samples: list[str], rule: str, run: Run, here: Path) -> None:
     """Names come in byte order, those of a sample together where the first of them is."""
-    shards = layout(run, grow(tmp_path / "tree", files), *(["--last-dot"] if rule == "last" else []))
+    shards = layout(run, grow(here / "tree", files), *(["--last-dot"] if rule == "last" else []))
     if rule == "last" and ".b.c" in files:
         samples = [".a", ".b.c", "d.e"]  # of .b.c the field is c, so the key .b
     assert [" ".join(names) for shard in shards for _, names in shard.samples] == samples
 
 
-def test_keys_of_folders_and_of_all_agree(run: Run, tmp_path: Path) -> None:
+def test_keys_of_folders_and_of_all_agree(run: Run, here: Path) -> None:
     """Samples of a folder are found as it is listed; by sorting all keys the same ones come."""
     rng = random.Random(5)
     parts = ["a", "b", "a.b", "b.a", "-", "a-", "0"]
@@ -62,7 +63,7 @@ def test_keys_of_folders_and_of_all_agree(run: Run, tmp_path: Path) -> None:
         "/".join(rng.choices(parts, k=rng.randint(1, 3))) + "/" + rng.choice(("q", "q.x", "q.y", "r.x"))
         for _ in range(60)
     }
-    root = grow(tmp_path / "tree", sorted(paths))
+    root = grow(here / "tree", sorted(paths))
     for words in ([], ["--last-dot"]):
         expected = layout(run, root, *words)
         # an expression that changes nothing makes keys of paths, the long way
@@ -115,8 +116,8 @@ def packed(samples: list[tuple[str, list[str]]], sizes: dict[str, int], limit: i
     return shards
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_against_the_words(seed: int, run: Run, tmp_path: Path) -> None:
+@each_row("seed", range(2))
+def test_against_the_words(seed: int, run: Run, here: Path) -> None:
     """Random trees: keys, samples, and shards with and without -collapse, as a plain reading of the notes has them."""
     rng = random.Random(seed)
     folders = ["", "a/", "a/b/", "a/b.c/", "b/", "a-/", "a/0/x/"]
@@ -125,7 +126,7 @@ def test_against_the_words(seed: int, run: Run, tmp_path: Path) -> None:
         for _ in range(60)
     }
     files = {name: size for name, size in files.items() if f"{name}/" not in folders}
-    root = grow(tmp_path / "tree", files)
+    root = grow(here / "tree", files)
     for key in ("full", "base", "flat"):
         for words in ([], ["--last-dot"]):
             expected = naive(list(files), key, bool(words))
@@ -138,7 +139,7 @@ def test_against_the_words(seed: int, run: Run, tmp_path: Path) -> None:
             assert [shard.keys for shard in shards] == packed(samples, files, 900, dirs == "collapse")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mode", "expected"),
     [
         ("files", ["d/f.x", "link.x"]),
@@ -146,9 +147,9 @@ def test_against_the_words(seed: int, run: Run, tmp_path: Path) -> None:
         ("all", ["d/f.x", "link.x", "to/f.x"]),
     ],
 )
-def test_symlinks(mode: str, expected: list[str], run: Run, tmp_path: Path) -> None:
+def test_symlinks(mode: str, expected: list[str], run: Run, here: Path) -> None:
     """Links to files, links to folders, links to nothing, and what is neither."""
-    root = grow(tmp_path / "tree", ["d/f.x"])
+    root = grow(here / "tree", ["d/f.x"])
     (root / "link.x").symlink_to("d/f.x")
     (root / "to").symlink_to("d")
     (root / "broken.x").symlink_to("nothing")
@@ -165,9 +166,9 @@ def test_symlinks(mode: str, expected: list[str], run: Run, tmp_path: Path) -> N
     assert told == ["neither files nor folders: 1", *rest[mode]]
 
 
-def test_symlink_loop(run: Run, tmp_path: Path) -> None:
+def test_symlink_loop(run: Run, here: Path) -> None:
     """A link to a folder above would never end."""
-    root = grow(tmp_path / "tree", ["d/f.x"])
+    root = grow(here / "tree", ["d/f.x"])
     (root / "d" / "up").symlink_to("..")
     assert "is a link to a folder that it lies in" in run("shard", root, "--symlinks", "all", exit=1).lines[-1]
     assert names(layout(run, root)) == ["d/f.x"]
@@ -186,7 +187,7 @@ def test_keep_root(run: Run, f1: Path) -> None:
     assert sources == sorted(F1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "expected"),
     [
         (["--match", r"^a/.*\.x$"], ["a/1.x"]),
@@ -198,9 +199,9 @@ def test_keep_root(run: Run, f1: Path) -> None:
         (["--prefix", "b/c", "--exclude", "*.y"], ["b/c/2.x"]),
     ],
 )
-def test_chosen(words: list[str], expected: list[str], run: Run, tmp_path: Path) -> None:
+def test_chosen(words: list[str], expected: list[str], run: Run, here: Path) -> None:
     """Names are chosen by expression, glob and prefix."""
-    root = grow(tmp_path / "tree", ["a/1.x", "a/1.y", "b/1.x", "b/c/2.x"])
+    root = grow(here / "tree", ["a/1.x", "a/1.y", "b/1.x", "b/c/2.x"])
     assert names(layout(run, root, *words)) == expected
 
 
@@ -227,9 +228,9 @@ def test_outputs_in_the_tree(run: Run, here: Path) -> None:
     assert names(layout(run, here, "-o", "s-%d.tar", "--exclude", "plan.tsv")) == expected
 
 
-def test_tree_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tree_in_pieces(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of many files comes in several pieces, and its samples do not notice."""
-    root = grow(tmp_path / "tree", [f"{n:03}.{field}" for n in range(50) for field in "xyz"])
+    root = grow(here / "tree", [f"{n:03}.{field}" for n in range(50) for field in "xyz"])
     whole = list(gathering.in_folders(Tree(str(root)), gathering.Keyless(), False))
     monkeypatch.setattr("tarkit.dataset.tree.STEP", 7)
     monkeypatch.setattr("tarkit.dataset.tree.FEW", 20)
@@ -240,7 +241,7 @@ def test_tree_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert (tree.files, tree.content) == (150, 150)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "words",
     [
         [],
@@ -256,38 +257,39 @@ def test_tree_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_bounded_memory(words: list[str], run: Run, f1: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What memory does not hold goes to temporary space, and the layout is the same."""
     expected = layout(run, f1, *words)
-    monkeypatch.setattr(gathering, "MEMORY", 2000)
-    monkeypatch.setattr(records, "HELD", 500)
-    monkeypatch.setattr(records, "BATCH", 3)
-    monkeypatch.setattr(records.Records.__init__, "__defaults__", (500,))
-    assert layout(run, f1, *words) == expected
+    with monkeypatch.context() as patched:
+        patched.setattr(gathering, "MEMORY", 2000)
+        patched.setattr(records, "HELD", 500)
+        patched.setattr(records, "BATCH", 3)
+        patched.setattr(records.Records.__init__, "__defaults__", (500,))
+        assert layout(run, f1, *words) == expected
 
 
 # ---- limits
 
 
-@pytest.mark.parametrize("limit", ["10240", "20KiB", "51200", "100KiB"])
-def test_sizes_are_those_of_split(limit: str, run: Run, tmp_path: Path) -> None:
+def test_sizes_are_those_of_split(run: Run, here: Path) -> None:
     """No tar is longer than SIZE, and shards end where `split` would end them, names of any length included."""
     rng = random.Random(3)
     files = {
         f"{'d' * rng.choice((1, 60, 90))}/{'n' * rng.choice((1, 90))}{n}.{f}": rng.randint(0, 9000)
-        for n in range(40)
+        for n in range(30)
         for f in "xy"
     }
-    root = grow(tmp_path / "tree", files)
-    run("shard", root, "-s", limit, "-o", "out-%d.tar")
+    root = grow(here / "tree", files)
     run("shard", root, "-c", "999", "-o", "all-%d.tar")
-    run("split", "all-0.tar", "-s", limit, "-o", "cut-%d.tar")
-    outs = sorted(path.name for path in Path.cwd().glob("out-*"))
-    assert len(outs) > 3
-    for name in outs:
-        assert Path(name).read_bytes() == Path(name.replace("out", "cut")).read_bytes()
-    sizes = [json.loads(line)["tar"] for line in run("shard", root, "-s", limit, "--json").stdout.splitlines()]
-    assert sizes == [Path(f"out-{n}.tar").stat().st_size for n in range(len(outs))]
+    for limit in ("10240", "20KiB", "51200"):
+        run("shard", root, "-s", limit, "-o", f"out-{limit}-%d.tar")
+        run("split", "all-0.tar", "-s", limit, "-o", f"cut-{limit}-%d.tar")
+        outs = sorted(path.name for path in here.glob(f"out-{limit}-*"))
+        assert len(outs) > 3
+        for name in outs:
+            assert Path(name).read_bytes() == Path(name.replace("out", "cut")).read_bytes()
+        sizes = [json.loads(line)["tar"] for line in run("shard", root, "-s", limit, "--json").stdout.splitlines()]
+        assert sizes == [Path(f"out-{limit}-{n}.tar").stat().st_size for n in range(len(outs))]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "counts"),
     [
         (["-n", "3"], [4, 3, 3]),
@@ -297,10 +299,10 @@ def test_sizes_are_those_of_split(limit: str, run: Run, tmp_path: Path) -> None:
         (["-c", "4"], [4, 4, 2]),
     ],
 )
-def test_equal(words: list[str], counts: list[int], run: Run, tmp_path: Path) -> None:
+def test_equal(words: list[str], counts: list[int], run: Run, here: Path) -> None:
     """Shards of equal numbers; with --even their sizes are as close as can be, and samples keep their order."""
     files = {f"{n}.x": 10_000 if n < 4 else 1 for n in range(10)}
-    shards = layout(run, grow(tmp_path / "tree", files), *words)
+    shards = layout(run, grow(here / "tree", files), *words)
     assert [len(shard.samples) for shard in shards] == counts
     assert sorted(names(shards)) == sorted(files)
     if "--even" in words:
@@ -310,7 +312,7 @@ def test_equal(words: list[str], counts: list[int], run: Run, tmp_path: Path) ->
         assert all(shard.keys == sorted(shard.keys) for shard in shards)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "status", "text"),
     [
         (["-n", "3", "-c", "1"], 2, "they do not go with -c or -s"),
@@ -333,9 +335,9 @@ def test_equal(words: list[str], counts: list[int], run: Run, tmp_path: Path) ->
         (["--match", "("], 2, "--match '('"),
     ],
 )
-def test_refused(words: list[str], status: int, text: str, run: Run, tmp_path: Path) -> None:
+def test_refused(words: list[str], status: int, text: str, run: Run, here: Path) -> None:
     """What does not go together."""
-    root = grow(tmp_path / "tree", ["1.x", "2.x"])
+    root = grow(here / "tree", ["1.x", "2.x"])
     lines = run("shard", root, *words, exit=status).lines
     assert text in [line for line in lines if not line.startswith("hint")][-1]
     assert [path.name for path in Path.cwd().iterdir()] == ["tree"]
@@ -354,7 +356,7 @@ def test_no_folder_of_this_machine(run: Run) -> None:
 # ---- names
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "files", "expected"),
     [
         (["--key", "base", "--rename", "key"], ["A/1.xml", "T/1.jpg", "T/1.seg.png"], ["1.xml", "1.jpg", "1.seg.png"]),
@@ -364,12 +366,12 @@ def test_no_folder_of_this_machine(run: Run) -> None:
         (["--key", "base", "--rename", "key"], ["A/README", "A/.hidden"], [".hidden", "README"]),
     ],
 )
-def test_rename(words: list[str], files: list[str], expected: list[str], run: Run, tmp_path: Path) -> None:
+def test_rename(words: list[str], files: list[str], expected: list[str], run: Run, here: Path) -> None:
     """One sample of ours is one of WebDataset."""
-    assert names(layout(run, grow(tmp_path / "tree", files), *words)) == expected
+    assert names(layout(run, grow(here / "tree", files), *words)) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "files", "text"),
     [
         (
@@ -382,14 +384,14 @@ def test_rename(words: list[str], files: list[str], expected: list[str], run: Ru
         (["--label-from-dir", "x"], ["c/1.x"], "'c/1.x' and a field that is added would both be called 'c/1.x'"),
     ],
 )
-def test_collisions(words: list[str], files: list[str], text: str, run: Run, tmp_path: Path) -> None:
+def test_collisions(words: list[str], files: list[str], text: str, run: Run, here: Path) -> None:
     """Two entries of one name fail before anything is written."""
-    root = grow(tmp_path / "tree", files)
+    root = grow(here / "tree", files)
     assert text in run("shard", root, *words, exit=1).lines[-2]
     assert [path.name for path in Path.cwd().iterdir()] == ["tree"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "files", "text"),
     [
         ([], ["README", "1.x"], "names without a key, having no dot, or only one in front: 1, 'README' first"),
@@ -407,9 +409,9 @@ def test_collisions(words: list[str], files: list[str], text: str, run: Run, tmp
         (["--key", "bse"], ["1.x"], "--key: names without a match, which are their own keys: 1 of 1"),
     ],
 )
-def test_warnings(words: list[str], files: list[str], text: str, run: Run, tmp_path: Path) -> None:
+def test_warnings(words: list[str], files: list[str], text: str, run: Run, here: Path) -> None:
     """What readers of the shards will see otherwise than one may think is said."""
-    ran = run("shard", grow(tmp_path / "tree", files), *words, "--dry-run")
+    ran = run("shard", grow(here / "tree", files), *words, "--dry-run")
     assert any(text in line for line in ran.lines), ran.lines
 
 
@@ -427,9 +429,9 @@ def texts(run: Run, root: Path, *words: str) -> dict[str, str]:
     }
 
 
-def test_labels(run: Run, tmp_path: Path) -> None:
+def test_labels(run: Run, here: Path) -> None:
     """The number of the class, or its name; classes in order of their names, wherever their folders are."""
-    root = grow(tmp_path / "tree", ["train/dog/1.jpg", "train/cat/2.jpg", "val/dog/3.jpg", "val/ant/4.jpg"])
+    root = grow(here / "tree", ["train/dog/1.jpg", "train/cat/2.jpg", "val/dog/3.jpg", "val/ant/4.jpg"])
     words = ["--label-from-dir", "cls", "--label-from-dir", "class.txt:name", "-c", "9"]
     assert texts(run, root, *words) == {
         "train/cat/2.cls": "text:1",
@@ -445,14 +447,14 @@ def test_labels(run: Run, tmp_path: Path) -> None:
     assert Path("classes.txt").read_text() == "ant\ncat\ndog\n"
     assert dict(entries("x-0.tar"))["val/dog/3.cls"] == b"2"
     # the same numbers for another part
-    part = grow(tmp_path / "part", ["dog/1.jpg"])
+    part = grow(here / "part", ["dog/1.jpg"])
     assert texts(run, part, "--label-from-dir", "cls", "--classes", "classes.txt") == {"dog/1.cls": "text:2"}
     Path("classes.txt").write_text("cat\n")
     ran = run("shard", part, "--label-from-dir", "cls", "--classes", "classes.txt", exit=1)
     assert "the class 'dog' is not in classes.txt" in ran.lines[-1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("files", "words", "text"),
     [
         (["1.jpg"], [], "'1.jpg' is in no folder that could be its class"),
@@ -463,15 +465,15 @@ def test_labels(run: Run, tmp_path: Path) -> None:
         ),
     ],
 )
-def test_no_label(files: list[str], words: list[str], text: str, run: Run, tmp_path: Path) -> None:
+def test_no_label(files: list[str], words: list[str], text: str, run: Run, here: Path) -> None:
     """A sample must have one class."""
-    root = grow(tmp_path / "tree", files)
+    root = grow(here / "tree", files)
     assert text in run("shard", root, "--label-from-dir", "cls", *words, exit=1).lines[-2]
 
 
-def test_labels_across_folders(run: Run, tmp_path: Path) -> None:
+def test_labels_across_folders(run: Run, here: Path) -> None:
     """Folders of one name are one class; a sample that is renamed has its label under the new name."""
-    root = grow(tmp_path / "tree", ["A/n1/1.xml", "T/n1/1.jpg", "T/n2/2.jpg"])
+    root = grow(here / "tree", ["A/n1/1.xml", "T/n1/1.jpg", "T/n2/2.jpg"])
     words = ["--key", "base", "--rename", "key", "--label-from-dir", "cls"]
     assert texts(run, root, *words) == {"1.cls": "text:0", "2.cls": "text:1"}
     assert names(layout(run, root, *words)) == ["1.xml", "1.jpg", "1.cls", "2.jpg", "2.cls"]
@@ -480,9 +482,9 @@ def test_labels_across_folders(run: Run, tmp_path: Path) -> None:
 # ---- tables
 
 
-def test_update_of_shards_that_are_not_as_they_were(run: Run, tmp_path: Path) -> None:
+def test_update_of_shards_that_are_not_as_they_were(run: Run, here: Path) -> None:
     """What is in a shard that was damaged or compressed nobody knows, so nothing is packed."""
-    words = ("shard", grow(tmp_path / "tree", ["1.x", "2.x"]), "-c", "1", "-o", "x-%d.tar")
+    words = ("shard", grow(here / "tree", ["1.x", "2.x"]), "-c", "1", "-o", "x-%d.tar")
     run(*words)
     whole = Path("x-0.tar").read_bytes()
     Path("x-0.tar").write_bytes(whole + b"more")
@@ -500,10 +502,10 @@ def test_update_of_shards_that_are_not_as_they_were(run: Run, tmp_path: Path) ->
     assert Path("x-2.tar").read_bytes() == whole
 
 
-@pytest.mark.parametrize("folder", ["x\ny", "x\r"])
-def test_a_class_that_is_no_line(folder: str, run: Run, tmp_path: Path) -> None:
+@each_row("folder", ["x\ny", "x\r"])
+def test_a_class_that_is_no_line(folder: str, run: Run, here: Path) -> None:
     """A list of classes is read by lines: what would be another one there is an error before anything is written."""
-    root = grow(tmp_path / "tree", [f"{folder}/1.x"])
+    root = grow(here / "tree", [f"{folder}/1.x"])
     words = ("shard", root, "-c", "1", "-o", "x-%d.tar", "--label-from-dir", "cls")
     ran = run(*words, "--classes-out", "classes.txt", exit=1)
     assert ran.lines == [
@@ -517,10 +519,10 @@ def test_a_class_that_is_no_line(folder: str, run: Run, tmp_path: Path) -> None:
 CSV = 'file,caption,@mask,n\nc/1,"two\nlines",,1\nc/2.jpg,plain,,2\nelsewhere,x,,3\n'
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
-def test_join(kind: str, run: Run, tmp_path: Path) -> None:
+@each_row("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_join(kind: str, run: Run, here: Path) -> None:
     """Columns become fields of the samples whose key, or a file of which, the table names."""
-    root = grow(tmp_path / "tree", ["c/1.jpg", "c/2.jpg", "c/3.jpg"])
+    root = grow(here / "tree", ["c/1.jpg", "c/2.jpg", "c/3.jpg"])
     rows = [("c/1", "two\nlines", 1), ("c/2.jpg", "plain", 2), ("elsewhere", "x", 3)]
     name = f"table.{kind}"
     if kind == "csv":
@@ -553,7 +555,7 @@ def test_join(kind: str, run: Run, tmp_path: Path) -> None:
     assert shard.entries == ["c/1.jpg", "c/1.caption", "c/1.n", "c/2.jpg", "c/2.caption", "c/2.n"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("table", "text"),
     [
         ("k,a\nc/1,x\nc/1,y\n", "table.csv:3: 'c/1' is there twice in column 'k'"),
@@ -564,17 +566,17 @@ def test_join(kind: str, run: Run, tmp_path: Path) -> None:
         ("k,@a\nc/1,nothing.bin\n", "nothing.bin: No such file or directory"),
     ],
 )
-def test_bad_table(table: str, text: str, run: Run, tmp_path: Path) -> None:
+def test_bad_table(table: str, text: str, run: Run, here: Path) -> None:
     """What is wrong with a table, and where."""
     Path("table.csv").write_text(table)
-    ran = run("shard", grow(tmp_path / "tree", ["c/1.jpg"]), "--join", "table.csv:k", "-c", "1", exit=None)
+    ran = run("shard", grow(here / "tree", ["c/1.jpg"]), "--join", "table.csv:k", "-c", "1", exit=None)
     assert ran.status in (1, 2)
     assert text in ran.stderr
 
 
-def test_join_by_base_names(run: Run, tmp_path: Path) -> None:
+def test_join_by_base_names(run: Run, here: Path) -> None:
     """Tables often have names without folders: with --key base these count, and else it is said why no row is taken."""
-    root = grow(tmp_path / "tree", ["cat/1.jpg", "dog/2.jpg", "dog/3.jpg"])
+    root = grow(here / "tree", ["cat/1.jpg", "dog/2.jpg", "dog/3.jpg"])
     Path("table.csv").write_text("file,text\n1.jpg,one\n2.jpg,two\ndog/3.jpg,no\n")
     Path("none.csv").write_text("file,text\n1.jpg,one\n")
     words = ("shard", root, "-c", "9", "-o", "x-%d.tar", "--force", "--join")
@@ -592,9 +594,9 @@ def test_join_by_base_names(run: Run, tmp_path: Path) -> None:
     ]
 
 
-def test_join_of_files(run: Run, tmp_path: Path) -> None:
+def test_join_of_files(run: Run, here: Path) -> None:
     """A column `@mask` has paths of files."""
-    root = grow(tmp_path / "tree", ["c/1.jpg"])
+    root = grow(here / "tree", ["c/1.jpg"])
     Path("m.png").write_bytes(b"mask")
     Path("table.csv").write_text("k,@mask.png\nc/1,m.png\n")
     run("shard", root, "--join", "table.csv:k", "-c", "1", "-o", "x-%d.tar")
@@ -604,9 +606,9 @@ def test_join_of_files(run: Run, tmp_path: Path) -> None:
 # ---- update
 
 
-def test_existing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards that are there end the run before the tree is listed, unless something is said about them."""
-    root = grow(tmp_path / "tree", ["1.x", "2.x"])
+    root = grow(here / "tree", ["1.x", "2.x"])
     run("shard", root, "-c", "1", "-o", "x-%d.tar")
     before = Path("x-0.tar").read_bytes()
     (root / "1.x").write_bytes(b"new")
@@ -620,9 +622,9 @@ def test_existing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert entries("x-0.tar") == [("1.x", b"new")]
 
 
-def test_update(run: Run, tmp_path: Path) -> None:
+def test_update(run: Run, here: Path) -> None:
     """Only what is in no shard yet is packed, into new shards behind those that are there."""
-    root = grow(tmp_path / "tree", ["1.x", "2.x", "3.x"])
+    root = grow(here / "tree", ["1.x", "2.x", "3.x"])
     words = ["-c", "2", "-o", "out/x-%03d.tar", "--label-from-dir", "cls:name", "--keep-root"]
     Path("out").mkdir()
     ran = run("shard", root, *words, "--update")
@@ -663,16 +665,16 @@ def test_recipe(run: Run, f1: Path) -> None:
     assert run("shard", f1, *words, "--recipe", "-").stdout == Path("recipe").read_bytes()
 
 
-def test_recipe_of_odd_names(run: Run, tmp_path: Path) -> None:
+def test_recipe_of_odd_names(run: Run, here: Path) -> None:
     """A recipe has no escapes."""
-    root = grow(tmp_path / "tree", ["a\n.x"])
+    root = grow(here / "tree", ["a\n.x"])
     assert "cannot stand in a recipe" in run("shard", root, "--recipe", "r", exit=1).stderr
     assert not Path("r").exists()
 
 
-def test_map_with_order(run: Run, tmp_path: Path) -> None:
+def test_map_with_order(run: Run, here: Path) -> None:
     """Categories come in the order of the map, each in its own order and with its own folders."""
-    root = grow(tmp_path / "tree", ["a/1.x", "b/2.x", "a/3.x", "c/4.x", "c/5.x"])
+    root = grow(here / "tree", ["a/1.x", "b/2.x", "a/3.x", "c/4.x", "c/5.x"])
     spec = json.dumps({"late-%d": ["glob:c/*"], "early-%d": ["^a", "^b"]})
     shards = layout(run, root, "--map", spec, "--sort", "-key", "--dirs", "separate", "-o", "out/")
     assert [(shard.name, shard.keys) for shard in shards] == [
@@ -690,9 +692,9 @@ def test_drawn_seed(run: Run, f1: Path) -> None:
     assert run("shard", f1, "--sort", f"shuffle:{seed}", "--json").stdout == ran.stdout
 
 
-def test_vanishing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vanishing(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that goes while the tree is listed is named."""
-    root = grow(tmp_path / "tree", ["a/1.x", "a/2.x"])
+    root = grow(here / "tree", ["a/1.x", "a/2.x"])
     real = Tree._runs
 
     def meanwhile(self: Tree) -> object:
@@ -734,10 +736,10 @@ def test_walk_through(run: Run, f1: Path) -> None:
     assert sorted(found) == sorted(F1)
 
 
-def test_read_by_webdataset(run: Run, tmp_path: Path) -> None:
+def test_read_by_webdataset(run: Run, here: Path) -> None:
     """Class folders become shards with labels that webdataset decodes."""
     wds = pytest.importorskip("webdataset")
-    root = grow(tmp_path / "tree", {f"{kind}/{n}.bin": n + 1 for kind in ("cat", "dog") for n in range(3)})
+    root = grow(here / "tree", {f"{kind}/{n}.bin": n + 1 for kind in ("cat", "dog") for n in range(3)})
     run("shard", root, "-c", "4", "-o", "x-%06d.tar", "--label-from-dir", "cls")
     data = wds.WebDataset(["x-000000.tar", "x-000001.tar"], shardshuffle=False).decode()
     assert [(sample["__key__"], sample["cls"], len(sample["bin"])) for sample in data] == [

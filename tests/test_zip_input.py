@@ -17,7 +17,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from _tools import Chunks
+from _tools import Chunks, each_row
 from conftest import Archive, Content, Feed, Link, Run, each_feed, entries, tar
 
 from tarkit.dataset import zip_input
@@ -118,7 +118,7 @@ def read(data: bytes, tmpdir: str | None = None) -> bytes:
 # ---- what comes out
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         zipped(),
@@ -129,7 +129,6 @@ def read(data: bytes, tmpdir: str | None = None) -> bytes:
         wide(),
         commented(),
     ],
-    ids=["stored", "deflated", "bzip2", "lzma", "streamed", "zip64", "comment"],
 )
 def test_python(data: bytes, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """What Python's zipfile writes, from a file, a pipe and (in place of gzip, which does not pack zips) stdin."""
@@ -183,7 +182,7 @@ def test_what_headers_say(run: Run, archive: Archive) -> None:
                      ("d", 0, 0o755, True)]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "flags", "extra", "expected"),
     [
         (b"d/a.x", 0, b"", b"d/a.x"),
@@ -292,7 +291,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("words", COMMANDS)
+@each_row("words", COMMANDS)
 def test_commands(words: str, run: Run, here: Path, archive: Archive) -> None:
     """All commands make of a zip, from a file and from a pipe, what they make of the same entries in a tar."""
     found = []
@@ -352,7 +351,7 @@ def test_from_the_middle_of_a_file(run: Run, here: Path) -> None:
         assert entries(run("cat", stdin=file.fileno()).stdout) == ROWS
 
 
-@pytest.mark.parametrize("name", ["../a.x", "/a.x", "d/../../a.x"])
+@each_row("name", ["../a.x", "/a.x", "d/../../a.x"])
 def test_unsafe_names(name: str, run: Run, here: Path, archive: Archive) -> None:
     """A zip can no more than a tar write outside the folder that it is extracted to."""
     word = archive(zipped([(name, b"1")]), "in.zip")
@@ -390,7 +389,7 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize(("data", "problem", "words"), DAMAGE)
+@each_row(("data", "problem", "words"), DAMAGE)
 def test_damage(
     data: bytes, problem: str | None, words: str | None, run: Run, here: Path, archive: Archive, feeds: list[Feed]
 ) -> None:
@@ -416,7 +415,10 @@ def test_what_comes_before_damage(run: Run, archive: Archive) -> None:
     assert entries(run("cat", name, "--allow", "bad-data").stdout) == rows[:3]
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+BITS = (0xFF, 0x01)
+
+
+@each_row("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_every_byte(method: int) -> None:
     """Whatever byte of a zip is another one: an error of ours, or the same names and contents. So with a cut."""
     rows = [("a.x", b"one"), ("b.y", b"two" * 9)]
@@ -427,7 +429,7 @@ def test_every_byte(method: int) -> None:
     } | {at + 5 for at in (match.start() for match in re.finditer(b"PK\1\2", data))}
     wrong = 0
     for at in range(len(data)):
-        for bits in (0xFF, 0x01):
+        for bits in BITS if method == zipfile.ZIP_STORED else (BITS[at % 2],):
             changed = bytes((*data[:at], data[at] ^ bits, *data[at + 1 :]))
             try:
                 out = read(changed)
@@ -435,6 +437,7 @@ def test_every_byte(method: int) -> None:
                 wrong += 1
             else:
                 assert at in attributes or entries(out) == rows, f"byte {at}"
-        with pytest.raises(TarkitError):
-            read(data[:at])
-    assert wrong > len(data)
+        if method == zipfile.ZIP_STORED or not at % 9:
+            with pytest.raises(TarkitError):
+                read(data[:at])
+    assert wrong > len(data) * (1 if method == zipfile.ZIP_STORED else 0.5)

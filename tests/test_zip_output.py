@@ -9,11 +9,12 @@ import stat
 import subprocess
 import tarfile
 import zipfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from _tools import MARKER, archive, member
+from _tools import MARKER, archive, each_row, member
 from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, entries, tar
 
 from tarkit.dataset import zip_output, zip_record
@@ -88,14 +89,13 @@ def packed(data: bytes, step: int = 1 << 30, level: int | None = None) -> bytes:
 # ---- there and back
 
 
-@pytest.mark.parametrize("compress", ["zip", "zip:1", "zip:9"])
-@pytest.mark.parametrize("name", TABLE)
+@each_row(("name", "compress"), [*product(TABLE, ["zip"]), *product(["samples", "names"], ["zip:1", "zip:9"])])
 def test_there_and_back(name: str, compress: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """A tar has in a zip what it has, and a tar of that zip too: names, contents, order, modes, times."""
     rows = TABLE[name]
     for format in (GNU, PAX):
         word = archive(rows, format=format, errors="surrogateescape")
-        made = {run("cat", feed(word), "--compress", compress).stdout for feed in feeds}
+        made = {run("cat", feed(word), "--compress", compress).stdout for feed in feeds[: 3 if format == PAX else 1]}
         assert len(made) == 1
         [data] = made
         found = listed(data)
@@ -129,7 +129,7 @@ def test_headers(run: Run, archive: Archive) -> None:
         assert {info.date_time for info in infos} == {(2009, 2, 13, 23, 31, 30)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seconds", "expected"),
     [
         (0, (1980, 1, 1, 0, 0, 0)),
@@ -149,8 +149,8 @@ def test_times(seconds: int, expected: tuple[int, ...]) -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("level", [0, 6])
 @pytest.mark.parametrize("large", [False, True])
+@each_row("level", [0, 6])
 def test_however_it_comes(level: int, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The zip does not depend on how its archive is cut, and large entries have their checksums behind them."""
     if large:
@@ -182,9 +182,9 @@ def test_zip64(large: bool, run: Run, archive: Archive, here: Path, monkeypatch:
         assert b"PK\6\6" in (here / "x.zip").read_bytes()
         assert listed("x.zip") == SAMPLES
         assert entries(run("cat", "x.zip").stdout) == SAMPLES
-        for words in (("unzip", "-tq"), ("bsdtar", "-tf"), ("zip", "-T")):
-            if shutil.which(words[0]):
-                subprocess.run([*words, "x.zip"], check=True, cwd=here, capture_output=True)
+    for words in (("unzip", "-tq"), ("bsdtar", "-tf"), ("zip", "-T")):
+        if shutil.which(words[0]):
+            subprocess.run([*words, "x.zip"], check=True, cwd=here, capture_output=True)
 
 
 def test_long_directory(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_long_directory(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPa
 # ---- every command
 
 
-@pytest.mark.parametrize(
+@each_row(
     "words",
     [
         "cat in.tar -f cls -o o.tar",
@@ -259,7 +259,7 @@ def test_where_to(run: Run, archive: Archive, here: Path) -> None:
 # ---- what does not work
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rows", "words"),
     [
         ([("a.x", b"1"), ("a.y", Link("a.x"))], "'a.y': a hard link"),
@@ -291,9 +291,7 @@ def test_sparse_of_gnu(run: Run, archive: Archive) -> None:
     assert "a zip cannot carry 'a.x': a sparse file" in ran.stderr
 
 
-@pytest.mark.parametrize(
-    "words", ["tsv in.tar -f cls -o x.zip", "tsv in.tar -f cls --compress zip", "show in.tar --html x.zip"]
-)
+@each_row("words", ["tsv in.tar -f cls -o x.zip", "tsv in.tar -f cls --compress zip", "show in.tar --html x.zip"])
 def test_text(words: str, run: Run, archive: Archive, here: Path) -> None:
     """Tables are no entries: a zip of text is refused before anything is read."""
     archive(SAMPLES)
@@ -309,13 +307,13 @@ def test_levels(run: Run, archive: Archive) -> None:
     )
 
 
-@pytest.mark.parametrize("data", [b"", tar(SAMPLES)[:600], tar(SAMPLES)[:1024], tar(SAMPLES) + tar(SAMPLES)])
-def test_no_archive(data: bytes, tmp_path: Path) -> None:
+@each_row("data", [b"", tar(SAMPLES)[:600], tar(SAMPLES)[:1024], tar(SAMPLES) + tar(SAMPLES)])
+def test_no_archive(data: bytes, here: Path) -> None:
     """An archive without its end, or with another behind it, gives no zip."""
-    sink = ZipSink(FileSink(str(tmp_path / "x.zip")))
+    sink = ZipSink(FileSink(str(here / "x.zip")))
     with pytest.raises(TarkitError), sink:
         sink.write(data)
-    assert not [*tmp_path.iterdir()]
+    assert not [*here.iterdir()]
 
 
 def test_comment_of_git(run: Run, archive: Archive) -> None:
