@@ -27,9 +27,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias
 
-import _jobs
 import pytest
-from _jobs import pytest_addoption, pytest_runtestloop  # noqa: F401
 from _tools import each_row
 from click.testing import CliRunner
 
@@ -265,7 +263,7 @@ _numbers = itertools.count()
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of the test's own, as pytest makes one; which looks at all that are there to find its number."""
     base = re.sub(r"\W", "_", request.node.name)[:30]
-    path = tmp_path_factory.getbasetemp() / f"{base}{_jobs.worker}{next(_numbers)}"
+    path = tmp_path_factory.getbasetemp() / f"{base}{next(_numbers)}"
     path.mkdir(mode=0o700)
     return path
 

@@ -25,6 +25,7 @@ from _tools import TARKIT, archive, each_row, tarkit
 from tarkit import __version__, cli, errors
 from tarkit.cli import COMMANDS, Command, group
 from tarkit.errors import CommandFailed, Interrupted, Problem, TarkitError, Unsupported, Usage
+from tarkit.problems import PROBLEMS
 
 
 @pytest.fixture(autouse=True)
@@ -202,7 +203,11 @@ def raising(error: BaseException | type[BaseException]) -> click.Command:
     [
         (TarkitError("what"), 1, "tarkit: what\n"),
         (TarkitError("what", "do this"), 1, "tarkit: what\nhint: do this\n"),
-        (Problem("truncated", "a.tar", 512, "cut"), 1, "tarkit: a.tar: at 512: cut [truncated]\n"),
+        (
+            Problem("truncated", "a.tar", 512, "cut"),
+            1,
+            f"tarkit: a.tar: at 512: cut [truncated]\nhint: {PROBLEMS['truncated'].repair}\n",
+        ),
         (Unsupported("what"), 1, "tarkit: what\n"),
         (CommandFailed("a\nb", 3, "why"), 1, "tarkit: command ended with status 3: a\\x0ab: why\n"),
         (Usage("what", "do this"), 2, "tarkit: what\nhint: do this\n"),
