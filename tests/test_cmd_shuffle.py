@@ -60,16 +60,19 @@ def test_several_inputs(run: Run, archive: Archive, feed: Feed) -> None:
         assert keys(run("shuffle", *words, "--seed", "5", *option).stdout) == by_seed(LETTERS, 5)
 
 
-MANY: dict[str, Content] = {f"{n:03}.bin": random.Random(n).randbytes(n * 700) for n in range(90)}
+@functools.cache
+def many() -> dict[str, Content]:
+    """Samples of 2.8 MB; only where they are wanted, since each fork copies what there is."""
+    return {f"{n:03}.bin": random.Random(n).randbytes(n * 700) for n in range(90)}
 
 
 @each_row("memory", ["1M", "1G"])
 def test_memory_does_not_matter(memory: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
     """Neither does the way in, nor where temporary files are: the bytes are the same."""
-    expected = tar(pick(MANY, by_seed(" ".join(name[:3] for name in MANY), 3)))
+    expected = tar(pick(many(), by_seed(" ".join(name[:3] for name in many()), 3)))
     Path("tmp").mkdir()
     for feed in feeds:
-        ran = run("shuffle", feed(archive(MANY)), "--seed", "3", "--memory", memory, "--tmpdir", "tmp", "-v")
+        ran = run("shuffle", feed(archive(many())), "--seed", "3", "--memory", memory, "--tmpdir", "tmp", "-v")
         assert ran.stdout == expected
         assert ("sorted in runs" in ran.stderr) == (memory == "1M" and feed.kind != "file")
     assert os.listdir("tmp") == []
@@ -451,7 +454,7 @@ def test_usage(words: str, message: str, run: Run, archive: Archive) -> None:
 )
 def test_signals(signum: int, options: str, run: Run, archive: Archive) -> None:
     """It dies by the signal and leaves nothing, whether it reads or writes."""
-    archive(MANY)
+    archive(many())
     Path("tmp").mkdir()
     words = ["shuffle", "-", "--seed", "1", "--memory", "1M", "--tmpdir", "tmp", *options.split()]
     data = Path("in.tar").read_bytes()
@@ -471,7 +474,7 @@ def test_signals(signum: int, options: str, run: Run, archive: Archive) -> None:
 @each_row("options", ["-c 1", "-c 4 --buffer 3", "-c 4 --rng pcg", "-c 4 --memory 1M"])
 def test_a_signal_while_it_writes(options: str, run: Run, archive: Archive) -> None:
     """Shards that are complete stay, and nothing else does."""
-    archive(MANY)
+    archive(many())
     os.mkfifo("s-1.tar")  # where nobody reads, so that there it waits
     words = ["shuffle", "in.tar", "--seed", "1", "-q", "--force", "-o", "s-%d.tar", *options.split()]
     with process(*words, stderr=subprocess.PIPE) as started:
@@ -489,10 +492,10 @@ def test_a_signal_while_it_writes(options: str, run: Run, archive: Archive) -> N
 @each_row("words", ["in.tar -o out.tar", "- -o s-%d.tar --size 1M", "- -o out.tar --memory 1M"])
 def test_a_full_disk(words: str, run: Run, archive: Archive) -> None:
     """It is said what is full, and nothing of it stays: of the output, or of the temporary space."""
-    archive(MANY)
+    archive(many())
     Path("tmp").mkdir()
     small = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-    done = tarkit("shuffle", *words.split(), "--seed", "1", "--tmpdir", "tmp", first=small, stdin=tar(MANY), exit=1)
+    done = tarkit("shuffle", *words.split(), "--seed", "1", "--tmpdir", "tmp", first=small, stdin=tar(many()), exit=1)
     name = "temporary space in tmp" if "--memory" in words else words.split()[2].replace("%d", "0")
     assert done.stderr.decode() == f"tarkit: {name}: File too large\n"
     assert sorted(os.listdir()) == ["in.tar", "tmp"]

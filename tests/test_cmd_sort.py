@@ -501,7 +501,13 @@ def test_verbose(way: str, run: Run, archive: Archive, feed: Feed) -> None:
 
 # ---- what ends it in the middle
 
-MANY = b"".join(member(f"{number * 7919 % 100:05}.x", b"x" * 30_000) for number in range(100))
+
+@functools.cache
+def many() -> bytes:
+    """Samples that a run does not hold; only where they are wanted, since each fork copies what there is."""
+    return b"".join(member(f"{number * 7919 % 100:05}.x", b"x" * 30_000) for number in range(100))
+
+
 SORT = ["sort", "--memory", "1MB"]
 
 
@@ -512,7 +518,7 @@ def test_signals(signum: int, here: Path) -> None:
     command = process(*SORT, "-", "-o", "o.tar", "--tmpdir", "space", "-v", stdin=-1, stdout=-1, stderr=-1)
     assert command.stdin
     assert command.stderr
-    command.stdin.write(MANY)
+    command.stdin.write(many())
     command.stdin.flush()
     for line in command.stderr:
         if b"sorted in runs" in line:
@@ -530,7 +536,7 @@ def test_signals(signum: int, here: Path) -> None:
 def test_full_disk(what: str, here: Path) -> None:
     """One line that names the place, and nothing is left."""
     os.mkdir("space")
-    Path("in.tar").write_bytes(MANY + bytes(10240))
+    Path("in.tar").write_bytes(many() + bytes(10240))
     words = ["in.tar"] if what == "output" else ["-", "-v"]
     limit = 1 << 20 if what == "output" else 200 << 10
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import pty
@@ -29,7 +30,14 @@ from tarkit.streams import source
 
 PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
 THREE = archive({"a.txt": b"1" * 600, "b.txt": b"2" * 600, "c.txt": b"3" * 600})
-LARGE = archive({f"{number}.bin": random.Random(number).randbytes(80_000) for number in range(20)})
+
+
+@functools.cache
+def large() -> bytes:
+    """An archive that no pipe holds; only where it is wanted, since each fork copies what there is."""
+    return archive({f"{number}.bin": random.Random(number).randbytes(80_000) for number in range(20)})
+
+
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
@@ -198,15 +206,15 @@ def test_fifos(quick: None) -> None:
 
 def test_appending(quick: None) -> None:
     """`>> out.tar` goes behind what is there, also for what is copied by the system elsewhere."""
-    Path("big.tar").write_bytes(LARGE)
+    Path("big.tar").write_bytes(large())
     Path("out").write_bytes(b"before")
     sh("tarkit cat big.tar >> out; cat big.tar | tarkit cat >> out; tarkit cat a.tar >> out")
-    assert Path("out").read_bytes() == b"before" + LARGE + LARGE + THREE
+    assert Path("out").read_bytes() == b"before" + large() + large() + THREE
 
 
 def nobody_reads_on(how: str) -> None:
     """Let `head` read a little: the status says SIGPIPE, and nothing is said."""
-    Path("big.tar").write_bytes(LARGE)
+    Path("big.tar").write_bytes(large())
     out, err = sh(f"{{ {how}; echo $? >&3; }} 3>status | head -c 100 | wc -c; cat status")
     assert (out.split(), err) == (["100", "141"], "")
 
@@ -414,7 +422,7 @@ def test_errors_have_a_name(words: str, message: str) -> None:
 )
 def test_a_full_disk(words: str) -> None:
     """It is said which file, and nothing of it stays."""
-    Path("big.tar").write_bytes(LARGE)
+    Path("big.tar").write_bytes(large())
     Path("recipe").write_text("x.bin big.tar\n")
     before = left()
     limit = 64 << 10
@@ -451,7 +459,7 @@ def test_a_full_disk(words: str) -> None:
 )
 def test_commands_that_fail(words: str, status: int, message: str) -> None:
     """Their status counts while we need them; the message has the command and what it said last."""
-    Path("big.tar").write_bytes(LARGE)
+    Path("big.tar").write_bytes(large())
     Path("recipe").write_text("x.txt pipe:echo half; exit 6\n")
     err = alone(f"tarkit {words}", exit=status)
     if "exec cat" not in words:
@@ -462,7 +470,7 @@ def test_commands_that_fail(words: str, status: int, message: str) -> None:
 @each("words", ["-c 1", "--shard-slice 0:1", "--match ^a"])
 def test_commands_that_we_stop_reading(words: str) -> None:
     """Their status does not matter then, unless all was read."""
-    Path("big.tar").write_bytes(LARGE)
+    Path("big.tar").write_bytes(large())
     command = "cat a.tar - < big.tar; exit 3"
     status = 1 if "match" in words else 0
     alone(f"tarkit cat 'pipe:cat a.tar; cat big.tar; {command}' {words} --allow trailing-data -o b.tar", exit=status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import threading
@@ -25,7 +26,12 @@ from tarkit.streams.spool import spooled
 
 DATA = random.Random(7).randbytes(300_000)
 MIB = 1 << 20
-BIG = random.Random(2).randbytes(5 * MIB)
+
+
+@functools.cache
+def big() -> bytes:
+    """More than is spliced at once; only where it is wanted, since each fork copies what there is."""
+    return random.Random(2).randbytes(5 * MIB)
 
 
 class Taken:
@@ -209,7 +215,7 @@ def test_stream_keeps_what_was_not_released(window: None) -> None:
 
 def test_peek_over_the_border_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is peeked may begin in front of the place where memory was full (real sizes, and small ones)."""
-    data = BIG * 4
+    data = big() * 4
     source = stream(data)
     border = HELD
     for pos in range(MIB, border - 4096, MIB // 2):
@@ -390,14 +396,14 @@ def test_splice(
         return done
 
     monkeypatch.setattr(os, "splice", splice)
-    source = StreamSource(DescriptorReader(pipe(BIG)), "x.tar")
+    source = StreamSource(DescriptorReader(pipe(big())), "x.tar")
     with open_sink("path", str(tmp_path / "out")) as sink:
         source.peek(0, 512)
         source.send(0, 4 * MIB, sink)
         source.release(4 * MIB)
-        assert source.peek(4 * MIB, 512)[:512] == BIG[4 * MIB : 4 * MIB + 512]
+        assert source.peek(4 * MIB, 512)[:512] == big()[4 * MIB : 4 * MIB + 512]
         source.send(4 * MIB, 5 * MIB, sink)
-    assert (tmp_path / "out").read_bytes() == BIG
+    assert (tmp_path / "out").read_bytes() == big()
     assert (sum(spliced) > 2 * MIB) == (refusal is None)
     source.close()
 
@@ -407,14 +413,14 @@ def test_splice_to_what_appends(pipe: Callable[[bytes], int], tmp_path: Path) ->
     path = tmp_path / "out"
     path.write_bytes(b"before")
     fd = os.open(path, os.O_WRONLY | os.O_APPEND)
-    StreamSource(DescriptorReader(pipe(BIG)), "x.tar").send(0, 5 * MIB, Sink(fd, "out"))
+    StreamSource(DescriptorReader(pipe(big())), "x.tar").send(0, 5 * MIB, Sink(fd, "out"))
     os.close(fd)
-    assert path.read_bytes() == b"before" + BIG
+    assert path.read_bytes() == b"before" + big()
 
 
 def test_splice_when_the_stream_is_cut(pipe: Callable[[bytes], int], tmp_path: Path) -> None:
     """It ends inside the range: an error that says where."""
-    source = StreamSource(DescriptorReader(pipe(BIG)), "x.tar")
+    source = StreamSource(DescriptorReader(pipe(big())), "x.tar")
     with pytest.raises(Problem, match=r"at 5242880: .*\[truncated\]"), open_sink("path", str(tmp_path / "out")) as sink:
         source.send(0, 6 * MIB, sink)
     assert os.listdir(tmp_path) == []
@@ -425,7 +431,7 @@ def test_splice_to_a_pipe_that_has_gone(pipe: Callable[[bytes], int]) -> None:
     read, write = os.pipe()
     os.close(read)
     with pytest.raises(BrokenPipeError) as error:
-        StreamSource(DescriptorReader(pipe(BIG)), "x.tar").send(0, 5 * MIB, Sink(write, "a name"))
+        StreamSource(DescriptorReader(pipe(big())), "x.tar").send(0, 5 * MIB, Sink(write, "a name"))
     os.close(write)
     assert error.value.filename == "a name"
 
