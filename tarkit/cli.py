@@ -106,16 +106,10 @@ class Command(click.Command):
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
         self.cost = cost
-        self.all_params: list[click.Parameter] = []
         self.params += common_options()
         for param in self.params:
             if param.type is click.STRING:
                 param.type = Word()
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The parameters and --help; each time that it asks, click would look for names that stand there twice."""
-        self.all_params = self.all_params or super().get_params(ctx)
-        return self.all_params
 
     def make_parser(self, ctx: click.Context) -> Any:
         """A parser for which an option that takes one value has no second."""
