@@ -764,31 +764,6 @@ def test_a_full_disk(here: Path, tree: Tree) -> None:
     assert not [*here.glob(".*")]
 
 
-def test_opener(here: Path) -> None:
-    """Each path is the file that `open` has, whatever came before; what has no file has the same error."""
-    for name in ("a/1", "a/2", "a/3", "a/b/1", "a/b/2", "1", "2"):
-        (here / name).parent.mkdir(parents=True, exist_ok=True)
-        (here / name).write_text(name)
-    whole = os.fsencode(here)
-    open_ = packer_fill.Opener()
-    before = len(os.listdir("/proc/self/fd"))
-    for path in b"a/1 a/2 a/3 a/b/1 a/b/2 a/3 a/2 a/../2 a/../1 1 2 a//1 a//2".split():
-        for each in (path, whole + b"/" + path):
-            fd = open_(each)
-            assert os.read(fd, 100) == Path(os.fsdecode(path)).read_bytes()
-            os.close(fd)
-    for path in (b"a/1", b"a/2", b"a/4", b"a/5", b"c/1", b"c/2", b"a/2/", b"a/2/", b"a/2/1", b"a/2/2"):
-        try:
-            os.close(os.open(path, os.O_RDONLY))
-        except OSError as error:
-            with pytest.raises(type(error)):
-                open_(path)
-        else:
-            os.close(open_(path))
-    open_.close()
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
 @each_row(
     ("shards", "rows", "options", "processes", "share"),
     [

@@ -20,6 +20,7 @@ from tarkit.commands._output import Output, status_of
 from tarkit.commands._packer import Packer, PackOptions
 from tarkit.commands._run import Run
 from tarkit.dataset.depfile import make_rule
+from tarkit.dataset.memory import no_collections
 from tarkit.dataset.names import Template
 from tarkit.dataset.packer_spool import Spool
 from tarkit.dataset.plan import Planned, SavedPlan, write_plan
@@ -95,6 +96,7 @@ def saved_plan(run: Run, chosen: PackOptions) -> Iterable[Planned]:
     return SavedPlan(open(path, "rb"), path)
 
 
+@no_collections()
 def run_pack(
     run: Run, plan: Iterable[Planned], output: Output, chosen: PackOptions, template: Template | None = None
 ) -> None:

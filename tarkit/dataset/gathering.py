@@ -5,6 +5,8 @@ from __future__ import annotations
 import marshal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import compress, count, islice, repeat
+from operator import ne
 
 from tarkit.dataset.filekeys import KeyRule
 from tarkit.dataset.passes import Runs
@@ -32,31 +34,45 @@ class Keyless:
 def in_folders(chunks: Iterable[Chunk], keyless: Keyless, last_dot: bool) -> Iterator[Group]:
     """The samples where the whole path is the key: files of one sample follow each other."""
     files: list[File] = []
-    append = files.append
-    key: bytes = b""
+    key = b""
     where: bytes | None = None
     stem: bytes | None = None
     for folder, names, sizes in chunks:
-        if folder != where:
-            where, stem = folder, None
-        for base, size in zip(names, sizes):  # noqa: B905  the tree made them; this is the innermost loop
-            name = folder + base
-            dot = base.rfind(b".") if last_dot else base.find(b".")
-            if dot < 1 and base.find(b".") < 1:
-                keyless.first = keyless.first if keyless.count else name
-                keyless.count += 1
-            here = base[:dot] if dot >= 0 else base
-            if here == stem:
-                append((name, size, b""))
-                continue
-            if files:
-                yield key, files, 0
-            stem = here
-            key = folder + here
-            files = [(name, size, b"")]
-            append = files.append
+        _count_keyless(folder, names, keyless)
+        stems = _stems(names, last_dot)
+        found = list(zip([folder + base for base in names], sizes, repeat(b"")))
+        start = 0
+        for stop in _ends(stems):
+            if start == 0 and stems[0] == stem and folder == where:
+                files += found[:stop]
+            else:
+                if files:
+                    yield key, files, 0
+                key, files = folder + stems[start], found[start:stop]
+            start = stop
+        where, stem = folder, stems[-1]
     if files:
         yield key, files, 0
+
+
+def _stems(names: list[bytes], last_dot: bool) -> list[bytes]:
+    """What is in front of the dot, for names of files."""
+    if last_dot:
+        return [name[:dot] if (dot := name.rfind(b".")) >= 0 else name for name in names]
+    return [name.partition(b".")[0] for name in names]
+
+
+def _ends(stems: list[bytes]) -> Iterator[int]:
+    """Where runs of one stem end."""
+    yield from compress(count(1), map(ne, stems, islice(stems, 1, None)))
+    yield len(stems)
+
+
+def _count_keyless(folder: bytes, names: list[bytes], keyless: Keyless) -> None:
+    odd = [name for name in names if name.find(b".") < 1]
+    if odd:
+        keyless.first = keyless.first if keyless.count else folder + odd[0]
+        keyless.count += len(odd)
 
 
 def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str | None) -> Iterator[Group]:
@@ -66,11 +82,9 @@ def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str
     key_of = rule.key
     for folder, names, sizes in chunks:
         keys, places = [], []
+        _count_keyless(folder, names, keyless)
         for base, size in zip(names, sizes):  # noqa: B905
             name = folder + base
-            if base.find(b".") < 1:
-                keyless.first = keyless.first if keyless.count else name
-                keyless.count += 1
             keys.append(key_of(name))
             places.append(b"%d/%b" % (size, name))
         found.extend(keys, ordinal, places)

@@ -48,6 +48,7 @@ class Layout:
         self._records: Records[Group] = Records(tmpdir)
         self._shards = array("Q")
         self.add = self._records.append
+        self.extend = self._records.extend
 
     @property
     def sized(self) -> bool:

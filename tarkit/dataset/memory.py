@@ -1,10 +1,12 @@
-"""How much memory an order may take, and whether files are read where they lie."""
+"""How much memory an order may take, whether files are read where they lie, and what is not looked at for garbage."""
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from tarkit.dataset.inputs import SPARE_FILES
 from tarkit.dataset.names import parse_size
@@ -54,3 +56,15 @@ def memory_of_machine() -> tuple[int, int]:
     except OSError:
         pass
     return total, total // 2
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """Meanwhile Python does not look for cycles of garbage, again and again, among millions of tuples without any."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -28,34 +28,7 @@ HELD = 16 << 20  # bytes of a sample that is in memory before it is written, whe
 
 # A FIFO must not have us wait for somebody who writes to it; a file does not care.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_FOLDER = getattr(os, "O_PATH", 0) and os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY  # 0: not here
 _PADS = [bytes(padding(size)) for size in range(512)]
-
-
-class Opener:
-    """Opens files to read. Those of one folder in a row are looked up in it, and not from the root again."""
-
-    def __init__(self) -> None:
-        self._folder = b""
-        self._fd = -1
-
-    def __call__(self, path: bytes) -> int:
-        """A descriptor of the file. Raises OSError."""
-        cut = path.rfind(b"/") + 1
-        folder = path[:cut]
-        if folder != self._folder or not _FOLDER or cut in (0, len(path)):
-            self.close()
-            self._folder = folder
-            return os.open(path, _FLAGS)
-        if self._fd < 0:
-            self._fd = os.open(folder, _FOLDER)
-        return os.open(path[cut:], _FLAGS, dir_fd=self._fd)
-
-    def close(self) -> None:
-        """Let go of the folder."""
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._folder, self._fd = b"", -1
 
 
 class Filler:
@@ -113,21 +86,17 @@ class Filler:
         if self._skip:
             yield from self._fill_whole_samples(chain.from_iterable(batches))
             return
-        open_ = Opener()
-        try:
-            for rows in batches:
-                rest = iter(rows)
-                while self._add(rest, open_):
-                    yield self.content
-        finally:
-            open_.close()
+        for rows in batches:
+            rest = iter(rows)
+            while self._add(rest):
+                yield self.content
         self.rows, self.planned = self._shard.rows, self._shard.planned
 
-    def _add(self, rows: Iterator[PackRow], open_: Opener) -> bool:
+    def _add(self, rows: Iterator[PackRow]) -> bool:
         """Write rows until they are STEP bytes; False when there are no more. The hot loop of `shard`: a small file
         costs three system calls, since that a read hands back `size` of `size + 1` bytes says that it is all. It costs
         a fourth where the size is not known: that a read hands back nothing says that what was read before is all."""
-        read, close, raw = os.read, os.close, self._writer.raw
+        open_, read, close, raw = os.open, os.read, os.close, self._writer.raw
         mtime = -1 if self._mtime is None else self._mtime
         largest = -2 if self._mtime is None else SMALL
         pieces: list[bytes] = []
@@ -137,7 +106,7 @@ class Filler:
             data = b""
             if size <= largest and size and b":" not in source:
                 try:
-                    fd = open_(source)
+                    fd = open_(source, _FLAGS)
                     try:
                         if size > 0:
                             data = read(fd, size + 1)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Literal, Protocol
 
 from tarkit.dataset.gathering import File, Group
@@ -17,6 +19,8 @@ from tarkit.tar.block import BLOCK, RECORD
 from tarkit.tar.header import encode
 
 Dirs = Literal["pack", "separate", "collapse"]
+
+STEP = 1024  # samples that are added together
 
 _END = 2 * BLOCK
 _PLAIN_NAME, _PLAIN_SIZE = 100, 8**11 - 1  # what a header of one block holds in any case
@@ -32,6 +36,9 @@ class Out(Protocol):
 
     def add(self, group: Group) -> None:
         """Add a sample."""
+
+    def extend(self, groups: Sequence[Group]) -> None:
+        """Add samples."""
 
     def close(self, category: int, samples: int, content: int, tar: int) -> None:
         """End a shard: samples in it, bytes of their contents, and those their entries take in a tar."""
@@ -78,6 +85,9 @@ class _Full:
 
 def pack(groups: Iterable[Group], limits: Limits, dirs: Dirs, out: Out) -> None:
     """Divide samples by limits; `separate` also ends a shard where the folder of the key changes."""
+    if limits.count and limits.size is None and dirs != "separate" and not out.sized:
+        _by_number(groups, limits.count, out)
+        return
     full = _Full(limits)
     weigh = sizes_of if out.sized else _weightless
     samples = content = tar = 0
@@ -100,6 +110,20 @@ def pack(groups: Iterable[Group], limits: Limits, dirs: Dirs, out: Out) -> None:
             samples = content = tar = 0
     if samples:
         out.close(here[0], samples, content, tar)
+
+
+def _by_number(groups: Iterable[Group], most: int, out: Out) -> None:
+    """Divide the samples of each category, `most` for a shard, where nothing else has to be known of them."""
+    for category, each in groupby(groups, itemgetter(2)):
+        samples = 0
+        while some := list(islice(each, min(STEP, most - samples))):
+            out.extend(some)
+            samples += len(some)
+            if samples == most:
+                out.close(category, samples, 0, 0)
+                samples = 0
+        if samples:
+            out.close(category, samples, 0, 0)
 
 
 class _Rest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from tarkit.streams.scratch import Scratch
@@ -33,8 +33,12 @@ class Records(Generic[Item]):
 
     def append(self, item: Item) -> None:
         """Take an item, which nobody changes afterwards."""
-        self._latest.append(item)
-        self.count += 1
+        self.extend((item,))
+
+    def extend(self, items: Sequence[Item]) -> None:
+        """Take some, not very many, at once."""
+        self._latest += items
+        self.count += len(items)
         if len(self._latest) >= BATCH:
             self._settle()
 

@@ -16,6 +16,7 @@ from tarkit.dataset.dressing import Dress
 from tarkit.dataset.filekeys import KeyRule
 from tarkit.dataset.gathering import Group, Keyless, by_key, in_folders, ranked
 from tarkit.dataset.layout import Layout
+from tarkit.dataset.memory import no_collections
 from tarkit.dataset.packing import (
     Dirs,
     collapse,
@@ -71,6 +72,7 @@ class Cut:
     even: bool = False
 
 
+@no_collections()
 def lay_out(
     tree: Tree, rule: KeyRule, dress: Dress, cut: Cut, layout: Layout, tmpdir: str | None, watch: Watch
 ) -> Keyless:
