@@ -273,14 +273,19 @@ def key_in(place: Place) -> bytes:
 
 def input_of(place: Place) -> int:
     """The number of the input that a place begins in."""
-    number: int = _ONE.unpack_from(place)[1]
-    return number
+    return int(_ONE.unpack_from(place)[1])
 
 
 def size_of(place: Place) -> int:
     """Bytes at a place."""
+    return sum(size for _, _, size in ranges_of(place))
+
+
+def ranges_of(place: Place) -> Iterator[tuple[int, int, int]]:
+    """The ranges of a place: the file, the offset in it, the length."""
     (count,) = _COUNT.unpack_from(place)
-    return sum(_RANGE.unpack_from(place, at)[4] for at in range(_HEAD, _HEAD + count * _EACH, _EACH))
+    for _, file, _, offset, size in _RANGE.iter_unpack(place[_HEAD : _HEAD + count * _EACH]):
+        yield file, offset, size
 
 
 def joined(places: Sequence[Place]) -> Place:

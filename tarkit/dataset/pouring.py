@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from tarkit.dataset.passes import Record
-from tarkit.dataset.places import WHOLE, Places, key_in, unpack_one
+from tarkit.dataset.places import WHOLE, Places, key_in, ranges_of, size_of, unpack_one
 from tarkit.dataset.sample import Sample
 from tarkit.tar.writer import GATHERED, LONG, PIECES, SMALL, Writer
 
@@ -47,6 +47,10 @@ def pour(
             gathered += len(blob)
         elif ranges == 1:
             file, start, stop = in_file, begin, begin + size
+        elif size_of(place) <= SMALL:
+            for in_file, begin, size in ranges_of(place):
+                pieces.append(files[in_file].read(begin, begin + size))
+                gathered += size
         else:
             raw(pieces, gathered)
             pieces, gathered = [], 0

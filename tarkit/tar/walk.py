@@ -8,6 +8,7 @@ Formats: POSIX.1-2017 pax; GNU tar manual, "Basic Tar Format" and "Storing Spars
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, Protocol
 from zlib import adler32
@@ -92,7 +93,7 @@ class Walk:
     def raw(self) -> Iterator[Raw]:
         """Yield the entries as plain tuples: making and reading those takes half the time."""
         peek, unpack, low_sum = self.source.peek, _HEADER.unpack_from, adler32
-        sizes, checksums = blocks.Numbers(_plain_size), blocks.Numbers(blocks.parse_checksum)
+        sizes, checksums = _SIZES, _CHECKSUMS
         whole = self.source.size or NO_END
         pos = limit = base = self.first
         chunk: bytes | memoryview = b""
@@ -141,10 +142,9 @@ class Walk:
         The type is empty when each such header wants a closer look.
         """
         tail = block[156:]
-        if tail[:1] not in _PLAIN or blocks.is_zero(block) or pax.Overrides.of(self._globals).any:
+        if tail[:1] not in _PLAIN or blocks.is_zero(block) or (self._globals and pax.Overrides.of(self._globals).any):
             return tail, -1, b"", b""
-        prefix = blocks.prefix_of(block)
-        return tail, sum(tail) + 255, tail[:1], prefix and prefix + b"/"
+        return _learned(tail)
 
     def _slow(self, pos: int, block: bytes) -> Entry | None:
         """The entry at `pos` whatever it is, with its extension headers; None at the end marker."""
@@ -279,7 +279,17 @@ class Walk:
         return Problem("truncated", self.source.name, size, what)
 
 
+@lru_cache(64)
+def _learned(tail: bytes) -> tuple[bytes, int, bytes, bytes]:
+    """What `_learn` finds in the tail alone: many walks are over one entry, and most of those have the same."""
+    prefix = blocks.prefix_of(bytes(156) + tail)
+    return tail, sum(tail) + 255, tail[:1], prefix and prefix + b"/"
+
+
 def _plain_size(field: bytes) -> int:
     """The size of a regular file, -1 for an impossible one."""
     size = blocks.parse_number(field)
     return size if size < NO_END else -1
+
+
+_SIZES, _CHECKSUMS = blocks.Numbers(_plain_size), blocks.Numbers(blocks.parse_checksum)
