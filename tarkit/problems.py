@@ -47,7 +47,7 @@ PROBLEMS: dict[str, Kind] = {
         "error",
         "compressed data do not decode or fail their checksum",
         "keeps the entries before it, also of the last sample",
-        "keeps the whole samples before it, without the last one",
+        "keeps the whole samples before it, without the last one; but for a zip, any may be wrong too",
         "fetch the shard again",
     ),
     "trailing-data": Kind(

@@ -9,6 +9,7 @@ import lzma
 import os
 import random
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from itertools import combinations, pairwise
@@ -373,6 +374,24 @@ def test_manifest(run: Run, archive: Archive, here: Path) -> None:
     for text in ("", "no manifest\n", (here / "moved/m.tsv").read_text() + "x\ty\n"):
         (here / "bad.tsv").write_text(text)
         assert run("check", "moved/", "--manifest", "bad.tsv", exit=1).stdout == b""
+
+
+def test_manifest_of_a_copy(run: Run, archive: Archive, here: Path) -> None:
+    """What lies beside a manifest, or where it is named from there, is meant, and not what it was copied from."""
+    archive(rows(count=9))
+    for kind in ("own", "up"):
+        (here / kind / "s").mkdir(parents=True)
+        to = f"{kind}/m.tsv" if kind == "up" else f"{kind}/s/m.tsv"
+        run("split", "in.tar", "-c", "3", "-o", f"{kind}/s/%d.tar", "--manifest", to)
+        if kind == "up":  # named from where the manifest is
+            (here / to).write_text((here / to).read_text().replace("up/s", "s"))
+        shutil.copytree(here / kind, here / f"{kind}-copy")
+        copy = here / f"{kind}-copy/s/1.tar"
+        copy.write_bytes(flip(copy.read_bytes(), 600))
+        run("check", "--manifest", to)
+        ran = run("check", "--manifest", to.replace(kind, f"{kind}-copy", 1), exit=1)
+        assert found(ran) == [("changed-shard", None)]
+        assert f"{kind}-copy/s/1.tar: sha256" in ran.stdout.decode()
 
 
 # ---- how it is told

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from _tools import each_row
-from conftest import GNU, PAX, Archive, Content, Feed, Link, Ran, Run, body, each_feed, entries, tar
+from conftest import GNU, PAX, Archive, Content, Feed, Link, Ran, Run, body, each_feed, entries, keys, tar
 from test_cmd_check import CASES, FINE, R, Rows, flip, names, objects, rows
 
 from tarkit.dataset.checking import Asked, ShardCheck
@@ -371,3 +371,47 @@ def test_report(run: Run, archive: Archive) -> None:
     run("check", archive(tar([R[0], *R])), "--fix", "clean.tar", "--report", "r.json")
     sums = {"entries": 7, "kept": 6, "renamed": 1, "dropped": 0, "rejected": 0, "samples": 4, "lost_bytes": 0}
     assert json.loads(Path("r.json").read_text())["fix"] == sums
+
+
+def test_what_a_manifest_says_is_not_mended(run: Run, archive: Archive, here: Path) -> None:
+    """A copy of a shard whose checksum is wrong has whatever is wrong with it."""
+    (here / "s").mkdir()
+    (here / "f").mkdir()
+    archive([(f"{number}.x", b"1") for number in range(4)])
+    run("split", "in.tar", "-c", "2", "-o", "s/%d.tar", "--manifest", "m.tsv")
+    run("check", "s/", "--manifest", "m.tsv", "--fix", "f/")
+    shard = here / "s/1.tar"
+    data = bytearray(shard.read_bytes())
+    data[512] ^= 1
+    shard.write_bytes(data)
+    ran = run("check", "s/", "--manifest", "m.tsv", "--fix", "g-%d.tar", exit=1)
+    assert names(ran) == ["changed-shard"]
+    run("check", "s/", "--manifest", "m.tsv", "--fix", "h-%d.tar", "--allow", "changed-shard")
+
+
+@each_row("zeros", [0, 512])
+def test_an_end_that_is_allowed_takes_no_sample(zeros: int, run: Run, archive: Archive) -> None:
+    """With --allow the last sample is as good as the others, also if one block of the end is there."""
+    whole = tar([("a.x", b"1"), ("b.x", b"2")])
+    archive(whole[:2048] + bytes(zeros))
+    ran = run("check", "in.tar", "--fix", "clean.tar", exit=1)
+    assert entries(Path("clean.tar")) == [("a.x", b"1")]
+    ran = run("check", "in.tar", "--fix", "clean.tar", "--allow", "no-end-marker")
+    assert "0 bytes lost" in ran.stdout.decode()
+    assert entries(Path("clean.tar")) == [("a.x", b"1"), ("b.x", b"2")]
+
+
+def test_entries_of_a_zip_that_are_proven(run: Run, archive: Archive) -> None:
+    """Each has a checksum of its own: samples before the one that is wrong are kept, but the last, which may go on."""
+    archive([(f"{number}.{field}", b"%d" % number * 50) for number in range(4) for field in "xy"])
+    run("cat", "in.tar", "-o", "in.zip")
+    data = Path("in.zip").read_bytes()
+    Path("in.zip").write_bytes(data.replace(b"2" * 50, b"2" * 49 + b"3", 1))
+    run("check", "in.zip", "--fix", "clean.tar", exit=1)
+    assert keys(Path("clean.tar")) == "0"
+    for codec in ("gz", "zst"):
+        run("cat", "in.tar", "-o", f"in.tar.{codec}")
+        cut = Path(f"in.tar.{codec}")
+        cut.write_bytes(cut.read_bytes()[:-6] + b"wrong!")
+        run("check", str(cut), "--fix", f"clean-{codec}.tar", exit=1)
+        assert not Path(f"clean-{codec}.tar").exists() or keys(Path(f"clean-{codec}.tar")) == ""

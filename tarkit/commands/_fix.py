@@ -21,6 +21,8 @@ from tarkit.streams.source import StreamSource
 from tarkit.streams.spool import spooled
 from tarkit.tar.writer import Writer
 
+_UNMENDED = {"changed-shard", "missing-shard"}  # nobody knows what is wrong, so the copy has it too
+
 
 class Fix:
     """The clean copies of some inputs: one file of all, or, in a folder or by a template, one for each.
@@ -113,7 +115,8 @@ class Fix:
         printer.say([line], {"type": "fix-summary", **total, "lost_bytes": lost})
         self.run.facts["fix"] = {**total, "lost_bytes": lost}
         read = all(report.readable for report in printer.reports)
-        return read and all(tally.whole for tally in self.tallies)
+        unmended = _UNMENDED & set(printer.run.policy.counts) - self.allowed
+        return read and not unmended and all(tally.whole for tally in self.tallies)
 
 
 class _Lazy:

@@ -31,7 +31,7 @@ _REPAIRS = {
     "truncated": "fetch the shard again; --fix keeps the samples that are whole",
     "no-end-marker": "fetch the shard again; if it is known to be whole, --allow no-end-marker",
     "bad-header": "fetch the shard again; --fix keeps the samples that are whole",
-    "bad-data": "fetch the shard again; --fix keeps the samples before the damage",
+    "bad-data": "fetch the shard again; --fix keeps what is proven: some samples of a zip, else none without --allow",
     "trailing-data": "--fix makes one archive of those that were glued together, and leaves other data out",
     "scattered-sample": "--fix or tarkit sort gathers each sample",
     "duplicate-entry": "--fix makes samples KEY~2, KEY~3 of what is there twice",

@@ -1,8 +1,9 @@
-"""The list of shards that `split --manifest` writes, read again and compared with the shards."""
+"""The list of shards that `--manifest` writes, read again and compared with the shards."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -46,12 +47,15 @@ def read_manifest(path: str) -> list[Listed]:
 
 
 def places(rows: Sequence[Listed], manifest: str) -> list[str]:
-    """Where the shards of a manifest are: as it names them, or beside it."""
+    """Where the shards of a manifest are: named from where it is, or beside it, else as it names them."""
     folder = os.path.dirname(manifest)
+    alone = Counter(os.path.basename(row.shard) for row in rows)
     found = []
     for row in rows:
-        beside = os.path.join(folder, os.path.basename(row.shard))
-        found.append(beside if not os.path.exists(row.shard) and os.path.exists(beside) else row.shard)
+        name = os.path.basename(row.shard)
+        near = [] if os.path.isabs(row.shard) else [os.path.join(folder, row.shard)]
+        near += [os.path.join(folder, name)] if alone[name] == 1 else []
+        found.append(next(filter(os.path.exists, near), row.shard))
     return found
 
 
@@ -61,7 +65,7 @@ class Manifest:
     def __init__(self, path: str, rows: Sequence[Listed]) -> None:
         self.path = path
         self._left = dict(enumerate(rows))
-        self._by_path = {os.path.realpath(row.shard): number for number, row in enumerate(rows)}
+        self._by_path = {os.path.realpath(place): number for number, place in enumerate(places(rows, path))}
         self._by_name: dict[str, int | None] = {}
         for number, row in enumerate(rows):
             name = os.path.basename(row.shard)

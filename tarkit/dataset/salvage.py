@@ -2,7 +2,8 @@
 
 - A sample that touches damage is left out whole: the one that stands before a damaged header and the one behind it,
   whose entry it may have been; the one whose entry is cut at the end; the last one, if the end marker is missing. Of
-  compressed data that fail their checksum all samples are left out, since any of them may be wrong.
+  compressed data that fail their checksum all samples are left out, since any of them may be wrong; but the entries of
+  a zip have a checksum each.
 - The parts of a scattered sample are gathered where the first stands. But an entry whose name its sample has already is
   of another sample of that key: it goes to the first of the samples KEY~2, KEY~3 .. that does not have it yet.
 - A sample with an unsafe name, or with a hard link to what is not in it, is left out.
@@ -209,7 +210,7 @@ class _Reading:
         """Take note of damage."""
         name = damage.problem.name
         nothing = damage.start == damage.stop and name in ("no-end-marker", "bad-data")
-        if nothing and name in self.allowed:
+        if name in self.allowed and (nothing or name == "no-end-marker"):  # half an end is zeros, and no more
             return
         if nothing and not self.plan.entries:
             self.plan.lost.append(Lost(0, 0, name))
@@ -222,7 +223,7 @@ class _Reading:
             self.plan.lost.append(Lost(start, damage.stop, name))
         if damage.key is not None and damage.key != self.key:
             self.plan.bad[damage.key] = name
-        if name == "bad-data" and name not in self.allowed:
+        if name == "bad-data" and name not in self.allowed and self.plan.source.codec != "zip":
             self.plan.bad = {**dict.fromkeys(self.plan.keys, name), **self.plan.bad}
         if self.key is not None and not border and damage.key in (None, self.key):
             self.plan.bad.setdefault(self.key, name)
