@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from test_laws import archives, grouped, laws, stored
 from test_tar_writer import Log
 
-from tarkit.dataset import grouping, passes
+from tarkit.dataset import grouping, order, passes
 from tarkit.dataset import memory as memories
 from tarkit.dataset.grouping import Samples
 from tarkit.dataset.memory import in_place, parse_memory
@@ -153,6 +154,28 @@ def test_without_rank() -> None:
     one = arranged(names, rank)
     assert [sample.key for sample in one] == [b"a", b"d"]
     assert (one.taken, one.left_out, one.given) == (4, 2, 2)
+
+
+def test_strays_of_two_places() -> None:
+    """Entries without key come first, in their order, from wherever they stood; none is lost."""
+    data = archive((name, b"") for name in ("b.x", "ONE", "c.x", "a.x", "TWO", "a.y", "d.x", "THREE"))
+    for make in (on_disk, stream):
+        for memory in (1 << 30, 1500):
+            one = Arrange(iter(Samples(make(data), Policy())), lambda sample, _: sample.key, memory, gather=Policy())
+            found = [entry.name for sample in one for entry in sample.entries]
+            assert found == b"ONE THREE a.x TWO a.y b.x c.x d.x".split()
+
+
+def test_ordinals_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sample has its place in the input as its ordinal, whatever stood before it: one without rank, an entry
+    without key, a look at memory, the end."""
+    monkeypatch.setattr(order, "OFTEN", 4)
+    names = ["a.x", "b.-", "c.x", "d.-", "e.x", "f.x", "NOTE", "g.x", "h.x", "i.x", "j.x", "k.x"]
+    samples = Samples(on_disk(archive((name, b"") for name in names)), Policy())
+    one = Arrange(islice(samples, 10), lambda sample, _: None if sample.key in b"bd" else b"", 1 << 30)  # type: ignore[operator]
+    one._take_all()
+    found = [(ordinal, key_in(place)) for _, ordinal, place, _ in one._runs]
+    assert found == [(b"abcdefghij".index(key), key) for key in map(bytes, zip(b"acefghij", strict=True))]
 
 
 def test_entries_can_be_read_again() -> None:

@@ -55,6 +55,16 @@ def test_pcg_below(bound: int) -> None:
     assert abs(sum(drawn) / 2000 - (bound - 1) / 2) < bound / 2**0.5 / 20
 
 
+@each_row("bound", [3 << 30, (1 << 31) + 1, 5 << 29])
+def test_pcg_draws_again(bound: int) -> None:
+    """Of 2**32 draws so many are given up that each number has as many of the others."""
+    draws, generator = Pcg(9), Pcg(9)
+    upper = [draws.next() >> 32 for _ in range(40)]
+    expected = [each * bound >> 32 for each in upper if each * bound % (1 << 32) >= (1 << 32) % bound]
+    assert len(expected) < 35
+    assert [generator.below(bound) for _ in expected] == expected
+
+
 @each_row("seed", [-1, 1 << 64])
 def test_pcg_seeds(seed: int) -> None:
     """It has 64 bits of seed."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from _tools import each_row
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tarkit.dataset import table
@@ -261,6 +261,7 @@ def test_an_open_quote_does_not_swallow_the_rest(monkeypatch: pytest.MonkeyPatch
 
 @settings(max_examples=40)
 @given(st.binary())
+@example(b"\t\n\r\\\t\t\\\\")
 def test_escapes_of_tsv_are_reversible(cell: bytes) -> None:
     escaped = escape_tsv(cell)
     assert unescape_tsv(escaped) == cell

@@ -27,6 +27,7 @@ from _served import served
 from _tools import MARKER, TARKIT, archive, contents, each_row, member, process, tarkit
 
 from tarkit.streams import source
+from tarkit.tar.writer import Writer
 
 PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
 THREE = archive({"a.txt": b"1" * 600, "b.txt": b"2" * 600, "c.txt": b"3" * 600})
@@ -493,7 +494,8 @@ def test_large_samples_to_a_command_that_has_gone(quick: None) -> None:
 
 def test_post() -> None:
     """It sees each shard under its name, whole, by `{}`, by `%s` and by the variable; its stdin is empty."""
-    alone("tarkit split a.tar -c1 -o 'x y-%d.tar' --post 'tar tf {} >> log; echo $TARKIT_SHARD >> log; cat >> log'")
+    post = "tar tf {} >> log; echo $TARKIT_SHARD >> log; cat >> log"
+    conftest.tarkit("split", "-", "-c1", "-o", "x y-%d.tar", "--post", post, stdin=THREE)
     assert Path("log").read_text() == "a.txt\nx y-0.tar\nb.txt\nx y-1.tar\nc.txt\nx y-2.tar\n"
     alone("tarkit split a.tar -c1 -o 'z-%d.tar' --post 'mv %s moved-$(basename %s)'")
     assert [name for name in left() if "z-" in name] == ["moved-z-0.tar", "moved-z-1.tar", "moved-z-2.tar"]
@@ -591,6 +593,17 @@ def test_signals_to_others(started: Callable[..., Started], monkeypatch: pytest.
         run.process.send_signal(signum)
         assert run.end() == (-signum, "")
         assert left() == ["a.tar"]
+
+
+@each("words", [["sort"], ["shuffle", "--seed", "1"]])
+def test_a_signal_as_the_output_is_opened(words: list[str]) -> None:
+    """It is there then, and nobody is yet in charge of it: it goes as the last act."""
+
+    def first() -> None:
+        Writer.__enter__ = lambda writer: os.kill(os.getpid(), TERM)  # type: ignore[assignment,return-value,method-assign]
+
+    assert tarkit(*words, "a.tar", "-o", "b.tar", exit=-TERM, first=first).stderr == b""
+    assert left() == ["a.tar"]
 
 
 def test_a_second_signal(started: Callable[..., Started]) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from test_streams_source import Taken
 
 from tarkit.streams.copy import Short
+from tarkit.streams.scratch import Scratch
 from tarkit.streams.spool import HeldRange, Spool, SpooledRange
 
 DATA = random.Random(5).randbytes(100_000)
@@ -54,6 +55,16 @@ def test_spooled(tmp_path: Path) -> None:
     held.send(2000, 3000, sink)
     assert sink.data == DATA[60_000:70_000] + DATA[2000:3000]
     assert set(sink.calls) == {"copy"}
+
+
+def test_scratch_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the file system makes no file without one."""
+    for _ in range(2):
+        scratch = Scratch(str(tmp_path))
+        assert os.listdir(tmp_path) == []
+        scratch.write(b"abc")
+        assert scratch.read(1, 3) == b"bc"
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
 
 
 def size(spool: Spool) -> int:

@@ -21,7 +21,7 @@ from tarkit.dataset.grouping import Samples
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.tar.writer import Writer
-from tarkit.work import caller, mapper, plain
+from tarkit.work import caller, mapper, plain, result
 from tarkit.work.caller import Call
 from tarkit.work.job import Failed, Job, Outcome
 from tarkit.work.mapper import Mapper, Mappers
@@ -620,6 +620,20 @@ def test_the_short_way_makes_the_same(
         assert short is None
     else:
         assert short == (b"d.d/k", list(map(tuple, made.entries)), made.source.read(0, made.stop))
+
+
+@each_row("at", [0, 3, 4, 8, 9, None])
+def test_contents_are_compared_to_their_end(at: int | None) -> None:
+    """A field that is not held is the input's only if all of it is, not the first look alone."""
+    [job] = jobs(archive({"a.x": b"0123456789"}))
+    content = bytearray(b"0123456789")
+    if at is not None:
+        content[at] = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(result, "COMPARED", 4)
+        made = Maker()(job, b"a", [(b"x", result.Timed(bytes(content), 7))])
+    assert (made is job.sample) == (at is None)
+    assert written([Outcome([made])]) == [("a.x", content)]
 
 
 @each_row(
