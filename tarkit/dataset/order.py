@@ -227,9 +227,6 @@ class Arrange:
         if not lacking and marks is None:
             return
         if marks is not None:
-            waiting = [record[1] for record in self._pending.records()]  # they are pending already
-            for ordinal in waiting:
-                marks[ordinal] = 2
             if self._runs.on_disk:
                 self._runs.spill()  # what is merged later would take the files away to which places refer
             for _, ordinal, place, blob in self._runs.records():
