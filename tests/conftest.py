@@ -224,6 +224,9 @@ class Piped(str):
     def filled(self) -> Iterator[None]:
         """Have it there for a run."""
         data = Path(self.path).read_bytes()
+        if _is_open(self.number):
+            gc.collect()  # an error that refers to its own traceback keeps the inputs of its command open until then
+        assert not _is_open(self.number), f"somebody else has descriptor {self.number}"
         read, write = os.pipe()
         os.dup2(read, self.number, inheritable=False)
         os.close(read)
@@ -238,6 +241,13 @@ class Piped(str):
             while os.read(self.number, 1 << 20):
                 pass
             os.close(self.number)
+
+
+def _is_open(fd: int) -> bool:
+    with suppress(OSError):
+        os.fstat(fd)
+        return True
+    return False
 
 
 def _capacity(pipe: int) -> int:

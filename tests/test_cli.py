@@ -102,7 +102,7 @@ def test_examples(name: str) -> None:
         for words in re.findall(r"\btarkit ([^|#)]*)", example):
             word, *rest = shlex.split(words)
             rest = rest[: rest.index(">")] if ">" in rest else rest
-            parser = command(word).make_parser(click.Context(command(word)))
+            parser = command(word).make_parser(click.Context(command(word), **command(word).context_settings))
             parser.parse_args(rest)
             found += 1
     assert found >= len(command(name).examples)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import io
 import json
 import os
@@ -823,3 +824,24 @@ def test_rows_of_a_layout_are_as_others() -> None:
         plan = Rows(lambda table=table: iter(table))  # type: ignore[misc]
         assert found(plan) == found(list(plan)), what
         assert isinstance(found(plan), str) == (what in ("twice", "apart", "unsafe"))
+
+
+@each_row(
+    "words", [("-c", "1"), ("-c", "1", "--ext", "zip"), ("-c", "1", "--ext", "tar.gz"), ("-s", "1k"), ("-n", "7")]
+)
+def test_shards_are_no_garbage(words: tuple[str, ...], here: Path) -> None:
+    """Nobody looks for garbage meanwhile, so what a shard or a file needed must go without."""
+    found = []
+    for count in (7, 70):
+        folder = here / f"in{count}"
+        folder.mkdir()
+        for number in range(count):
+            (folder / f"{number}.x").write_bytes(bytes(300_000 * (number % 7 == 0)))
+        gc.collect()
+        gc.disable()
+        try:
+            tarkit("shard", folder, *words, "-p", "1", "-q", "-o", f"{count}-%d")
+            found.append(gc.collect())
+        finally:
+            gc.enable()
+    assert found[1] < found[0] + 30

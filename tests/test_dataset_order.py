@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -282,6 +284,22 @@ def test_runs_are_given_back(tmp_path: Path) -> None:
             assert [each[0] for each in found] == [b"%04d" % number for number in range(600)]
             assert all(rank == key == sample.source.read(0, 4) for rank, key, _, sample in found)
     assert most < 40
+
+
+def test_an_order_leaves_nothing() -> None:
+    """What it held goes with it, and not once somebody looks for garbage: each of many epochs has an order."""
+    data = archive([(f"{number}.x", b"1" * 300) for number in range(30)])
+    gc.disable()
+    try:
+        for make in (on_disk, stream):
+            for memory in (1 << 30, 1500):
+                one = Arrange(iter(Samples(make(data), Policy())), lambda sample, _: sample.key, memory)
+                assert len(list(one)) == 30
+                left = weakref.ref(one._places), weakref.ref(one)
+                del one
+                assert [each() for each in left] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_gathering_is_judged_by_input(run: Run, here: Path) -> None:

@@ -1,9 +1,14 @@
-"""A table that is one test: every row runs, every failure is named."""
+"""What tests stand on: a table that is one test runs every row and names every failure; a pipe is its own."""
 
 from __future__ import annotations
 
+import fcntl
+import gc
+import os
+
 import pytest
 from _tools import each_row
+from conftest import Archive, Piped, Run
 
 
 def test_every_row_runs_and_every_failure_has_its_row() -> None:
@@ -32,3 +37,31 @@ def test_a_table_without_rows_is_none() -> None:
     """It would prove nothing."""
     with pytest.raises(AssertionError, match="no rows"):
         each_row("x", [])(lambda x: None)
+
+
+class Kept:
+    """A descriptor, closed when garbage is looked for, as that of an input whose command failed is."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd, self.itself = fd, self
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+def test_a_pipe_takes_no_number_that_somebody_has(run: Run, archive: Archive) -> None:
+    """Who has it would close the pipe some day, or what comes after it."""
+    word = Piped(400, archive({"a.x": b"1"}))
+    with open(os.devnull) as null:
+        Kept(fcntl.fcntl(null, fcntl.F_DUPFD_CLOEXEC, 400))
+    os.fstat(400)
+    data = run("cat", word).stdout
+    gc.collect()
+    assert run("cat", word).stdout == data
+    with open(os.devnull) as null:
+        fd = fcntl.fcntl(null, fcntl.F_DUPFD_CLOEXEC, 400)
+    try:
+        with pytest.raises(AssertionError, match="400"):
+            run("cat", word)
+    finally:
+        os.close(fd)

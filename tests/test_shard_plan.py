@@ -394,7 +394,10 @@ def test_collisions(words: list[str], files: list[str], text: str, run: Run, her
 @each_row(
     ("words", "files", "text"),
     [
-        ([], ["README", "1.x"], "names without a key, having no dot, or only one in front: 1, 'README' first"),
+        ([], ["README", "1.x"], "names without a key, having no dot, or one in front: 1, 'README' first"),
+        ([], [".a.x", "a/.b", "a/..c", "1.x"], "names without a key, having no dot, or one in front: 3, '.a.x' first"),
+        (["--last-dot"], [".a.x", "1.x"], "names without a key, having no dot, or one in front: 1, '.a.x' first"),
+        (["--key", "base"], [".a.x", "1.x"], "names without a key, having no dot, or one in front: 1, '.a.x' first"),
         (["--key", "base"], ["a/1.x", "b/1.y"], "samples that are several to readers: 1, '1' first"),
         (
             ["--last-dot"],

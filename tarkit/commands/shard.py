@@ -272,7 +272,7 @@ def _report(run: Run, tree: Tree, dress: Dress, layout: Layout, map_: MapOptions
         run.warn(f"keys that readers find in several samples, in several shards perhaps: {dress.shared}, {first} first")
     if keyless.count:
         first = show(keyless.first)
-        run.warn(f"names without a key, having no dot, or only one in front: {keyless.count}, {first} first")
+        run.warn(f"names without a key, having no dot, or one in front: {keyless.count}, {first} first")
     run.facts["files"] = tree.files
     content = f" of {tree.content} bytes" if tree.sized else ""
     run.note(f"{tree.files} files{content}, {layout.samples} samples, {len(layout)} shards")

@@ -74,7 +74,7 @@ class Arrange:
     def __post_init__(self) -> None:
         self._places = Places(self.tmpdir)
         share = self.memory // 2
-        self._runs = Runs(self._places, share, self._spilled)
+        self._runs = Runs(self._places, share, self.note)
         self._strays = Runs(self._places, share // 8)
         self._pending = Runs(self._places, share // 4)
         self._late = Runs(self._places, share // 4)
@@ -214,11 +214,6 @@ class Arrange:
         else:
             self._runs.add(value, ordinal, place, blob)
         return True
-
-    def _spilled(self, count: int) -> None:
-        if count == 1:
-            what = "samples" if self._places.stored else "the list of samples"
-            self.note(f"--memory does not hold {what}: sorted in runs, in temporary space")
 
     def _settle(self) -> None:
         """Put together what has one key, and find ranks for what has none."""

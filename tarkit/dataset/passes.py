@@ -62,15 +62,15 @@ class _Run:
 class Runs:
     """Take records in any order, give them back by rank and ordinal; what `memory` does not hold goes to disk.
 
-    `spilled` hears of each run that does. Iterating a second time gives the same once more.
+    `note` hears of the first that goes. Iterating a second time gives the same once more.
     """
 
-    def __init__(self, places: Places, memory: int, spilled: Callable[[int], None] = lambda count: None) -> None:
+    def __init__(self, places: Places, memory: int, note: Callable[[str], None] = lambda text: None) -> None:
         self.count = 0
         self.held = 0  # bytes
         self._places = places
         self._memory = memory
-        self._spilled = spilled
+        self._note = note
         self._ranks: list[bytes] = []
         self._ordinals = array("Q")
         self._where: list[Place] = []
@@ -157,7 +157,9 @@ class Runs:
                 end, gathered = end + gathered, 0
         _flush(scratch, pieces)
         self._runs.append(_Run(scratch, number, offset, end + gathered, level))
-        self._spilled(len(self._runs))
+        if len(self._runs) == 1:
+            what = "samples" if self._places.stored else "the list of samples"
+            self._note(f"--memory does not hold {what}: sorted in runs, in temporary space")
 
     def _merge_level(self, level: int) -> None:
         """Make one run of all that have been merged as often, so that no more files are open than may be."""

@@ -69,12 +69,12 @@ class Copier:
     def __init__(self, target: int) -> None:
         self.target = target
         mode = os.fstat(target).st_mode
-        ways: list[Callable[[int, int, int], int]] = []
+        ways: list[Callable[[Copier, int, int, int], int]] = []  # no methods of this one, which would keep it
         if stat.S_ISREG(mode) and hasattr(os, "copy_file_range"):
-            ways.append(self._copy_file_range)
+            ways.append(Copier._copy_file_range)
         if hasattr(os, "splice") and (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # Linux: sendfile takes any target
-            ways.append(self._sendfile)
-        ways.append(self._read_write)
+            ways.append(Copier._sendfile)
+        ways.append(Copier._read_write)
         self.ways = ways
         self.buffer: bytearray | None = None
 
@@ -88,7 +88,7 @@ class Copier:
         while start < stop:
             way = self.ways[0]
             try:
-                done = way(source, start, min(stop - start, _STEP))
+                done = way(self, source, start, min(stop - start, _STEP))
             except OSError as error:
                 if error.errno not in _REFUSALS or len(self.ways) == 1:
                     raise
