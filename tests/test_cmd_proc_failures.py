@@ -229,6 +229,32 @@ def test_nothing_is_left(run: Run, archive: Archive) -> None:
     assert ", 1 removed, " in run("proc", "-v", "-c", "((TARKIT_INDEX)) || rm *", "in.tar", "-o", "out.tar").stderr
 
 
+def test_all_fail(run: Run, archive: Archive) -> None:
+    """When nothing is left since all samples failed, that is said, and the same failure not again and again."""
+    archive(TEN)
+    words = ("proc", "-c", "echo bad $TARKIT_KEY >&2; exit 3", "in.tar", "-o", "out.tar")
+    failed = [f"tarkit: warning: in.tar: '{number}' ended with status 3: bad {number}" for number in range(10)]
+    end = [
+        "tarkit: warning: nothing is left of 10 samples: all failed",
+        "tarkit: 10 samples failed and were left out",
+    ]
+    more = (
+        "tarkit: warning: more samples fail in the same way: 'ended with status 3'; they are only counted, -v names all"
+    )
+    for option in (("--on-error", "skip"), ("--rejects", "bad.tar")):
+        lines = [line for line in run(*words, *option).lines if line.startswith("tarkit")]
+        assert lines == [*failed[:3], more, *end]
+    said = run(*words, "--rejects", "bad.tar", "-v").lines
+    assert [line for line in said if ": warning: in.tar" in line] == failed
+    assert keys("bad.tar") == "0 1 2 3 4 5 6 7 8 9"
+    assert run(*words, "--on-error", "skip", "-q").stderr == ""
+    lines = run(*words, "--on-error", "keep").lines
+    assert lines[-1] == "tarkit: 10 samples failed and were kept as they came in"
+    assert not [line for line in lines if "nothing is left" in line]
+    lines = run(*words[:2], "echo bad $((TARKIT_INDEX / 5 + 20)) >&2; exit 3", "in.tar", "--on-error", "skip").lines
+    assert [line.count("more samples fail") for line in lines if line.startswith("tarkit: w")] == [0, 0, 0, 1] * 2 + [0]
+
+
 def test_answers_that_do_not_come(run: Run, archive: Archive) -> None:
     """A program that gives up early, with a whole archive and status 0, looks like one that removes."""
     archive(TEN)
