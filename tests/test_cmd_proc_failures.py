@@ -183,6 +183,18 @@ def test_redo_that_fails_again(run: Run, archive: Archive) -> None:
     assert Path("out3.tar").read_bytes() == run("proc", "-c", "echo > sample.z", "in.tar").stdout
 
 
+def test_redo_twice(run: Run, archive: Archive) -> None:
+    """A sample that is back already is an error that says so, and not one that has it twice under another key."""
+    archive(TEN)
+    for bad, key, start in (("0 4 9", "0", 0), ("9", "9", 18432), ("4 5", "4", 8192)):
+        test = f"case ' {bad} ' in *\" $TARKIT_KEY \"*) exit 1 ;; esac"
+        run("proc", "-c", test, "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
+        run("proc", "--redo", "bad.tar", "-c", ":", "out.tar", "-o", "whole.tar")
+        again = run("proc", "--redo", "bad.tar", "-c", ":", "whole.tar", "-o", "x.tar", exit=1)
+        assert again.lines[0] == f"tarkit: whole.tar: at {start}: '{key}' is there already, and in the rejects too"
+        assert again.lines[1].endswith("; if it was put back there since, leave it out of them")
+
+
 def test_redo_of_what_was_kept(run: Run, archive: Archive) -> None:
     """A sample that was kept as it came in is replaced, not had twice; and is not looked for where it is not."""
     archive(TEN)
@@ -205,7 +217,11 @@ def test_redo_of_what_does_not_belong(run: Run, archive: Archive) -> None:
     archive(TEN)
     run("proc", "-c", THIRD, "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
     lines = run("proc", "--redo", "bad.tar", "-c", ":", "in.tar", "-o", "x.tar", exit=1).lines
-    assert lines[0] == "tarkit: bad.tar: '4' belongs behind '3', as number 3, and the inputs have something else there"
+    assert lines[0] == "tarkit: in.tar: at 2048: '1' is there already, and in the rejects too"
+    run("cat", "in.tar", "--slice", "5:", "-o", "other.tar")
+    lines = run("proc", "--redo", "bad.tar", "-c", ":", "other.tar", "-o", "x.tar", exit=1).lines
+    assert lines[0] == "tarkit: bad.tar: '1' belongs behind '0', as number 1, and the inputs have something else there"
+    os.unlink("other.tar")
     lines = run("proc", "--redo", "in.tar", "-c", ":", "out.tar", "-o", "x.tar", exit=1).lines
     assert lines[0].startswith("tarkit: in.tar: '0' has no __error__.json that says where it belongs: ")
     assert left() == ["bad.tar", "out.tar"]
