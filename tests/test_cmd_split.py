@@ -164,6 +164,8 @@ def test_no_limit(run: Run, archive: Archive) -> None:
     assert ran.lines == ["tarkit: no limit is given: shards of at most 1G (10^9 bytes); -c and -s set others"]
     assert shards("split-*") == {"split-000000.tar": "0 1 2 3 4 5 6 7 8 9"}
     assert ran.stdout == b""
+    ran = run("split", "in.tar", "--append", "--force", exit=2)
+    assert ran.lines[0] == "tarkit: --append keeps what is there, --force replaces it: choose one"
 
 
 def test_require_all(run: Run, archive: Archive) -> None:

@@ -112,14 +112,14 @@ def split(
     """
     run = current()
     equal.check(count is not None or size is not None)
-    if count is None and size is None and not equal.given:
-        size = DEFAULT_SIZE
-        run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
     if given["append"] and given["force"]:
         raise Usage("--append keeps what is there, --force replaces it: choose one")
     if cuts.given and (equal.given or max_shards is not None):
         what = "--max-shards" if max_shards else "-n" if equal.shards else "--even"
         raise Usage(f"{what} is about one series of shards, and {cuts.given} makes several")
+    if count is None and size is None and not equal.given:
+        size = DEFAULT_SIZE
+        run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
     limits = Limits(count, None if size is None else parse_size(size, "-c"), size_rule, max_shards)
     run_split(run, inputs, naming, SplitOptions(select, limits, equal, cuts, **given), policy)
 
