@@ -438,6 +438,8 @@ def test_usage(words: str, message: str, run: Run, archive: Archive) -> None:
     data = tar(TEN)
     ran = run("shuffle", archive(TEN), "--seed", "1", *words.split(), exit=2)
     assert (ran.stdout, ran.lines[0]) == (b"", message)
+    if "--memory" in words:
+        assert ran.lines[1] == "hint: 1M is the least; 500M, 2GB, 16GiB are sizes"
     assert os.listdir() == ["in.tar"]
     assert Path("in.tar").read_bytes() == data
 
