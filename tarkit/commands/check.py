@@ -90,7 +90,9 @@ class CheckCommand(Command):
     "--against", metavar="TABLE", help="Compare keys: a file, one a line, its column __key__, or FILE:COLUMN."
 )
 @click.option(
-    "--manifest", metavar="FILE", help="Compare with what split --manifest wrote; alone: check what it lists."
+    "--manifest",
+    metavar="FILE",
+    help="Compare with what --manifest of split or shard wrote; alone: check what it lists.",
 )
 @click.option(
     "--target",
