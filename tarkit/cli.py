@@ -151,6 +151,17 @@ class Commands(click.Group):
         command: click.Command = getattr(import_module(f"tarkit.commands.{name}"), name)
         return command
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """The command that the first word names; one that does not exist may be another, misspelt."""
+        name = args[0]
+        if name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name) is not None:
+            return super().resolve_command(ctx, args)
+        from difflib import get_close_matches
+
+        near = [repr(each) for each in get_close_matches(name, COMMANDS)]
+        meant = f" (Did you mean {'one of: ' if len(near) > 1 else ''}{', '.join(sorted(near))}?)" if near else ""
+        raise click.UsageError(f"No such command {name!r}.{meant}", ctx)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table without importing any."""
         with formatter.section("Commands"):

@@ -152,6 +152,9 @@ def test_module() -> None:
     ("words", "message", "hint"),
     [
         (["nothing"], "No such command 'nothing'.", "see tarkit --help"),
+        (["splt"], "No such command 'splt'. (Did you mean 'split'?)", "see tarkit --help"),
+        (["Sort", "-o", "x"], "No such command 'Sort'. (Did you mean 'sort'?)", "see tarkit --help"),
+        (["-q", "sho"], "No such command 'sho'. (Did you mean 'show'?)", "see tarkit --help"),
         (["--nothing"], "No such option '--nothing'.", "see tarkit --help"),
         (["cat", "--nothing"], "cat: No such option '--nothing'.", "see tarkit cat --help"),
         (["cat", "-c", "many"], "cat: Invalid value for '-c' / '--count': 'many' is not", "see tarkit cat --help"),

@@ -236,6 +236,27 @@ def test_keys_from_says_what_was_found(run: Run, archive: Archive) -> None:
     assert ran.lines == ["tarkit: list: 4 keys wanted, 1 found, 3 not reached, the first of them 'e/a'"]
 
 
+@each_row(
+    ("column", "meant"),
+    [
+        ("none x.jpg d/b.jpg d/a.cls", "'d/a.cls' is no key, but there is a sample with the key 'd/a'"),
+        ("b.txt", "'b.txt' is no key, but there is a sample with the key 'd/b'"),
+        ("f/c", "'f/c' is no key, but there is a sample with the key 'd/c'"),
+        ("none none.jpg", None),
+        ("e/a d/b.jpg", None),
+    ],
+)
+def test_keys_that_are_names_of_files(column: str, meant: str | None, run: Run, archive: Archive) -> None:
+    """When none of them is a key, that is said, and the status stays; with --require-all it is a hint."""
+    Path("t.csv").write_text("n,file\n" + "".join(f"1,{value}\n" for value in column.split()))
+    ran = run("cat", archive(SIX), "--keys-from", "t.csv:file")
+    assert [line for line in ran.lines if "t.csv" in line][1:] == (
+        [f"tarkit: warning: t.csv:file: {meant}"] if meant else []
+    )
+    ran = run("cat", archive(SIX), "--keys-from", "t.csv:file", "--require-all", exit=1)
+    assert ran.lines[1:] == ([f"hint: {meant}"] if meant else [])
+
+
 def test_require_all(run: Run, archive: Archive) -> None:
     """With --require-all a key that is missing ends the run, and there is no output; else nothing changes."""
     word = archive(SIX)

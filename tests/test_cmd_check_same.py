@@ -41,7 +41,7 @@ def test_the_same(run: Run, archive: Archive, feed: Feed) -> None:
         ran = run("check", name, "--same-as", *shards, *words)
         one, two, last = ran.stdout.decode().splitlines()
         assert one.partition(": ")[2] == two.partition(": ")[2]
-        assert one.startswith("this set: 10 samples, 19 entries, fingerprint ")
+        assert one.startswith(f"this set, {name}: 10 samples, 19 entries, fingerprint ")
         assert last == "the same samples"
     assert objects(run("check", name, "--same-as", *shards, "--json"), "summary")[0]["same"] is True
 
@@ -56,15 +56,34 @@ def test_what_differs(run: Run, archive: Archive, feed: Feed) -> None:
     for words in ([], ["-p", "2"]) if feed.kind == "gzip" else ([],):
         ran = run("check", one, "--same-as", two, *words, exit=1)
         assert told(ran) == [
-            "1.tar: at 8192: 'k4' ('cls', 'jpg') is not in the other set [missing-sample]",
-            "1.tar: at 10240: 'k5' ('cls', 'jpg') is not in the other set [missing-sample]",
+            f"1.tar: at 8192: 'k4' ('cls', 'jpg') is not in {two} [missing-sample]",
+            f"1.tar: at 10240: 'k5' ('cls', 'jpg') is not in {two} [missing-sample]",
             f"{two}: at 2048: 'k1' differs in 'cls', compared with 1.tar at 2048 [changed-sample]",
             f"{two}: at 4096: 'k2' has no 'jpg', compared with 1.tar at 4096 [changed-sample]",
             f"{two}: at 5120: 'k3' has 'txt' besides, compared with 1.tar at 6144 [changed-sample]",
-            f"{two}: at 8192: 'l' ('cls') is in this set alone [extra-sample]",
+            f"{two}: at 8192: 'l' ('cls') is in {two} alone [extra-sample]",
         ]
         assert ran.stdout.decode().splitlines()[-1] == "not the same samples"
     assert names(run("check", two, "--same-as", one, exit=1)).count("changed-sample") == 3
+
+
+def test_many_that_differ(run: Run, archive: Archive, here: Path) -> None:
+    """Of each kind three have a line, unless more are asked for; it is said how many there are, and where."""
+    (here / "d").mkdir()
+    archive([*rows("a", 9), *rows("b", 9, "x")], "d/1.tar")
+    archive([*rows("a", 9), *rows("c", 4)], "d/2.tar")
+    archive([(f"b{number}.x", b"other") for number in range(9)], "3.tar")
+    ran = run("check", "3.tar", "--same-as", "d", exit=1)
+    lines = ran.stdout.decode().splitlines()
+    extra = [line for line in lines if line.endswith(" is in d alone [extra-sample]")]
+    assert len(extra) == 3
+    assert lines[-5:-3] == ["19 more [extra-sample]; -v names them all", "6 more [changed-sample]; -v names them all"]
+    assert lines[-2].startswith("the other, d: ")
+    assert len(told(run("check", "3.tar", "--same-as", "d", "-v", exit=1))) == 31
+    assert len(objects(run("check", "3.tar", "--same-as", "d", "--json", exit=1), "problem")) == 31
+    ran = run("check", "d/1.tar", "d/2.tar", "--allow", "repeated-key", "--same-as", "3.tar", exit=1)
+    assert "d/1.tar: at 0: 'a0' ('cls', 'jpg') is not in 3.tar [missing-sample]" in told(ran)
+    assert "\nthis set, d/1.tar and 1 more: " in ran.stdout.decode()
 
 
 CHANGES: list[tuple[str, Rows, Rows]] = [

@@ -87,6 +87,25 @@ def test_keys_of_energon(run: Run, archive: Archive) -> None:
     ]
 
 
+def test_many_that_a_reader_misreads(run: Run, archive: Archive) -> None:
+    """Three of one kind have a line, unless more are asked for; all count."""
+    name = archive([*rows(count=1)[1:], *rows("l", 9), ("l9.jpg", b""), ("l9.x", b"")])
+    lines = run("check", name, "--target", "hf", exit=1).stdout.decode().splitlines()
+    problems = [line for line in lines if "[reader-" in line]
+    assert len(problems) == 8
+    what = "... has ... besides, compared with the first sample"
+    assert problems[-2:] == [
+        f"1 more: {what}: hf wants the first 5 alike [reader-refuses]; -v names them all",
+        f"3 more: {what}: for hf no column has it [reader-misreads]; -v names them all",
+    ]
+    assert ", 10 problems" in lines[-1]
+    assert len(found(run("check", name, "--target", "hf", "-v", exit=1))) == 10
+    named = archive([(f"a b{number}.jpg", b"") for number in range(9)] + [("c", b"")])
+    lines = run("check", named, "--target", "dali", exit=1).stdout.decode().splitlines()
+    assert [line.partition(": ")[0] for line in lines if "[reader-" in line][-1] == "6 more"
+    assert "wds2idx makes a sample of 'c'" in "".join(lines)
+
+
 def test_columns_of_hf(run: Run, archive: Archive) -> None:
     """They are those of the first shard."""
     shards = [archive(R, "1.tar"), archive(rows("l", fields="png"), "2.tar")]

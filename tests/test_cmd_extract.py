@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import shutil
 import signal
 import stat
@@ -316,6 +317,22 @@ def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
         assert not Path("out").exists()
     else:
         assert [*tree("out")] in ([], ["a.x"])
+
+
+@each_row(("size", "force"), [(9000, False), (9000, True), (300_000, False), (300_000, True)])
+def test_a_full_disk(size: int, force: bool, run: Run, archive: Archive) -> None:
+    """A limit on the size of files is as good as one: the file is named, and not there."""
+    archive({"a.x": b"1", "d/b.x": bytes(size)})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, hard))
+    try:
+        ran = run("extract", "in.tar", "-C", "out", *(["--force"] if force else []), exit=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert ran.lines == ["tarkit: out/d/b.x: File too large"]
+    assert os.listdir("out/d") == []
 
 
 @each_row("force", [False, True])

@@ -183,6 +183,18 @@ def test_redo_that_fails_again(run: Run, archive: Archive) -> None:
     assert Path("out3.tar").read_bytes() == run("proc", "-c", "echo > sample.z", "in.tar").stdout
 
 
+def test_redo_twice(run: Run, archive: Archive) -> None:
+    """A sample that is back already is an error that says so, and not one that has it twice under another key."""
+    archive(TEN)
+    for bad, key, start in (("0 4 9", "0", 0), ("9", "9", 18432), ("4 5", "4", 8192)):
+        test = f"case ' {bad} ' in *\" $TARKIT_KEY \"*) exit 1 ;; esac"
+        run("proc", "-c", test, "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
+        run("proc", "--redo", "bad.tar", "-c", ":", "out.tar", "-o", "whole.tar")
+        again = run("proc", "--redo", "bad.tar", "-c", ":", "whole.tar", "-o", "x.tar", exit=1)
+        assert again.lines[0] == f"tarkit: whole.tar: at {start}: '{key}' is there already, and in the rejects too"
+        assert again.lines[1].endswith("; if it was put back there since, leave it out of them")
+
+
 def test_redo_of_what_was_kept(run: Run, archive: Archive) -> None:
     """A sample that was kept as it came in is replaced, not had twice; and is not looked for where it is not."""
     archive(TEN)
@@ -205,7 +217,11 @@ def test_redo_of_what_does_not_belong(run: Run, archive: Archive) -> None:
     archive(TEN)
     run("proc", "-c", THIRD, "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
     lines = run("proc", "--redo", "bad.tar", "-c", ":", "in.tar", "-o", "x.tar", exit=1).lines
-    assert lines[0] == "tarkit: bad.tar: '4' belongs behind '3', as number 3, and the inputs have something else there"
+    assert lines[0] == "tarkit: in.tar: at 2048: '1' is there already, and in the rejects too"
+    run("cat", "in.tar", "--slice", "5:", "-o", "other.tar")
+    lines = run("proc", "--redo", "bad.tar", "-c", ":", "other.tar", "-o", "x.tar", exit=1).lines
+    assert lines[0] == "tarkit: bad.tar: '1' belongs behind '0', as number 1, and the inputs have something else there"
+    os.unlink("other.tar")
     lines = run("proc", "--redo", "in.tar", "-c", ":", "out.tar", "-o", "x.tar", exit=1).lines
     assert lines[0].startswith("tarkit: in.tar: '0' has no __error__.json that says where it belongs: ")
     assert left() == ["bad.tar", "out.tar"]
@@ -227,6 +243,32 @@ def test_nothing_is_left(run: Run, archive: Archive) -> None:
     assert run("proc", "-c", "rm sample.*", "in.tar", "-q", "-o", "out.tar").stderr == ""
     assert run("proc", "-c", "((TARKIT_INDEX)) || rm sample.*", "in.tar", "-o", "out.tar").stderr == ""
     assert ", 1 removed, " in run("proc", "-v", "-c", "((TARKIT_INDEX)) || rm *", "in.tar", "-o", "out.tar").stderr
+
+
+def test_all_fail(run: Run, archive: Archive) -> None:
+    """When nothing is left since all samples failed, that is said, and the same failure not again and again."""
+    archive(TEN)
+    words = ("proc", "-c", "echo bad $TARKIT_KEY >&2; exit 3", "in.tar", "-o", "out.tar")
+    failed = [f"tarkit: warning: in.tar: '{number}' ended with status 3: bad {number}" for number in range(10)]
+    end = [
+        "tarkit: warning: nothing is left of 10 samples: all failed",
+        "tarkit: 10 samples failed and were left out",
+    ]
+    more = (
+        "tarkit: warning: more samples fail in the same way: 'ended with status 3'; they are only counted, -v names all"
+    )
+    for option in (("--on-error", "skip"), ("--rejects", "bad.tar")):
+        lines = [line for line in run(*words, *option).lines if line.startswith("tarkit")]
+        assert lines == [*failed[:3], more, *end]
+    said = run(*words, "--rejects", "bad.tar", "-v").lines
+    assert [line for line in said if ": warning: in.tar" in line] == failed
+    assert keys("bad.tar") == "0 1 2 3 4 5 6 7 8 9"
+    assert run(*words, "--on-error", "skip", "-q").stderr == ""
+    lines = run(*words, "--on-error", "keep").lines
+    assert lines[-1] == "tarkit: 10 samples failed and were kept as they came in"
+    assert not [line for line in lines if "nothing is left" in line]
+    lines = run(*words[:2], "echo bad $((TARKIT_INDEX / 5 + 20)) >&2; exit 3", "in.tar", "--on-error", "skip").lines
+    assert [line.count("more samples fail") for line in lines if line.startswith("tarkit: w")] == [0, 0, 0, 1] * 2 + [0]
 
 
 def test_answers_that_do_not_come(run: Run, archive: Archive) -> None:

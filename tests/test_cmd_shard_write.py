@@ -344,7 +344,8 @@ def test_existing_shards(run: Run, tree: Tree) -> None:
     ran = run("shard", "t", "-c", "2", "-o", "s-%d.tar", exit=1)
     assert ran.lines[0] == "tarkit: s-0.tar and 2 more: there are shards of this name"
     assert {name: Path(name).read_bytes() for name in shards()} == before
-    run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--force")
+    ran = run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--force")
+    assert "tarkit: s-2.tar: removed: --force leaves no other shards of this name" in ran.lines
     assert {name: len(names) for name, names in shards().items()} == {"s-0.tar": 4, "s-1.tar": 2}
     run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--plan", "p.tsv")
     assert "there are shards" in run("shard", "--from-plan", "p.tsv", exit=1).stderr

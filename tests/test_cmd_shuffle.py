@@ -305,7 +305,8 @@ def test_shards(run: Run, archive: Archive, feed: Feed) -> None:
         assert path.read_bytes() == Path(path.name.replace("x", "y")).read_bytes()
     ran = run("shuffle", feed("in.tar"), "--seed", "2", "-c", "5", "-o", "s-%d.tar", exit=1)
     assert ran.lines == ["tarkit: s-0.tar and 2 more: there are shards of this name", "hint: --force replaces them"]
-    run("shuffle", feed("in.tar"), "--seed", "2", "-c", "5", "-o", "s-%d.tar", "--force")
+    ran = run("shuffle", feed("in.tar"), "--seed", "2", "-c", "5", "-o", "s-%d.tar", "--force")
+    assert ran.lines == ["tarkit: s-2.tar: removed: --force leaves no other shards of this name"]
     assert sorted(path.name for path in Path().glob("s-*")) == ["s-0.tar", "s-1.tar"]
 
 
@@ -437,6 +438,8 @@ def test_usage(words: str, message: str, run: Run, archive: Archive) -> None:
     data = tar(TEN)
     ran = run("shuffle", archive(TEN), "--seed", "1", *words.split(), exit=2)
     assert (ran.stdout, ran.lines[0]) == (b"", message)
+    if "--memory" in words:
+        assert ran.lines[1] == "hint: 1M is the least; 500M, 2GB, 16GiB are sizes"
     assert os.listdir() == ["in.tar"]
     assert Path("in.tar").read_bytes() == data
 

@@ -20,6 +20,7 @@ from tarkit.streams import source
 
 TEN: dict[str, Content] = {f"{number}.cls": b"%d" % number for number in range(10)}  # 1024 bytes each
 TWENTY: dict[str, Content] = {f"{number:02}.cls": b"%d" % number for number in range(20)}
+REMOVED = "removed: --force leaves no other shards of this name"
 
 
 def shards(pattern: str = "out-*") -> dict[str, str]:
@@ -163,6 +164,8 @@ def test_no_limit(run: Run, archive: Archive) -> None:
     assert ran.lines == ["tarkit: no limit is given: shards of at most 1G (10^9 bytes); -c and -s set others"]
     assert shards("split-*") == {"split-000000.tar": "0 1 2 3 4 5 6 7 8 9"}
     assert ran.stdout == b""
+    ran = run("split", "in.tar", "--append", "--force", exit=2)
+    assert ran.lines[0] == "tarkit: --append keeps what is there, --force replaces it: choose one"
 
 
 def test_require_all(run: Run, archive: Archive) -> None:
@@ -359,7 +362,7 @@ def test_existing_shards_are_refused(run: Run, archive: Archive) -> None:
     ran = run("split", word, "-c", "4", "-o", "out-%d.tar", exit=1)
     assert ran.lines == [
         "tarkit: out-3.tar and 1 more: there are shards of this name",
-        "hint: --append goes on behind them, --force replaces them",
+        "hint: --force replaces them; --append keeps them, and packs all of the inputs again behind them",
     ]
     os.unlink("out-4.tar")
     ran = run("split", word, "-c", "4", "-o", "out-%d.tar", "--start", "9", exit=1)
@@ -395,7 +398,23 @@ def test_force(run: Run, archive: Archive) -> None:
     assert Path("out-x.tar").read_text() == "not ours"
     os.unlink("out-x.tar")
     assert shards() == numbered("0 1 2 3 4", "5 6 7 8 9")
-    assert "tarkit: out-7.tar: removed, it is of an earlier run" in ran.lines
+    assert f"tarkit: out-7.tar: {REMOVED}" in ran.lines
+
+
+def test_force_says_what_it_removes(run: Run, archive: Archive) -> None:
+    """Always, in one line; under -v in one for each; not with -q. Of all series at once."""
+    word = archive(TEN)
+    for option, said in (
+        ((), [f"tarkit: out-4.tar and 2 more: {REMOVED}"]),
+        (("-v",), [f"tarkit: out-{number}.tar: {REMOVED}" for number in (4, 5, 9)]),
+        (("-q",), []),
+    ):
+        for number in (1, 4, 5, 9):
+            Path(f"out-{number}.tar").write_text("old")
+        ran = run("split", word, "-c", "3", "-o", "out-%d.tar", "--force", *option)
+        assert [line for line in ran.lines if "removed" in line] == said
+        assert shards() == numbered("0 1 2", "3 4 5", "6 7 8", "9")
+    assert run("split", word, "-c", "3", "-o", "out-%d.tar", "--force").lines == []
 
 
 def test_force_leaves_what_is_before_the_start(run: Run, archive: Archive) -> None:

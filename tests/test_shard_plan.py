@@ -665,7 +665,11 @@ def test_recipe(run: Run, f1: Path) -> None:
     assert len(made) == 3
     for path in made:
         assert path.read_bytes() == Path(path.name.replace("a-", "b-")).read_bytes()
-    assert run("shard", f1, *words, "--recipe", "-").stdout == Path("recipe").read_bytes()
+    ran = run("shard", f1, *words, "--recipe", "-")
+    assert ran.stdout == Path("recipe").read_bytes()
+    assert "no limit is given" not in ran.stderr
+    assert "no limit is given" in run("shard", f1, *words, "-o", "c-%d.tar").stderr
+    assert "no limit is given" not in run("shard", f1, *words, "-o", "c-%d.tar", exit=1).stderr
 
 
 def test_recipe_of_odd_names(run: Run, here: Path) -> None:

@@ -235,7 +235,11 @@ naming = options.group(
     "naming",
     _naming,
     click.option(
-        "-o", "--output", "--outputs", metavar="TEMPLATE", help=f"Names of the shards.  [default: {DEFAULT_NAME}]"
+        "-o",
+        "--output",
+        "--outputs",
+        metavar="TEMPLATE",
+        help=f"Names of the shards; without a number, -%06d goes before the suffix.  [default: {DEFAULT_NAME}]",
     ),
     click.option(
         "--template",
@@ -254,7 +258,8 @@ _of_parts = options.group(
     click.option(
         "--parts",
         metavar="A=0.9,B=0.1",
-        help="Shards for parts such as train and val, by a hash of the key; {part} in TEMPLATE is their name.",
+        help="Shards for parts such as train and val, by a hash of the key; their name is {part} in TEMPLATE, "
+        "or comes before it.",
     ),
     click.option("--folds", type=click.IntRange(2, 9999), metavar="K", help="The same for K equal parts fold-0 .."),
     click.option("--group", metavar="REGEX", help="Keep keys together where REGEX finds the same, or its group."),

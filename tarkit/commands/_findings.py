@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -11,10 +12,18 @@ from typing import Any, Literal
 from tarkit.commands._run import Run
 from tarkit.dataset.findings import Finding, Report
 from tarkit.errors import printable
+from tarkit.problems import SHOWN
 from tarkit.streams.sink import open_sink
 
 Form = Literal["text", "json", "names"]
 
+_CAPPED = (
+    "reader-refuses",
+    "reader-misreads",
+    "missing-sample",
+    "extra-sample",
+    "changed-sample",
+)  # may be each sample
 _GATHERED = 1 << 16  # bytes of lines that go out together
 
 
@@ -32,6 +41,7 @@ class Printer:
         self._allowed = allowed
         self._strict = strict
         self._end = b"\0" if null else b"\n"
+        self._alike: dict[str, Counter[str]] = {name: Counter() for name in _CAPPED}
         self._hinted: set[str] = set()
         self._sink = open_sink("stdout", "-")
         self._lines: list[bytes] = []
@@ -48,11 +58,30 @@ class Printer:
         self.failed = self.failed or finding.level == "error" or self._strict
         if self.form == "json":
             self.record(finding.record)
-        elif self.form == "text":
+        elif self.form == "text" and self._shown(finding):
             self.line(f"{'note: ' if finding.level == 'note' else ''}{finding.line}")
             if finding.hint and finding.name not in self._hinted:
                 self._hinted.add(finding.name)
                 self.line(f"hint: {finding.hint}")
+
+    def _shown(self, finding: Finding) -> bool:
+        """Whether it has a line of its own: the first three do of those that may be as many as samples, under -v all.
+        Of what readers do, those are of one kind whose lines are equal but for what is in quotes."""
+        alike = self._alike.get(finding.name)
+        if alike is None or self.run.verbose:
+            return True
+        kind = re.sub(r"(?<!\w)'.*?'(, '.*?')*", "...", finding.detail) if finding.name.startswith("reader") else ""
+        alike[kind] += 1
+        return alike[kind] <= SHOWN
+
+    def rest(self) -> None:
+        """Say how many had no line."""
+        for name, alike in self._alike.items():
+            for kind, count in alike.items():
+                if count > SHOWN:
+                    what = f"{count - SHOWN} more: {kind} [{name}]" if kind else f"{count - SHOWN} more [{name}]"
+                    self.line(f"{what}; -v names them all")
+        self._alike = {name: Counter() for name in _CAPPED}
 
     def report(self, report: Report) -> None:
         """Take note of a shard that was read."""
@@ -63,6 +92,7 @@ class Printer:
 
     def verdicts(self) -> int:
         """Print a verdict for each shard; how many are bad."""
+        self.rest()
         bad = 0
         for report in self.reports:
             for kind, counts in zip((report.problems, report.notes), self._pending.get(report.shard, ()), strict=False):

@@ -291,5 +291,7 @@ def report_keys(run: Run, select: Select) -> None:
         return
     run.facts["keys"], text = keys.summary()
     if keys.require_all and len(keys.found) < len(keys.wanted):
-        raise TarkitError(text)
+        raise TarkitError(text, keys.hint())
     run.tell(text)
+    if (hint := keys.hint()) is not None:
+        run.warn(f"{keys.name}: {hint}")

@@ -199,10 +199,7 @@ def _wind_up(run: Run, packer: Packer, existing: list[str]) -> None:
     chosen, done = packer.chosen, packer.done
     made = {shard.name for shard in done}
     if chosen.force:
-        for path in existing:
-            if path not in made:
-                run.note(f"{path}: removed, it is of an earlier run")
-                os.unlink(path)
+        run.remove_others([path for path in existing if path not in made])
     if chosen.depfile is not None:
         first = os.fsdecode(packer.shards[0].name) if packer.shards else ""
         own = [os.fsencode(chosen.from_plan)] if chosen.from_plan not in (None, "-") else []

@@ -131,6 +131,11 @@ class Results:
         if self.removed and self.kind == "worker":
             had = "had no answer and was" if self.removed == 1 else "had no answer and were"
             self.run.tell(f"{self.removed} of {samples} {had} removed")
+        elif not done and self.failures.failed and self.failures.on_error == "skip" and not self.run.samples:
+            failed = self.failures.failed
+            self.run.warn(
+                f"nothing is left of {failed} samples: all failed" if failed > 1 else "the only sample failed"
+            )
         elif self.removed and self.removed == done:
             how = "the function gave None" if self.kind == "map" else "the command left no file sample.*"
             hint = ": does it return them?" if self.kind == "map" else ""

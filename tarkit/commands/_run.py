@@ -92,6 +92,16 @@ class Run:
         if not self.quiet:
             say(text)
 
+    def remove_others(self, paths: Sequence[str]) -> None:
+        """Remove files that have names of a series and are none of its shards, as --force does; say so."""
+        for path in paths:
+            os.unlink(path)
+        if paths:
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            names = paths if self.verbose else [f"{paths[0]}{more}"]
+            for name in names:
+                self.tell(f"{name}: removed: --force leaves no other shards of this name")
+
     @property
     def shows_progress(self) -> bool:
         """Whether a bar is drawn: asked for, or stderr is a terminal and stdout no pipe, so that a pipeline has one."""

@@ -194,7 +194,11 @@ names_options = options.group(
     "names",
     _names,
     click.option(
-        "-o", "--output", metavar="TEMPLATE", help=f"Names of the shards.  [default: {DEFAULT_NAME}, and --ext]"
+        "-o",
+        "--output",
+        metavar="TEMPLATE",
+        help="Names of the shards; without a number, -%06d goes before the suffix.  "
+        f"[default: {DEFAULT_NAME}, and --ext]",
     ),
     click.option(
         "--template",

@@ -156,10 +156,7 @@ class Opened:
             shards.abort()
             raise
         made = {shard.name for shard in shards.done}
-        for _, path in self._existing:
-            if path not in made:
-                run.note(f"{path}: removed, it is of an earlier run")
-                os.unlink(path)
+        run.remove_others([path for _, path in self._existing if path not in made])
         if not made:
             run.tell("no sample, so no shard")
         run.shards += len(made)

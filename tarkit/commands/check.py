@@ -53,6 +53,7 @@ class CheckOptions:
     manifest: str | None = None
     target: str | None = None
     same_as: Sequence[Location] = ()
+    names: tuple[str, str] = ("", "")  # what the two sets of --same-as were called
     fix: str | None = None
     rejects: str | None = None
     allowed: frozenset[str] = frozenset()
@@ -89,7 +90,9 @@ class CheckCommand(Command):
     "--against", metavar="TABLE", help="Compare keys: a file, one a line, its column __key__, or FILE:COLUMN."
 )
 @click.option(
-    "--manifest", metavar="FILE", help="Compare with what split --manifest wrote; alone: check what it lists."
+    "--manifest",
+    metavar="FILE",
+    help="Compare with what --manifest of split or shard wrote; alone: check what it lists.",
 )
 @click.option(
     "--target",
@@ -133,6 +136,7 @@ def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **giv
     chosen = _options(given, null)
     locations = _locations(run, words, files_from, null, chosen.manifest)
     chosen.same_as = expand_each(given["same_as"]) if given["same_as"] else ()
+    chosen.names = (_called(words or files_from or ("stdin",)), _called(given["same_as"]))
     run.refuse([*locations, *chosen.same_as], *([chosen.rejects] if chosen.rejects else []))
     passed = run_same_as(run, locations, chosen) if chosen.same_as else run_check(run, locations, chosen)
     if not passed:
@@ -163,6 +167,10 @@ def _options(given: dict[str, Any], null: bool) -> CheckOptions:
         form="json" if given["json_"] else "names" if given["list_bad"] else "text",
         null=null,
     )
+
+
+def _called(words: Sequence[str]) -> str:
+    return f"{words[0]} and {len(words) - 1} more" if len(words) > 1 else "".join(words)
 
 
 def _locations(
@@ -260,7 +268,7 @@ def run_same_as(run: Run, locations: Sequence[Location], chosen: CheckOptions) -
     if sum(location.kind == "stdin" for each in sets for location in each) > 1:
         raise Usage("stdin is named more than once")
     printer = Printer(run, chosen.form, chosen.allowed, chosen.strict)
-    sameness = Sameness(tmpdir)
+    sameness = Sameness(tmpdir, chosen.names)
     reports: tuple[list[Report], list[Report]] = ([], [])
     asked = Asked(contents=True, tmpdir=tmpdir)
     jobs = [(which, index, location) for which, each in enumerate(sets) for index, location in enumerate(each)]
@@ -279,9 +287,10 @@ def run_same_as(run: Run, locations: Sequence[Location], chosen: CheckOptions) -
                 sameness.add(which, index, item)
     for finding in sameness.findings(*reports):
         printer.finding(finding)
-    for name, total in zip(("this set", "the other"), sameness.totals, strict=True):
+    printer.rest()
+    for name, called, total in zip(("this set", "the other"), sameness.names, sameness.totals, strict=True):
         record = {"samples": total.samples, "entries": total.entries, "fingerprint": f"{total.value:032x}"}
-        printer.say([f"{name}: {total}"], {"type": "set", "set": name, **record})
+        printer.say([f"{name}, {called}: {total}"], {"type": "set", "set": name, **record})
     words = "the same samples" if sameness.same else "not the same samples"
     printer.say([words], {"type": "summary", "same": sameness.same, "found": dict(run.policy.counts)})
     printer.close()

@@ -224,7 +224,7 @@ def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOp
         crew = stack.enter_context(hands(chosen.work, tmpdir, chosen.keep_dir, run.tell))  # says what it lacks
         writer = stack.enter_context(Writer(output.open([*locations, *(chosen.redo or [])])))
         rejects = _rejects(run, locations, chosen, stack)
-        failures = Failures(chosen.failing.on_error, chosen.failing.limit, rejects, run.warn)
+        failures = Failures(chosen.failing.on_error, chosen.failing.limit, rejects, run.warn, run.verbose)
         goes_on = chosen.failing.on_error != "error"
         asked = (chosen.parallel, chosen.retries, not chosen.unordered, goes_on)
         engine = stack.enter_context(crew.engine(*asked))

@@ -149,8 +149,6 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
     if cut.sort.by == "shuffle":
         cut = replace(cut, sort=cut.sort._replace(seed=options.draw_seed(cut.sort.seed)))
     tree = _tree(run, root, chosen, templates)
-    if not chosen.division.limited:
-        run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
     scratch = run.scratch(chosen.names.output)
     if scratch is not None and not os.path.isdir(scratch):
         scratch = None
@@ -172,6 +170,8 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
     )
     layout = Layout(tree, templates, numbers, scratch)
     keyless = lay_out(tree, wanted.rule, dress, cut, layout, scratch, _watch(run, tree))
+    if not chosen.division.limited and chosen.recipe is None:
+        run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
     _report(run, tree, dress, layout, chosen.map, keyless)
     listed = dress.classes.lines() if wanted.classes_out is not None and dress.classes is not None else b""
     _hand_over(run, chosen, layout, templates)

@@ -107,7 +107,8 @@ def shuffle(
 
     The order depends on the inputs, what is selected and --seed alone: not on --memory, nor on whether an input is a
     file or a stream. A sample stays whole. Entries without key that stand in no sample come first. Fields and keys
-    change afterwards, so that {index} in --rekey counts in the new order.
+    change afterwards, so that {index} in --rekey counts in the new order. --slice and what else selects samples does so
+    before, in the order of the inputs.
 
     With --epochs N there are N orders, the first of which is that of one alone. Where OUT has no {epoch} or
     {epoch:03d}, its name begins with epoch0-, epoch1- and so on.

@@ -109,7 +109,8 @@ def sort(
 
     Without -s samples are sorted by key, byte by byte. What is equal stays in its order, and as many samples come out
     as went in. The entries of a sample that are scattered over an input come together again. Two inputs with equal keys
-    are an error, or with --allow joined-sample a join: images in one, labels in the other.
+    are an error, or with --allow joined-sample a join: images in one, labels in the other. --slice and what else
+    selects samples does so before, in the order of the inputs.
     """
     names = " ".join(sort_field).replace(",", " ").split()
     if sort_field and not names:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +26,7 @@ from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import open_sink
 
 DEFAULT_SIZE = "1G"
+_THERE = "--force replaces them; --append keeps them, and packs all of the inputs again behind them"
 EXAMPLES = (
     "tarkit split big.tar -c 1000 -o 'shards/train-%06d.tar'",
     "tarkit create recipe -o - | tarkit split - -s 500M -o 'b-%06d.tar.zst'",
@@ -112,14 +112,14 @@ def split(
     """
     run = current()
     equal.check(count is not None or size is not None)
-    if count is None and size is None and not equal.given:
-        size = DEFAULT_SIZE
-        run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
     if given["append"] and given["force"]:
         raise Usage("--append keeps what is there, --force replaces it: choose one")
     if cuts.given and (equal.given or max_shards is not None):
         what = "--max-shards" if max_shards else "-n" if equal.shards else "--even"
         raise Usage(f"{what} is about one series of shards, and {cuts.given} makes several")
+    if count is None and size is None and not equal.given:
+        size = DEFAULT_SIZE
+        run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
     limits = Limits(count, None if size is None else parse_size(size, "-c"), size_rule, max_shards)
     run_split(run, inputs, naming, SplitOptions(select, limits, equal, cuts, **given), policy)
 
@@ -205,9 +205,7 @@ def _first_index(chosen: SplitOptions, existing: list[tuple[int, str]]) -> int:
     if chosen.append:
         return existing[-1][0] + 1
     more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
-    raise TarkitError(
-        f"{existing[0][1]}{more}: there are shards of this name", "--append goes on behind them, --force replaces them"
-    )
+    raise TarkitError(f"{existing[0][1]}{more}: there are shards of this name", _THERE)
 
 
 def _wind_up(
@@ -222,11 +220,8 @@ def _wind_up(
     shards = series.done
     if chosen.force:
         made = {shard.name for shard in shards}
-        for start, found in zip(starts, existing, strict=True):
-            for index, path in found:
-                if path not in made and index >= start:
-                    run.note(f"{path}: removed, it is of an earlier run")
-                    os.unlink(path)
+        found = ((path, index >= start) for start, each in zip(starts, existing, strict=True) for index, path in each)
+        run.remove_others([path for path, behind in found if behind and path not in made])
     if chosen.manifest is not None:
         with open_sink("path", chosen.manifest) as sink:
             write_manifest(sink, shards)

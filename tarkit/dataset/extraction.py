@@ -86,7 +86,7 @@ class Extraction:
             except Unsafe as error:
                 raise self._unsafe(sample, entry, error) from None
             except OSError as error:
-                if error.filename is not None and error.filename != source.name:
+                if error.filename != source.name:
                     error.filename, error.filename2 = _path(self.folder, b"/".join(parts)), None
                 raise
 

@@ -22,7 +22,9 @@ def parse_memory(text: str | None) -> int:
         return max(memory_of_machine()[0] // 4, LEAST)
     size = parse_size(text)
     if size < LEAST:
-        raise Usage(f"--memory {text}: with less than 1 MB nothing can be done", "500M, 2GB, 16GiB are sizes")
+        raise Usage(
+            f"--memory {text}: with less than 1 MB nothing can be done", "1M is the least; 500M, 2GB, 16GiB are sizes"
+        )
     return size
 
 

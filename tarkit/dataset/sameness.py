@@ -44,9 +44,10 @@ class Total:
 
 
 class Sameness:
-    """Two sets, 0 and 1, whose samples come in any order."""
+    """Two sets, 0 and 1, whose samples come in any order; `names` are those that messages call them by."""
 
-    def __init__(self, tmpdir: str | None = None) -> None:
+    def __init__(self, tmpdir: str | None = None, names: tuple[str, str] = ("this set", "the other")) -> None:
+        self.names = names
         self.totals = (Total(), Total())
         self._ledger = Ledger(tmpdir)
 
@@ -77,7 +78,7 @@ class Sameness:
             sides: tuple[list[bytes], list[bytes]] = ([], [])
             for value in values:
                 sides[value[0]].append(value)
-            for number, (place, name, detail) in enumerate(_compared(key, *_uneven(*sides), sets)):
+            for number, (place, name, detail) in enumerate(_compared(key, *_uneven(*sides), sets, self.names)):
                 yield place, number, name, key, detail
 
 
@@ -103,7 +104,9 @@ def _place(value: bytes) -> tuple[int, int, int]:
     return which, index, offset
 
 
-def _compared(key: bytes, first: list[bytes], second: list[bytes], sets: Sets) -> Iterator[tuple[Place, str, str]]:
+def _compared(
+    key: bytes, first: list[bytes], second: list[bytes], sets: Sets, names: tuple[str, str]
+) -> Iterator[tuple[Place, str, str]]:
     """What differs between the samples of one key: where, the problem, what a message says."""
     for one, other in zip(first, second, strict=False):
         which, index, start = _place(one)
@@ -114,9 +117,9 @@ def _compared(key: bytes, first: list[bytes], second: list[bytes], sets: Sets) -
             f"{show(key)} {what}, compared with {sets[which][index].shard} at {start}",
         )
     for value in first[len(second) :]:
-        yield _place(value), "missing-sample", f"{_named(key, value)} is not in the other set"
+        yield _place(value), "missing-sample", f"{_named(key, value)} is not in {names[1]}"
     for value in second[len(first) :]:
-        yield _place(value), "extra-sample", f"{_named(key, value)} is in this set alone"
+        yield _place(value), "extra-sample", f"{_named(key, value)} is in {names[1]} alone"
 
 
 def _named(key: bytes, value: bytes) -> str:

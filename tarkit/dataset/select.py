@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tarkit.dataset.sample import Sample
+from tarkit.dataset.sample import Sample, split_name
 from tarkit.errors import Usage, show
 from tarkit.problems import Policy
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Slice = tuple[int, int | None, int]
 
+SEEN = 10_000  # keys that were not wanted are kept, to see what the wanted ones could be
 _MOST = sys.maxsize - 1  # what islice can count to
 
 
@@ -59,6 +60,20 @@ class KeyList:
     require_all: bool = False
     found: set[bytes] = field(default_factory=set)
     ended: bool = False
+    others: set[bytes] = field(default_factory=set)  # the first keys that came by and were not wanted
+
+    def hint(self) -> str | None:
+        """When nothing was found: which key may be meant by what is the name of a file, or has another folder."""
+        if self.found:
+            return None
+        bases = {key.rpartition(b"/")[2]: key for key in sorted(self.others, reverse=True)}
+        for wanted in self.missing():
+            named = split_name(wanted)
+            key = wanted if named is None else named[0]
+            meant = key if key in self.others else bases.get(key.rpartition(b"/")[2])
+            if meant is not None:
+                return f"{show(wanted)} is no key, but there is a sample with the key {show(meant)}"
+        return None
 
     def missing(self) -> list[bytes]:
         """Those that did not come by, in order."""
@@ -133,4 +148,6 @@ class Select:
             if sample.key in keys.wanted:
                 keys.found.add(sample.key)
                 yield sample
+            elif len(keys.others) < SEEN:
+                keys.others.add(sample.key or b"")
         keys.ended = True

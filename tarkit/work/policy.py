@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from tarkit.dataset.sample import Sample
 from tarkit.errors import TarkitError, Usage, show, signal_name
+from tarkit.problems import SHOWN
 from tarkit.tar.writer import Writer
 from tarkit.work.job import Failure, Job
 from tarkit.work.result import with_field
@@ -22,6 +25,7 @@ _GO_ON = "--on-error skip goes on without such samples, --rejects OUT.tar collec
 _LOST = "a command runs in the directory of its sample: give programs with their whole path, or say --script FILE"
 _NOT_FOUND = (126, 127)  # what shells end with when a program cannot be run, or is not found
 LINES = 3  # of what was said on stderr are in a message
+KINDS = 100  # of failures that are told apart by what was said, then by their reasons alone
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ def parse_limit(text: str) -> Limit:
 class Failures:
     """Decides what becomes of samples that failed, and counts them.
 
-    `warn` gets a line for each failure that does not end the run. `rejects` takes the samples as they came in,
+    `warn` gets a line for each failure that does not end the run: without `every`, for the first three of those that
+    are the same but for the key, and then one that more follow. `rejects` takes the samples as they came in,
     each with a field `__error__.json`. A share is judged at the end, and before it once it
     is exceeded by ten.
     """
@@ -67,13 +72,16 @@ class Failures:
         limit: Limit | None = None,
         rejects: Writer | None = None,
         warn: Callable[[str], None] = lambda line: None,
+        every: bool = False,
     ) -> None:
         self.on_error = on_error
         self.limit = limit
         self.rejects = rejects
         self.warn = warn
+        self.every = every
         self.failed = 0
         self.done = 0
+        self._alike: Counter[str] = Counter()
 
     def passed(self) -> None:
         """A sample was worked on, well."""
@@ -89,12 +97,26 @@ class Failures:
         message = describe(job, failure)
         if self.on_error == "error":
             raise TarkitError(message, _LOST if failure.status in _NOT_FOUND else _GO_ON)
-        self.warn(message)
+        self._tell(job, failure, message)
         if self.rejects is not None:
             record = _record(job, failure, (written, last), self.on_error == "keep")
             with_field(job.sample, ERROR_FIELD, record).write(self.rejects)
         self._check(SPARE)
         return [job.sample] if self.on_error == "keep" else []
+
+    def _tell(self, job: Job, failure: Failure, message: str) -> None:
+        """Warn of a failure, unless there were many that are the same."""
+        key = show(job.key)
+        reason = failure.reason.replace(key, "KEY")
+        said = message.removeprefix(f"{job.shard}: {key} {failure.reason}")
+        alike = reason + re.sub(rf"(?<!\w){re.escape(key[1:-1])}(?!\w)", "KEY", said)
+        if alike not in self._alike and len(self._alike) >= KINDS:
+            alike = reason
+        self._alike[alike] += 1
+        if self.every or self._alike[alike] <= SHOWN:
+            self.warn(message)
+        elif self._alike[alike] == SHOWN + 1:
+            self.warn(f"more samples fail in the same way: '{failure.reason}'; they are only counted, -v names all")
 
     def finish(self) -> None:
         """All samples have been worked on."""

@@ -12,6 +12,7 @@ from tarkit.errors import TarkitError, show
 from tarkit.work.job import Job
 from tarkit.work.policy import ERROR_FIELD
 
+_BACK = "INPUT is the output of the run that made the rejects; if it was put back there since, leave it out of them"
 _MOST = 1 << 20  # bytes of such a record
 
 
@@ -31,14 +32,21 @@ def merged(first: Iterator[Sample], rejects: Iterator[Sample]) -> Iterator[Job]:
     """The samples of the first output, which only pass, and between them the rejects, to be worked on once more; those
     that were kept there come in place of themselves.
 
-    Raises TarkitError when the two do not belong together.
+    Raises TarkitError when the two do not belong together, or a reject is back already.
     """
     written, last = 0, None
+    given: set[bytes | None] = set()  # keys of the rejects since the last sample
     reject = _next(rejects)
     for sample in first:
         while reject is not None and reject.written <= written and not reject.kept:
+            given.add(reject.sample.key)
             yield _checked(reject, written, last)
             reject = _next(rejects)
+        if sample.key is not None and sample.key in given:
+            raise TarkitError(
+                f"{sample.source.name}: at {sample.start}: {show(sample.key)} is there already, and in the rejects too",
+                _BACK,
+            )
         if reject is not None and reject.written <= written and sample.key is not None:
             if sample.key != reject.sample.key:
                 raise _strange(reject)
@@ -48,6 +56,7 @@ def merged(first: Iterator[Sample], rejects: Iterator[Sample]) -> Iterator[Job]:
             yield Job(-1, sample, passes=True)
         if sample.key is not None:
             written, last = written + 1, sample.key
+            given.clear()
     while reject is not None:
         if reject.kept:
             raise _strange(reject)
