@@ -22,13 +22,12 @@ from tarkit.dataset.packing import Dirs
 from tarkit.dataset.patterns import compile_regex
 from tarkit.dataset.required import OnMissing, parse_required
 from tarkit.dataset.sharding import UNSORTED, Cut, Sort, parse_sort
-from tarkit.dataset.shards import Limits
+from tarkit.dataset.shards import DEFAULT_SIZE, Limits
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 DEFAULT_NAME = "shard-%06d"
-DEFAULT_SIZE = "1G"
 SUFFIXES = (*ARCHIVE_SUFFIXES, ".zip")
 _OLD_WORDS: dict[str, OnMissing] = {"abort": "error", "ignore": "keep", "skip": "exclude"}
 

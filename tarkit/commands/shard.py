@@ -16,7 +16,6 @@ from tarkit.commands._output import named_output
 from tarkit.commands._pack import PackOptions, pack_options, run_pack, saved_plan
 from tarkit.commands._run import Run, current
 from tarkit.commands._shard import (
-    DEFAULT_SIZE,
     Division,
     Files,
     Names,
@@ -36,6 +35,7 @@ from tarkit.dataset.layout import Layout, recipe_line
 from tarkit.dataset.names import Template
 from tarkit.dataset.required import Required
 from tarkit.dataset.sharding import lay_out
+from tarkit.dataset.shards import NO_LIMIT
 from tarkit.dataset.tree import Tree
 from tarkit.errors import Usage, show
 from tarkit.streams import remote
@@ -171,7 +171,7 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
     layout = Layout(tree, templates, numbers, scratch)
     keyless = lay_out(tree, wanted.rule, dress, cut, layout, scratch, _watch(run, tree))
     if not chosen.division.limited and chosen.recipe is None:
-        run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
+        run.tell(NO_LIMIT)
     _report(run, tree, dress, layout, chosen.map, keyless)
     listed = dress.classes.lines() if wanted.classes_out is not None and dress.classes is not None else b""
     _hand_over(run, chosen, layout, templates)

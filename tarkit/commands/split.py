@@ -19,13 +19,12 @@ from tarkit.dataset.inputs import Inputs
 from tarkit.dataset.names import parse_size
 from tarkit.dataset.select import Select, Slice
 from tarkit.dataset.series import Names, Series
-from tarkit.dataset.shards import Limits, Shards, write_manifest
+from tarkit.dataset.shards import DEFAULT_SIZE, NO_LIMIT, Limits, Shards, write_manifest
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import open_sink
 
-DEFAULT_SIZE = "1G"
 _THERE = "--force replaces them; --append keeps them, and packs all of the inputs again behind them"
 EXAMPLES = (
     "tarkit split big.tar -c 1000 -o 'shards/train-%06d.tar'",
@@ -119,7 +118,7 @@ def split(
         raise Usage(f"{what} is about one series of shards, and {cuts.given} makes several")
     if count is None and size is None and not equal.given:
         size = DEFAULT_SIZE
-        run.tell(f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others")
+        run.tell(NO_LIMIT)
     limits = Limits(count, None if size is None else parse_size(size, "-c"), size_rule, max_shards)
     run_split(run, inputs, naming, SplitOptions(select, limits, equal, cuts, **given), policy)
 

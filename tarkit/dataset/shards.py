@@ -34,6 +34,10 @@ class Shard(NamedTuple):
     sha256: str
 
 
+DEFAULT_SIZE = "1G"  # of shards that are given no limit
+NO_LIMIT = f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others"
+
+
 @dataclass(frozen=True)
 class Limits:
     """When a shard closes: at so many samples, or before its tar would be longer than `size`, or once the contents in
