@@ -13,7 +13,7 @@ import signal
 import subprocess
 import tarfile
 from collections.abc import Callable, Generator, Iterator
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 
 from tarkit.commands import _packer
 from tarkit.dataset import packer_fill, packer_resume, packer_spool
-from tarkit.dataset.layout import Rows
 from tarkit.dataset.naming import Names
-from tarkit.dataset.packer_check import Batches
+from tarkit.dataset.packer_check import ManyNames
 from tarkit.dataset.plan import Planned, SavedPlan, source_of, write_plan
+from tarkit.dataset.plan_rows import RowBatch, Rows
 from tarkit.errors import TarkitError
 from tarkit.tar.writer import Writer
 
@@ -176,13 +176,13 @@ def test_names_are_checked_over_batches(
 @example([[b"a.x", b"a.y"], [b"a.z", b"b/a.x"], [b"b.x"]])
 def test_batches_accept_only_what_is_well(batches: list[list[bytes]]) -> None:
     """What is accepted in batches is what is accepted name by name, and comes to the same samples."""
-    quick, slow = Batches(), Names(limit=None)
+    quick, slow = ManyNames(), Names(limit=None)
     if all(quick.accept(names) for names in batches):
         for names in batches:
             for name in names:
                 slow.check(name)
         assert (quick.samples, quick.first, quick.last) == (slow.samples, slow.first, slow.last)
-    assert Batches().accept([b"a/b.x", b"a/b.y.z", b"a/c.x", b"d.x"])
+    assert ManyNames().accept([b"a/b.x", b"a/b.y.z", b"a/c.x", b"d.x"])
 
 
 def test_an_edited_plan(run: Run, tree: Tree, plan: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -769,12 +769,12 @@ def test_a_full_disk(here: Path, tree: Tree) -> None:
 @each_row(
     ("shards", "rows", "options", "processes", "share"),
     [
-        (100, 2000, {}, 4, 7),
-        (100, 199, {}, 1, 25),
+        (100, 2000, {}, 4, 13),
+        (100, 199, {}, 1, 50),
         (100, 2000, {"post": "true"}, 1, 1),
-        (100, 2000, {"parallel": 2}, 2, 13),
+        (100, 2000, {"parallel": 2}, 2, 25),
         (100, 2000, {"parallel": 2, "resume": True}, 2, 1),
-        (100, 16_000, {"parallel": 2}, 2, 2),
+        (100, 16_000, {"parallel": 2}, 2, 3),
         (3, 1, {"parallel": 8}, 3, 1),
         (2, 100_000, {}, 2, 1),
         (0, 0, {}, 1, 1),
@@ -818,11 +818,14 @@ def test_rows_of_a_layout_are_as_others() -> None:
             shards = spool.fill(plan)  # type: ignore[arg-type]
         except TarkitError as error:
             return str(error)
-        rows = [[*chain(*packer_spool.load_rows(spool.file.read, each.blobs))] for each in shards]
+        rows = [
+            [row for batch in packer_spool.load_rows(spool.file.read, each.blobs) for row in batch.rows()]
+            for each in shards
+        ]
         return [each._replace(blobs=()) for each in shards], rows
 
     for what, table in tables.items():
-        plan = Rows(lambda table=table: iter(table))  # type: ignore[misc]
+        plan = Rows(lambda table=table: (RowBatch.of((*row, 0) for row in rows) for _, rows in table))  # type: ignore[misc]
         assert found(plan) == found(list(plan)), what
         assert isinstance(found(plan), str) == (what in ("twice", "apart", "unsafe"))
 

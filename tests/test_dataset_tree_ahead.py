@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from _tools import each_row
 
+from tarkit.dataset import tree_ahead
 from tarkit.dataset.tree import Tree
 from tarkit.dataset.tree_ahead import Ahead, Scanned
+
+
+@pytest.fixture(autouse=True)
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every folder counts as slow."""
+    monkeypatch.setattr(tree_ahead, "SLOW", -1)
 
 
 def tree(folder: Path) -> None:
@@ -70,6 +78,25 @@ def test_folders_are_read_ahead() -> None:
     assert sorted(asked) == [b"", b"a", b"b", b"c"]
 
 
+def test_only_where_folders_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody reads ahead before one has taken long; then those that are expected already are read."""
+    monkeypatch.setattr(tree_ahead, "SLOW", 0.05)
+    where: dict[bytes, threading.Thread] = {}
+
+    def scan(folder: bytes) -> Scanned:
+        where[folder] = threading.current_thread()
+        if folder == b"b":
+            time.sleep(0.2)
+        return [folder], [], Counter()
+
+    names = [b"a", b"b", b"c", b"d"]
+    with Ahead(scan, 2) as ahead:
+        ahead.expect(names)
+        assert [ahead(folder)[0] for folder in names] == [[folder] for folder in names]
+    own = threading.current_thread()
+    assert [where[folder] is own for folder in names] == [True, True, False, False]
+
+
 def test_an_error_waits_for_its_turn(tmp_path: Path) -> None:
     """What comes before the folder that cannot be read is found."""
 
@@ -79,6 +106,7 @@ def test_an_error_waits_for_its_turn(tmp_path: Path) -> None:
         return [folder], [], Counter()
 
     with Ahead(scan, 4) as ahead:
+        ahead(b"")
         ahead.expect([b"a", b"b"])
         assert ahead(b"a")[0] == [b"a"]
         with pytest.raises(PermissionError):

@@ -27,7 +27,7 @@ SIZE = 24_000_000
 # Each run is a fork of a process that has loaded the commands and done nothing yet, so that this is done once. Its peak
 # as `wait4` has it would count the process that it was forked from, so it says it by itself.
 CODE = """
-import json, os, resource, shlex, signal, subprocess, sys, traceback
+import hashlib, json, os, resource, shlex, signal, subprocess, sys, traceback
 from importlib import import_module
 from tarkit import cli
 

@@ -15,6 +15,7 @@ from test_shard_examples import DIRECTORY, F1, ISHARD, Shard, grow, layout
 from test_shard_examples import f1 as f1
 
 from tarkit.dataset import gathering, records
+from tarkit.dataset.batch import Group
 from tarkit.dataset.hiding import hidden
 from tarkit.dataset.names import parse_template
 from tarkit.dataset.tree import Tree
@@ -231,13 +232,17 @@ def test_outputs_in_the_tree(run: Run, here: Path) -> None:
 def test_tree_in_pieces(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of many files comes in several pieces, and its samples do not notice."""
     root = grow(here / "tree", [f"{n:03}.{field}" for n in range(50) for field in "xyz"])
-    whole = list(gathering.in_folders(Tree(str(root)), gathering.Keyless(), False))
+
+    def samples(tree: Tree) -> list[Group]:
+        return [group for each in gathering.in_folders(tree, gathering.Keyless(), False) for group in each.groups()]
+
+    whole = samples(Tree(str(root)))
     monkeypatch.setattr("tarkit.dataset.tree.STEP", 7)
     monkeypatch.setattr("tarkit.dataset.tree.FEW", 20)
     assert len(whole) == 50
     for processes in (1, 2):
         tree = Tree(str(root), processes=processes)
-        assert list(gathering.in_folders(tree, gathering.Keyless(), False)) == whole
+        assert samples(tree) == whole
         assert (tree.files, tree.content) == (150, 150)
 
 

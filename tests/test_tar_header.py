@@ -19,8 +19,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tarkit.tar import block as b
+from tarkit.tar import encoder, pax
 from tarkit.tar import header as h
-from tarkit.tar import pax
 
 DATA = Path(__file__).parent / "data"
 EXPECTED: dict[str, list[tuple[str, str, int, int]]] = json.loads((DATA / "expected.json").read_text())
@@ -197,8 +197,12 @@ def test_fields(fields: dict[str, Any], records: dict[bytes, bytes]) -> None:
     ],
 )
 def test_what_no_header_can_say(fields: dict[str, Any]) -> None:
+    said = {"name": b"a", "size": 0, **fields}
     with pytest.raises(ValueError, match=r"."):
-        h.encode(**{"name": b"a", "size": 0, **fields})
+        h.encode(**said)
+    if said.keys() <= {"name", "size", "mtime"}:
+        with pytest.raises(ValueError, match=r"."):
+            encoder.encoder(said.get("mtime", 0))(said["name"], said["size"])
 
 
 @settings(max_examples=25)
@@ -208,6 +212,17 @@ def test_the_fast_path_is_the_slow_one(name: bytes, size: int, mtime: int) -> No
     slow = h._encode_any(name, size, 0o644, mtime, 0, 0, b.REGULAR, b"")
     assert h.encode(name, size, mtime=mtime) == slow == b.seal(slow)
     assert len(slow) == b.BLOCK
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(NAMES, SIZES)), TIMES)
+@example([(b"\xff" * 100, 8**11 - 1), (b"a" * 101, 0), (b"b", 8**11)], 0)
+@example([(b"%d" % (size % 3), size % 5) for size in range(9)], -1)
+def test_an_encoder_says_what_encode_says(entries: list[tuple[bytes, int]], mtime: int | float) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoder, "REMEMBERED", 2)
+        encode = encoder.encoder.__wrapped__(mtime)
+        assert [encode(*entry) for entry in entries] == [h.encode(*entry, mtime=mtime) for entry in entries]
 
 
 @settings(max_examples=25)

@@ -22,8 +22,8 @@ from tarkit.streams.sink_plain import short_name
 
 FEW = 20_000  # files from which on several processes write shards, MOST at a time unless more are asked for
 MOST = 4
-SHARE = 32_000  # files in the shards that a process gets, if that leaves ROUNDS turns for each
-ROUNDS = 4
+SHARE = 50_000  # files in the shards that a process gets, if that leaves ROUNDS turns for each
+ROUNDS = 2
 
 
 @dataclass(frozen=True)

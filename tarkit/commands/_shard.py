@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,18 +14,20 @@ from tarkit.commands import _options as options
 from tarkit.commands._map import MapOptions
 from tarkit.commands._output import Output, open_output
 from tarkit.commands._run import Run
-from tarkit.dataset.classes import LabelField, parse_label
-from tarkit.dataset.ekm import Map
 from tarkit.dataset.filekeys import KeyRule, parse_key
 from tarkit.dataset.names import Template, parse_size, parse_template
 from tarkit.dataset.packing import Dirs
 from tarkit.dataset.patterns import compile_regex
-from tarkit.dataset.required import OnMissing, parse_required
 from tarkit.dataset.sharding import UNSORTED, Cut, Sort, parse_sort
 from tarkit.dataset.shards import DEFAULT_SIZE, Limits
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import ARCHIVE_SUFFIXES
+
+if TYPE_CHECKING:
+    from tarkit.dataset.classes import LabelField
+    from tarkit.dataset.ekm import Map
+    from tarkit.dataset.required import OnMissing
 
 DEFAULT_NAME = "shard-%06d"
 SUFFIXES = (*ARCHIVE_SUFFIXES, ".zip")
@@ -146,12 +148,21 @@ def _samples(
     classes_out: str | None,
     join: str | None,
 ) -> Samples:
-    labels = [parse_label(word) for word in label_from_dir]
-    if not labels and (classes or classes_out):
+    labels: list[LabelField] = []
+    fields: Sequence[tuple[bytes, ...]] = ()
+    if label_from_dir:
+        from tarkit.dataset.classes import parse_label
+
+        labels = [parse_label(word) for word in label_from_dir]
+    elif classes or classes_out:
         raise Usage("--classes and --classes-out are about --label-from-dir")
+    if require:
+        from tarkit.dataset.required import parse_required
+
+        fields = parse_required(require)
     action: Any = _OLD_WORDS.get(on_missing_field, on_missing_field)
     rule = parse_key(key, last_dot)
-    return Samples(rule, rename, parse_required(require), action, labels, classes, classes_out, join)
+    return Samples(rule, rename, fields, action, labels, classes, classes_out, join)
 
 
 def _division(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,21 +25,24 @@ from tarkit.commands._shard import (
     names_options,
     samples_options,
 )
+from tarkit.commands._shard_report import report
 from tarkit.commands._shard_there import refuse_existing, there
-from tarkit.dataset.classes import Classes
+from tarkit.dataset.batch import Batch
 from tarkit.dataset.dressing import Dress
-from tarkit.dataset.gathering import Group, Keyless
 from tarkit.dataset.hiding import hidden
-from tarkit.dataset.join import Join
 from tarkit.dataset.layout import Layout, recipe_line
 from tarkit.dataset.names import Template
-from tarkit.dataset.required import Required
 from tarkit.dataset.sharding import lay_out
 from tarkit.dataset.shards import NO_LIMIT
 from tarkit.dataset.tree import Tree
-from tarkit.errors import Usage, show
+from tarkit.errors import Usage
 from tarkit.streams import remote
 from tarkit.streams.sink import open_sink
+
+if TYPE_CHECKING:
+    from tarkit.dataset.classes import Classes
+    from tarkit.dataset.join import Join
+    from tarkit.dataset.required import Required
 
 EXAMPLES = (
     "tarkit shard photos/ -o 'x-%06d.tar' -c 1000 --label-from-dir cls",
@@ -156,28 +159,48 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
         refuse_existing(templates, chosen.pack, chosen.update)
     numbers, known = there(templates, scratch) if chosen.update else ([0] * len(templates), None)
     wanted = chosen.samples
+    required, join, classes = _adornments(run, wanted)
+    ends = chosen.map.on_unmatched == "error"
     dress = Dress(
         wanted.rule,
         tree.source,
         wanted.rename,
         categories,
-        Required(wanted.require, wanted.on_missing, wanted.rule.last_dot, run.warn) if wanted.require else None,
-        None if wanted.join is None else Join(wanted.join, wanted.rule.kind == "base"),
-        Classes(wanted.labels, wanted.classes) if wanted.labels else None,
+        required,
+        join,
+        classes,
         known,
         scratch,
-        unmatched_ends=chosen.map.on_unmatched == "error",
+        unmatched_ends=ends,
     )
     layout = Layout(tree, templates, numbers, scratch)
     keyless = lay_out(tree, wanted.rule, dress, cut, layout, scratch, _watch(run, tree))
     if not chosen.division.limited and chosen.recipe is None:
         run.tell(NO_LIMIT)
-    _report(run, tree, dress, layout, chosen.map, keyless)
+    report(run, tree, dress, layout, chosen.map, keyless)
     listed = dress.classes.lines() if wanted.classes_out is not None and dress.classes is not None else b""
     _hand_over(run, chosen, layout, templates)
     if wanted.classes_out is not None and not chosen.shows:
         with open_sink("path", wanted.classes_out) as sink:
             sink.write(listed)
+
+
+def _adornments(run: Run, wanted: Samples) -> tuple[Required | None, Join | None, Classes | None]:
+    """What --require, --join and --label-from-dir ask for, each with what it alone needs."""
+    required = join = classes = None
+    if wanted.require:
+        from tarkit.dataset.required import Required
+
+        required = Required(wanted.require, wanted.on_missing, wanted.rule.last_dot, run.warn)
+    if wanted.join is not None:
+        from tarkit.dataset.join import Join
+
+        join = Join(wanted.join, wanted.rule.kind == "base")
+    if wanted.labels:
+        from tarkit.dataset.classes import Classes
+
+        classes = Classes(wanted.labels, wanted.classes)
+    return required, join, classes
 
 
 def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[Template]) -> Tree:
@@ -221,61 +244,18 @@ def _watch(run: Run, tree: Tree) -> Any:
     """Draw a bar of the bytes of the files that were listed, if one is wanted."""
     listed = 0
 
-    def counted(groups: Iterator[Group]) -> Iterator[Group]:
+    def counted(batches: Iterator[Batch]) -> Iterator[Batch]:
         nonlocal listed
-        for group in groups:
-            listed += 1
-            yield group
+        for batch in batches:
+            listed += len(batch.keys)
+            yield batch
 
-    def watch(groups: Iterator[Group]) -> Iterator[Group]:
+    def watch(batches: Iterator[Batch]) -> Iterator[Batch]:
         if not run.shows_progress:
-            return groups
-        return run.draw(counted(groups), lambda: tree.content, lambda: listed)
+            return batches
+        return run.draw(counted(batches), lambda: tree.content, lambda: listed)
 
     return watch
-
-
-def _report(run: Run, tree: Tree, dress: Dress, layout: Layout, map_: MapOptions, keyless: Keyless) -> None:
-    """Say what was left out, and what readers of the shards will see otherwise than one may think."""
-    for what, count in sorted(tree.skipped.items()):
-        run.tell(f"left out, {what}: {count}")
-    rule, required, join = dress.rule, dress.required, dress.join
-    if rule.unmatched:
-        run.warn(f"--key: names without a match, which are their own keys: {rule.unmatched} of {tree.files}")
-    if map_.spec is not None:
-        run.facts["unmatched"] = dress.unmatched
-    if dress.unmatched and map_.on_unmatched == "warn":
-        first = show(dress.unmatched_first)
-        run.warn(f"samples in no category, left out: {dress.unmatched}, {first} first; --unmatched packs them")
-    if required is not None and required.lacking + required.others:
-        run.warn(f"--require: samples that lack a field: {required.lacking}; files of other fields: {required.others}")
-    if join is not None:
-        rows = f"samples with a row: {join.found}, without: {join.lacking}; rows without a sample: {join.unused}"
-        run.tell(f"{join.name}: {rows}")
-        if join.lacking and not join.found:
-            what = f"column {show(join.column)} begins with {show(join.example)}, keys with {show(join.first)}"
-            more = "" if rule.kind == "base" else "; --key base takes names without their folders"
-            run.warn(f"{join.name}: no sample has a row: {what}{more}")
-    if dress.known is not None:
-        none = "" if dress.known else "; there are no shards of this name"
-        run.tell(f"--update: samples that are in shards already: {dress.known_samples}{none}")
-        if dress.known and not dress.known_samples:
-            run.warn("--update: no file of the tree is in the shards; were they made with another --rename or DIR?")
-    if dress.changed:
-        first = show(dress.changed_first)
-        run.warn(f"--update: files with another size than in the shards, which stay: {dress.changed}, {first} first")
-    if dress.parted:
-        first = show(dress.parted_first)
-        run.warn(f"samples that are several to readers: {dress.parted}, {first} first; --rename key makes each one")
-    if dress.shared:
-        first = show(dress.shared_first)
-        run.warn(f"keys that readers find in several samples, in several shards perhaps: {dress.shared}, {first} first")
-    if keyless.count:
-        first = show(keyless.first)
-        run.warn(f"names without a key, having no dot, or one in front: {keyless.count}, {first} first")
-    run.facts["files"] = tree.files
-    content = f" of {tree.content} bytes" if tree.sized else ""
-    run.note(f"{tree.files} files{content}, {layout.samples} samples, {len(layout)} shards")
 
 
 def _hand_over(run: Run, chosen: ShardOptions, layout: Layout, templates: list[Template]) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tarkit.dataset.gathering import File, Group
+from tarkit.dataset.batch import File, Group
 from tarkit.dataset.join import text_source
 from tarkit.dataset.recipe import without_bom, without_end
 from tarkit.errors import TarkitError, Usage, show

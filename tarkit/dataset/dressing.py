@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from tarkit.dataset.classes import Classes
+from tarkit.dataset.batch import File, Group
 from tarkit.dataset.filekeys import KeyRule, cut_first
-from tarkit.dataset.gathering import File, Group
-from tarkit.dataset.join import Join
 from tarkit.dataset.ledger import Ledger
-from tarkit.dataset.required import Required
 from tarkit.errors import TarkitError, show
 
 if TYPE_CHECKING:
+    from tarkit.dataset.classes import Classes
     from tarkit.dataset.ekm import Map
+    from tarkit.dataset.join import Join
+    from tarkit.dataset.required import Required
 
 Rename = Literal["none", "key", "flat"]
 
@@ -62,13 +62,11 @@ class Dress:
         if self._looks and (self.rule.kind == "regex" or self.rule.last_dot or self.rename == "flat"):
             self._readers = Ledger(self.tmpdir)
         asked = any(each is not None for each in (self.map, self.required, self.known))
-        self._needed = adds or asked or self._looks or self.rename != "none"
+        self.needed = adds or asked or self._looks or self.rename != "none"
 
     def dressed(self, groups: Iterable[Group]) -> Iterator[Group]:
-        """The samples that stay, as they will be. Raises TarkitError for what cannot be."""
-        return self._dressed(groups) if self._needed else iter(groups)
-
-    def _dressed(self, groups: Iterable[Group]) -> Iterator[Group]:
+        """The samples that stay, as they will be; the same when it is not `needed`. Raises TarkitError for what cannot
+        be."""
         for key, files, category in groups:
             if self.map is not None:
                 found = self.map.category([name for name, _, _ in files], key)

@@ -5,22 +5,16 @@ from __future__ import annotations
 import marshal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import compress, count, islice, repeat
+from itertools import compress, count, islice
 from operator import ne
 
+from tarkit.dataset.batch import Batch, File, Group, together
 from tarkit.dataset.filekeys import KeyRule
 from tarkit.dataset.passes import Runs
 from tarkit.dataset.places import Places
 from tarkit.dataset.tree import Chunk
 
 MEMORY = 64 << 20  # bytes that a list to be sorted may take before it goes to temporary space
-
-File = tuple[bytes, int, bytes]
-"""Name of an entry, bytes of content, source; an empty source is the file of that name in the tree."""
-
-
-Group = tuple[bytes, list[File], int]
-"""A sample to be: its key, its files, the place of its category in a map."""
 
 
 @dataclass
@@ -30,49 +24,56 @@ class Keyless:
     count: int = 0
     first: bytes = b""
 
+    def add(self, folder: bytes, names: list[bytes]) -> None:
+        """Count these, of one folder."""
+        if names:
+            self.first = self.first if self.count else folder + names[0]
+            self.count += len(names)
 
-def in_folders(chunks: Iterable[Chunk], keyless: Keyless, last_dot: bool) -> Iterator[Group]:
+
+def in_folders(chunks: Iterable[Chunk], keyless: Keyless, last_dot: bool) -> Iterator[Batch]:
     """The samples where the whole path is the key: files of one sample follow each other."""
-    files: list[File] = []
-    key = b""
-    where: bytes | None = None
-    stem: bytes | None = None
-    for folder, names, sizes in chunks:
-        _count_keyless(folder, names, keyless)
-        stems = _stems(names, last_dot)
-        found = list(zip([folder + base for base in names], sizes, repeat(b"")))
-        start = 0
-        for stop in _ends(stems):
-            if start == 0 and stems[0] == stem and folder == where:
-                files += found[:stop]
-            else:
-                if files:
-                    yield key, files, 0
-                key, files = folder + stems[start], found[start:stop]
-            start = stop
-        where, stem = folder, stems[-1]
-    if files:
-        yield key, files, 0
+    last: Batch | None = None
+    for folder, bases, sizes in chunks:
+        stems, odd = _stems(bases, last_dot)
+        keyless.add(folder, odd)
+        stops = _ends(stems)
+        keys = [folder + stems[stop - 1] for stop in stops]
+        found = Batch(keys, stops, [folder + base for base in bases], list(sizes))
+        if last is not None:
+            found = _joined(last, found)
+        end = len(found.keys)
+        if end > 1:
+            yield found.part(0, end - 1)
+        last = found.part(end - 1, end)  # more of it may come
+    if last is not None:
+        yield last
 
 
-def _stems(names: list[bytes], last_dot: bool) -> list[bytes]:
-    """What is in front of the dot, for names of files."""
+def _joined(last: Batch, found: Batch) -> Batch:
+    """What is found, behind the last sample before, of which the first one may be more."""
+    if last.keys[0] != found.keys[0]:
+        return together((last, found))
+    count = len(last.names)
+    stops = [count + stop for stop in found.stops]
+    return Batch(found.keys, stops, last.names + found.names, last.sizes + found.sizes)
+
+
+def _stems(names: list[bytes], last_dot: bool) -> tuple[list[bytes], list[bytes]]:
+    """What is in front of the dot, for names of files; and those that readers of shards find no key in."""
+    stems = [stem for name in names for stem, dot, _ in (name.partition(b"."),) if dot]
+    odd = []
+    if len(stems) < len(names) or b"" in stems:
+        odd = [name for name in names if name.find(b".") < 1]
+        stems = [name.partition(b".")[0] for name in names]
     if last_dot:
-        return [name[:dot] if (dot := name.rfind(b".")) >= 0 else name for name in names]
-    return [name.partition(b".")[0] for name in names]
+        stems = [name[:dot] if (dot := name.rfind(b".")) >= 0 else name for name in names]
+    return stems, odd
 
 
-def _ends(stems: list[bytes]) -> Iterator[int]:
+def _ends(stems: list[bytes]) -> list[int]:
     """Where runs of one stem end."""
-    yield from compress(count(1), map(ne, stems, islice(stems, 1, None)))
-    yield len(stems)
-
-
-def _count_keyless(folder: bytes, names: list[bytes], keyless: Keyless) -> None:
-    odd = [name for name in names if name.find(b".") < 1]
-    if odd:
-        keyless.first = keyless.first if keyless.count else folder + odd[0]
-        keyless.count += len(odd)
+    return [*compress(count(1), map(ne, stems, islice(stems, 1, None))), len(stems)]
 
 
 def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str | None) -> Iterator[Group]:
@@ -82,7 +83,7 @@ def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str
     key_of = rule.key
     for folder, names, sizes in chunks:
         keys, places = [], []
-        _count_keyless(folder, names, keyless)
+        keyless.add(folder, _stems(names, rule.last_dot)[1])
         for base, size in zip(names, sizes):  # noqa: B905
             name = folder + base
             keys.append(key_of(name))

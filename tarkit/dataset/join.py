@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tarkit.dataset.gathering import File
+from tarkit.dataset.batch import File
 from tarkit.dataset.plan import source_of
 from tarkit.dataset.recipe import Malformed, parse_source
 from tarkit.dataset.table import Format, Record, entry_columns, read_records

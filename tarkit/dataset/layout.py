@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import chain, count, repeat
+from operator import sub
 from typing import NamedTuple
 
-from tarkit.dataset.gathering import File, Group
+from tarkit.dataset.batch import SAMPLES, Batch, File, together
 from tarkit.dataset.names import Template
 from tarkit.dataset.packing import tar_length
 from tarkit.dataset.plan import Planned
+from tarkit.dataset.plan_rows import RowBatch, Rows
 from tarkit.dataset.records import Records
 from tarkit.dataset.tree import Tree
 from tarkit.errors import TarkitError, show
-
-SAMPLES = 4000  # whose rows are made together
-
-Row = tuple[bytes, int, bytes, bytes, int]
-"""A Planned as a plain tuple."""
 
 _EACH = 5  # numbers for a shard: category, index of its name, samples, bytes of contents, of entries in a tar
 
@@ -45,10 +42,10 @@ class Layout:
         self.samples = self.content = 0
         self._templates = templates
         self._next = list(first)
-        self._records: Records[Group] = Records(tmpdir)
         self._shards = array("Q")
-        self.add = self._records.append
-        self.extend = self._records.extend
+        self._records: Records[tuple[object, ...]] = Records(tmpdir)  # batches, none of them over two shards
+        self._waiting: list[Batch] = []
+        self._samples = 0
 
     @property
     def sized(self) -> bool:
@@ -59,8 +56,21 @@ class Layout:
         """How many shards there are."""
         return len(self._shards) // _EACH
 
+    def extend(self, batch: Batch) -> None:
+        """Take samples."""
+        self._waiting.append(batch)
+        self._samples += len(batch.keys)
+        if self._samples >= SAMPLES:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._waiting:
+            self._records.append(tuple(together(self._waiting)), self._samples)
+            self._waiting, self._samples = [], 0
+
     def close(self, category: int, samples: int, content: int, tar: int) -> None:
         """End a shard."""
+        self._settle()
         index = self._next[category]
         self._templates[category].name(index)
         self._next[category] += 1
@@ -74,47 +84,49 @@ class Layout:
             category, index, samples, content, tar = numbers[at : at + _EACH]
             yield Shard(self._templates[category].name(index), samples, content, tar_length(tar))
 
+    def _batches(self) -> Iterator[tuple[Shard, Iterator[Batch]]]:
+        """Each shard with its samples, which are to be used up before the next."""
+        batches = map(Batch._make, self._records)
+
+        def of(shard: Shard) -> Iterator[Batch]:
+            left = shard.samples
+            while left:
+                batch = next(batches)
+                left -= len(batch.keys)
+                yield batch
+
+        for shard in self._described():
+            yield shard, of(shard)
+
     def shards(self) -> Iterator[tuple[Shard, Iterator[tuple[bytes, list[File]]]]]:
         """Each shard with its samples, keys and files with their sources; these before the next shard is asked for."""
-        groups = iter(self._records)
-        for shard in self._described():
-            yield shard, self._samples(groups, shard.samples)
+        for shard, batches in self._batches():
+            yield shard, self._sourced(batches)
 
-    def _samples(self, groups: Iterator[Group], count: int) -> Iterator[tuple[bytes, list[File]]]:
-        mark, skip = self.tree.mark, self.tree.skip
-        for _ in range(count):
-            key, files, _ = next(groups)
-            yield key, [(name, size, source or mark + name[skip:]) for name, size, source in files]
+    def _sourced(self, batches: Iterator[Batch]) -> Iterator[tuple[bytes, list[File]]]:
+        for batch in batches:
+            for key, files, _ in batch.groups():
+                yield key, [(name, size, self._source(name, source)) for name, size, source in files]
 
     def rows(self) -> Rows:
         """The rows of the plan."""
-        return Rows(self._batches)
+        return Rows(self._rows)
 
-    def _batches(self) -> Iterator[tuple[bytes, list[Row]]]:
-        groups = iter(self._records)
-        mark, skip = self.tree.mark, self.tree.skip
-        for shard in self._described():
-            name = os.fsencode(shard.name)
-            for start in range(0, shard.samples, SAMPLES):
-                some = islice(groups, min(SAMPLES, shard.samples - start))
-                rows = [
-                    (name, position, entry, source or mark + entry[skip:], size)
-                    for position, (_, files, _) in enumerate(some, start)
-                    for entry, size, source in files
-                ]
-                yield name, rows
+    def _rows(self) -> Iterator[RowBatch]:
+        for shard, batches in self._batches():
+            name, start = os.fsencode(shard.name), 0
+            for batch in batches:
+                lengths = map(sub, batch.stops, [0, *batch.stops])
+                positions = list(chain.from_iterable(map(repeat, count(start), lengths)))
+                sources = None
+                if batch.sources:
+                    sources = list(map(self._source, batch.names, batch.sources))
+                front, skip = self.tree.mark, self.tree.skip
+                yield RowBatch(name, positions, batch.names, batch.sizes, sources, front, skip)
+                start += len(batch.keys)
 
-
-class Rows:
-    """The rows of a layout, as often as one likes; `batches` hands them back as plain tuples, with the name of their
-    shard and many at a time. Shards come one after the other, samples by position."""
-
-    def __init__(self, batches: Callable[[], Iterator[tuple[bytes, list[Row]]]]) -> None:
-        self.batches = batches
-
-    def __iter__(self) -> Iterator[Planned]:
-        """Yield them one by one."""
-        return (Planned(*row) for _, rows in self.batches() for row in rows)
+    def _source(self, name: bytes, source: bytes) -> bytes:
+        return source or self.tree.source(name)
 
 
 def recipe_line(row: Planned) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 from collections.abc import Callable, Generator, Iterable
@@ -179,6 +178,8 @@ def _described(shard: Shard, digest: bool) -> Shard:
     """The shard with the length of its file and, if wanted, its checksum."""
     if not digest:
         return shard
+    import hashlib
+
     with open(shard.name, "rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         return shard._replace(stored=os.fstat(file.fileno()).st_size, sha256=sha256)

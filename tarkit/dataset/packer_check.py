@@ -1,11 +1,12 @@
 """Whether the names that a shard gets make whole samples, for many rows at once and at the speed of C.
 
-`Batches` accepts what is surely well. What it does not accept is looked at name by name: then there is an error that
+`ManyNames` accepts what is surely well. What it does not accept is looked at name by name: then there is an error that
 names the row, or it was well all the same.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import le
@@ -16,9 +17,11 @@ from tarkit.dataset.passes import Twins
 NUL = b"\0"
 HELD = 16 << 20  # bytes of hashes in memory
 
+_DOTTED = re.compile(rb"\.[^/\0]*/")  # a folder with a dot in its name
 
-class Batches:
-    """The names of one shard, in batches. `samples` have begun so far, with keys of these `hashes`; `first` and `last`
+
+class ManyNames:
+    """The names of one shard. `samples` have begun so far, with keys of these `hashes`; `first` and `last`
     are their keys."""
 
     def __init__(self) -> None:
@@ -36,10 +39,13 @@ class Batches:
         if b"\0." in text or b"/." in text or len(set(names)) != len(names) or not self._tail.isdisjoint(names):
             return False
         # No base name begins with a dot, so one that has a dot has a key.
-        dots = [name.find(b".", name.rfind(b"/") + 1) for name in names]
-        if min(dots) < 0:
+        if _DOTTED.search(text):
+            dots = [name.find(b".", name.rfind(b"/") + 1) for name in names]
+            keys = [name[:dot] for name, dot in zip(names, dots, strict=True) if dot >= 0]
+        else:
+            keys = [key for name in names for key, dot, _ in (name.partition(b"."),) if dot]
+        if len(keys) < len(names):
             return False
-        keys = [name[:dot] for name, dot in zip(names, dots, strict=True)]
         each = [key for key, _ in groupby(keys)]
         again = each[0] == self.last
         hashes = set(map(hash, each))

@@ -10,12 +10,14 @@ from itertools import chain, groupby
 from operator import itemgetter
 
 from tarkit.dataset.naming import Names
-from tarkit.dataset.packer_spool import PackRow, PlannedShard, disagree, load_rows, place
+from tarkit.dataset.packer_spool import PlannedShard, disagree, load_rows, place
 from tarkit.dataset.plan import content_of
+from tarkit.dataset.plan_rows import PackRow
 from tarkit.dataset.tree import UNSIZED
 from tarkit.errors import TarkitError, show
 from tarkit.streams.copy import Short
 from tarkit.tar.block import padding
+from tarkit.tar.encoder import encoder
 from tarkit.tar.header import encode
 from tarkit.tar.writer import Writer
 
@@ -58,6 +60,7 @@ class Filler:
         self._plan_name = plan_name
         self._time = time
         self._mtime = None if mtime is None else time(mtime)
+        self._encode = encoder(self._mtime or 0)
         self._skip = skip
         self._names = Names(limit=None)
 
@@ -82,13 +85,12 @@ class Filler:
         Raises:
             TarkitError: a file is gone, cannot be read, is no file, or has not the size that was planned.
         """
-        batches = load_rows(self._read, self._shard.blobs)
+        batches = (batch.rows() for batch in load_rows(self._read, self._shard.blobs))
         if self._skip:
             yield from self._fill_whole_samples(chain.from_iterable(batches))
             return
         for rows in batches:
-            rest = iter(rows)
-            while self._add(rest):
+            while self._add(rows):
                 yield self.content
         self.rows, self.planned = self._shard.rows, self._shard.planned
 
@@ -96,13 +98,12 @@ class Filler:
         """Write rows until they are STEP bytes; False when there are no more. The hot loop of `shard`: a small file
         costs three system calls, since that a read hands back `size` of `size + 1` bytes says that it is all. It costs
         a fourth where the size is not known: that a read hands back nothing says that what was read before is all."""
-        open_, read, close, raw = os.open, os.read, os.close, self._writer.raw
-        mtime = -1 if self._mtime is None else self._mtime
+        open_, read, close, raw, encode_next = os.open, os.read, os.close, self._writer.raw, self._encode
         largest = -2 if self._mtime is None else SMALL
         pieces: list[bytes] = []
         gathered = content = 0
         for row in rows:
-            name, source, size = row[2:5]
+            _, _, name, source, size, _ = row
             data = b""
             if size <= largest and size and b":" not in source:
                 try:
@@ -123,7 +124,7 @@ class Filler:
                 elif len(data) != size:
                     raise self._disagrees(row, source)
             if data:
-                header, pad = encode(name, size, mtime=mtime), _PADS[size % 512]
+                header, pad = encode_next(name, size), _PADS[size % 512]
                 pieces += (header, data, pad)
                 gathered += len(header) + size + len(pad)
                 content += size

@@ -7,8 +7,6 @@ archive that would be written is made, and compared with the one that is there.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import marshal
 import os
 import time
@@ -49,13 +47,15 @@ def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings
 
     Empty when that cannot be relied on: a source is not there, or was changed a moment ago.
     """
+    import hashlib
+
     digest = hashlib.blake2b(settings.encode("utf-8", "surrogateescape"), digest_size=16)
     newest = 0
     start = time.time_ns()
-    for rows in load_rows(read, shard.blobs):
+    for batch in load_rows(read, shard.blobs):
         states: list[tuple[int, ...]] = []
-        for row in rows:
-            kind, path = content_of(row[3])
+        for source in batch.sources:
+            kind, path = content_of(source)
             if kind == "path":
                 try:
                     status = os.stat(path)
@@ -63,7 +63,7 @@ def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings
                     return ""
                 newest = max(newest, status.st_ctime_ns)
                 states.append((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
-        digest.update(marshal.dumps(([row[1:4] for row in rows], states), 2))
+        digest.update(marshal.dumps((batch.positions, batch.names, batch.sources, states), 2))
     return digest.hexdigest() if newest < start - RACY else ""
 
 
@@ -88,6 +88,8 @@ class Journal:
 
     def read(self) -> dict[str, Known]:
         """What it has by name; a line that was not finished counts for nothing."""
+        import json
+
         known: dict[str, Known] = {}
         try:
             with open(self.path, "rb") as file:
@@ -107,6 +109,8 @@ class Journal:
 
     def add(self, known: Known) -> None:
         """Note a shard that is complete."""
+        import json
+
         if self._fd < 0:
             self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         name, samples, size, stored, first, last, sha256 = known.shard

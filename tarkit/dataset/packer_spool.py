@@ -6,18 +6,17 @@ holds HELD rows, a note for each shard, and the keys of one shard; all rows of a
 
 from __future__ import annotations
 
-import marshal
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from tarkit.dataset.layout import Row, Rows
 from tarkit.dataset.naming import Names
-from tarkit.dataset.packer_check import Batches, ascend, in_several, keys_of
+from tarkit.dataset.packer_check import ManyNames, ascend, in_several, keys_of
 from tarkit.dataset.passes import Twins
 from tarkit.dataset.plan import Planned, SavedPlan, content_of
+from tarkit.dataset.plan_rows import PackRow, RowBatch, Rows
 from tarkit.dataset.recipe import Malformed
 from tarkit.dataset.tree import UNSIZED
 from tarkit.errors import TarkitError, show
@@ -25,19 +24,12 @@ from tarkit.streams.scratch import Scratch
 
 HELD = 20_000  # rows that are in memory at a time
 TWINS = 16 << 20  # bytes of hashes in memory
-_MARSHAL = 2  # without references, which cost more than they save
 
 # What mends a sample that is not together: of a plan that somebody has edited, and of one that was just made.
 _POSITIONS = "the entries of a sample have positions that follow each other"
 _KEYS_END = (
     "readers end keys at the first dot: give up --last-dot, or name entries after their sample with --rename key"
 )
-
-PackRow = tuple[bytes, int, bytes, bytes, int, int] | Row
-"""A Planned as a plain tuple; and the line of the plan, when that was saved."""
-
-
-_position = itemgetter(1)
 
 
 class PlannedShard(NamedTuple):
@@ -92,7 +84,7 @@ class Spool:
             return self._fill_in_order(plan)
         buffers: dict[bytes, list[PackRow]] = {}
         held = 0
-        rows: Iterable[PackRow] = plan.numbered() if isinstance(plan, SavedPlan) else map(tuple, plan)  # type: ignore[arg-type]
+        rows = plan.numbered() if isinstance(plan, SavedPlan) else ((*row, 0) for row in plan)
         for shard, group in groupby(rows, itemgetter(0)):
             buffer = buffers.setdefault(shard, [])
             while some := list(islice(group, HELD - held)):
@@ -108,27 +100,27 @@ class Spool:
     def _fill_in_order(self, plan: Rows) -> list[PlannedShard]:
         """The same for rows that come shard by shard: each is looked at while it is in memory."""
         shards: dict[bytes, PlannedShard] = {}
-        for name, batches in groupby(plan.batches(), itemgetter(0)):
+        for name, batches in groupby(plan.batches(), attrgetter("shard")):
             before = name in self._blobs
             blobs = self._blobs.setdefault(name, [])
-            shard = None if before else self._summed(name, blobs, self._kept(batches, blobs), Batches())
+            shard = None if before else self._summed(name, blobs, self._kept(batches, blobs), ManyNames())
             for _ in self._kept(batches, blobs):  # what was not looked at
                 pass
             shards[name] = shard or self._settled(name, blobs)
         return list(shards.values())
 
-    def _kept(self, batches: Iterable[tuple[bytes, list[Row]]], blobs: list[tuple[int, int]]) -> Iterator[list[Row]]:
-        for _, rows in batches:
-            blobs.append(self._keep(rows))
-            yield rows
+    def _kept(self, batches: Iterable[RowBatch], blobs: list[tuple[int, int]]) -> Iterator[RowBatch]:
+        for batch in batches:
+            blobs.append(self._keep(batch))
+            yield batch
 
     def _flush(self, buffers: dict[bytes, list[PackRow]]) -> None:
         for name, rows in filter(itemgetter(1), buffers.items()):
-            self._blobs.setdefault(name, []).append(self._keep(rows))
+            self._blobs.setdefault(name, []).append(self._keep(RowBatch.of(rows)))
         buffers.clear()
 
-    def _keep(self, rows: list[PackRow] | list[Row]) -> tuple[int, int]:
-        blob = marshal.dumps(rows, _MARSHAL)
+    def _keep(self, batch: RowBatch) -> tuple[int, int]:
+        blob = batch.dump()
         start = self._stop
         self.file.write(blob)
         self._stop += len(blob)
@@ -137,41 +129,41 @@ class Spool:
     def _settled(self, name: bytes, blobs: list[tuple[int, int]]) -> PlannedShard:
         """A shard whose rows are checked, and sorted if they have to be."""
         read = self.file.read
-        if not all(ascend(list(map(_position, rows))) for rows in _overlapping(load_rows(read, blobs))):
-            everything = [row for rows in load_rows(read, blobs) for row in rows]
-            everything.sort(key=_position)
-            blobs = [self._keep(everything[at : at + HELD]) for at in range(0, len(everything), HELD)]
-        shard = self._summed(name, blobs, load_rows(read, blobs), Batches())
+        if not all(map(ascend, _overlapping(batch.positions for batch in load_rows(read, blobs)))):
+            everything = [row for batch in load_rows(read, blobs) for row in batch.rows()]
+            everything.sort(key=itemgetter(1))
+            blobs = [self._keep(RowBatch.of(everything[at : at + HELD])) for at in range(0, len(everything), HELD)]
+        shard = self._summed(name, blobs, load_rows(read, blobs), ManyNames())
         if shard is None:
             shard = self._summed(name, blobs, load_rows(read, blobs), self._one_by_one(name, blobs))
         assert shard is not None
         return shard
 
     def _summed(
-        self, name: bytes, blobs: list[tuple[int, int]], batches: Iterable[Sequence[PackRow]], names: Batches | Names
+        self, name: bytes, blobs: list[tuple[int, int]], batches: Iterable[RowBatch], names: ManyNames | Names
     ) -> PlannedShard | None:
         """A shard of rows that are in order; None when its names are not surely well, and nobody has looked at each."""
         count = planned = size = 0
         last = -1
-        for rows in batches:
-            positions = set(map(_position, rows))
+        for batch in batches:
+            positions = set(batch.positions)
             planned += len(positions) - (last in positions)
-            last = rows[-1][1]
-            count += len(rows)
-            size += sum(map(itemgetter(4), rows))
-            self._check_sources(name, rows)
-            if isinstance(names, Batches) and not names.accept(list(map(itemgetter(2), rows))):
+            last = batch.positions[-1]
+            count += len(batch.names)
+            size += sum(batch.sizes)
+            self._check_sources(batch)
+            if isinstance(names, ManyNames) and not names.accept(batch.names):
                 return None
         if self._agrees:
-            self._note(names.hashes if isinstance(names, Batches) else map(hash, keys_of(self._names(blobs))))
+            self._note(names.hashes if isinstance(names, ManyNames) else map(hash, keys_of(self._names(blobs))))
         first, last_key = names.first or b"", names.last or b""
         return PlannedShard(name, tuple(blobs), count, planned, names.samples, size, first, last_key)
 
     def _one_by_one(self, shard: bytes, blobs: Iterable[tuple[int, int]]) -> Names:
         """The names of all rows of a shard. Raises TarkitError for the first that cannot be."""
         names = Names(_KEYS_END if self.plan_name is None else _POSITIONS, None)
-        for rows in load_rows(self.file.read, blobs):
-            for row in rows:
+        for batch in load_rows(self.file.read, blobs):
+            for row in batch.rows():
                 try:
                     if not row[2]:
                         raise Malformed("an empty name")
@@ -185,7 +177,8 @@ class Spool:
         known = {(status.st_dev, status.st_ino) for status in written}
         sizes = {status.st_size for status in written} | {UNSIZED}
         for shard in shards if known else ():
-            for row in (row for rows in load_rows(self.file.read, shard.blobs) for row in rows if row[4] in sizes):
+            batches = load_rows(self.file.read, shard.blobs)
+            for row in (row for batch in batches for row in batch.rows() if row[4] in sizes):
                 kind, path = content_of(row[3])
                 try:
                     status = os.stat(path) if kind == "path" else None
@@ -194,14 +187,12 @@ class Spool:
                 if status is not None and (status.st_dev, status.st_ino) in known:
                     raise TarkitError(f"{place(self.plan_name, shard.name, row)}: {show(path)} is written too")
 
-    def _check_sources(self, shard: bytes, rows: Sequence[PackRow]) -> None:
-        if not self._agrees and b":" not in b"".join(map(itemgetter(3), rows)):
-            return
-        for row in rows:
+    def _check_sources(self, batch: RowBatch) -> None:
+        for row in batch.rows() if self._agrees or batch.has_marks else ():
             try:
                 self._judge(row)
             except Malformed as error:
-                raise TarkitError(f"{place(self.plan_name, shard, row)}: {error}", error.hint) from None
+                raise TarkitError(f"{place(self.plan_name, batch.shard, row)}: {error}", error.hint) from None
 
     def _judge(self, row: PackRow) -> None:
         """Raises Malformed when the source of a row is not what it is said to be."""
@@ -231,19 +222,19 @@ class Spool:
         self._twins.settle()
 
     def _names(self, blobs: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-        return (row[2] for rows in load_rows(self.file.read, blobs) for row in rows)
+        return (name for batch in load_rows(self.file.read, blobs) for name in batch.names)
 
     def sources(self, shards: Iterable[PlannedShard]) -> Iterator[bytes]:
         """The files of shards."""
         for shard in shards:
-            for rows in load_rows(self.file.read, shard.blobs):
-                found = (content_of(row[3]) for row in rows)
+            for batch in load_rows(self.file.read, shard.blobs):
+                found = map(content_of, batch.sources)
                 yield from (value for kind, value in found if kind == "path")
 
 
 def place(plan_name: str | None, shard: bytes, row: PackRow) -> str:
     """`PLAN:LINE` of a row, or the shard that it is for."""
-    return f"{plan_name}:{row[5]}" if plan_name is not None and len(row) > 5 else os.fsdecode(shard)
+    return f"{plan_name}:{row[5]}" if plan_name is not None and row[5] else os.fsdecode(shard)
 
 
 def disagree(source: bytes, size: int, planned: int) -> str:
@@ -252,15 +243,15 @@ def disagree(source: bytes, size: int, planned: int) -> str:
     return f"{show(source)} has {many}, and the plan says {planned}"
 
 
-def load_rows(read: Callable[[int, int], bytes], blobs: Iterable[tuple[int, int]]) -> Iterator[list[PackRow]]:
+def load_rows(read: Callable[[int, int], bytes], blobs: Iterable[tuple[int, int]]) -> Iterator[RowBatch]:
     """The rows of a shard, as many at a time as were written together."""
     for start, stop in blobs:
-        yield marshal.loads(read(start, stop))
+        yield RowBatch.load(read(start, stop))
 
 
-def _overlapping(batches: Iterable[list[PackRow]]) -> Iterator[list[PackRow]]:
-    """Batches with the last row of the one before."""
-    last: list[PackRow] = []
-    for rows in batches:
-        yield last + rows
-        last = rows[-1:]
+def _overlapping(batches: Iterable[list[int]]) -> Iterator[list[int]]:
+    """Batches of numbers, with the last of the one before in front."""
+    last: list[int] = []
+    for numbers in batches:
+        yield last + numbers
+        last = numbers[-1:]

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
-from operator import itemgetter
+from collections.abc import Iterable
+from itertools import accumulate, repeat
+from operator import sub
 from typing import Literal, Protocol
 
-from tarkit.dataset.gathering import File, Group
+from tarkit.dataset.batch import Batch, Group, batch_of
 from tarkit.dataset.shards import Limits
 from tarkit.tar.block import BLOCK, RECORD
 from tarkit.tar.header import encode
 
 Dirs = Literal["pack", "separate", "collapse"]
-
-STEP = 1024  # samples that are added together
 
 _END = 2 * BLOCK
 _PLAIN_NAME, _PLAIN_SIZE = 100, 8**11 - 1  # what a header of one block holds in any case
@@ -34,31 +32,29 @@ class Out(Protocol):
     def sized(self) -> bool:
         """Whether the sizes of files are known."""
 
-    def add(self, group: Group) -> None:
-        """Add a sample."""
-
-    def extend(self, groups: Sequence[Group]) -> None:
-        """Add samples."""
+    def extend(self, batch: Batch) -> None:
+        """Add samples, of the category of the shard."""
 
     def close(self, category: int, samples: int, content: int, tar: int) -> None:
         """End a shard: samples in it, bytes of their contents, and those their entries take in a tar."""
 
 
-def sizes_of(files: Iterable[File]) -> tuple[int, int]:
-    """Bytes of the contents of a sample's files, and those that they take in a tar."""
-    content = tar = 0
-    for name, size, _ in files:
-        content += size
-        if len(name) <= _PLAIN_NAME and size <= _PLAIN_SIZE:
-            tar += 512 + (size + 511 & -512)
-        else:
-            tar += len(encode(name, size)) + (size + 511 & -512)
-    return content, tar
+def weigh(batch: Batch, sized: bool = True) -> tuple[list[int], list[int]]:
+    """For each sample bytes of its contents, and those that its entries take in a tar; 0 where sizes are not known."""
+    if not sized:
+        nothing = [0] * len(batch.keys)
+        return nothing, nothing
+    taken = [
+        (512 if len(name) <= _PLAIN_NAME and size <= _PLAIN_SIZE else len(encode(name, size))) + (size + 511 & -512)
+        for name, size in zip(batch.names, batch.sizes, strict=True)
+    ]
+    return _sums(batch.sizes, batch.stops), _sums(taken, batch.stops)
 
 
-def _weightless(files: Iterable[File]) -> tuple[int, int]:
-    """The same where sizes are not known."""
-    return 0, 0
+def _sums(numbers: list[int], stops: list[int]) -> list[int]:
+    totals = [0, *accumulate(numbers)]
+    ends = [totals[stop] for stop in stops]
+    return list(map(sub, ends, [0, *ends]))
 
 
 def tar_length(entries: int) -> int:
@@ -83,47 +79,67 @@ class _Full:
         return bool((self.content is not None and content >= self.content) or (self.most and samples >= self.most))
 
 
-def pack(groups: Iterable[Group], limits: Limits, dirs: Dirs, out: Out) -> None:
+def pack(batches: Iterable[Batch], limits: Limits, dirs: Dirs, out: Out) -> None:
     """Divide samples by limits; `separate` also ends a shard where the folder of the key changes."""
-    if limits.count and limits.size is None and dirs != "separate" and not out.sized:
-        _by_number(groups, limits.count, out)
+    if limits.count and limits.size is None and dirs != "separate":
+        by_number(batches, repeat(limits.count), out)
         return
     full = _Full(limits)
-    weigh = sizes_of if out.sized else _weightless
     samples = content = tar = 0
     before: tuple[int, bytes] | None = None
     here: tuple[int, bytes] = (0, b"")
-    for group in groups:
-        key, files, category = group
-        here = (category, folder_of(key) if dirs == "separate" else b"")
-        more, length = weigh(files)
-        if samples and (here != before or full.before(samples + 1, tar + length)):
-            out.close(before[0] if before else 0, samples, content, tar)
-            samples = content = tar = 0
-        before = here
-        out.add(group)
-        samples += 1
-        content += more
-        tar += length
-        if full.after(samples, content):
-            out.close(category, samples, content, tar)
-            samples = content = tar = 0
+    for batch in batches:
+        start = 0
+        contents, lengths = weigh(batch, out.sized)
+        for at, key in enumerate(batch.keys):
+            here = (batch.category, folder_of(key) if dirs == "separate" else b"")
+            if samples and (here != before or full.before(samples + 1, tar + lengths[at])):
+                if at > start:
+                    out.extend(batch.part(start, at))
+                start = at
+                out.close(before[0] if before else 0, samples, content, tar)
+                samples = content = tar = 0
+            before = here
+            samples += 1
+            content += contents[at]
+            tar += lengths[at]
+            if full.after(samples, content):
+                out.extend(batch.part(start, at + 1))
+                start = at + 1
+                out.close(batch.category, samples, content, tar)
+                samples = content = tar = 0
+        if start < len(batch.keys):
+            out.extend(batch.part(start, len(batch.keys)))
     if samples:
         out.close(here[0], samples, content, tar)
 
 
-def _by_number(groups: Iterable[Group], most: int, out: Out) -> None:
-    """Divide the samples of each category, `most` for a shard, where nothing else has to be known of them."""
-    for category, each in groupby(groups, itemgetter(2)):
-        samples = 0
-        while some := list(islice(each, min(STEP, most - samples))):
-            out.extend(some)
-            samples += len(some)
+def by_number(batches: Iterable[Batch], counts: Iterable[int], out: Out) -> None:
+    """Shards of so many samples, or fewer where a category ends; a number may be 0, which makes none."""
+    numbers = filter(None, counts)
+    most = next(numbers, 0)
+    samples = content = tar = category = 0
+    for batch in batches:
+        if samples and batch.category != category:
+            out.close(category, samples, content, tar)
+            samples = content = tar = 0
+            most = next(numbers, 0)
+        category = batch.category
+        contents, lengths = weigh(batch, out.sized)
+        start = 0
+        while start < len(batch.keys):
+            stop = min(start + most - samples, len(batch.keys))
+            out.extend(batch.part(start, stop))
+            samples += stop - start
+            content += sum(contents[start:stop])
+            tar += sum(lengths[start:stop])
+            start = stop
             if samples == most:
-                out.close(category, samples, 0, 0)
-                samples = 0
-        if samples:
-            out.close(category, samples, 0, 0)
+                out.close(category, samples, content, tar)
+                samples = content = tar = 0
+                most = next(numbers, 0)
+    if samples:
+        out.close(category, samples, content, tar)
 
 
 class _Rest:
@@ -135,19 +151,17 @@ class _Rest:
         self.content = self.tar = 0
 
 
-def collapse(groups: Iterable[Group], limits: Limits, out: Out) -> None:
+def collapse(batches: Iterable[Batch], limits: Limits, out: Out) -> None:
     """The same where a folder hands what is left over to the one above, which takes it whole before its own samples.
 
     What is left over is held in memory: less than a shard for each level of folders.
     """
     full = _Full(limits)
-    weigh = sizes_of if out.sized else _weightless
     stack: list[_Rest] = []
     current = 0
 
     def emit(rest: _Rest) -> None:
-        for group in rest.groups:
-            out.add(group)
+        out.extend(batch_of(rest.groups, current))
         out.close(current, len(rest.groups), rest.content, rest.tar)
         rest.groups, rest.content, rest.tar = [], 0, 0
 
@@ -176,33 +190,18 @@ def collapse(groups: Iterable[Group], limits: Limits, out: Out) -> None:
                 emit(stack[-1])
             stack.clear()
 
-    for group in groups:
-        key, files, category = group
-        if category != current:
+    for batch in batches:
+        if batch.category != current:
             finish()
-            current = category
-        folder = folder_of(key)
-        path = folder.split(b"/") if folder else []
-        hand_up(path)
-        if not stack or stack[-1].path != path:
-            stack.append(_Rest(path))
-        take(stack[-1], [group], *weigh(files))
+            current = batch.category
+        for group, content, tar in zip(batch.groups(), *weigh(batch, out.sized), strict=True):
+            folder = folder_of(group[0])
+            path = folder.split(b"/") if folder else []
+            hand_up(path)
+            if not stack or stack[-1].path != path:
+                stack.append(_Rest(path))
+            take(stack[-1], [group], content, tar)
     finish()
-
-
-def numbered(groups: Iterable[Group], counts: Iterable[int], out: Out) -> None:
-    """Shards of so many samples; a number may be 0, which makes none."""
-    each = iter(groups)
-    weigh = sizes_of if out.sized else _weightless
-    for count in counts:
-        content = tar = 0
-        for _ in range(count):
-            group = next(each)
-            more, length = weigh(group[1])
-            content, tar = content + more, tar + length
-            out.add(group)
-        if count:
-            out.close(0, count, content, tar)
 
 
 def equal(total: int, shards: int) -> list[int]:
@@ -249,10 +248,3 @@ _DOWN = bytes(255 - byte for byte in range(256))
 def falling(key: bytes) -> bytes:
     """What orders keys the other way round; they have no NUL in them."""
     return key.translate(_DOWN) + b"\xff"
-
-
-def counted(groups: Iterable[Group], sizes: array[int]) -> Iterator[Group]:
-    """The samples as they are; `sizes` gets the bytes that each takes in a tar."""
-    for group in groups:
-        sizes.append(sizes_of(group[1])[1])
-        yield group

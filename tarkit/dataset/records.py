@@ -24,6 +24,7 @@ class Records(Generic[Item]):
         self._most = held
         self._held = 0
         self._latest: list[Item] = []
+        self._weight = 0
         self._blobs: list[bytes] = []
         self._file: Scratch | None = None
         self._ends = array("Q", [0])
@@ -31,20 +32,25 @@ class Records(Generic[Item]):
     def __len__(self) -> int:
         return self.count
 
-    def append(self, item: Item) -> None:
-        """Take an item, which nobody changes afterwards."""
-        self.extend((item,))
+    def append(self, item: Item, weight: int = 1) -> None:
+        """Take an item, which nobody changes afterwards; one of some weight counts as so many."""
+        self._latest.append(item)
+        self.count += 1
+        self._weight += weight
+        if self._weight >= BATCH:
+            self._settle()
 
     def extend(self, items: Sequence[Item]) -> None:
         """Take some, not very many, at once."""
         self._latest += items
         self.count += len(items)
-        if len(self._latest) >= BATCH:
+        self._weight += len(items)
+        if self._weight >= BATCH:
             self._settle()
 
     def _settle(self) -> None:
         blob = marshal.dumps(self._latest, 2)  # 2: without a table of what came before, which takes time
-        self._latest = []
+        self._latest, self._weight = [], 0
         self._blobs.append(blob)
         self._held += len(blob)
         if self._held > self._most:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tarkit.dataset.gathering import File
+from tarkit.dataset.batch import File
 from tarkit.errors import TarkitError, Usage, show
 
 OnMissing = Literal["error", "warn", "keep", "exclude"]

@@ -12,29 +12,20 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from tarkit.dataset.batch import Batch, Group, batched
 from tarkit.dataset.dressing import Dress
 from tarkit.dataset.filekeys import KeyRule
-from tarkit.dataset.gathering import Group, Keyless, by_key, in_folders, ranked
+from tarkit.dataset.gathering import Keyless, by_key, in_folders, ranked
 from tarkit.dataset.layout import Layout
 from tarkit.dataset.memory import no_collections
-from tarkit.dataset.packing import (
-    Dirs,
-    collapse,
-    counted,
-    equal,
-    falling,
-    folder_rank,
-    level,
-    numbered,
-    pack,
-)
+from tarkit.dataset.packing import Dirs, by_number, collapse, equal, falling, folder_rank, level, pack, weigh
 from tarkit.dataset.permute import pcg_keys
 from tarkit.dataset.records import Records
 from tarkit.dataset.shards import Limits
 from tarkit.dataset.tree import Tree
 from tarkit.errors import TarkitError, Usage, show
 
-Watch = Callable[[Iterator[Group]], Iterator[Group]]
+Watch = Callable[[Iterator[Batch]], Iterator[Batch]]
 
 _SORT = re.compile(r"(-?)key|(?:alpha|alphanumeric)(?::(inc|dec))?|shuffle(?::([0-9]{1,19}))?")
 
@@ -80,24 +71,31 @@ def lay_out(
     keyless = Keyless()
     if rule.streams:
         tree.together, tree.scattered = rule.stem, rule.last_dot
-        groups = in_folders(tree, keyless, rule.last_dot)
+        batches = in_folders(tree, keyless, rule.last_dot)
     else:
-        groups = by_key(tree, rule, keyless, tmpdir)
-    groups = dress.dressed(watch(groups))
+        batches = batched(by_key(tree, rule, keyless, tmpdir))
+    batches = watch(batches)
+    if dress.needed or cut.sort.by != "none" or cut.dirs != "pack":
+        groups = (group for batch in batches for group in batch.groups())
+        batches = batched(_sorted(_dressed(groups, dress, tmpdir), dress, cut, tmpdir))
+    if cut.shards is not None:
+        _divide(batches, cut, layout, tmpdir)
+    elif cut.dirs == "collapse":
+        collapse(batches, cut.limits, layout)
+    else:
+        pack(batches, cut.limits, cut.dirs, layout)
+    dress.close()
+    return keyless
+
+
+def _dressed(groups: Iterator[Group], dress: Dress, tmpdir: str | None) -> Iterator[Group]:
+    groups = dress.dressed(groups)
     if dress.classes is not None:
         if dress.classes.open:
             groups = iter(_stored(groups, tmpdir))
         dress.classes.close()
         groups = dress.classes.filled(groups)
-    groups = _sorted(groups, dress, cut, tmpdir)
-    if cut.shards is not None:
-        _divide(groups, cut, layout, tmpdir)
-    elif cut.dirs == "collapse":
-        collapse(groups, cut.limits, layout)
-    else:
-        pack(groups, cut.limits, cut.dirs, layout)
-    dress.close()
-    return keyless
+    return groups
 
 
 def _stored(groups: Iterable[Group], tmpdir: str | None) -> Records[Group]:
@@ -128,21 +126,22 @@ def _sorted(groups: Iterator[Group], dress: Dress, cut: Cut, tmpdir: str | None)
     return ranked(((rank(group), group) for group in groups), tmpdir)
 
 
-def _divide(groups: Iterator[Group], cut: Cut, layout: Layout, tmpdir: str | None) -> None:
+def _divide(batches: Iterator[Batch], cut: Cut, layout: Layout, tmpdir: str | None) -> None:
     """Shards of equal numbers of samples, and with `even` of sizes as equal as can be."""
     shards = cut.shards or 1
     sizes = array("Q")
-    records = _stored(counted(groups, sizes) if cut.even else groups, tmpdir)
+    records: Records[Group] = Records(tmpdir)
+    for batch in batches:
+        if cut.even:
+            sizes.extend(weigh(batch)[1])
+        records.extend(list(batch.groups()))
     total = len(records)
     if 0 < total < shards:
         raise TarkitError(f"{total} samples cannot fill {shards} shards", "ask for fewer shards")
-    if total == 0:
-        return
-    numbers = equal(total, shards)
     each: Iterable[Group] = records
-    if cut.even:
+    if cut.even and total:
         chosen = level(sizes, shards)
         each = ranked(
             ((number.to_bytes(4, "big"), group) for number, group in zip(chosen, records, strict=True)), tmpdir
         )
-    numbered(each, numbers, layout)
+    by_number(batched(each), equal(total, shards), layout)

@@ -12,8 +12,6 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
-from operator import contains
 from typing import Literal
 
 from tarkit.dataset.patterns import compile_glob
@@ -274,7 +272,7 @@ def _sizes(runs: list[_Run]) -> array[int]:
 def _interrupts(files: list[bytes], folders: list[bytes]) -> bool:
     """Whether files that are equal up to the first dot may not follow each other: `a.b/` is between a.a and a.c, and
     a file without a dot is in front of `a-b.c`, which is in front of a.c."""
-    return any(b"." in name for name in folders) or not all(map(contains, files, repeat(b".")))
+    return any(b"." in name for name in folders) or bool([name for name in files if b"." not in name])
 
 
 def _leads(folder: bytes, prefix: bytes) -> bool:

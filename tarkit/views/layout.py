@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 
-from tarkit.dataset.gathering import File
+from tarkit.dataset.batch import File
 from tarkit.dataset.layout import Layout, Shard
 from tarkit.dataset.tsv import escape_tsv
 from tarkit.streams.location import ARCHIVE_SUFFIXES

@@ -1,0 +1,74 @@
+"""Rows of a plan, many at a time and in columns, as they wait in a file between planning and packing."""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+from typing import NamedTuple, Self
+
+from tarkit.dataset.plan import Planned
+
+PackRow = tuple[bytes, int, bytes, bytes, int, int]
+"""A Planned as a plain tuple, and its line in the plan; 0 where that was not saved."""
+
+_MARSHAL = 2  # without references, which cost more than they save
+
+
+class RowBatch(NamedTuple):
+    """Rows of one shard, at least one. Where `given` is None sources are `front` and what names have from `skip` on."""
+
+    shard: bytes
+    positions: list[int]
+    names: list[bytes]
+    sizes: list[int]
+    given: list[bytes] | None
+    front: bytes = b""
+    skip: int = 0
+    lines: list[int] | None = None
+
+    @property
+    def sources(self) -> list[bytes]:
+        """Where the content of each is, as in a plan."""
+        if self.given is not None:
+            return self.given
+        front, skip = self.front, self.skip
+        return [front + name[skip:] for name in self.names] if skip else [front + name for name in self.names]
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether a source may be something else than a path: there is a colon in one."""
+        if self.given is not None:
+            return b":" in b"".join(self.given)
+        return b":" in self.front or b":" in b"".join(self.names)
+
+    def rows(self) -> Iterator[PackRow]:
+        """The rows one by one."""
+        return zip(repeat(self.shard), self.positions, self.names, self.sources, self.sizes, self.lines or repeat(0))
+
+    @classmethod
+    def of(cls, rows: Iterable[PackRow]) -> Self:
+        """These rows, at least one, of one shard."""
+        shards, positions, names, sources, sizes, lines = map(list, zip(*rows, strict=True))
+        return cls(shards[0], positions, names, sizes, sources, lines=lines)
+
+    def dump(self) -> bytes:
+        """All of it, for `load`."""
+        return marshal.dumps(tuple(self), _MARSHAL)
+
+    @classmethod
+    def load(cls, data: bytes) -> Self:
+        """What `dump` gave."""
+        return cls._make(marshal.loads(data))
+
+
+class Rows:
+    """The rows of a layout, as often as one likes; `batches` hands them back many at a time. Shards come one after the
+    other, samples by position."""
+
+    def __init__(self, batches: Callable[[], Iterator[RowBatch]]) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[Planned]:
+        """Yield them one by one."""
+        return (Planned(*row[:5]) for batch in self.batches() for row in batch.rows())
