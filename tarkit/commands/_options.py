@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections.abc import Callable
 from functools import wraps
@@ -277,7 +276,7 @@ mtime = group(
 def draw_seed(given: int | None) -> int:
     """The seed that was given, or one that is drawn and printed; the report has it."""
     run = current()
-    value = random.SystemRandom().randrange(1 << 32) if given is None else given
+    value = int.from_bytes(os.urandom(4), "big") if given is None else given
     run.facts["seed"] = value
     if given is None:
         run.tell(f"seed: {value}")

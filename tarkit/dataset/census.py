@@ -16,7 +16,7 @@ from tarkit.dataset.sizes import Sizes
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
-from tarkit.tar.block import BLOCK, PAX_GLOBAL
+from tarkit.tar.block import BLOCK, PAX_GLOBAL, SLASH
 from tarkit.tar.walk import Raw, Walk
 
 MOST = 4096  # different fields, and sets of them, that are told apart
@@ -180,7 +180,7 @@ class _Counting:
                     release(start)
                     if self.recent.add(key):
                         self._judge("scattered-sample", start, f"the key {show(key)} comes back")
-                    if b"/" in key or self.walk.nul:
+                    if SLASH in key or self.walk.nul:
                         self._check_name(raw)
             names.append(word)
             if real >= 0 or data - start != BLOCK:

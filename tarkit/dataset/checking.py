@@ -113,7 +113,7 @@ class ShardCheck:
                 if key is not None:
                     self._close(key, entries, length)
                 key, prefix, length, entries = own, own + b".", len(own) + 1, []
-                if b"/" in own and not is_safe(own):
+                if block.SLASH in own and not is_safe(own):
                     self._error("unsafe-name", entry[1], own, f"the name {show(name)} is not safe to extract")
                 if found or len(self._batch) >= BATCH:
                     yield from self._handed_on()
@@ -154,7 +154,7 @@ class ShardCheck:
             self._required(key, start, fields)
         if self._survey.nul:
             for entry in entries:
-                if b"\0" in entry[0]:
+                if 0 in entry[0]:
                     self._error("unsafe-name", entry[1], key, f"the name {show(entry[0])} has a NUL in it")
         if self._target is not None:
             self._found += self._target.sample(key, start, fields)

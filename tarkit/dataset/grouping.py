@@ -182,7 +182,7 @@ class Samples:
             good = self._judge("scattered-sample", entry.start, f"the key {show(key)} comes back") and good
         elif self._earlier is not None and self._earlier.add(key):
             good = self._judge("repeated-key", entry.start, f"the key {show(key)} was in an earlier input") and good
-        return (b"\0" in entry.name or self._judge.name(entry)) and good  # a NUL is found when all are looked at
+        return (0 in entry.name or self._judge.name(entry)) and good  # a NUL is found when all are looked at
 
     def _examine(self, sample: Sample) -> bool:
         """Whether no name is there twice, and all entries mean the same elsewhere."""

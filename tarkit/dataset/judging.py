@@ -45,7 +45,7 @@ class Judge:
                 what = "a global PAX header is about all entries that follow it"
                 hint = "--allow unmovable-entry moves it as it is; without tar's --pax-option there is none"
                 good = self("unmovable-entry", entry.start, what, hint) and good
-            if b"\0" in entry.name or (key_of(entry) is None and entry.type != block.PAX_GLOBAL):
+            if 0 in entry.name or (key_of(entry) is None and entry.type != block.PAX_GLOBAL):
                 good = self.name(entry) and good
             names.add(entry.name)
         return good

@@ -6,17 +6,17 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from itertools import chain, groupby
+from itertools import count, groupby
 from operator import itemgetter
 
 from tarkit.dataset.naming import Names
 from tarkit.dataset.packer_spool import PlannedShard, disagree, load_rows, place
 from tarkit.dataset.plan import content_of
-from tarkit.dataset.plan_rows import PackRow
+from tarkit.dataset.plan_rows import PackRow, RowBatch
 from tarkit.dataset.tree import UNSIZED
 from tarkit.errors import TarkitError, show
 from tarkit.streams.copy import Short
-from tarkit.tar.block import padding
+from tarkit.tar.block import COLON, padding
 from tarkit.tar.encoder import encoder
 from tarkit.tar.header import encode
 from tarkit.tar.writer import Writer
@@ -63,6 +63,7 @@ class Filler:
         self._encode = encoder(self._mtime or 0)
         self._skip = skip
         self._names = Names(limit=None)
+        self._folder: int | None = None
 
     @property
     def samples(self) -> int:
@@ -85,29 +86,32 @@ class Filler:
         Raises:
             TarkitError: a file is gone, cannot be read, is no file, or has not the size that was planned.
         """
-        batches = (batch.rows() for batch in load_rows(self._read, self._shard.blobs))
+        batches = load_rows(self._read, self._shard.blobs)
         if self._skip:
-            yield from self._fill_whole_samples(chain.from_iterable(batches))
+            yield from self._fill_whole_samples(row for batch in batches for row in batch.rows())
             return
-        for rows in batches:
-            while self._add(rows):
-                yield self.content
+        try:
+            for batch in batches:
+                yield from self._add_all(batch)
+        finally:
+            self._leave_folder()
         self.rows, self.planned = self._shard.rows, self._shard.planned
 
-    def _add(self, rows: Iterator[PackRow]) -> bool:
-        """Write rows until they are STEP bytes; False when there are no more. The hot loop of `shard`: a small file
-        costs three system calls, since that a read hands back `size` of `size + 1` bytes says that it is all. It costs
-        a fourth where the size is not known: that a read hands back nothing says that what was read before is all."""
+    def _add_all(self, batch: RowBatch) -> Iterator[int]:
+        """Write rows, and hand back `content` when that is STEP bytes more. The hot loop of `shard`: a small file costs
+        three system calls, since that a read hands back `size` of `size + 1` bytes says that it is all. It costs a
+        fourth where the size is not known: that a read hands back nothing says that what was read before is all."""
         open_, read, close, raw, encode_next = os.open, os.read, os.close, self._writer.raw, self._encode
         largest = -2 if self._mtime is None else SMALL
+        folder = self._enter_folder(batch)
+        paths = batch.sources if folder is None else batch.inner
         pieces: list[bytes] = []
-        gathered = content = 0
-        for row in rows:
-            _, _, name, source, size, _ = row
+        gathered, due = 0, self.content + STEP
+        for at, name, path, size in zip(count(), batch.names, paths, batch.sizes, strict=False):
             data = b""
-            if size <= largest and size and b":" not in source:
+            if size <= largest and size and (folder is not None or COLON not in path):
                 try:
-                    fd = open_(source, _FLAGS)
+                    fd = open_(path, _FLAGS, dir_fd=folder)
                     try:
                         if size > 0:
                             data = read(fd, size + 1)
@@ -118,29 +122,42 @@ class Filler:
                     finally:
                         close(fd)
                 except OSError as error:
-                    raise self._failed(row, source, error) from None
+                    raise self._failed(batch.row(at), error) from None
                 if size < 0:
                     size = len(data)
                 elif len(data) != size:
-                    raise self._disagrees(row, source)
+                    raise self._disagrees(batch.row(at))
             if data:
                 header, pad = encode_next(name, size), _PADS[size % 512]
                 pieces += (header, data, pad)
                 gathered += len(header) + size + len(pad)
-                content += size
+                self.content += size
                 if gathered <= GATHERED and len(pieces) <= PIECES:
                     continue
-            else:
-                raw(pieces, gathered)
-                pieces, gathered = [], 0
-                content += self._add_any(row)
             raw(pieces, gathered)
             pieces, gathered = [], 0
-            if content > STEP:
-                break
+            if not data:
+                self.content += self._add_any(batch.row(at))
+            if self.content > due:
+                due = self.content + STEP
+                yield self.content
         raw(pieces, gathered)
-        self.content += content
-        return content > STEP
+
+    def _enter_folder(self, batch: RowBatch) -> int | None:
+        """The folder that all sources are in, open: their paths are shorter from there. None if there is none."""
+        if batch.folder is None:
+            return None
+        if self._folder is None:
+            try:
+                self._folder = os.open(batch.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError:
+                return None  # of which the first file tells
+        return self._folder
+
+    def _leave_folder(self) -> None:
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
 
     def _add_any(self, row: PackRow) -> int:
         """Write one row of any kind and size; hand back how many bytes of content that were."""
@@ -154,13 +171,13 @@ class Filler:
             try:
                 before = os.fstat(fd)
                 if not stat.S_ISREG(before.st_mode) or before.st_size != size >= 0:
-                    raise self._disagrees(row, value)
+                    raise self._disagrees(row)
                 size = before.st_size
                 header = self._header(row, size, int(before.st_mtime))
                 if size <= SMALL:
                     data = os.read(fd, size + 1)
                     if len(data) != size:
-                        raise self._disagrees(row, value)
+                        raise self._disagrees(row)
                     self._writer.add(header, data)
                     return size
                 self._writer.add_file(header, fd, size)
@@ -172,7 +189,7 @@ class Filler:
         except OSError as error:
             if error.filename is not None and os.fsencode(error.filename) != value:
                 raise  # the shard's
-            raise self._failed(row, value, error) from None
+            raise self._failed(row, error) from None
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             raise TarkitError(f"{self._where(row)}: {show(value)} was changed while it was read")
         return size
@@ -215,16 +232,16 @@ class Filler:
             try:
                 status = os.fstat(fd)
                 if not stat.S_ISREG(status.st_mode) or status.st_size != row[4]:
-                    raise self._disagrees(row, value)
+                    raise self._disagrees(row)
                 data = os.read(fd, row[4] + 1)
             finally:
                 os.close(fd)
         except (FileNotFoundError, NotADirectoryError):
             raise
         except OSError as error:
-            raise self._failed(row, value, error) from None
+            raise self._failed(row, error) from None
         if len(data) != row[4]:
-            raise self._disagrees(row, value)
+            raise self._disagrees(row)
         return self._header(row, row[4], int(status.st_mtime)), data
 
     def _leave_out(self, sample: list[PackRow], error: OSError) -> None:
@@ -240,17 +257,19 @@ class Filler:
     def _where(self, row: PackRow) -> str:
         return place(self._plan_name, self._shard.name, row)
 
-    def _failed(self, row: PackRow, path: bytes, error: OSError) -> TarkitError:
+    def _failed(self, row: PackRow, error: OSError) -> TarkitError:
+        path = content_of(row[3])[1]
         if error.errno == errno.EISDIR:
             return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
         return TarkitError(f"{self._where(row)}: {show(path)}: {error.strerror}")
 
-    def _disagrees(self, row: PackRow, path: bytes) -> TarkitError:
+    def _disagrees(self, row: PackRow) -> TarkitError:
         """What to say of a file that is not what was planned."""
+        path = content_of(row[3])[1]
         try:
             status = os.stat(path)
         except OSError as error:
-            return self._failed(row, path, error)
+            return self._failed(row, error)
         if stat.S_ISDIR(status.st_mode):
             return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
         if not stat.S_ISREG(status.st_mode):

@@ -32,8 +32,18 @@ class RowBatch(NamedTuple):
         """Where the content of each is, as in a plan."""
         if self.given is not None:
             return self.given
-        front, skip = self.front, self.skip
-        return [front + name[skip:] for name in self.names] if skip else [front + name for name in self.names]
+        front = self.front
+        return [front + path for path in self.inner]
+
+    @property
+    def folder(self) -> bytes | None:
+        """The folder that all sources are `inner` paths of, as files and not as what a mark could say."""
+        return self.front if self.given is None and self.front and b":" not in self.front else None
+
+    @property
+    def inner(self) -> list[bytes]:
+        """Their paths in that folder."""
+        return [name[self.skip :] for name in self.names] if self.skip else self.names
 
     @property
     def has_marks(self) -> bool:
@@ -41,6 +51,12 @@ class RowBatch(NamedTuple):
         if self.given is not None:
             return b":" in b"".join(self.given)
         return b":" in self.front or b":" in b"".join(self.names)
+
+    def row(self, at: int) -> PackRow:
+        """One of the rows."""
+        source = self.front + self.names[at][self.skip :] if self.given is None else self.given[at]
+        line = self.lines[at] if self.lines else 0
+        return self.shard, self.positions[at], self.names[at], source, self.sizes[at], line
 
     def rows(self) -> Iterator[PackRow]:
         """The rows one by one."""

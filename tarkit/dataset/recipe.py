@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError
 from tarkit.streams import remote
+from tarkit.tar.block import COLON
 
 Kind = Literal["path", "data", "pipe", "url"]
 
@@ -64,13 +65,13 @@ def read_recipe(lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool
             continue
         kind: Kind = "path"
         try:
-            if b":" in value:
+            if COLON in value:
                 kind, value = parse_source(value, pipes_allowed)
             if not value and kind != "data":
                 raise Malformed("a line is NAME SOURCE, and this one has no source")
             if not name:
                 raise Malformed("no name before the tab")
-            if b"\0" in line and (b"\0" in name or kind != "data"):
+            if 0 in line and (0 in name or kind != "data"):
                 raise Malformed("a NUL byte: is this a recipe?")
         except Malformed as error:
             raise TarkitError(f"{recipe_name}:{number}: {error}", error.hint) from error

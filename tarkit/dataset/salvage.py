@@ -203,7 +203,7 @@ class _Reading:
         part.count += 1
         part.stop = entry[4]
         self.greatest = max(self.greatest, entry[0])
-        if (b"/" in key or entry[2] - entry[1] != block.BLOCK) and not is_safe(entry[0]):
+        if (block.SLASH in key or entry[2] - entry[1] != block.BLOCK) and not is_safe(entry[0]):
             plan.bad.setdefault(key, "unsafe-name")
 
     def damage(self, damage: Damage) -> None:

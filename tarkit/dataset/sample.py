@@ -156,7 +156,7 @@ class Sample:
 
 def is_safe(name: bytes) -> bool:
     """Whether a name stays inside the folder that it is extracted to."""
-    return not name.startswith(b"/") and b"\0" not in name and (b".." not in name or b".." not in name.split(b"/"))
+    return name[:1] != b"/" and 0 not in name and (name.find(b"..") < 0 or b".." not in name.split(b"/"))
 
 
 class Recent:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -134,7 +133,9 @@ class Select:
             wanted, judge = self.where, policy or self.policy()
             samples = (sample for sample in samples if wanted(sample, judge))
         if self.sample is not None:
-            share, draw = self.sample, random.Random(self.seed).random
+            from random import Random
+
+            share, draw = self.sample, Random(self.seed).random
             samples = (sample for sample in samples if draw() < share)
         if self.slice is not None:
             samples = islice(samples, *self.slice)

@@ -19,6 +19,7 @@ from tarkit.dataset.plan import source_of
 from tarkit.dataset.processes import results_in_order
 from tarkit.dataset.tree_ahead import Ahead, Scanned
 from tarkit.errors import TarkitError, show
+from tarkit.tar.block import DOT
 
 Symlinks = Literal["skip", "files", "all"]
 Chunk = tuple[bytes, list[bytes], Sequence[int]]
@@ -272,7 +273,7 @@ def _sizes(runs: list[_Run]) -> array[int]:
 def _interrupts(files: list[bytes], folders: list[bytes]) -> bool:
     """Whether files that are equal up to the first dot may not follow each other: `a.b/` is between a.a and a.c, and
     a file without a dot is in front of `a-b.c`, which is in front of a.c."""
-    return any(b"." in name for name in folders) or bool([name for name in files if b"." not in name])
+    return bool([name for name in folders if DOT in name] or [name for name in files if DOT not in name])
 
 
 def _leads(folder: bytes, prefix: bytes) -> bool:

@@ -21,6 +21,8 @@ RECORD: Final = 10240
 """Bytes of a record, the unit archives are padded to (POSIX pax: 20 blocks unless asked otherwise)."""
 ZERO_BLOCK: Final = bytes(BLOCK)
 """Two of these end an archive."""
+DOT, SLASH, COLON = b"./:"
+"""Bytes of names as numbers: found in bytes in a fifth of the time that bytes are, which are tried as one first."""
 
 REGULAR: Final = b"0"
 REGULAR_V7: Final = b"\0"

@@ -134,9 +134,9 @@ def _split(name: bytes, prefix: int) -> tuple[bytes, bytes] | None:
         return b"", name
     cut = name.rfind(b"/", 1, min(prefix + 1, len(name) - 1))
     # A prefix that ends in "/" would come back from libarchive with one slash less.
-    while cut > 1 and name[cut - 1] == 47:
+    while cut > 1 and name[cut - 1] == b.SLASH:
         cut -= 1
-    if cut < 1 or name[cut - 1] == 47 or len(name) - cut - 1 > _NAME:
+    if cut < 1 or name[cut - 1] == b.SLASH or len(name) - cut - 1 > _NAME:
         return None
     return name[:cut], name[cut + 1 :]
 

@@ -205,7 +205,7 @@ class Walk:
                 data += BLOCK
         if not name:
             raise ValueError("no name")
-        self.nul = self.nul or b"\0" in name
+        self.nul = self.nul or 0 in name
         return Entry(name, start, data, size, data + size + blocks.padding(size), type_, link, real)
 
     def _block(self, start: int, pos: int) -> bytes:
