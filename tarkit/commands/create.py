@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO
@@ -24,6 +24,7 @@ from tarkit.errors import TarkitError, Usage, show
 from tarkit.streams.copy import Short
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
+from tarkit.tar.encoder import encoder
 from tarkit.tar.header import encode
 from tarkit.tar.writer import Writer
 
@@ -134,6 +135,7 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
         contents = loaded(_rows(lines, location.name, chosen), load, chosen.ahead)
         if run.shows_progress:
             contents = run.draw(contents, lambda: writer.position, lambda: names.samples)
+        encode_next = None if chosen.mtime is None else encoder(chosen.mtime)
         for row, content in contents:
             if content is None:
                 continue
@@ -141,7 +143,7 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
                 names.check(row[0])
             except Malformed as error:
                 raise TarkitError(f"{row.where}: {error}", error.hint) from None
-            _add(writer, row, content, content.mtime if chosen.mtime is None else chosen.mtime)
+            _add(writer, row, content, encode_next)
             if chosen.depfile is not None and row.kind == "path":
                 sources.append(os.path.join(os.fsencode(chosen.folder or ""), row.value))
         writer.finish()
@@ -176,9 +178,10 @@ def _grouped(rows: Iterable[Row]) -> Iterator[Row]:
     return (row for group in groups.values() for row in group)
 
 
-def _add(writer: Writer, row: Row, content: Content, mtime: int) -> None:
+def _add(writer: Writer, row: Row, content: Content, encode_next: Callable[[bytes, int], bytes] | None) -> None:
+    """Write an entry; its header is by `encode_next`, or has the content's time."""
     try:
-        header = encode(row[0], content[2], mtime=mtime)
+        header = encode_next(row[0], content[2]) if encode_next else encode(row[0], content[2], mtime=content.mtime)
     except ValueError as error:
         raise TarkitError(f"{row.where}: {error}") from None
     if content[1] < 0:

@@ -6,8 +6,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, wait
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.dataset.recipe import Row
 from tarkit.errors import TarkitError, show
@@ -18,9 +17,14 @@ from tarkit.streams.readers import ByRead, DescriptorReader
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.source import Reader
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 SMALL = 1 << 18  # bytes of a file that is read at once
 HELD = 16 << 20  # bytes of what has no size beforehand that are kept in memory
 WAIT = 0.2  # seconds between two looks for signals
+
+_new = tuple.__new__
 
 
 class Content(NamedTuple):
@@ -56,10 +60,10 @@ class Loader:
     def __call__(self, row: Row) -> Content | None:
         """The content of one row."""
         kind = row[1]
-        if kind == "data":
-            return Content(row[2], -1, len(row[2]), 0)
         if kind == "path":
             return self._file(row)
+        if kind == "data":
+            return Content(row[2], -1, len(row[2]), 0)
         reader: Reader
         try:
             if kind == "pipe":
@@ -98,7 +102,7 @@ class Loader:
             data = os.read(fd, size)
             if len(data) < size:
                 raise TarkitError(f"{row.where}: {show(path)} became shorter while it was read")
-            return Content(data, -1, size, int(status.st_mtime))
+            return _new(Content, (data, -1, size, int(status.st_mtime)))  # as in `read_recipe`
         except OSError as error:
             raise TarkitError(f"{row.where}: {show(path)}: {error.strerror}") from None
         finally:
@@ -160,6 +164,8 @@ def loaded(
 
 def _result(future: Future[Content | None]) -> Content | None:
     """What a thread has loaded. A signal that comes just before we wait is seen when a wait ends, so it has an end."""
+    from concurrent.futures import wait
+
     while not future.done():
         wait((future,), WAIT)
     return future.result()

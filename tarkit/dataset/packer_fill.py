@@ -16,10 +16,10 @@ from tarkit.dataset.plan_rows import PackRow, RowBatch
 from tarkit.dataset.tree import UNSIZED
 from tarkit.errors import TarkitError, show
 from tarkit.streams.copy import Short
-from tarkit.tar.block import COLON, padding
+from tarkit.tar.block import COLON
 from tarkit.tar.encoder import encoder
 from tarkit.tar.header import encode
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import PADS, Writer
 
 SMALL = 1 << 18  # bytes of a file that is read at once
 UNKNOWN = 1 << 16  # and of one whose size is not known
@@ -30,7 +30,6 @@ HELD = 16 << 20  # bytes of a sample that is in memory before it is written, whe
 
 # A FIFO must not have us wait for somebody who writes to it; a file does not care.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_PADS = [bytes(padding(size)) for size in range(512)]
 
 
 class Filler:
@@ -128,7 +127,7 @@ class Filler:
                 elif len(data) != size:
                     raise self._disagrees(batch.row(at))
             if data:
-                header, pad = encode_next(name, size), _PADS[size % 512]
+                header, pad = encode_next(name, size), PADS[size % 512]
                 pieces += (header, data, pad)
                 gathered += len(header) + size + len(pad)
                 self.content += size

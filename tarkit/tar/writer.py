@@ -14,7 +14,8 @@ LONG = 8 << 20  # bytes of a range that go out without waiting for their neighbo
 PIECES = 900  # and how many; below IOV_MAX
 SMALL = 1 << 16  # a range so short is not worth a system call of its own
 
-_ZEROS = bytes(BLOCK)
+PADS = [bytes(padding(size)) for size in range(BLOCK)]
+"""What follows a payload, by its size modulo BLOCK."""
 
 
 class Sink(Protocol):
@@ -90,9 +91,15 @@ class Writer:
 
     def add(self, header: bytes, payload: bytes) -> None:
         """Append an entry that is in memory: its headers, its payload and what pads that to a block."""
-        size = len(payload)
-        pieces = (header, payload, _ZEROS[: padding(size)]) if size else (header,)
-        self.raw(pieces, len(header) + size + padding(size))
+        if self._source is not None:
+            self._settle()
+        pad = PADS[len(payload) % BLOCK]
+        length = len(header) + len(payload) + len(pad)
+        self._pieces += (header, payload, pad)
+        self._gathered += length
+        self.position += length
+        if self._gathered > GATHERED or len(self._pieces) > PIECES:
+            self.flush()
 
     def raw(self, pieces: Sequence[bytes], size: int) -> None:
         """Append `pieces`, together `size` bytes, as they are."""
@@ -110,9 +117,8 @@ class Writer:
         self.flush()
         self.sink.copy(fd, 0, size)
         self.position += size
-        if size % BLOCK:
-            pad = padding(size)
-            self.raw((_ZEROS[:pad],), pad)
+        pad = PADS[size % BLOCK]
+        self.raw((pad,), len(pad))
 
     @property
     def waiting(self) -> int:
