@@ -42,6 +42,10 @@ COMMANDS = {
     "completion": "Print the script for completion in bash, zsh or fish.",
 }
 
+HEAP = 4 << 20
+"""Bytes of a block that is freed at once. From then on glibc keeps twice as much of what is freed (mallopt(3),
+M_TRIM_THRESHOLD): else it would have each page of what is read for one write after the other mapped again."""
+
 bars: list[Any] = []  # the progress bar that is on the screen, if there is one
 
 
@@ -279,6 +283,7 @@ def group() -> None:
 
 def main() -> None:
     """The entry point."""
+    bytes(HEAP)
     reserve_standard_descriptors()
     catch_signals()
     status: Any = 1

@@ -125,7 +125,7 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
     run.reserve(chosen.depfile, "the depfile")
     missing = _Missing(run) if chosen.skip_missing else None
     outputs = [output.status(), *map(status_of, (run.report, chosen.depfile))]
-    load = Loader(chosen.folder, filter(None, outputs), run.scratch(output), missing)
+    load = Loader(chosen.folder, filter(None, outputs), run.scratch(output), missing, times=chosen.mtime is None)
     names = Names("--group gathers the entries of each sample")
     sources: list[bytes] = [] if recipe == "-" else [os.fsencode(recipe)]
     with (

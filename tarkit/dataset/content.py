@@ -20,7 +20,8 @@ from tarkit.streams.source import Reader
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-SMALL = 1 << 18  # bytes of a file that is read at once
+FIRST = 1 << 16  # bytes of a file that are read before anybody looks what it is
+SMALL = 1 << 18  # and of one that is read at once
 HELD = 16 << 20  # bytes of what has no size beforehand that are kept in memory
 WAIT = 0.2  # seconds between two looks for signals
 
@@ -39,7 +40,8 @@ class Content(NamedTuple):
 class Loader:
     """Opens the content of rows. Paths are relative to `folder`; no file of `outputs` may be among them.
 
-    A file that is missing is an error, or with `missing` is handed to that, and has no content.
+    A file that is missing is an error, or with `missing` is handed to that, and has no content. Without `times` those
+    of small files are not looked up: their content says 0.
 
     Raises:
         TarkitError: `RECIPE:LINE: what is wrong`.
@@ -51,11 +53,13 @@ class Loader:
         outputs: Iterable[os.stat_result] = (),
         tmpdir: str | None = None,
         missing: Callable[[str], None] | None = None,
+        times: bool = True,
     ) -> None:
         self.missing = missing
         self.folder = os.fsencode(folder) if folder else b""
         self.outputs = {(status.st_ino, status.st_dev) for status in outputs}
         self.tmpdir = tmpdir
+        self._looks = times or bool(self.outputs)
 
     def __call__(self, row: Row) -> Content | None:
         """The content of one row."""
@@ -87,11 +91,19 @@ class Loader:
                 self.missing(what)
                 return None
             raise TarkitError(what) from None
+        data = b""
         try:
+            if not self._looks:
+                data = os.read(fd, FIRST)
+                more = os.read(fd, 1)  # nothing: what was read before is all
+                if data and not more:
+                    return _new(Content, (data, -1, len(data), 0))  # as in `read_recipe`
+                data += more
             status = os.fstat(fd)
             size = status.st_size
             if not stat.S_ISREG(status.st_mode):
-                return self._special(row, fd, status)
+                return self._special(row, fd, status, data)
+            os.lseek(fd, 0, os.SEEK_SET)
             if self.outputs and (status.st_ino, status.st_dev) in self.outputs:
                 raise TarkitError(f"{row.where}: {show(path)} is the output too")
             if size > SMALL:
@@ -102,22 +114,24 @@ class Loader:
             data = os.read(fd, size)
             if len(data) < size:
                 raise TarkitError(f"{row.where}: {show(path)} became shorter while it was read")
-            return _new(Content, (data, -1, size, int(status.st_mtime)))  # as in `read_recipe`
+            return _new(Content, (data, -1, size, int(status.st_mtime)))
+        except IsADirectoryError:
+            raise TarkitError(f"{row.where}: {show(path)} is a directory") from None
         except OSError as error:
             raise TarkitError(f"{row.where}: {show(path)}: {error.strerror}") from None
         finally:
             if fd >= 0:
                 os.close(fd)
 
-    def _special(self, row: Row, fd: int, status: os.stat_result) -> Content:
+    def _special(self, row: Row, fd: int, status: os.stat_result, begun: bytes) -> Content:
         if stat.S_ISDIR(status.st_mode):
             raise TarkitError(f"{row.where}: {show(row.value)} is a directory")
-        return self._absorb(DescriptorReader(os.dup(fd)))
+        return self._absorb(DescriptorReader(os.dup(fd)), begun)
 
-    def _absorb(self, reader: Reader) -> Content:
-        """All that a reader gives, in memory or in a temporary file."""
-        pieces: list[bytes] = []
-        held = size = 0
+    def _absorb(self, reader: Reader, begun: bytes = b"") -> Content:
+        """All that a reader gives, behind what was read of it, in memory or in a temporary file."""
+        pieces = [begun]
+        held = size = len(begun)
         file: Scratch | None = None
         view = memoryview(bytearray(CHUNK))
         try:

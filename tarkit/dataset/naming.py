@@ -25,10 +25,10 @@ class Names:
 
     def check(self, name: bytes) -> None:
         """Raises Malformed if `name` cannot follow those before it."""
-        if not is_safe(name) or name.endswith(b"/"):
+        dot = name.find(b".", (slash := name.rfind(b"/") + 1))
+        if not is_safe(name) or slash == len(name) > 0:
             what = "is the name of a folder" if name.endswith(b"/") else "is absolute, or has .. or a NUL in it"
             raise Malformed(f"the name {show(name)} {what} [unsafe-name]")
-        dot = name.find(b".", (slash := name.rfind(b"/") + 1))
         if dot <= slash:  # no key: see `split_name`, which this is without a call and a tuple for each
             if self._others.add(name):
                 raise Malformed(f"{show(name)} is there twice [duplicate-entry]")
