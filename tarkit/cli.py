@@ -42,7 +42,7 @@ COMMANDS = {
     "completion": "Print the script for completion in bash, zsh or fish.",
 }
 
-HEAP = 4 << 20
+HEAP = 1 << 20
 """Bytes of a block that is freed at once. From then on glibc keeps twice as much of what is freed (mallopt(3),
 M_TRIM_THRESHOLD): else it would have each page of what is read for one write after the other mapped again."""
 
