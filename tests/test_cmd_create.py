@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import tarfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,27 @@ def test_files_that_lie_about_their_size(create: Any) -> None:
     out = entries(create("a.x /proc/filesystems\na.y link"))
     assert out[0][1] == Path("/proc/filesystems").read_bytes() != b""
     assert out[1] == ("a.y", b"x" * 70_000)
+
+
+@pytest.mark.parametrize("when", [(), ("--mtime", "source")])
+def test_files_that_are_read_before_anybody_looks(
+    when: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of any size, and where the size says nothing: a pipe, an empty file. With times files are looked at first."""
+    monkeypatch.setattr(contents, "FIRST", 100)
+    sizes = (0, 1, 99, 100, 101, 5000)
+    data = {f"{size}.{kind}": random.Random(size).randbytes(size) for size in sizes for kind in ("file", "pipe")}
+    for name, content in data.items():
+        if name.endswith("pipe"):
+            os.mkfifo(name)
+            threading.Thread(target=Path(name).write_bytes, args=(content,), daemon=True).start()
+        else:
+            Path(name).write_bytes(content)
+            os.utime(name, (7, 7))
+    run("create", "-", "-o", "out.tar", *when, stdin="".join(f"{name} {name}\n" for name in data).encode())
+    assert entries("out.tar") == list(data.items())
+    with tarfile.open("out.tar") as tar:
+        assert {entry.mtime for entry in tar if entry.name.endswith("file")} == ({7} if when else {0})
 
 
 LONG_NAMES = [

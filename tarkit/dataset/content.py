@@ -101,9 +101,12 @@ class Loader:
                 data += more
             status = os.fstat(fd)
             size = status.st_size
+            if stat.S_ISDIR(status.st_mode):
+                raise IsADirectoryError
             if not stat.S_ISREG(status.st_mode):
-                return self._special(row, fd, status, data)
-            os.lseek(fd, 0, os.SEEK_SET)
+                return self._absorb(DescriptorReader(os.dup(fd)), data)
+            if data:
+                os.lseek(fd, 0, os.SEEK_SET)
             if self.outputs and (status.st_ino, status.st_dev) in self.outputs:
                 raise TarkitError(f"{row.where}: {show(path)} is the output too")
             if size > SMALL:
@@ -122,11 +125,6 @@ class Loader:
         finally:
             if fd >= 0:
                 os.close(fd)
-
-    def _special(self, row: Row, fd: int, status: os.stat_result, begun: bytes) -> Content:
-        if stat.S_ISDIR(status.st_mode):
-            raise TarkitError(f"{row.where}: {show(row.value)} is a directory")
-        return self._absorb(DescriptorReader(os.dup(fd)), begun)
 
     def _absorb(self, reader: Reader, begun: bytes = b"") -> Content:
         """All that a reader gives, behind what was read of it, in memory or in a temporary file."""

@@ -54,7 +54,7 @@ class _Headers(dict[int, tuple[bytes, int] | None]):
 
 
 class _Sums(dict[int, bytes]):
-    """By sum: its field. There are less than 2**17, and far fewer with names alike."""
+    """By sum: its field. A name of 100 bytes adds 25 500 at most, so there are not many."""
 
     def __missing__(self, total: int) -> bytes:
         field = self[total] = b"%06o\0 " % total
