@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import chain, count, repeat
-from operator import sub
 from typing import NamedTuple
 
 from tarkit.dataset.batch import SAMPLES, Batch, File, together
@@ -116,14 +114,14 @@ class Layout:
         for shard, batches in self._batches():
             name, start = os.fsencode(shard.name), 0
             for batch in batches:
-                lengths = map(sub, batch.stops, [0, *batch.stops])
-                positions = list(chain.from_iterable(map(repeat, count(start), lengths)))
+                stop = start + len(batch.keys)
                 sources = None
                 if batch.sources:
                     sources = list(map(self._source, batch.names, batch.sources))
                 front, skip = self.tree.mark, self.tree.skip
-                yield RowBatch(name, positions, batch.names, batch.sizes, sources, front, skip)
-                start += len(batch.keys)
+                numbers = list(range(start, stop))
+                yield RowBatch(name, numbers, batch.stops, batch.names, batch.sizes, sources, front, skip)
+                start = stop
 
     def _source(self, name: bytes, source: bytes) -> bytes:
         return source or self.tree.source(name)

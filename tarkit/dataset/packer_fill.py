@@ -127,20 +127,20 @@ class Filler:
                 elif len(data) != size:
                     raise self._disagrees(batch.row(at))
             if data:
-                header, pad = encode_next(name, size), PADS[size % 512]
-                pieces += (header, data, pad)
-                gathered += len(header) + size + len(pad)
-                self.content += size
+                pieces += (encode_next(name, size), data, PADS[size % 512])
+                gathered += size
                 if gathered <= GATHERED and len(pieces) <= PIECES:
                     continue
-            raw(pieces, gathered)
+            raw(pieces, sum(map(len, pieces)))
+            self.content += gathered
             pieces, gathered = [], 0
             if not data:
                 self.content += self._add_any(batch.row(at))
             if self.content > due:
                 due = self.content + STEP
                 yield self.content
-        raw(pieces, gathered)
+        raw(pieces, sum(map(len, pieces)))
+        self.content += gathered
 
     def _enter_folder(self, batch: RowBatch) -> int | None:
         """The folder that all sources are in, open: their paths are shorter from there. None if there is none."""

@@ -129,7 +129,7 @@ class Spool:
     def _settled(self, name: bytes, blobs: list[tuple[int, int]]) -> PlannedShard:
         """A shard whose rows are checked, and sorted if they have to be."""
         read = self.file.read
-        if not all(map(ascend, _overlapping(batch.positions for batch in load_rows(read, blobs)))):
+        if not all(map(ascend, _overlapping(batch.numbers for batch in load_rows(read, blobs)))):
             everything = [row for batch in load_rows(read, blobs) for row in batch.rows()]
             everything.sort(key=itemgetter(1))
             blobs = [self._keep(RowBatch.of(everything[at : at + HELD])) for at in range(0, len(everything), HELD)]
@@ -146,9 +146,8 @@ class Spool:
         count = planned = size = 0
         last = -1
         for batch in batches:
-            positions = set(batch.positions)
-            planned += len(positions) - (last in positions)
-            last = batch.positions[-1]
+            planned += len(batch.numbers) - (batch.numbers[0] == last)
+            last = batch.numbers[-1]
             count += len(batch.names)
             size += sum(batch.sizes)
             self._check_sources(batch)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import marshal
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
+from itertools import chain, compress, count, islice, repeat
+from operator import ne, sub
 from typing import NamedTuple, Self
 
 from tarkit.dataset.plan import Planned
@@ -16,16 +18,27 @@ _MARSHAL = 2  # without references, which cost more than they save
 
 
 class RowBatch(NamedTuple):
-    """Rows of one shard, at least one. Where `given` is None sources are `front` and what names have from `skip` on."""
+    """Rows of one shard, at least one.
+
+    Rows of one position follow each other: `stops` has where those of each of the `numbers` end. Where `given` is None
+    sources are `front` and what names have from `skip` on.
+    """
 
     shard: bytes
-    positions: list[int]
+    numbers: list[int]
+    stops: list[int]
     names: list[bytes]
     sizes: list[int]
     given: list[bytes] | None
     front: bytes = b""
     skip: int = 0
     lines: list[int] | None = None
+
+    @property
+    def positions(self) -> list[int]:
+        """That of each row."""
+        lengths = map(sub, self.stops, [0, *self.stops])
+        return list(chain.from_iterable(map(repeat, self.numbers, lengths)))
 
     @property
     def sources(self) -> list[bytes]:
@@ -56,7 +69,8 @@ class RowBatch(NamedTuple):
         """One of the rows."""
         source = self.front + self.names[at][self.skip :] if self.given is None else self.given[at]
         line = self.lines[at] if self.lines else 0
-        return self.shard, self.positions[at], self.names[at], source, self.sizes[at], line
+        number = self.numbers[bisect_right(self.stops, at)]
+        return self.shard, number, self.names[at], source, self.sizes[at], line
 
     def rows(self) -> Iterator[PackRow]:
         """The rows one by one."""
@@ -66,7 +80,8 @@ class RowBatch(NamedTuple):
     def of(cls, rows: Iterable[PackRow]) -> Self:
         """These rows, at least one, of one shard."""
         shards, positions, names, sources, sizes, lines = map(list, zip(*rows, strict=True))
-        return cls(shards[0], positions, names, sizes, sources, lines=lines)
+        stops = [*compress(count(1), map(ne, positions, islice(positions, 1, None))), len(positions)]
+        return cls(shards[0], [positions[stop - 1] for stop in stops], stops, names, sizes, sources, lines=lines)
 
     def dump(self) -> bytes:
         """All of it, for `load`."""
