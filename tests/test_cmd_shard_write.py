@@ -15,6 +15,7 @@ import tarfile
 from collections.abc import Callable, Generator, Iterator
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _tools import each_row, process
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 
 from tarkit.commands import _packer
 from tarkit.dataset import packer_fill, packer_resume, packer_spool
+from tarkit.dataset import tree as trees
 from tarkit.dataset.naming import Names
 from tarkit.dataset.packer_check import ManyNames
 from tarkit.dataset.plan import Planned, SavedPlan, source_of, write_plan
@@ -174,6 +176,7 @@ def test_names_are_checked_over_batches(
 @settings(max_examples=25)
 @given(st.lists(st.lists(st.text("ab./", min_size=1, max_size=4).map(str.encode), min_size=1, max_size=5), max_size=4))
 @example([[b"a.x", b"a.y"], [b"a.z", b"b/a.x"], [b"b.x"]])
+@example([[b"a.b/c.x", b"a.b/d.x", b"a.b/c.y"]])
 def test_batches_accept_only_what_is_well(batches: list[list[bytes]]) -> None:
     """What is accepted in batches is what is accepted name by name, and comes to the same samples."""
     quick, slow = ManyNames(), Names(limit=None)
@@ -808,6 +811,7 @@ def test_rows_of_a_layout_are_as_others() -> None:
             (b"s", [(b"s", 0, b"a.x", b"p", 1), (b"s", 1, b"b.x", b"p", 1)]),
             (b"s", [(b"s", 2, b"a.y", b"q", 3)]),
         ],
+        "numbers": [(b"s", [(b"s", 2, b"a.x", b"p", 1), (b"s", 2, b"a.y", b"p", 1), (b"s", 7, b"b.x", b"q", 3)])],
         "unsafe": [(b"s", [(b"s", 0, b"a.x", b"p", 1)]), (b"s", [(b"s", 1, b"../b.x", b"q", 3)])],
         "none": [],
     }
@@ -825,9 +829,86 @@ def test_rows_of_a_layout_are_as_others() -> None:
         return [each._replace(blobs=()) for each in shards], rows
 
     for what, table in tables.items():
-        plan = Rows(lambda table=table: (RowBatch.of((*row, 0) for row in rows) for _, rows in table))  # type: ignore[misc]
-        assert found(plan) == found(list(plan)), what
+        given = [RowBatch.of((*row, 0) for row in rows) for _, rows in table]
+        in_folder = [each._replace(given=None, front=b"d/", skip=0) for each in given]
+        for batches in given, in_folder:
+            plan = Rows(lambda batches=batches: iter(batches))  # type: ignore[misc]
+            assert found(plan) == found(list(plan)), what
+            assert all(list(each.rows()) == [each.row(at) for at in range(len(each.names))] for each in batches)
         assert isinstance(found(plan), str) == (what in ("twice", "apart", "unsafe"))
+
+
+@each_row("command", ["shard t -c 1 -p 1 -o s-%d.tar", "create recipe -o s-0.tar"])
+def test_a_file_that_is_cut_where_a_read_ends(
+    command: str, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That nothing follows what was read says nothing, if that was as much as was asked for."""
+    tree({"b.x": b"2" * 100_000})
+    Path("recipe").write_text("b.x t/b.x\n")
+    read = os.read
+
+    def cut(fd: int, size: int) -> bytes:
+        data = read(fd, size)
+        if len(data) > 60_000:
+            os.truncate("t/b.x", 0)
+        return data
+
+    monkeypatch.setattr(os, "read", cut)
+    ran = run(*command.split(), exit=None)
+    if ran.status:
+        assert re.search(r"b\.x'? (became shorter|was changed) while it was read", ran.lines[0])
+        assert not Path("s-0.tar").exists()
+    else:
+        assert entries("s-0.tar") == [("b.x", b"")]
+
+
+def test_a_file_that_goes_before_it_is_looked_at(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left out with its sample, as one that goes later; without the option it ends the run."""
+    sizes = trees._sizes
+
+    def gone(runs: Any, missing: bool) -> Any:
+        Path("t/b.x").unlink(missing_ok=True)
+        return sizes(runs, missing)
+
+    monkeypatch.setattr(trees, "_sizes", gone)
+    for words, status in {("--on-missing", "skip"): 0, (): 1}.items():
+        tree({"a.x": b"1", "b.x": b"2", "b.y": b"2", "c.x": b"3"})
+        ran = run("shard", "t", "-c", "9", "-s", "1G", "-o", "s-%d.tar", *words, exit=status)
+        assert "t/b.x" in ran.stderr
+        if not status:
+            assert entries("s-0.tar") == [("a.x", b"1"), ("c.x", b"3")]
+            Path("s-0.tar").unlink()
+    assert not Path("s-0.tar").exists()
+
+
+@each_row(("time", "second"), [(1_700_000_000_999_999_999, 1_700_000_000), (-1_500_000_000, -2)])
+def test_fractions_of_times_are_left_out(time: int, second: int, run: Run, tree: Tree) -> None:
+    """As `stat` has it."""
+    tree({"a.x": b"1"})
+    os.utime("t/a.x", ns=(time, time))
+    Path("recipe").write_text("a.x t/a.x\n")
+    run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--mtime", "source")
+    run("create", "recipe", "-o", "c.tar", "--mtime", "source")
+    for name in "s-0.tar", "c.tar":
+        with tarfile.open(name) as tar:
+            assert [entry.mtime for entry in tar] == [second]
+
+
+def test_folders_are_let_go(run: Run, tree: Tree) -> None:
+    """Each shard opens the folder of its sources, and no shard keeps it."""
+    tree()
+    before = len(os.listdir("/dev/fd"))
+    run("shard", "t", "-c", "1", "-p", "1", "-o", "s-%d.tar")
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_folder_that_looks_like_a_source(run: Run, here: Path) -> None:
+    """What a plan has to write in front of it is no part of its path."""
+    for folder, content in {"text:d": b"right", "file:text:d": b"wrong"}.items():
+        (here / folder).mkdir()
+        (here / folder / "a.x").write_bytes(content)
+    run("shard", "text:d", "-c", "1", "-o", "s-%d.tar")
+    assert entries("s-0.tar") == [("a.x", b"right")]
 
 
 @each_row(

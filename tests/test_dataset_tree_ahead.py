@@ -97,6 +97,24 @@ def test_only_where_folders_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [where[folder] is own for folder in names] == [True, True, False, False]
 
 
+def test_a_folder_of_many_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow is what takes long for the number of its entries."""
+    monkeypatch.setattr(tree_ahead, "SLOW", 0.01)
+    monkeypatch.setattr(tree_ahead, "SLOW_EACH", 0.1)
+    where: list[threading.Thread] = []
+
+    def scan(folder: bytes) -> Scanned:
+        where.append(threading.current_thread())
+        time.sleep(0.03)
+        return [folder] * 100, [], Counter()
+
+    with Ahead(scan, 2) as ahead:
+        ahead.expect([b"a", b"b", b"c"])
+        for folder in (b"a", b"b", b"c"):
+            ahead(folder)
+    assert set(where) == {threading.current_thread()}
+
+
 def test_an_error_waits_for_its_turn(tmp_path: Path) -> None:
     """What comes before the folder that cannot be read is found."""
 

@@ -14,7 +14,8 @@ from conftest import Run, entries
 from test_shard_examples import DIRECTORY, F1, ISHARD, Shard, grow, layout
 from test_shard_examples import f1 as f1
 
-from tarkit.dataset import gathering, records
+from tarkit.dataset import batch, gathering, records
+from tarkit.dataset import layout as layouts
 from tarkit.dataset.batch import Group
 from tarkit.dataset.hiding import hidden
 from tarkit.dataset.names import parse_template
@@ -268,6 +269,34 @@ def test_bounded_memory(words: list[str], run: Run, f1: Path, monkeypatch: pytes
         patched.setattr(records, "BATCH", 3)
         patched.setattr(records.Records.__init__, "__defaults__", (500,))
         assert layout(run, f1, *words) == expected
+
+
+@each_row("words", [["-c", "8"], ["-c", "8", "--dirs", "collapse"], ["-s", "40k"], ["-n", "2"], ["--sort", "-key"]])
+def test_samples_in_small_batches(words: list[str], run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many samples are planned, stored and written together makes no difference, nor does a shard of many."""
+    root = grow(here / "tree", {f"{folder}/{n}.{f}": n for folder in "abc" for n in range(6) for f in "xy"})
+    expected = run("shard", root, *words, "--plan", "-").stdout
+    assert len(expected.splitlines()) == 37
+    with monkeypatch.context() as patched:
+        patched.setattr(batch, "SAMPLES", 3)
+        patched.setattr(layouts, "SAMPLES", 3)
+        assert run("shard", root, *words, "--plan", "-").stdout == expected
+
+
+@each_row("dirs", ["pack", "separate", "collapse"])
+def test_sizes_change_nothing_where_numbers_divide(dirs: str, run: Run, here: Path) -> None:
+    """Shards of -c have the samples that the dry run shows, which has looked up sizes, and the sizes that it says."""
+    root = grow(
+        here / "tree", {f"{folder}/{n}.{f}": 700 * n for folder in ("a", "b/c", "b") for n in range(7) for f in "xy"}
+    )
+    words = ("-c", "3", "--dirs", dirs, "-o", "s-%d.tar")
+    shown = [json.loads(line) for line in run("shard", root, *words, "--json").stdout.splitlines()]
+    run("shard", root, *words)
+    assert len(shown) >= 7
+    for shard in shown:
+        there = [(name, len(content)) for name, content in entries(shard["shard"])]
+        assert there == [(each["name"], each["size"]) for sample in shard["samples"] for each in sample["entries"]]
+        assert (shard["tar"], shard["bytes"]) == (os.stat(shard["shard"]).st_size, sum(size for _, size in there))
 
 
 # ---- limits

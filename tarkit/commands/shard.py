@@ -160,7 +160,6 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
     numbers, known = there(templates, scratch) if chosen.update else ([0] * len(templates), None)
     wanted = chosen.samples
     required, join, classes = _adornments(run, wanted)
-    ends = chosen.map.on_unmatched == "error"
     dress = Dress(
         wanted.rule,
         tree.source,
@@ -171,7 +170,7 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
         classes,
         known,
         scratch,
-        unmatched_ends=ends,
+        unmatched_ends=chosen.map.on_unmatched == "error",
     )
     layout = Layout(tree, templates, numbers, scratch)
     keyless = lay_out(tree, wanted.rule, dress, cut, layout, scratch, _watch(run, tree))
@@ -229,6 +228,7 @@ def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[Template]) 
         hidden(root, templates, (*written, *read)),
         processes=pack.parallel or os.cpu_count() or 1,
         sized=_weighs(run, chosen),
+        missing=pack.skip_missing,
     )
 
 

@@ -7,9 +7,9 @@ What looks at every sample takes it as a Group: `batch.groups()`, and back, `bat
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain, groupby, islice, repeat
-from operator import itemgetter
-from typing import NamedTuple
+from itertools import accumulate, chain, compress, count, groupby, islice, repeat
+from operator import itemgetter, ne
+from typing import Any, NamedTuple
 
 SAMPLES = 4000  # of a batch that is made of groups
 
@@ -72,6 +72,11 @@ def batched(groups: Iterable[Group]) -> Iterator[Batch]:
     for category, each in groupby(groups, itemgetter(2)):
         while some := list(islice(each, SAMPLES)):
             yield batch_of(some, category)
+
+
+def ends_of_runs(items: Sequence[Any]) -> list[int]:
+    """Where runs of equal items end, of which there is at least one."""
+    return [*compress(count(1), map(ne, items, islice(items, 1, None))), len(items)]
 
 
 def together(batches: Sequence[Batch]) -> Batch:

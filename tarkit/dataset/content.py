@@ -37,6 +37,11 @@ class Content(NamedTuple):
     mtime: int
 
 
+def seconds(status: os.stat_result) -> int:
+    """The time of a file in whole seconds, of which fractions are left out."""
+    return status.st_mtime_ns // 1_000_000_000
+
+
 class Loader:
     """Opens the content of rows. Paths are relative to `folder`; no file of `outputs` may be among them.
 
@@ -95,8 +100,8 @@ class Loader:
         try:
             if not self._looks:
                 data = os.read(fd, FIRST)
-                more = os.read(fd, 1)  # nothing: what was read before is all
-                if data and not more:
+                more = os.read(fd, 1)  # nothing: what was read before is all, if it was not all that was asked for
+                if 0 < len(data) < FIRST and not more:
                     return _new(Content, (data, -1, len(data), 0))  # as in `read_recipe`
                 data += more
             status = os.fstat(fd)
@@ -111,13 +116,15 @@ class Loader:
                 raise TarkitError(f"{row.where}: {show(path)} is the output too")
             if size > SMALL:
                 kept, fd = fd, -1
-                return Content(b"", kept, size, int(status.st_mtime))
+                return Content(b"", kept, size, seconds(status))
             if size == 0:  # files of /proc and the like have no size, and yet something to read
-                return self._absorb(DescriptorReader(os.dup(fd)))._replace(mtime=int(status.st_mtime))
+                return self._absorb(DescriptorReader(os.dup(fd)))._replace(mtime=seconds(status))
             data = os.read(fd, size)
-            if len(data) < size:
+            if len(data) < size and (
+                os.read(fd, 1) or os.fstat(fd).st_size != size
+            ):  # those of /sys have less than that
                 raise TarkitError(f"{row.where}: {show(path)} became shorter while it was read")
-            return _new(Content, (data, -1, size, int(status.st_mtime)))
+            return _new(Content, (data, -1, len(data), seconds(status)))
         except IsADirectoryError:
             raise TarkitError(f"{row.where}: {show(path)} is a directory") from None
         except OSError as error:

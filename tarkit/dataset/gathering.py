@@ -5,10 +5,8 @@ from __future__ import annotations
 import marshal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import compress, count, islice
-from operator import ne
 
-from tarkit.dataset.batch import Batch, File, Group, together
+from tarkit.dataset.batch import Batch, File, Group, ends_of_runs, together
 from tarkit.dataset.filekeys import KeyRule
 from tarkit.dataset.passes import Runs
 from tarkit.dataset.places import Places
@@ -37,7 +35,7 @@ def in_folders(chunks: Iterable[Chunk], keyless: Keyless, last_dot: bool) -> Ite
     for folder, bases, sizes in chunks:
         stems, odd = _stems(bases, last_dot)
         keyless.add(folder, odd)
-        stops = _ends(stems)
+        stops = ends_of_runs(stems)
         keys = [folder + stems[stop - 1] for stop in stops]
         found = Batch(keys, stops, [folder + base for base in bases], list(sizes))
         if last is not None:
@@ -71,11 +69,6 @@ def _stems(names: list[bytes], last_dot: bool) -> tuple[list[bytes], list[bytes]
     return stems, odd
 
 
-def _ends(stems: list[bytes]) -> list[int]:
-    """Where runs of one stem end."""
-    return [*compress(count(1), map(ne, stems, islice(stems, 1, None))), len(stems)]
-
-
 def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str | None) -> Iterator[Group]:
     """The samples for keys that are spread over folders: sorted by key, then by where the first file was."""
     found = Runs(Places(tmpdir), MEMORY)
@@ -83,7 +76,7 @@ def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str
     key_of = rule.key
     for folder, names, sizes in chunks:
         keys, places = [], []
-        keyless.add(folder, _stems(names, rule.last_dot)[1])
+        keyless.add(folder, _stems(names, last_dot=False)[1])
         for base, size in zip(names, sizes):  # noqa: B905
             name = folder + base
             keys.append(key_of(name))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import count, groupby
 from operator import itemgetter
 
+from tarkit.dataset.content import seconds
 from tarkit.dataset.naming import Names
 from tarkit.dataset.packer_spool import PlannedShard, disagree, load_rows, place
 from tarkit.dataset.plan import content_of
@@ -29,6 +30,7 @@ STEP = 8 << 20  # bytes between two looks of the bar
 HELD = 16 << 20  # bytes of a sample that is in memory before it is written, when it may turn out not to be whole
 
 # A FIFO must not have us wait for somebody who writes to it; a file does not care.
+_NO_FILE = "is no file, so a plan cannot know its size"
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -99,7 +101,8 @@ class Filler:
     def _add_all(self, batch: RowBatch) -> Iterator[int]:
         """Write rows, and hand back `content` when that is STEP bytes more. The hot loop of `shard`: a small file costs
         three system calls, since that a read hands back `size` of `size + 1` bytes says that it is all. It costs a
-        fourth where the size is not known: that a read hands back nothing says that what was read before is all."""
+        fourth where the size is not known: that a read hands back nothing says that what was read before is all, if
+        that was less than was asked for: else the file may have been cut just there."""
         open_, read, close, raw, encode_next = os.open, os.read, os.close, self._writer.raw, self._encode
         largest = -2 if self._mtime is None else SMALL
         folder = self._enter_folder(batch)
@@ -116,7 +119,7 @@ class Filler:
                             data = read(fd, size + 1)
                         else:
                             data = read(fd, UNKNOWN)
-                            if read(fd, 1):
+                            if len(data) == UNKNOWN or read(fd, 1):
                                 data = b""
                     finally:
                         close(fd)
@@ -172,7 +175,7 @@ class Filler:
                 if not stat.S_ISREG(before.st_mode) or before.st_size != size >= 0:
                     raise self._disagrees(row)
                 size = before.st_size
-                header = self._header(row, size, int(before.st_mtime))
+                header = self._header(row, size, seconds(before))
                 if size <= SMALL:
                     data = os.read(fd, size + 1)
                     if len(data) != size:
@@ -241,7 +244,7 @@ class Filler:
             raise self._failed(row, error) from None
         if len(data) != row[4]:
             raise self._disagrees(row)
-        return self._header(row, row[4], int(status.st_mtime)), data
+        return self._header(row, row[4], seconds(status)), data
 
     def _leave_out(self, sample: list[PackRow], error: OSError) -> None:
         row = next((row for row in sample if content_of(row[3])[1] == error.filename), sample[0])
@@ -260,6 +263,8 @@ class Filler:
         path = content_of(row[3])[1]
         if error.errno == errno.EISDIR:
             return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
+        if error.errno == errno.EAGAIN:
+            return TarkitError(f"{self._where(row)}: {show(path)} {_NO_FILE}")
         return TarkitError(f"{self._where(row)}: {show(path)}: {error.strerror}")
 
     def _disagrees(self, row: PackRow) -> TarkitError:
@@ -272,7 +277,7 @@ class Filler:
         if stat.S_ISDIR(status.st_mode):
             return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
         if not stat.S_ISREG(status.st_mode):
-            return TarkitError(f"{self._where(row)}: {show(path)} is no file, so a plan cannot know its size")
+            return TarkitError(f"{self._where(row)}: {show(path)} {_NO_FILE}")
         if row[4] in (status.st_size, UNSIZED):
             return TarkitError(f"{self._where(row)}: {show(path)} was changed while it was read")
         return TarkitError(f"{self._where(row)}: {disagree(path, status.st_size, row[4])}", "plan again")

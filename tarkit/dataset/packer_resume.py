@@ -47,7 +47,7 @@ def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings
 
     Empty when that cannot be relied on: a source is not there, or was changed a moment ago.
     """
-    import hashlib
+    import hashlib  # this and json take milliseconds, and are for --resume alone
 
     digest = hashlib.blake2b(settings.encode("utf-8", "surrogateescape"), digest_size=16)
     newest = 0

@@ -13,7 +13,7 @@ from itertools import accumulate, repeat
 from operator import sub
 from typing import Literal, Protocol
 
-from tarkit.dataset.batch import Batch, Group, batch_of
+from tarkit.dataset.batch import Batch, Group, batched
 from tarkit.dataset.shards import Limits
 from tarkit.tar.block import BLOCK, RECORD
 from tarkit.tar.header import encode
@@ -115,19 +115,21 @@ def pack(batches: Iterable[Batch], limits: Limits, dirs: Dirs, out: Out) -> None
 
 
 def by_number(batches: Iterable[Batch], counts: Iterable[int], out: Out) -> None:
-    """Shards of so many samples, or fewer where a category ends; a number may be 0, which makes none."""
+    """Shards of so many samples, or fewer where a category ends; a number may be 0, which makes none.
+
+    Where they come to an end, samples do too: then they are of one category.
+    """
     numbers = filter(None, counts)
-    most = next(numbers, 0)
-    samples = content = tar = category = 0
+    samples = content = tar = category = most = 0
     for batch in batches:
         if samples and batch.category != category:
             out.close(category, samples, content, tar)
             samples = content = tar = 0
-            most = next(numbers, 0)
         category = batch.category
         contents, lengths = weigh(batch, out.sized)
         start = 0
         while start < len(batch.keys):
+            most = most if samples else next(numbers)
             stop = min(start + most - samples, len(batch.keys))
             out.extend(batch.part(start, stop))
             samples += stop - start
@@ -137,7 +139,6 @@ def by_number(batches: Iterable[Batch], counts: Iterable[int], out: Out) -> None
             if samples == most:
                 out.close(category, samples, content, tar)
                 samples = content = tar = 0
-                most = next(numbers, 0)
     if samples:
         out.close(category, samples, content, tar)
 
@@ -161,7 +162,8 @@ def collapse(batches: Iterable[Batch], limits: Limits, out: Out) -> None:
     current = 0
 
     def emit(rest: _Rest) -> None:
-        out.extend(batch_of(rest.groups, current))
+        for batch in batched(rest.groups):
+            out.extend(batch)
         out.close(current, len(rest.groups), rest.content, rest.tar)
         rest.groups, rest.content, rest.tar = [], 0, 0
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import marshal
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, compress, count, islice, repeat
-from operator import ne, sub
+from itertools import chain, repeat
+from operator import sub
 from typing import NamedTuple, Self
 
+from tarkit.dataset.batch import ends_of_runs
 from tarkit.dataset.plan import Planned
 
 PackRow = tuple[bytes, int, bytes, bytes, int, int]
@@ -21,7 +22,7 @@ class RowBatch(NamedTuple):
     """Rows of one shard, at least one.
 
     Rows of one position follow each other: `stops` has where those of each of the `numbers` end. Where `given` is None
-    sources are `front` and what names have from `skip` on.
+    sources are `front` and what names have from `skip` on; `lines` None says that the plan was not saved.
     """
 
     shard: bytes
@@ -60,10 +61,8 @@ class RowBatch(NamedTuple):
 
     @property
     def has_marks(self) -> bool:
-        """Whether a source may be something else than a path: there is a colon in one."""
-        if self.given is not None:
-            return b":" in b"".join(self.given)
-        return b":" in self.front or b":" in b"".join(self.names)
+        """Whether a source may be something else than a path: there is a colon in one that was given."""
+        return self.given is not None and b":" in b"".join(self.given)
 
     def row(self, at: int) -> PackRow:
         """One of the rows."""
@@ -80,7 +79,7 @@ class RowBatch(NamedTuple):
     def of(cls, rows: Iterable[PackRow]) -> Self:
         """These rows, at least one, of one shard."""
         shards, positions, names, sources, sizes, lines = map(list, zip(*rows, strict=True))
-        stops = [*compress(count(1), map(ne, positions, islice(positions, 1, None))), len(positions)]
+        stops = ends_of_runs(positions)
         return cls(shards[0], [positions[stop - 1] for stop in stops], stops, names, sizes, sources, lines=lines)
 
     def dump(self) -> bytes:

@@ -10,13 +10,13 @@ from typing import Generic, TypeVar
 from tarkit.streams.scratch import Scratch
 
 HELD = 16 << 20  # bytes in memory
-BATCH = 256  # items that are written down together
+BATCH = 256  # items that are written down together, by their weight
 
 Item = TypeVar("Item")
 
 
 class Records(Generic[Item]):
-    """Items of numbers, bytes, tuples and lists, in the order in which they came."""
+    """Items of numbers, bytes, None, tuples and lists, in the order in which they came."""
 
     def __init__(self, tmpdir: str | None, held: int = HELD) -> None:
         self.count = 0
@@ -41,7 +41,7 @@ class Records(Generic[Item]):
             self._settle()
 
     def extend(self, items: Sequence[Item]) -> None:
-        """Take some, not very many, at once."""
+        """Take some at once, which are written down together."""
         self._latest += items
         self.count += len(items)
         self._weight += len(items)

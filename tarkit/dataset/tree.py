@@ -12,6 +12,7 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 from tarkit.dataset.patterns import compile_glob
@@ -46,9 +47,10 @@ class Tree:
     `scattered` says that it is something else, and so they have to be gathered in each folder. Globs to `exclude` are
     about whole paths, or about base names where they have no slash; a folder takes what is in it along.
 
+    Files that go before their size is looked up raise, or with `missing` have none, for who leaves them out later.
     Sizes are looked up in `processes` when there are many files: where a look takes long, several wait at a time. Not
-    `sized`, they all are UNSIZED, and as many threads read folders ahead. `skipped` counts what was left out, by kind;
-    `files` and `content` (bytes) what came.
+    `sized`, they all are UNSIZED, and as many threads read folders ahead once one was slow. `skipped` counts what was
+    left out, by kind; `files` and `content` (bytes) what came.
     """
 
     root: str
@@ -62,6 +64,7 @@ class Tree:
     scattered: bool = False
     processes: int = 1
     sized: bool = True
+    missing: bool = False
     skipped: Counter[str] = field(default_factory=Counter)
     files: int = 0
     content: int = 0
@@ -88,8 +91,9 @@ class Tree:
                 yield from self._without_sizes()
             return
         jobs = self._jobs()
+        sizes_of = partial(_sizes, missing=self.missing)
         for runs in jobs:
-            yield from self._with_sizes(runs, _sizes(runs))
+            yield from self._with_sizes(runs, sizes_of(runs))
             if self.files >= FEW and self.processes > 1:
                 break
         else:
@@ -101,7 +105,7 @@ class Tree:
                 waiting.append(runs)
                 yield runs
 
-        for sizes in results_in_order(_sizes, remembered(), self.processes, share=SHARE):
+        for sizes in results_in_order(sizes_of, remembered(), self.processes, share=SHARE):
             yield from self._with_sizes(waiting.popleft(), sizes)
 
     def _without_sizes(self) -> Iterator[Chunk]:
@@ -264,10 +268,21 @@ def _mixed(files: list[bytes], folders: list[bytes]) -> Iterator[tuple[list[byte
     yield files[start:], b""
 
 
-def _sizes(runs: list[_Run]) -> array[int]:
-    """The sizes of files, in bytes."""
+def _sizes(runs: list[_Run], missing: bool) -> array[int]:
+    """The sizes of files, in bytes; 0 for those that are `missing`, if they may be."""
     look = os.stat
-    return array("Q", [look(path + name).st_size for path, _, names in runs for name in names])
+    try:
+        return array("Q", [look(path + name).st_size for path, _, names in runs for name in names])
+    except (FileNotFoundError, NotADirectoryError):
+        if not missing:
+            raise
+    sizes = array("Q")
+    for file in (path + name for path, _, names in runs for name in names):
+        try:
+            sizes.append(look(file).st_size)
+        except (FileNotFoundError, NotADirectoryError):
+            sizes.append(0)
+    return sizes
 
 
 def _interrupts(files: list[bytes], folders: list[bytes]) -> bool:

@@ -9,13 +9,13 @@ from zlib import adler32
 from tarkit.tar import block as b
 from tarkit.tar.header import encode
 
-REMEMBERED = 5000  # sizes that an encoder keeps the header of, in less than a megabyte
+REMEMBERED = 4000  # sizes that an encoder keeps the header of, in a megabyte
 
 _NAME, _SUM, _TYPE = 100, 148, 156  # where the name ends, and what these begin at
 _STAND_IN = b"."
 
 
-@lru_cache(maxsize=2)  # what it remembers serves one archive after the other
+@lru_cache(maxsize=2, typed=True)  # what it remembers serves one archive after the other
 def encoder(mtime: int | float) -> Callable[[bytes, int], bytes]:
     """Return what `encode` is for names and sizes at this `mtime`: for many of them it takes less than half the time.
 

@@ -1,4 +1,4 @@
-"""New headers and renamed ones: the only place that makes headers.
+"""New headers and renamed ones: the only place that makes headers; `encoder` puts other names into those it made.
 
 The plainest format that can say it: USTAR, else a PAX `x` header before it with just the records that need it. Sources:
 POSIX.1-2017, pax, "pax Interchange Format"; for renaming GNU headers, GNU tar manual, "Basic Tar Format" and "Sparse
@@ -47,7 +47,7 @@ def encode(
     ValueError for an empty name, a NUL in a name, a negative size or id, a mode of more than 7 octal digits, an mtime
     of 2**63 or more or that is no number, and a size for a type that has no payload.
     """
-    # The hot loop of `create`: all but name, size and time is constant, and so is most of the checksum.
+    # For each entry with a time of its own: all but name, size and time is constant, and so is most of the checksum.
     if (
         0 < len(name) <= _NAME
         and 0 <= size <= _FIELD12

@@ -93,7 +93,7 @@ class Writer:
         """Append an entry that is in memory: its headers, its payload and what pads that to a block."""
         if self._source is not None:
             self._settle()
-        pad = PADS[len(payload) % BLOCK]
+        pad = PADS[len(payload) % BLOCK]  # from here on as `raw`, without a call for each entry of `create`
         length = len(header) + len(payload) + len(pad)
         self._pieces += (header, payload, pad)
         self._gathered += length
@@ -117,8 +117,8 @@ class Writer:
         self.flush()
         self.sink.copy(fd, 0, size)
         self.position += size
-        pad = PADS[size % BLOCK]
-        self.raw((pad,), len(pad))
+        if pad := PADS[size % BLOCK]:
+            self.raw((pad,), len(pad))
 
     @property
     def waiting(self) -> int:
