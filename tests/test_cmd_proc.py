@@ -312,11 +312,11 @@ def test_select_and_fields(run: Run, archive: Archive) -> None:
     assert "[missing-field]" in run("proc", "-c", "rm sample.x", "in.tar", "--require", "x", exit=1).stderr
 
 
-@each_row(("words", "mtime"), [([], 0), (["--mtime", "@17"], 17), (["--mtime", "source"], 1000)])
+@each_row(("words", "mtime"), [([], 0), (["--mtime", "@17"], 17), (["--mtime", "source"], 1_700_000_000)])
 def test_mtime(words: list[str], mtime: int, run: Run, archive: Archive) -> None:
     """Of what is new; what did not change keeps its own."""
     archive({"a.x": b"1"})
-    out = run("proc", "-c", "echo > sample.y; touch -d @1000 sample.y", "in.tar", *words).stdout
+    out = run("proc", "-c", "echo > sample.y; touch -d @1700000000.999999999 sample.y", "in.tar", *words).stdout
     assert out == ended(tar({"a.x": b"1"})[:1024], *new({"a.y": b"\n"}, mtime))
 
 

@@ -60,7 +60,7 @@ class Batch(NamedTuple):
             start = stop
 
 
-def batch_of(groups: Sequence[Group], category: int) -> Batch:
+def _batch_of(groups: Sequence[Group], category: int) -> Batch:
     """These samples, at least one; each has files."""
     names, sizes, sources = map(list, zip(*(file for _, files, _ in groups for file in files), strict=True))
     stops = list(accumulate(len(files) for _, files, _ in groups))
@@ -71,7 +71,7 @@ def batched(groups: Iterable[Group]) -> Iterator[Batch]:
     """Samples many at a time, those of one category together."""
     for category, each in groupby(groups, itemgetter(2)):
         while some := list(islice(each, SAMPLES)):
-            yield batch_of(some, category)
+            yield _batch_of(some, category)
 
 
 def ends_of_runs(items: Sequence[Any]) -> list[int]:

@@ -12,7 +12,7 @@ from tarkit.dataset.recipe import Row
 from tarkit.errors import TarkitError, show
 from tarkit.streams import remote
 from tarkit.streams.command import CommandReader
-from tarkit.streams.copy import CHUNK
+from tarkit.streams.copy import CHUNK, seconds
 from tarkit.streams.readers import ByRead, DescriptorReader
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.source import Reader
@@ -35,11 +35,6 @@ class Content(NamedTuple):
     fd: int
     size: int
     mtime: int
-
-
-def seconds(status: os.stat_result) -> int:
-    """The time of a file in whole seconds, of which fractions are left out."""
-    return status.st_mtime_ns // 1_000_000_000
 
 
 class Loader:
@@ -120,9 +115,8 @@ class Loader:
             if size == 0:  # files of /proc and the like have no size, and yet something to read
                 return self._absorb(DescriptorReader(os.dup(fd)))._replace(mtime=seconds(status))
             data = os.read(fd, size)
-            if len(data) < size and (
-                os.read(fd, 1) or os.fstat(fd).st_size != size
-            ):  # those of /sys have less than that
+            # A file of /sys has less than its size says, and keeps that size.
+            if len(data) < size and (os.read(fd, 1) or os.fstat(fd).st_size != size):
                 raise TarkitError(f"{row.where}: {show(path)} became shorter while it was read")
             return _new(Content, (data, -1, len(data), seconds(status)))
         except IsADirectoryError:
@@ -183,7 +177,7 @@ def loaded(
 
 def _result(future: Future[Content | None]) -> Content | None:
     """What a thread has loaded. A signal that comes just before we wait is seen when a wait ends, so it has an end."""
-    from concurrent.futures import wait
+    from concurrent.futures import wait  # which is for -p alone
 
     while not future.done():
         wait((future,), WAIT)

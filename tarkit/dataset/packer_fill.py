@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from itertools import count, groupby
 from operator import itemgetter
 
-from tarkit.dataset.content import seconds
 from tarkit.dataset.naming import Names
 from tarkit.dataset.packer_spool import PlannedShard, disagree, load_rows, place
 from tarkit.dataset.plan import content_of
 from tarkit.dataset.plan_rows import PackRow, RowBatch
 from tarkit.dataset.tree import UNSIZED
 from tarkit.errors import TarkitError, show
-from tarkit.streams.copy import Short
+from tarkit.streams.copy import Short, seconds
 from tarkit.tar.block import COLON
 from tarkit.tar.encoder import encoder
 from tarkit.tar.header import encode
@@ -29,8 +28,9 @@ PIECES = 768  # and how many, with their headers and padding; below IOV_MAX
 STEP = 8 << 20  # bytes between two looks of the bar
 HELD = 16 << 20  # bytes of a sample that is in memory before it is written, when it may turn out not to be whole
 
-# A FIFO must not have us wait for somebody who writes to it; a file does not care.
 _NO_FILE = "is no file, so a plan cannot know its size"
+
+# A FIFO must not have us wait for somebody who writes to it; a file does not care.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 

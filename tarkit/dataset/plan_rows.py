@@ -46,8 +46,7 @@ class RowBatch(NamedTuple):
         """Where the content of each is, as in a plan."""
         if self.given is not None:
             return self.given
-        front = self.front
-        return [front + path for path in self.inner]
+        return [self.front + path for path in self.inner]
 
     @property
     def folder(self) -> bytes | None:

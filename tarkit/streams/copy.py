@@ -58,6 +58,11 @@ def widen(fd: int) -> None:
             pass
 
 
+def seconds(status: os.stat_result) -> int:
+    """The time of a file in whole seconds, of which fractions are left out."""
+    return status.st_mtime_ns // 1_000_000_000
+
+
 def is_pipe(fd: int) -> bool:
     """Whether a descriptor is a pipe or a FIFO."""
     return stat.S_ISFIFO(os.fstat(fd).st_mode)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from tarkit.dataset.sample import Sample
 from tarkit.errors import show
+from tarkit.streams.copy import seconds
 from tarkit.streams.location import natural_key
 from tarkit.streams.sink_plain import Sink
 from tarkit.work.job import Failed, Failure, Input, Job
@@ -195,12 +196,12 @@ def _content(path: bytes, name: bytes, owner: object, held: _Held, timed: bool =
         status = os.fstat(fd)
         size = status.st_size
         if size > min(SMALL, held.left):
-            return Stored(path, size, int(status.st_mtime), owner)
+            return Stored(path, size, seconds(status), owner)
         held.left -= size
         data = os.read(fd, size) if size else b""
         if len(data) < size:
             raise Failed(Failure(f"left {show(name)}, which became shorter while it was read"))
-        return Timed(data, int(status.st_mtime)) if timed else data
+        return Timed(data, seconds(status)) if timed else data
     finally:
         os.close(fd)
 
