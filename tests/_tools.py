@@ -135,6 +135,19 @@ def on_disk(data: bytes, name: str = "x.tar", offset: int = 0) -> FileSource:
         return FileSource(os.dup(file.fileno()), name, offset)
 
 
+def counted(source: FileSource) -> list[int]:
+    """The lengths of what is read ahead of a file from now on."""
+    reads: list[int] = []
+    fill = source._fill
+
+    def count(view: memoryview, pos: int, n: int) -> int:
+        reads.append(got := fill(view, pos, n))
+        return got
+
+    source._fill = count  # type: ignore[method-assign]
+    return reads
+
+
 def stream(data: bytes, step: int = 1 << 20, name: str = "x.tar", error: Exception | None = None) -> StreamSource:
     """A source for a stream that comes in pieces of at most `step` bytes."""
     return StreamSource(Chunks(data, step, error), name)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _tools import MARKER, each_row, member
+from _tools import MARKER, each_row, member, with_field
 
 from tarkit.tar.header import encode
 
@@ -183,6 +183,15 @@ def test_cat_of_many_entries(growth: Growth) -> None:
 def test_a_large_sample_of_many_entries(growth: Growth) -> None:
     """What is not known whole is not looked through again for each of its entries."""
     assert growth("cat - -o -", many(10_000, 600, b"k.%06d"), SMALL) < LIMIT // 2
+
+
+@each_row("kind", [b"x", b"g"])
+def test_many_records(kind: bytes, here: Path, growth: Growth) -> None:
+    """Extension headers with 500 000 small PAX records: what says nothing of name or size is not held."""
+    header = with_field(member("PaxHeaders/x", b"12 comment=\n" * 125_000), 156, kind)
+    with open("many.tar", "wb") as file:
+        file.write(header * 4 + member("a.txt", b"1") + MARKER)
+    assert growth("cat many.tar -o out.tar") < 16 << 10
 
 
 @each_row("options", ["--until all", "--repeat --total 9", "--until all -p 2"])

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from _tools import MARKER, SOURCES, Peeked, archive, each_row, member, on_disk, stream, with_field
+import webdataset as wds
+from _tools import MARKER, SOURCES, Peeked, archive, counted, each_row, member, on_disk, stream, with_field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -235,20 +236,28 @@ def test_payloads_are_not_read(count: int, tmp_path: Path) -> None:
             file.write(header.encode(b"%d.bin" % number, size))
         file.seek(count * (size + 512))
         file.write(MARKER)
-        source = Counting(os.dup(file.fileno()), "x.tar")
+        source = FileSource(os.dup(file.fileno()), "x.tar")
+    reads = counted(source)
     assert len(Walked(source).entries) == count
-    assert source.read_bytes < count * 4096 + (1 << 19)
+    assert sum(reads) < count * 4096 + (1 << 19)
 
 
-class Counting(FileSource):
-    """A file that counts what was read of it."""
-
-    read_bytes = 0
-
-    def peek(self, pos: int, n: int) -> memoryview:
-        view = super().peek(pos, n)
-        self.read_bytes += len(view)
-        return view
+def test_no_byte_is_read_twice(tmp_path: Path) -> None:
+    """A walk reads an archive once at most, whatever extension headers it has: those that webdataset writes, GNU long
+    names, PAX records larger than what is read ahead."""
+    path = tmp_path / "x.tar"
+    with wds.TarWriter(str(path)) as out:
+        for number in range(1000):
+            out.write({"__key__": f"{number:06d}", "bin": bytes(200), "cls": number})
+    long = with_field(member("././@LongLink", b"n" * 120 + b"\0"), 156, b"L")
+    named = b"".join(long + member(f"{number}.bin", bytes(300)) for number in range(2000))
+    large = b"".join(pax_member({b"SCHILY.xattr.x": bytes(400_000)}, f"{number}.bin") for number in range(20))
+    for data, count in ((path.read_bytes(), 2000), (named + MARKER, 2000), (large + MARKER, 20)):
+        source = on_disk(data)
+        reads = counted(source)
+        walked = Walked(source)
+        assert (walked.error, len(walked.entries)) == (None, count)
+        assert sum(reads) <= len(data)
 
 
 # ---- global headers
@@ -289,6 +298,72 @@ def test_global_link() -> None:
     """Targets of links, too."""
     data = pax_member({b"linkpath": b"t"}, kind=b"g") + member("a", typeflag=b"2", linkname=b"u") + MARKER
     assert [entry.link for entry in Walk(Peeked(data))] == [b"", b"t"]
+
+
+RECORDS = st.lists(
+    st.sampled_from([
+        (b"mtime", b"1700000000.25"), (b"mtime", b""), (b"comment", b"a=b\n9 k=v\n"), (b"path", b"p" * 120 + b".txt"),
+        (b"path", b""), (b"path", b"a\0b"), (b"linkpath", b"t"), (b"size", b"0"), (b"size", b"0003"), (b"size", b"x"),
+        (b"GNU.sparse.size", b"7"), (b"GNU.sparse.name", b"s.txt"), (b"hdrcharset", b"BINARY"),
+        (b"SCHILY.xattr.user.x", bytes(700)),
+    ]),
+    max_size=3,
+)  # fmt: skip
+
+
+def extension(kind: bytes, payload: bytes) -> bytes:
+    """An extension header of any kind and its payload."""
+    return with_field(member("././@Extension", payload), 156, kind)
+
+
+EXTENSIONS = st.one_of(
+    RECORDS.map(lambda records: extension(b"x", pax.format_records(records))),
+    RECORDS.map(lambda records: extension(b"X", pax.format_records(records))),
+    RECORDS.map(lambda records: extension(b"g", pax.format_records(records))),
+    st.sampled_from([b"28 mtime=1700000000.1234\n", b"27 mtime=1700000000.1234\n", b"29 mtime=1700000000.1234\n",
+                     b"12 mtime=12\n\0", b"mtime=1\n", b"8 =12\n", b""]).map(lambda payload: extension(b"x", payload)),
+    st.sampled_from([b"l" * 130 + b"\0", b"", b"\0x", b"short"]).map(lambda name: extension(b"L", name)),
+    st.just(extension(b"K", b"k" * 130 + b"\0")),
+    st.just(extension(b"x", b"28 mtime=1700000000.1234\n")[:300] + bytes(724)),
+)  # fmt: skip
+MEMBERS = st.sampled_from([
+    member("a.txt", b"123"), member("b.bin", bytes(600)), member("c", typeflag=b"2", linkname=b"u"),
+    member("d/", typeflag=b"5"), with_field(member("v.txt"), 257, bytes(255)),
+    member("damaged.txt")[:300] + bytes(212), bytes(512),
+])  # fmt: skip
+
+
+@settings(max_examples=200)
+@given(st.lists(EXTENSIONS | MEMBERS, max_size=8), st.integers(0, 700), st.integers(512, 9000))
+def test_entries_do_not_depend_on_what_is_shown(parts: list[bytes], cut: int, ahead: int) -> None:
+    """`_slow` reads every entry when a source shows no more than it has to; with more, the same comes out faster."""
+    data = b"".join(parts) + MARKER
+    data = data[: len(data) - cut]
+    slow, fast, more = (Walked(Peeked(data, shown)) for shown in (0, 1 << 20, ahead))
+    assert fast.entries == more.entries == slow.entries
+    assert fast.problem == more.problem == slow.problem
+    for each in (fast, more):
+        assert (each.walk.broken, each.walk.end, each.walk.nul) == (slow.walk.broken, slow.walk.end, slow.walk.nul)
+
+
+@each_row("kind", [b"x", b"L", b"g"])
+def test_extension_headers_have_a_limit_together(kind: bytes) -> None:
+    """Of one entry, and of all global ones, they may have 16 MiB together: more is a bad header."""
+    payload = {b"L": bytes(7 << 20), b"x": pax.format_records({b"comment": bytes(7 << 20)})}.get(kind)
+    each = extension(kind, payload or pax.format_records({b"comment": bytes(7 << 20)}))
+    assert Walked(Peeked(each * 2 + member("a.txt") + MARKER)).error is None
+    assert Walked(Peeked(each * 3 + member("a.txt") + MARKER)).problem == "bad-header"
+    apart = Walked(Peeked((each + member("a.txt")) * 3 + MARKER))
+    assert apart.problem == ("bad-header" if kind == b"g" else None)
+
+
+def test_numbers_of_any_length() -> None:
+    """Go writes sizes with zeros in front; a checksum field ends at its first NUL, whatever follows."""
+    sized = pax_member({b"size": b"0" * 21 + b"999", b"mtime": b"1"}, payload=bytes(999)) + MARKER
+    assert [entry.size for entry in Walk(Peeked(sized))] == [999]
+    block = member("hi-gary.txt", bytes(16))
+    lenient = block[:148] + (b"%o\x0036\0" % int(block[148:154], 8))[:8] + block[156:]
+    assert [entry.size for entry in Walk(Peeked(lenient + MARKER))] == [16]
 
 
 def test_extensions_come_in_any_number_and_order() -> None:

@@ -65,14 +65,23 @@ class FileSource:
         self._level = self._base = self._end = 0
 
     def peek(self, pos: int, n: int) -> memoryview:
-        """At least `n` bytes from `pos` on, fewer only at the end; good until the next call."""
+        """At least `n` bytes from `pos` on, fewer only at the end; good until the next call.
+
+        No byte is read twice while the calls move forward: what is still held is not read again.
+        """
+        at = pos - self._base
+        if at >= 0 and pos + n <= self._end:
+            return self._seen[at:]
         if not self._view:
             self._view = memoryview(bytearray(AHEAD[-1]))
         near = pos - self._end <= AHEAD[self._level]
         self._level = min(self._level + 1, len(AHEAD) - 1) if near else max(self._level - 1, 0)
         want = AHEAD[self._level]
         view = self._view[:want] if n <= want else memoryview(bytearray(n))
-        got = self._fill(view, pos, n)
+        held = max(self._end - pos, 0) if at >= 0 else 0
+        if held:
+            view[:held] = self._seen[at:]
+        got = held + self._fill(view[held:], pos + held, n - held)
         self._seen, self._base, self._end = view[:got], pos, pos + got
         return self._seen
 

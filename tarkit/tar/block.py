@@ -67,7 +67,7 @@ NUMBERS_KEPT: Final = 4096
 """Distinct fields whose number `Numbers` remembers."""
 
 _LARGEST_OFFSET: Final = 2**63 - 1
-_CHECKSUM_FIELD: Final = re.compile(rb" *([0-7]+)[ \0]*")
+_CHECKSUM_FIELD: Final = re.compile(rb" *([0-7]+)(?:[ \0].*)?", re.DOTALL)
 
 
 def parse_number(field: bytes) -> int:
@@ -88,8 +88,9 @@ def parse_number(field: bytes) -> int:
     digits = digits.strip(b" ")
     if digits.isdigit():
         return int(digits, 8)
-    # A number behind a leading NUL is that number for GNU tar and Go, and 0 for Python and libarchive: nobody's guess.
-    if digits or rest.strip(b"\0 "):
+    # A number behind one leading NUL is that number for GNU tar and Go, and 0 for Python and libarchive, so it is an
+    # error here. Behind several it is 0 for GNU tar too.
+    if digits or (rest.strip(b"\0 ") and field[1] != 0):
         raise ValueError(f"not a number: {field!r}")
     return 0
 
@@ -231,6 +232,6 @@ def _sum(block: bytes) -> int:
 
 
 def parse_checksum(field: bytes) -> int:
-    """Return the number in a checksum field, or -1: a stricter reading than parse_number's, so that damage shows."""
+    """Return the number in a checksum field, or -1: octal that ends at the first NUL or space, whatever follows."""
     match = _CHECKSUM_FIELD.fullmatch(field)
     return int(match[1], 8) if match else -1

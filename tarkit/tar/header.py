@@ -188,7 +188,7 @@ def rename(header: bytes, name: bytes) -> bytes:
     # Of several `x`, or `L`, the last alone counts: so GNU tar and libarchive.
     by_kind = {part.kind: part for part in extensions}
     old_pax, old_long = by_kind.get(b.PAX), by_kind.get(b.GNU_LONG_NAME)
-    pairs = pax.parse_pairs(old_pax.payload) if old_pax else []
+    pairs = list(pax.parse_pairs(old_pax.payload)) if old_pax else []
     records = pax.last_of_each(pairs)
     if _name(records, old_long, last.block) == name:
         return header

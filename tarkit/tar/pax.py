@@ -7,11 +7,18 @@ careless writers exist.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 Records = Mapping[bytes, bytes]
 """PAX records by keyword, the last of equal keywords."""
+
+_SPARSE = frozenset(
+    b"GNU.sparse." + word
+    for word in (b"size", b"numblocks", b"offset", b"numbytes", b"map", b"name", b"major", b"minor", b"realsize")
+)
+DECISIVE = _SPARSE | {b"path", b"linkpath", b"size"}
+"""Keywords of records that say where an entry is or what it is called; all others are carried over unread."""
 
 
 class Overrides(NamedTuple):
@@ -39,7 +46,7 @@ class Overrides(NamedTuple):
             records.get(b"linkpath"),
             _size(records, b"size"),
             _size(records, b"GNU.sparse.size") if real_size is None else real_size,
-            any(keyword.startswith(b"GNU.sparse.") for keyword in records),
+            not _SPARSE.isdisjoint(records),
         )
 
     @property
@@ -48,17 +55,18 @@ class Overrides(NamedTuple):
         return self.sparse or any(value is not None for value in self[:4])
 
 
-def parse_pairs(payload: bytes) -> list[tuple[bytes, bytes]]:
-    """Return all records (keyword, value) of an `x` or `g` payload, repeated keywords and empty values included.
+def parse_pairs(payload: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield all records (keyword, value) of an `x` or `g` payload, repeated keywords and empty values included.
 
     Raises ValueError, with the reason and the offset in the payload, where a record is not `length keyword=value\\n`.
     """
-    pairs = []
     pos = 0
     while pos < len(payload):
-        space = payload.find(b" ", pos, pos + 20)
+        space = payload.find(b" ", pos)
         digits = payload[pos : max(space, pos)]
-        if not digits.isdigit():
+        if len(digits) > 19:
+            digits = digits.lstrip(b"0")
+        if not digits.isdigit() or len(digits) > 19:
             # GNU tar, libarchive and Python end at a NUL, so writers that pad their records with NULs exist.
             if not payload[pos:].strip(b"\0"):
                 break
@@ -71,9 +79,32 @@ def parse_pairs(payload: bytes) -> list[tuple[bytes, bytes]]:
         keyword, equals, value = payload[space + 1 : end - 1].partition(b"=")
         if not keyword or not equals:
             raise ValueError(f"PAX record at {pos}: no keyword")
-        pairs.append((keyword, value))
+        yield keyword, value
         pos = end
-    return pairs
+
+
+def parse_decisive(payload: bytes) -> dict[bytes, bytes]:
+    """Return the records that `Overrides` reads, the last of equal keywords, also where that is empty.
+
+    Of millions of other records nothing is held. Raises ValueError as `parse_pairs`.
+    """
+    return {keyword: value for keyword, value in parse_pairs(payload) if keyword in DECISIVE}
+
+
+def name_alone(payload: bytes) -> bytes | None:
+    """Return the name that the records of an `x` payload give, b"" for none; None if they say more, or are malformed.
+
+    Of the records that `Overrides` reads this takes `path` alone, without a NUL.
+    """
+    number, _, keyword = payload.partition(b"=")[0].partition(b" ")
+    if keyword == b"mtime" and number == b"%d" % len(payload) and payload.endswith(b"\n"):
+        return b""  # one record, as Python's tarfile and so webdataset write: read in a quarter of the time
+    try:
+        records = parse_decisive(payload)
+    except ValueError:
+        return None
+    name = records.pop(b"path", b"")
+    return None if records or 0 in name else name
 
 
 def parse_records(payload: bytes) -> dict[bytes, bytes]:
@@ -119,9 +150,10 @@ def _size(records: Records, keyword: bytes) -> int | None:
     value = records.get(keyword)
     if value is None:
         return None
-    if not value.isdigit() or len(value) > 19 or int(value) >= 2**63:
+    digits = value.lstrip(b"0") or value[-1:]  # any number of zeros may come first, as Go's pax-pos-size-file has them
+    if not value.isdigit() or len(digits) > 19 or int(digits) >= 2**63:
         raise ValueError(f"PAX record {keyword.decode()}: not a size: {value[:40]!r}")
-    return int(value)
+    return int(digits)
 
 
 def parse_long_name(payload: bytes) -> bytes:

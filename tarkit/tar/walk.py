@@ -8,7 +8,6 @@ Formats: POSIX.1-2017 pax; GNU tar manual, "Basic Tar Format" and "Storing Spars
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, Protocol
 from zlib import adler32
@@ -18,7 +17,8 @@ from tarkit.tar import block as blocks
 from tarkit.tar import pax
 from tarkit.tar.block import BLOCK
 
-EXTENSION_LIMIT = 16 << 20  # bytes of one extension header; none that a program writes comes near it
+EXTENSION_LIMIT = 16 << 20  # bytes of the extension headers of one entry, and of all global ones together
+TAILS_KEPT = 64  # kinds of headers that are remembered
 NO_END = 1 << 62  # no archive is so long
 _NO_TAR = "it is no tar archive; for a list of inputs use -T, for a recipe tarkit create"
 
@@ -84,21 +84,28 @@ class Walk:
         self.marker: int | None = None
         self.end: int | None = None
         self.nul = False  # a name has a NUL in it, as only PAX records can say
-        self._globals: dict[bytes, bytes] = {}
+        self._globals: dict[bytes, bytes] = {}  # what global PAX headers have said so far
+        self._globals_length = 0  # of their payloads
+        self._learned = _TAILS
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield the entries."""
         return map(Entry._make, self.raw())
 
     def raw(self) -> Iterator[Raw]:
-        """Yield the entries as plain tuples: making and reading those takes half the time."""
+        """Yield the entries as plain tuples: making and reading those takes half the time.
+
+        Regular files are read here, also behind a PAX header or a GNU long name that lies in what the source shows and
+        says no more than a name. All else, damage included, is left to `_slow`, which reads any entry.
+        """
         peek, unpack, low_sum = self.source.peek, _HEADER.unpack_from, adler32
         sizes, checksums = _SIZES, _CHECKSUMS
         whole = self.source.size or NO_END
-        pos = limit = base = self.first
+        start = pos = limit = base = self.first  # of the entry, of its header; where `chunk` ends and begins
         chunk: bytes | memoryview = b""
         entry: Raw | None = None
-        known, known_sum, known_type, prefix = b"", -1, b"", b""
+        long_name = known = prefix = known_type = b""
+        known_sum = -1
         while True:
             if pos + BLOCK > limit:
                 chunk = peek(pos, BLOCK)
@@ -107,53 +114,53 @@ class Walk:
                     raise self._ends(pos, limit, entry)
             head, stored, tail = unpack(chunk, pos - base)
             if tail != known:
-                known, known_sum, known_type, prefix = self._learn(head + stored + tail)
+                known_sum, known_type, prefix = self._learned[tail]
+                known = tail
             # adler32's low half is 1 + the sum of the bytes, exact for so few of them
-            if (low_sum(head) & 0xFFFF) + known_sum == checksums[stored] and known_type:
+            good = (low_sum(head) & 0xFFFF) + known_sum == checksums[stored]
+            if good and known_type:
                 name = head.partition(b"\0")[0]
                 if len(name) > 100:
                     name = name[:100]
                 size = sizes[head[124:136]]
                 if prefix:
                     name = prefix + name
+                if long_name:
+                    name, long_name = long_name, b""
                 data = pos + BLOCK
                 stop = data + (size + 511 & -512)
                 if size < 0 or not name:
                     self.last = entry
-                    raise self._bad(pos, "no name in" if size >= 0 else "an impossible size in")
-                following: Raw = (name, pos, data, size, stop, known_type, b"", -1)
+                    raise self._bad(pos, "no name in" if size >= 0 else "an impossible size in", start)
+                following: Raw = (name, start, data, size, stop, known_type, b"", -1)
             else:
+                if good and start == pos and (said := _extension(chunk, pos - base)):
+                    long_name, length = said
+                    pos += length
+                    continue
                 self.last = entry
-                special = self._slow(pos, head + stored + tail)
+                special = self._slow(start, bytes(chunk[start - base : start - base + BLOCK]))
                 if special is None:
                     return
                 following = special
                 stop = special.stop
                 limit = pos  # the source was asked for other bytes meanwhile
+                long_name = known = b""
             if stop > whole:
                 raise self._overruns(following)
             entry = following
-            pos = stop
+            start = pos = stop
             yield entry
 
-    def _learn(self, block: bytes) -> tuple[bytes, int, bytes, bytes]:
-        """What headers with the same bytes from the typeflag on have in common: sum, type and prefix of the name.
-
-        The type is empty when each such header wants a closer look.
-        """
-        tail = block[156:]
-        if tail[:1] not in _PLAIN or blocks.is_zero(block) or (self._globals and pax.Overrides.of(self._globals).any):
-            return tail, -1, b"", b""
-        return _learned(tail)
-
-    def _slow(self, pos: int, block: bytes) -> Entry | None:
-        """The entry at `pos` whatever it is, with its extension headers; None at the end marker."""
-        start = pos
+    def _slow(self, start: int, block: bytes) -> Entry | None:
+        """The entry at `start` whatever it is, with its extension headers; None at the end marker."""
+        pos = start
         if blocks.is_zero(block):
             self._finish(pos)
             return None
         records: dict[bytes, bytes] = {}
         long_name = long_link = b""
+        length = 0  # of the extension headers of this entry
         while True:
             if not blocks.checksum_ok(block):
                 raise self._bad(pos, "bad checksum in", start)
@@ -161,17 +168,16 @@ class Walk:
             if type_ not in _EXTENSIONS:
                 break
             try:
-                payload = self._payload(start, pos, blocks.parse_number(block[124:136]))
+                payload = self._payload(start, pos, blocks.parse_number(block[124:136]), length)
+                length += len(payload)
                 if type_ == blocks.GNU_LONG_NAME:
                     long_name = pax.parse_long_name(payload)
                 elif type_ == blocks.GNU_LONG_LINK:
                     long_link = pax.parse_long_name(payload)
                 elif type_ == blocks.PAX_GLOBAL:
-                    self._globals.update(pax.parse_pairs(payload))
-                    data, size = pos + BLOCK, len(payload)
-                    return Entry(b"", start, data, size, data + size + blocks.padding(size), type_, b"", -1)
+                    return self._global(start, pos, payload)
                 else:
-                    records = dict(pax.parse_pairs(payload))  # of several the last counts, as in GNU tar
+                    records = pax.parse_decisive(payload)  # of several the last counts, as in GNU tar
             except ValueError as error:
                 raise self._bad(pos, f"{error} in", start) from None
             pos += BLOCK + len(payload) + blocks.padding(len(payload))
@@ -180,6 +186,18 @@ class Walk:
             return self._entry(start, pos, block, {**self._globals, **records}, long_name, long_link)
         except ValueError as error:
             raise self._bad(pos, f"{error} in", start) from None
+
+    def _global(self, start: int, pos: int, payload: bytes) -> Entry:
+        """The entry of a global header; what it says holds for all that follow."""
+        self._globals_length += len(payload)
+        if self._globals_length > EXTENSION_LIMIT:
+            raise ValueError(
+                f"global extension headers of more than {EXTENSION_LIMIT} bytes together, the last of them"
+            )
+        self._globals.update(pax.parse_decisive(payload))
+        self._learned = _Learned(plain=not pax.Overrides.of(self._globals).any)
+        data, size = pos + BLOCK, len(payload)
+        return Entry(b"", start, data, size, data + size + blocks.padding(size), blocks.PAX_GLOBAL, b"", -1)
 
     def _entry(
         self, start: int, pos: int, block: bytes, records: dict[bytes, bytes], long_name: bytes, long_link: bytes
@@ -214,10 +232,10 @@ class Walk:
             raise self._cut(start, pos + len(block))
         return block
 
-    def _payload(self, start: int, pos: int, size: int) -> bytes:
-        """The payload of the extension header at `pos`."""
-        if not 0 <= size <= EXTENSION_LIMIT:
-            raise ValueError(f"an extension of {size} bytes")
+    def _payload(self, start: int, pos: int, size: int, before: int) -> bytes:
+        """The payload of the extension header at `pos`; those before it of the same entry have `before` bytes."""
+        if not 0 <= size <= EXTENSION_LIMIT - before:
+            raise ValueError(f"extension headers of {before + size} bytes")
         payload = bytes(self.source.peek(pos + BLOCK, size)[:size])
         if len(payload) < size:
             raise self._cut(start, pos + BLOCK + len(payload))
@@ -279,11 +297,40 @@ class Walk:
         return Problem("truncated", self.source.name, size, what)
 
 
-@lru_cache(64)
-def _learned(tail: bytes) -> tuple[bytes, int, bytes, bytes]:
-    """What `_learn` finds in the tail alone: many walks are over one entry, and most of those have the same."""
-    prefix = blocks.prefix_of(bytes(156) + tail)
-    return tail, sum(tail) + 255, tail[:1], prefix and prefix + b"/"
+class _Learned(dict[bytes, tuple[int, bytes, bytes]]):
+    """What headers with the same bytes from the typeflag on have in common: sum, type and prefix of the name.
+
+    The type is empty unless it is a regular file whose name and size are those of the header, as `plain` allows.
+    """
+
+    def __init__(self, plain: bool) -> None:
+        super().__init__()
+        self.plain = plain
+
+    def __missing__(self, tail: bytes) -> tuple[int, bytes, bytes]:
+        if len(self) >= TAILS_KEPT:
+            self.clear()
+        prefix = blocks.prefix_of(bytes(156) + tail)
+        type_ = tail[:1] if self.plain and tail[:1] in _PLAIN else b""
+        learned = self[tail] = sum(tail) + 255, type_, prefix and prefix + b"/"
+        return learned
+
+
+def _extension(chunk: bytes | memoryview, at: int) -> tuple[bytes, int] | None:
+    """What the extension header at `at` says, if that is a name at most and the next header lies in `chunk` too.
+
+    Returns that name, b"" for none, and the bytes up to the next header; None if `Walk._slow` has to read it.
+    """
+    data = at + BLOCK
+    size = _SIZES[bytes(chunk[at + 124 : at + 136])]
+    length = BLOCK + (size + 511 & -512)
+    if size < 0 or at + length + BLOCK > len(chunk):
+        return None
+    payload = bytes(chunk[data : data + size])
+    if chunk[at + 156] == blocks.PAX[0]:
+        name = pax.name_alone(payload)
+        return None if name is None else (name, length)
+    return (pax.parse_long_name(payload), length) if chunk[at + 156] == blocks.GNU_LONG_NAME[0] else None
 
 
 def _plain_size(field: bytes) -> int:
@@ -293,3 +340,4 @@ def _plain_size(field: bytes) -> int:
 
 
 _SIZES, _CHECKSUMS = blocks.Numbers(_plain_size), blocks.Numbers(blocks.parse_checksum)
+_TAILS = _Learned(plain=True)
