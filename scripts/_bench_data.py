@@ -1,11 +1,13 @@
-"""Data for the bench: three sets of samples and one large entry, the same bytes every time and everywhere."""
+"""Data for the bench: sets of samples and one large entry, the same bytes every time and everywhere."""
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import shutil
 import struct
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +28,7 @@ class Content(NamedTuple):
 
 
 class Dataset(NamedTuple):
-    """Where the files of a set are; tiny has nothing but the archive, tree has no lists."""
+    """Where the files of a set are; npy and tree have files beside the archive, and npy lists of them."""
 
     folder: Path
 
@@ -92,6 +94,26 @@ def _tiny(part: Dataset, final: Dataset, samples: int) -> None:
         _write(tar, entries())
 
 
+def _wds(part: Dataset, final: Dataset, samples: int) -> None:
+    """As webdataset's TarWriter writes it: a PAX header with the time before every entry."""
+    _by_tarfile(part.tar, samples, tarfile.PAX_FORMAT, "{:08d}.{}", 1_700_000_000.25)
+
+
+def _long(part: Dataset, final: Dataset, samples: int) -> None:
+    """As GNU tar writes names of more than 100 bytes."""
+    _by_tarfile(part.tar, samples, tarfile.GNU_FORMAT, "d" * 100 + "/{:08d}.{}", 0)
+
+
+def _by_tarfile(path: Path, samples: int, format: int, name: str, mtime: float) -> None:
+    numbers = random.Random(VERSION)
+    with tarfile.open(path, "w", format=format) as tar:
+        for index in range(samples):
+            for field, content in (("bin", numbers.randbytes(200)), ("cls", b"%d" % (index % 1000))):
+                info = tarfile.TarInfo(name.format(index, field))
+                info.size, info.mode, info.mtime, info.uname = len(content), 0o444, mtime + index, "bigdata"
+                tar.addfile(info, io.BytesIO(content))
+
+
 def _npy(part: Dataset, final: Dataset, samples: int) -> None:
     part.files.mkdir()
 
@@ -134,6 +156,8 @@ def _write(tar: BinaryIO, entries: Iterator[bytes]) -> None:
 # name -> samples, bytes on disk of one sample, maker
 SETS: dict[str, tuple[int, int, Callable[[Dataset, Dataset, int], None]]] = {
     "tiny": (100_000, 2048, _tiny),
+    "wds": (50_000, 4096, _wds),
+    "long": (50_000, 4096, _long),
     "npy": (20_000, 80 << 10, _npy),
     "tree": (100_000, 12 << 10, _tree),
 }

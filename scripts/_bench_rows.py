@@ -28,6 +28,8 @@ BOTH = (TARKIT, "tarp")
 FEW = 2000  # samples for those that start a program for each
 FEW_OF = Content(2 * FEW, 0)
 COUNT = "wc -c sample.bin"
+EXTENDED = ("wds", "long")  # with an extension header before every entry
+LISTED = Aim("GNU tar", within=7)  # which lists the names alone
 
 
 class Rows:
@@ -44,6 +46,9 @@ class Rows:
         yield from self.start_up()
         for work in self.walk, self.stats, self.cat, self.split, self.split_pipe:
             for name in "tiny", "npy":
+                yield work(name)
+        for work in self.stats, self.split:
+            for name in "wds", "long":
                 yield work(name)
         yield self.order("sort", "bin")
         yield self.order("sort", "__key__")
@@ -79,7 +84,8 @@ class Rows:
         ways = [Way(TARKIT, [[*self.tools[TARKIT], "stats", tar]], summarises)]
         ways.append(Way("tarfile", [[self.python, INSIDE, "tarfile", tar]], counts))
         ways += [Way(who, [[tool, "-tf", tar]], lists) for who, tool in (("GNU tar", "tar"), ("bsdtar", "bsdtar"))]
-        return Row(f"stats {name}", name, ways, Aim("tarfile", faster=7) if name == "tiny" else None)
+        aim = Aim("tarfile", faster=7) if name == "tiny" else LISTED if name in EXTENDED else None
+        return Row(f"stats {name}", name, ways, aim)
 
     def tsv(self) -> Row:
         """A table of all samples, beside reading them all with webdataset: whole processes."""
@@ -100,6 +106,9 @@ class Rows:
         tar = self.data(name).tar
         ways = self.each(lambda tool: [[*tool, "split", "-c", "1000", tar, "-o", self.out / "s-%06d.tar"]])
         ways.append(self.cp(tar))
+        if name in EXTENDED:
+            ways.append(Way("GNU tar", [["tar", "-tf", tar]], lists))
+            return Row(f"split {name}", name, ways, LISTED)
         return Row(f"split {name}", name, ways, either(name, Aim("tarp", faster=6), Aim("cp", within=1.5)))
 
     def split_pipe(self, name: str) -> Row:
