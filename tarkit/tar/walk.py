@@ -234,8 +234,10 @@ class Walk:
 
     def _payload(self, start: int, pos: int, size: int, before: int) -> bytes:
         """The payload of the extension header at `pos`; those before it of the same entry have `before` bytes."""
-        if not 0 <= size <= EXTENSION_LIMIT - before:
-            raise ValueError(f"extension headers of {before + size} bytes")
+        if size < 0:
+            raise ValueError(f"an extension of {size} bytes")
+        if before + size > EXTENSION_LIMIT:
+            raise ValueError(f"{before + size} bytes of extension headers, more than {EXTENSION_LIMIT},")
         payload = bytes(self.source.peek(pos + BLOCK, size)[:size])
         if len(payload) < size:
             raise self._cut(start, pos + BLOCK + len(payload))
