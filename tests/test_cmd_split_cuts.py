@@ -494,7 +494,7 @@ WRONG = [
     ("--parts a=1 --max-shards 1", "--max-shards is about one series of shards, and --parts makes several"),
     ("--first-match", "--map-sep, --first-match, --unmatched, --on-unmatched and --on-bad-line are about --map"),
     ("--map {} --unmatched x --on-unmatched error", "--unmatched collects what --on-unmatched is about: choose one"),
-    ("-o {part}-%d.tar", "{part} in a name is about --parts and --folds"),
+    ("-o {part}-%d.tar", "{part} in a name needs --parts or --folds"),
     ("--parts a=1 -o -", "split writes numbered files, not stdout"),
     ('--map {"x":["x"]} -o -', "split writes numbered files, not stdout"),
     ("--parts a=0.5,b=0.5 -o pipe:cat>%d", "a command for several parts needs their name: {part}"),

@@ -8,7 +8,7 @@ from _tools import each_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarkit.dataset.names import Notation, Span, Template, parse_size, parse_template
+from tarkit.dataset.names import Notation, Span, Template, parse_size, parse_template, refuse_template
 from tarkit.errors import TarkitError, Usage
 
 SIZES = [
@@ -84,19 +84,10 @@ TEMPLATES: list[tuple[str, Notation, str, int | None]] = [
     ("p-{0000..50..8}-s", "auto", "p-00-s p-08-s p-16-s p-24-s p-32-s p-40-s p-48-s", 7),  # d
     ("p-{0010..0013..2}-gap-{1..2}-s", "auto", "p-0010-gap-1-s p-0010-gap-2-s p-0012-gap-1-s p-0012-gap-2-s", 4),  # e
     ("p-{0010..0013..2}-gap-{1..2..3}-s", "auto", "p-0010-gap-1-s p-0012-gap-1-s", 2),  # f
-    ("{1..02}}", "auto", "1} 2}", 2),  # g
     ("%00d", "auto", "0 1 2", ENDLESS),  # h
-    # i and some of j, on purpose not as in ishard: a name without a range is completed, braces without one are plain
+    # i and one of j, on purpose not as in ishard: a name without a range is completed
     ("plain", "auto", "plain-000000.tar plain-000001.tar", ENDLESS),  # i
-    ("{}", "auto", "{}-000000.tar", ENDLESS),  # j
-    ("{{}}", "auto", "{{}}-000000.tar", ENDLESS),  # j
     ("p-@-1", "auto", "p-@-1-000000.tar", ENDLESS),  # j, as at templates are asked for
-    # TPL-2: the first notation takes all
-    ("s-{0..3}-%d", "auto", "s-0-%d s-1-%d s-2-%d s-3-%d", 4),
-    ("s-{0..1}-@1", "auto", "s-0-@1 s-1-@1", 2),
-    ("s-%d-@1", "auto", "s-0-@1 s-1-@1", ENDLESS),
-    ("s-{0..1}-%d-@1", "at", "s-{0..1}-%d-0 s-{0..1}-%d-1", 2),
-    ("s-{0..1}-%d", "printf", "s-{0..1}-0 s-{0..1}-1", ENDLESS),
     # TPL-3: the shorter end pads; TPL-10: braceexpand would write 08..100 as 008
     ("{08..100}", "auto", "08 09 10", 93),
     ("{9..011}", "auto", "9 10 11", 3),
@@ -105,7 +96,7 @@ TEMPLATES: list[tuple[str, Notation, str, int | None]] = [
     # printf
     ("100%%-%d.tar", "auto", "100%-0.tar 100%-1.tar", ENDLESS),
     ("100%%.tar", "auto", "100%-000000.tar", ENDLESS),
-    ("{-%d", "auto", "{-0", ENDLESS),
+    ("a%%d-%d.tar", "auto", "a%d-0.tar a%d-1.tar", ENDLESS),
     # names without a range
     ("out.tar", "auto", "out-000000.tar out-000001.tar", ENDLESS),
     ("out.TAR.gz", "auto", "out-000000.TAR.gz", ENDLESS),
@@ -126,6 +117,15 @@ TEMPLATES: list[tuple[str, Notation, str, int | None]] = [
     # other outputs
     ("file:out-%d.tar", "auto", "out-0.tar", ENDLESS),
     ("file:pipe:%d", "auto", "./pipe:0", ENDLESS),
+    # after file: numbers count in one notation, as in TPL-2, and the rest is plain
+    ("file:s-{0..3}-%d", "auto", "s-0-%d s-1-%d s-2-%d s-3-%d", 4),
+    ("file:s-{0..1}-@1", "auto", "s-0-@1 s-1-@1", 2),
+    ("file:s-%d-@1", "auto", "s-0-@1 s-1-@1", ENDLESS),
+    ("file:s-{0..1}-%d-@1", "at", "s-{0..1}-%d-0 s-{0..1}-%d-1", 2),
+    ("file:s-{0..1}-%d", "printf", "s-{0..1}-0 s-{0..1}-1", ENDLESS),
+    ("file:{1..02}}", "auto", "1} 2}", 2),  # g
+    ("file:{x}{-%d", "auto", "{x}{-0", ENDLESS),
+    ("file:@00001.tar", "auto", "@00001-000000.tar", ENDLESS),
     ("s3://b%20c/x-{0..1}.tar", "auto", "s3://b%20c/x-0.tar s3://b%20c/x-1.tar", 2),
     ("pipe:xz > /d/x-%03d.xz; ls {1..2} /", "auto", "pipe:xz > /d/x-000.xz; ls {1..2} /", ENDLESS),
 ]  # fmt: skip
@@ -157,12 +157,24 @@ def test_ends_of_the_examples() -> None:
 WRONG: list[tuple[str, Notation, str]] = [
     *((text, "auto", "is no template for names") for text in ("", " ", "*")),  # TPL-1
     ("-", "auto", "shards cannot go to stdout"),
-    *((text, "auto", "a range is") for text in ("{{1..2}}", "{1..2{3..4}}", "p-{1..9..-1}")),  # TPL-j
+    *((text, "auto", "a range is") for text in ("p-{1..9..-1}", "{1,2}")),  # TPL-j
     *((text, "auto", "has no numbers") for text in ("p-{002..001}", "{1..2..0}")),  # TPL-j, TPL-3
     *((text, "auto", "a range is") for text in ("{a,b}", "{a..z}", "{-1..2}", "{1..}", "{..}")),
     *((text, "auto", "a range is") for text in ("{1..2..3..4}", "{1.. 2}", "{" + "1" * 19 + "..2}")),
-    *((text, "auto", "a range is") for text in ("{1..2}{", "}{1..2}", "{1..2}}{3..4}", "{1..2}{}")),
-    *((text, "bash", "a range is") for text in ("{}", "{{}}", "a{", "{5}")),
+    *((text, "auto", "do not match") for text in ("{1..2}{", "}{1..2}", "{1..2}}{3..4}", "{1..02}}")),
+    *((text, "auto", "do not match") for text in ("a-{00..01", "{-%d")),
+    *((text, "auto", "or are nested") for text in ("{{1..2}}", "{1..2{3..4}}", "{{}}", "{%d}")),  # TPL-j
+    *((text, "bash", "unknown placeholder {}") for text in ("{}", "{1..2}{}")),  # TPL-j
+    *((text, kind, "do not match") for text in ("a{", "a}") for kind in ("auto", "bash", "printf", "at")),
+    *((text, "auto", "unknown placeholder {x}") for text in ("{x}.tar", "{x}-%d", "d/{x}-{0..1}", "{0..1}-{x}")),
+    # TPL-2, on purpose not as in ishard: two notations in one name
+    ("s-{0..3}-%d", "auto", "%d does not count here"),
+    ("s-{0..3}-%04d", "bash", "%04d does not count here"),
+    ("s-@1-%d", "at", "%d does not count here"),
+    ("s-@1-{0..1}", "at", "a range is"),
+    ("s-{0..1}-%d", "printf", "a range is"),
+    ("s-@1-%d", "printf", "@1 does not count here"),
+    *((text, "auto", "@1 counts only with --template at") for text in ("s-@1", "s-{0..1}-@1", "s-%d-@1")),
     *((text, "at", "an @ stands before the last") for text in ("p-@-1", "p-@@10", "a@", "@" + "1" * 19)),  # TPL-j
     *((text, "auto", "numbers are %d") for text in ("%6d", "%0d", "%x", "%0-6d", "%", "50%.tar", "%0100d")),  # TPL-5
     ("%d-%d", "auto", "more than one number"),
@@ -178,6 +190,52 @@ def test_wrong_templates(text: str, kind: Notation, message: str) -> None:
         parse_template(text, kind)
 
 
+@each_row(
+    ("word", "message"),
+    [
+        # numbers of a series
+        ("x-%d.tar", "'x-%d.tar': %d numbers a series of files, but only one is written"),
+        ("d/x-%06d.tar", "'d/x-%06d.tar': %06d numbers a series of files, but only one is written"),
+        ("x-{0..9}.tar", "'x-{0..9}.tar': {0..9} numbers a series of files, but only one is written"),
+        ("{a,b}.tar", "'{a,b}.tar': {a,b} numbers a series of files, but only one is written"),
+        ("x-@00001", "'x-@00001': @00001 numbers a series of files, but only one is written"),
+        ("s3://b/x-%d", "'s3://b/x-%d': %d numbers a series of files, but only one is written"),
+        # placeholders
+        ("{stem}.tar", "'{stem}.tar': unknown placeholder {stem}"),
+        ("{index:05d}.tar", "'{index:05d}.tar': unknown placeholder {index:05d}"),
+        ("x{}", "'x{}': unknown placeholder {}"),
+        ("{a{b}}", "'{a{b}}': braces that do not match, or are nested"),
+        ("x{.tar", "'x{.tar': braces that do not match, or are nested"),
+        ("}{", "'}{': braces that do not match, or are nested"),
+        # everything else is a name
+        *(
+            (word, None)
+            for word in (
+                *("out.tar", "-", "50%.tar", "a%20d", "100%", "a@b", "me@", "%x", "%%s", "%s", "%5d"),
+                *(
+                    "a-%d/x.tar",
+                    "{0..3}/x.tar",
+                    "@1/x",
+                    "{x}/",
+                    "file:x-%d{0..1}@1}",
+                    "pipe:awk '{print}' > x-%d",
+                    None,
+                ),
+            )
+        ),
+    ],
+)
+def test_names_of_one_file(word: str | None, message: str | None) -> None:
+    """What numbers a series, and braces, are no part of the name of one file; a hint says what makes a series."""
+    if message is None:
+        refuse_template(word, "see above")
+        return
+    with pytest.raises(Usage) as caught:
+        refuse_template(word, "see above")
+    literal = f"; 'file:{word}' takes the name as it is" if "://" not in str(word) else ""
+    assert (str(caught.value), caught.value.hint) == (message, "see above" + literal)
+
+
 @each_row(("text", "count", "have"), [("pre-{0000..50..8}-suf", 7, "7 names"), ("{1..1}", 1, "1 name")])  # TPL-7
 def test_too_few_names(text: str, count: int, have: str) -> None:
     with pytest.raises(TarkitError) as caught:
@@ -186,6 +244,13 @@ def test_too_few_names(text: str, count: int, have: str) -> None:
     assert (str(caught.value), caught.value.exit_code) == (message, 1)
     with pytest.raises(ValueError, match="-1"):
         parse_template(text).name(-1)
+
+
+def test_secrets_of_a_url_are_not_shown() -> None:
+    """Neither as the name of one file nor as a template."""
+    for judge in (refuse_template, parse_template):
+        with pytest.raises(Usage, match=r"^'s3://b/\{x\}': unknown placeholder \{x\}$"):
+            judge("s3://me:secret@b/{x}")
 
 
 @each_row(
@@ -212,7 +277,7 @@ gaps = st.sampled_from(["", "-", "1", "07", ".", "a1", "%", "@3", "x 1"])
 @given(st.lists(st.tuples(gaps, ranges), min_size=1, max_size=4), gaps, st.data())
 def test_a_name_tells_its_index(parts: list[tuple[str, str]], end: str, data: st.DataObject) -> None:
     try:
-        template = parse_template("d/" + "".join(a + b for a, b in parts) + end)
+        template = parse_template("file:d/" + "".join(a + b for a, b in parts) + end)
     except Usage as error:
         assert "the same name" in str(error)  # noqa: PT017
         return

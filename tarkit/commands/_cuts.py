@@ -11,10 +11,10 @@ import click
 
 from tarkit.commands import _options as options
 from tarkit.commands._map import MapOptions, Unmatched, map_options
-from tarkit.commands._output import Output, open_output
+from tarkit.commands._output import Output, numbered_output
 from tarkit.commands._run import Run, aligned
 from tarkit.dataset.inputs import allow_files
-from tarkit.dataset.names import DEFAULT_NAME, Notation, Template, parse_template
+from tarkit.dataset.names import AS_IT_IS, DEFAULT_NAME, Notation, Template, parse_template, split_last
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.series import Series
 from tarkit.errors import TarkitError, Usage
@@ -43,12 +43,11 @@ class Naming(NamedTuple):
         """The output of this name."""
         if words == "-":
             raise Usage("split writes numbered files, not stdout", "name them with -o 'out-%06d.tar'")
-        return open_output(words, self.compress, self.fsync)
+        return numbered_output(words, self.compress, self.fsync)
 
-    def template(self, output: Output, words: str) -> Template:
-        """The template that is spelled so."""
-        text = output.location.text if output.location.kind == "path" else words
-        return parse_template(text, self.notation)
+    def template(self, words: str, hint: str | None = AS_IT_IS) -> Template:
+        """The template that is spelled so; `hint` is for a name with a part that does not count."""
+        return parse_template(words, self.notation, hint)
 
 
 class Lot(NamedTuple):
@@ -140,8 +139,8 @@ class Cuts:
             words = DEFAULT_NAME if naming.words is None else naming.words
             output = naming.output(words)
             if PART in words:
-                raise Usage(f"{PART} in a name is about --parts and --folds")
-            return Plan(output, [Lot("", naming.template(output, words))])
+                raise Usage(f"{PART} in a name needs --parts or --folds")
+            return Plan(output, [Lot("", naming.template(words))])
         if plan.output.location.kind == "path":
             _look_for_folders([lot.template for lot in plan.lots])
         most = allow_files(OPEN_EACH * len(plan.lots) + inputs) // 2
@@ -183,12 +182,12 @@ class Cuts:
         if PART not in words:
             if output.location.kind == "pipe":
                 raise Usage(f"a command for several parts needs their name: {PART}")
-            folder, slash, name = words.rpartition("/")
-            words = f"{folder}{slash}{PART}-{name}" if name else f"{folder}{slash}{PART}-%06d.tar"
+            folder, name = split_last(words)
+            words = f"{folder}{PART}-{name or '%06d.tar'}"
         lots = []
         for part in parts:
             own = words.replace(PART, part.name)
-            lots.append(Lot(part.name, naming.template(naming.output(own), own), part.share))
+            lots.append(Lot(part.name, naming.template(own, f"{PART} is the name of the part"), part.share))
         check_apart([lot.template for lot in lots])
         return Plan(output, lots, self._assign(parts, policy))
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 from tarkit.commands._findings import Printer
-from tarkit.commands._output import Output, open_output, refuse_overwrite, status_of
+from tarkit.commands._output import Output, numbered_output, open_output, refuse_overwrite, status_of
 from tarkit.commands._run import Run
 from tarkit.dataset.checking import Asked, Item, check_source
 from tarkit.dataset.clean import AnyOf, Tally, write_clean
 from tarkit.dataset.inputs import allow_files, open_source
-from tarkit.dataset.names import parse_template
+from tarkit.dataset.names import parse_template, refuse_template
 from tarkit.dataset.salvage import Salvage, salvage
 from tarkit.dataset.sample import Source
 from tarkit.errors import TarkitError, Usage
@@ -41,7 +41,7 @@ class Fix:
     ) -> None:
         self.run = run
         self.allowed = allowed
-        self.output = open_output(word.rstrip("/") or word, None)
+        self.output = numbered_output(word.rstrip("/") or word, None)
         if self.output.location.kind == "stdout":
             raise Usage("--fix writes to files, the findings go to stdout", "name it: --fix clean.tar")
         self.names = _names(word, locations)
@@ -54,9 +54,10 @@ class Fix:
                 )
             refuse_overwrite(status_of(name), locations)
             run.reserve(name, "the clean copy")
-        run.refuse(locations, rejects)
-        run.reserve(rejects, "the file of rejects")
-        self.rejects = rejects
+        self.rejects = None if rejects is None else open_output(rejects, None)
+        if self.rejects is not None and self.rejects.location.kind == "path":
+            run.refuse(locations, self.rejects.location.text)
+            run.reserve(self.rejects.location.text, "the file of rejects")
         self.tallies: list[Tally] = []
         self._plans: list[tuple[Salvage, Tally]] = []
         self._taken: set[bytes] = set()
@@ -80,7 +81,7 @@ class Fix:
         allow_files(inputs)
         self._rejects = None
         if self.rejects is not None:
-            self._rejects = stack.enter_context(Writer(open_output(self.rejects, None).open()))
+            self._rejects = stack.enter_context(Writer(self.rejects.open()))
         self._copy = stack.enter_context(Writer(self.output.open())) if self.single else None
 
     def write(self, last: bool) -> None:
@@ -148,7 +149,7 @@ class _Lazy:
 def _names(word: str, locations: Sequence[Location]) -> list[str] | None:
     """The name of each copy; None when all go to the one that `word` names."""
     last = word.rpartition("/")[2]
-    if word.startswith("pipe:"):
+    if word.startswith(("pipe:", "file:")):
         return None
     if word.endswith("/") or os.path.isdir(word):
         if not os.path.isdir(word):
@@ -162,6 +163,7 @@ def _names(word: str, locations: Sequence[Location]) -> list[str] | None:
             raise Usage("two inputs have one file name", "number the copies: --fix 'clean-%06d.tar'")
         return names
     if "%" in last or ("{" in last and ".." in last):
-        template = parse_template(word)
+        template = parse_template(word, "printf" if "%" in last else "bash")
         return [template.name(index) for index in range(len(locations))]
+    refuse_template(word, "--fix 'clean-%06d.tar' writes a copy of each")
     return None

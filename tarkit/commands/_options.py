@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from functools import wraps
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.commands._output import Output, open_output
+from tarkit.cli import Word
+from tarkit.commands._output import Output, file_name, open_output
+from tarkit.commands._output import text_output as open_text
 from tarkit.commands._run import Run, current
 from tarkit.dataset.fields import Fields, OnMissing, parse_fields
 from tarkit.dataset.select import KeyList, Select, Slice, parse_slice
@@ -29,6 +32,37 @@ Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
 
 _OLD_WORDS: dict[str, OnMissing] = {"abort": "error", "exclude": "skip", "ignore": "keep"}
+
+
+class _Written(Word):
+    """The name of one file that a command writes besides its output; `file:NAME` takes a name as it is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse a name that looks like a template."""
+        return file_name(super().convert(value, param, ctx))
+
+
+class _Post(Word):
+    """A command that runs after each shard."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse a number, which is no command."""
+        command: str = super().convert(value, param, ctx)
+        if re.fullmatch("[0-9]+", command.strip()):
+            raise Usage(
+                f"--post {command}: a number is not a command",
+                "was parallel work meant? --post is for a command that runs after each shard",
+            )
+        return command
+
+
+WRITTEN = _Written()
+
+
+def post(*names: str) -> Decorator:
+    """The option for a command that runs after each shard."""
+    text = "Run COMMAND after each shard, which it may move; {} is its name."
+    return click.option(*names, type=_Post(), metavar="COMMAND", help=text)
 
 
 def group(name: str, build: Function, *options: Decorator) -> Decorator:
@@ -72,7 +106,7 @@ def _output(output: str | None, compress: str | None, fsync: bool) -> Output:
 
 
 def _text_output(output: str | None, compress: str | None, fsync: bool) -> Output:
-    opened = open_output(output, compress, fsync, for_eyes=compress is None).for_text()
+    opened = open_text(output, compress, fsync)
     if opened.location.kind == "path":
         current().reserve(opened.location.text, "the output")
     return opened

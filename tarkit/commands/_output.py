@@ -7,10 +7,13 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tarkit.dataset.names import refuse_template
 from tarkit.errors import Usage
 from tarkit.streams.codecs import codec_by_suffix, parse_spec
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import Sink, open_sink
+
+BY_SPLIT = "tarkit split writes a series of shards"
 
 
 @dataclass(frozen=True)
@@ -88,16 +91,36 @@ class Output:
 
 
 def named_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
-    """The output that the options describe, stdout without a name. Raises Usage."""
+    """The output that the options describe, stdout without a name; the name may be a template. Raises Usage."""
     return Output(parse_output("-" if word is None else word), parse_spec(compress) if compress else None, fsync)
 
 
-def open_output(word: str | None, compress: str | None, fsync: bool = False, for_eyes: bool = False) -> Output:
-    """The same for an archive, which no terminal gets, unless it is `for_eyes`."""
+def numbered_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
+    """The same for archives, which no terminal gets."""
     output = named_output(word, compress, fsync)
-    if not for_eyes:
-        output.refuse_terminal()
+    output.refuse_terminal()
     return output
+
+
+def open_output(word: str | None, compress: str | None, fsync: bool = False, series: str | None = BY_SPLIT) -> Output:
+    """The same for one archive, whose name may not look like a template; `series` is a hint on what makes shards."""
+    refuse_template(word, series)
+    return numbered_output(word, compress, fsync)
+
+
+def text_output(word: str | None = None, compress: str | None = None, fsync: bool = False) -> Output:
+    """The same for one table or page, which a terminal may get unless it is compressed."""
+    refuse_template(word)
+    output = named_output(word, compress, fsync)
+    if compress is not None:
+        output.refuse_terminal()
+    return output.for_text()
+
+
+def file_name(word: str) -> str:
+    """The path of one file that is written besides the output; raises Usage when it looks like a template."""
+    refuse_template(word)
+    return word.removeprefix("file:")
 
 
 def status_of(path: str | None) -> os.stat_result | None:

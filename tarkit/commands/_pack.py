@@ -53,7 +53,12 @@ def _pack(
 pack_options: Any = options.group(
     "pack",
     _pack,
-    click.option("--plan", metavar="FILE", help="Save the plan to FILE, a table to be edited, and write no shard."),
+    click.option(
+        "--plan",
+        type=options.WRITTEN,
+        metavar="FILE",
+        help="Save the plan to FILE, a table to be edited, and write no shard.",
+    ),
     click.option("--from-plan", metavar="FILE", help="Write the shards of a plan that was saved; - is stdin."),
     click.option(
         "-p",
@@ -77,9 +82,16 @@ pack_options: Any = options.group(
         metavar="WHEN",
         help="Time of the entries that are made: source, now or @SECONDS.  [default: @0]",
     ),
-    click.option("--post", metavar="COMMAND", help="Run COMMAND after each shard, which it may move; {} is its name."),
-    click.option("--manifest", metavar="FILE", help="List the shards in FILE: samples, bytes, sha256, keys."),
-    click.option("--depfile", metavar="FILE", help="Write what the shards depend on to FILE, for make."),
+    options.post("--post"),
+    click.option(
+        "--manifest",
+        type=options.WRITTEN,
+        metavar="FILE",
+        help="List the shards in FILE: samples, bytes, sha256, keys.",
+    ),
+    click.option(
+        "--depfile", type=options.WRITTEN, metavar="FILE", help="Write what the shards depend on to FILE, for make."
+    ),
     click.option("--depfile-target", metavar="NAME", help="What the depfile calls the shards.  [default: the first]"),
 )
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from tarkit.cli import bars, say
-from tarkit.commands._output import Output, refuse_overwrite, status_of
+from tarkit.commands._output import Output, file_name, refuse_overwrite, status_of
 from tarkit.dataset.sample import Sample
 from tarkit.errors import Usage
 from tarkit.problems import Policy
@@ -48,6 +48,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.policy.warn = self.warn
+        self.report = None if self.report is None else file_name(self.report)
         if self.report == "-":
             raise Usage("--report -: stdout is for data", "name a file, such as /dev/stderr")
         self.reserve(self.report, "the report")

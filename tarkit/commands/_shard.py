@@ -12,7 +12,7 @@ import click
 
 from tarkit.commands import _options as options
 from tarkit.commands._map import MapOptions
-from tarkit.commands._output import Output, open_output
+from tarkit.commands._output import Output, numbered_output
 from tarkit.commands._run import Run
 from tarkit.dataset.filekeys import KeyRule, parse_key
 from tarkit.dataset.names import Template, parse_size, parse_template
@@ -101,7 +101,7 @@ class Names:
         """The templates of all categories, and the map that leads to them. Raises Usage."""
         if map_.spec is None:
             return [self._template()], None
-        folder = self.text
+        folder = self.text.removeprefix("file:")
         if folder in (DEFAULT_NAME, "."):
             folder = ""
         elif not (folder.endswith("/") or os.path.isdir(folder)):
@@ -115,7 +115,7 @@ class Names:
 
     def _template(self) -> Template:
         text = self.text
-        if text.endswith("/") or os.path.isdir(text):
+        if text.endswith("/") or os.path.isdir(text.removeprefix("file:")):
             text = text.rstrip("/") + "/" + DEFAULT_NAME
         if text.startswith("pipe:"):
             raise Usage(
@@ -191,9 +191,7 @@ def _names(
     extension = ".tar" if ext is None else "." + ext.removeprefix(".")
     if extension not in SUFFIXES:
         raise Usage(f"--ext {show(ext or '')}: no archive is called so", " ".join(SUFFIXES))
-    opened = open_output(words, compress, fsync)
-    text = opened.location.text if opened.location.kind == "path" else words
-    return Names(opened, text, template, extension)
+    return Names(numbered_output(words, compress, fsync), words, template, extension)
 
 
 def _choice(*words: str) -> dict[str, Any]:
@@ -267,7 +265,12 @@ samples_options = options.group(
     click.option(
         "--classes", metavar="FILE", help="Number folders as the lines of FILE.  [default: in order of names]"
     ),
-    click.option("--classes-out", metavar="FILE", help="Write those names to FILE, in order of their numbers."),
+    click.option(
+        "--classes-out",
+        type=options.WRITTEN,
+        metavar="FILE",
+        help="Write those names to FILE, in order of their numbers.",
+    ),
     click.option(
         "--join", metavar="TABLE:COLUMN", help="Add the other columns of TABLE; COLUMN has keys or file names."
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from tarkit.commands import _options as options
-from tarkit.commands._output import Output, open_output, status_of, total_size
+from tarkit.commands._output import Output, numbered_output, open_output, status_of, total_size
 from tarkit.commands._run import Run
 from tarkit.dataset.names import Template, parse_size, parse_template
 from tarkit.dataset.sample import Sample
@@ -19,8 +18,6 @@ from tarkit.dataset.shards import Limits, Shards
 from tarkit.errors import TarkitError, Usage
 from tarkit.streams.location import Location, parse_output
 from tarkit.tar.writer import Writer
-
-_NUMBERED = re.compile(r"%(0[0-9]+)?d|\{[0-9]+\.\.[0-9]+(\.\.[0-9]+)?\}")
 
 
 @dataclass(frozen=True)
@@ -56,17 +53,15 @@ class Target:
         if not self.cut:
             if self.force or self.size_rule != "tar" or self.template != "auto":
                 raise Usage("--force, --size-rule and --template are about shards", "-c or --size cuts some")
-            output = open_output(name, self.compress, self.fsync)
+            output = open_output(name, self.compress, self.fsync, "-c N or --size SIZE cuts shards")
             if output.location.kind == "path":
-                _refuse_pattern(output.location.text)
                 run.reserve(output.location.text, "the output")
             return Opened(output, locations)
         if name is None or name == "-":
             raise Usage("-c and --size cut shards, which are files", "name them with -o 'out-%06d.tar'")
-        output = open_output(name, self.compress, self.fsync)
-        text = output.location.text if output.location.kind == "path" else name
+        output = numbered_output(name, self.compress, self.fsync)
         limits = Limits(self.count, None if self.size is None else parse_size(self.size, "-c"), self.size_rule)
-        return Opened(output, locations, parse_template(text, self.template), limits, self.force)
+        return Opened(output, locations, parse_template(name, self.template), limits, self.force)
 
 
 class Opened:
@@ -172,12 +167,6 @@ def refuse_inputs(existing: list[tuple[int, str]], locations: list[Location]) ->
                 status = os.fstat(0) if location.kind == "stdin" else os.stat(location.text)
                 if (status.st_dev, status.st_ino) in there:
                     raise Usage(f"{location.name} is an input, and has a name that the shards may get")
-
-
-def _refuse_pattern(name: str) -> None:
-    """Raise Usage for the name of one archive that is meant for shards."""
-    if _NUMBERED.search(os.path.basename(name)):
-        raise Usage(f"{name} is a name for shards", "-c N or --size SIZE says how large these are")
 
 
 def _target(

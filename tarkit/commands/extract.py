@@ -17,6 +17,7 @@ from tarkit.dataset.extraction import Extraction
 from tarkit.dataset.fields import Fields
 from tarkit.dataset.folder import Folder
 from tarkit.dataset.inputs import Inputs, open_source
+from tarkit.dataset.names import refuse_braces
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.select import Select, Slice
 from tarkit.errors import TarkitError, Usage, show
@@ -95,7 +96,9 @@ def run_extract(run: Run, locations: list[Location], chosen: ExtractOptions, pol
     time = _time(chosen.mtime)
     if not chosen.folder:
         raise Usage("the name of the folder is empty", "is a shell variable unset?")
-    if os.path.exists(chosen.folder) and not os.path.isdir(chosen.folder):
+    if not os.path.exists(chosen.folder):
+        refuse_braces(chosen.folder, "make the directory first if that is its name")
+    elif not os.path.isdir(chosen.folder):
         raise Usage(f"-C {show(chosen.folder)}: it is a file, not a folder")
     texts = [location.text for location in locations if location.kind == "path"]
     taken = [status_of(path) for path in (*texts, *run.places)]  # inputs, and lists of inputs and of keys

@@ -13,6 +13,7 @@ from tarkit.commands._output import Output, named_output, refuse_overwrite
 from tarkit.commands._run import Run, current
 from tarkit.dataset import lookup
 from tarkit.dataset.inputs import Inputs, open_source
+from tarkit.dataset.names import refuse_template
 from tarkit.dataset.sample import Sample, key_of, split_name
 from tarkit.dataset.select import Select, Slice
 from tarkit.errors import Problem, TarkitError, Usage, show
@@ -101,6 +102,8 @@ def get(
         raise Usage(f"-f {show(field)}: it is the name of a field, or several between commas")
     if fields and output.codec is not None:
         raise Usage("--compress is for a whole sample; a field is written as it is")
+    if not fields:  # a field goes to a file of any name, since that may be one of the data
+        refuse_template(click.get_current_context().params["word"])
     if output.location.kind == "path":
         current().reserve(output.location.text, "the output")
     locations = options.find_inputs(words, files_from, null)

@@ -15,6 +15,7 @@ from tarkit.commands import _options as options
 from tarkit.commands._output import Output, refuse_overwrite, status_of, total_size
 from tarkit.commands._run import Run, current
 from tarkit.dataset import sidecar_wids as wids
+from tarkit.dataset.names import refuse_template
 from tarkit.dataset.processes import results_in_order
 from tarkit.dataset.sidecar import Index, may_replace, open_shard, write_indexes
 from tarkit.dataset.sidecar_check import faults, wids_faults
@@ -211,7 +212,9 @@ def _jobs(
             if not os.path.isdir(one.text):
                 raise FileNotFoundError(2, os.strerror(2), one.text)
             folder, one = one.text, None
-        elif len(each) * len(locations) + ("wids" in chosen.formats) != 1:
+    if chosen.output is not None and one is not None:
+        refuse_template(chosen.output, "a directory that is there takes all: -o DIR/")
+        if len(each) * len(locations) + ("wids" in chosen.formats) != 1:
             raise Usage(f"-o {chosen.output}: there will be several indexes", "name a folder that is there")
     if one is not None and each and each[0] in ("energon", "parquet"):
         Output(one, None).refuse_terminal(f"an index for {each[0]}")

@@ -11,7 +11,7 @@ import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._output import Output
+from tarkit.commands._output import Output, text_output
 from tarkit.commands._run import Run, current
 from tarkit.commands._show import ShowOptions, view
 from tarkit.dataset.fields import Fields
@@ -20,7 +20,7 @@ from tarkit.dataset.sample import Sample
 from tarkit.dataset.select import Select, Slice
 from tarkit.errors import Usage
 from tarkit.problems import Policy
-from tarkit.streams.location import STDOUT, Location, parse_output
+from tarkit.streams.location import Location
 
 EXAMPLES = (
     "tarkit show train-000000.tar",
@@ -98,7 +98,7 @@ def show(
 
 def run_show(run: Run, locations: list[Location], chosen: ShowOptions, policy: Policy, html: str | None = None) -> None:
     """Show the samples that were chosen. What came before an error is shown, but a page is written whole or not."""
-    output = Output(STDOUT if html is None else _page_name(run, html), None).for_text()
+    output = text_output() if html is None else _page(run, html)
     if chosen.view == "images":
         from tarkit.views.pictures import require
 
@@ -136,13 +136,13 @@ def run_show(run: Run, locations: list[Location], chosen: ShowOptions, policy: P
     run.finish()
 
 
-def _page_name(run: Run, html: str) -> Location:
-    location = parse_output(html)
-    if location.kind == "stdout" and os.isatty(1):
+def _page(run: Run, html: str) -> Output:
+    output = text_output(html)
+    if output.location.kind == "stdout" and os.isatty(1):
         raise Usage("stdout is a terminal, and a page is for a browser", "name a file: --html gallery.html")
-    if location.kind == "path":
-        run.reserve(location.text, "the page")
-    return location
+    if output.location.kind == "path":
+        run.reserve(output.location.text, "the page")
+    return output
 
 
 def _first(samples: Iterator[Sample], limit: int | None) -> Iterator[Sample]:

@@ -14,7 +14,7 @@ from tarkit.commands import _options as options
 from tarkit.commands._order import note_order, reading, write_in_order
 from tarkit.commands._run import Run, current
 from tarkit.commands._target import Target, target
-from tarkit.dataset.epochs import epoch_names
+from tarkit.dataset.epochs import epoch_names, refuse_epoch
 from tarkit.dataset.fields import Fields
 from tarkit.dataset.inputs import Inputs
 from tarkit.dataset.memory import in_place
@@ -151,7 +151,9 @@ def shuffle(
 def run_shuffle(run: Run, locations: list[Location], target: Target, chosen: ShuffleOptions, policy: Policy) -> None:
     """Write the samples of all inputs that were chosen, shuffled, once for each epoch."""
     names: list[str | None] = [None]
-    if chosen.epochs is not None:
+    if chosen.epochs is None:
+        refuse_epoch(target.output)
+    else:
         names = [*epoch_names(target.output or "-", chosen.epochs)]
         run.facts["epochs"] = chosen.epochs
     outputs = [target.open(run, locations, name) for name in names]

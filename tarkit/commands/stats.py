@@ -11,7 +11,7 @@ import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._output import open_output
+from tarkit.commands._output import text_output
 from tarkit.commands._run import Run, current
 from tarkit.dataset.census import Census, count_input
 from tarkit.dataset.inputs import Inputs
@@ -63,7 +63,7 @@ class _Said:
 @options.inputs
 @click.option("--total", is_flag=True, help="Print the number of samples and nothing else.")
 @click.option("--json", is_flag=True, help="Print all as one JSON object.")
-@click.option("--html", metavar="FILE", help="Write one self-contained page to FILE instead.")
+@click.option("--html", type=options.WRITTEN, metavar="FILE", help="Write one self-contained page to FILE instead.")
 @click.option(
     "--world", type=click.IntRange(1), metavar="W", help="Who would get how many samples: W nodes, as in webdataset."
 )
@@ -215,5 +215,5 @@ def _write(chosen: StatsOptions, locations: list[Location], text: str) -> None:
         with open_sink("path", chosen.html) as sink:
             sink.write(data)
     else:
-        with open_output(None, None, for_eyes=True).open(locations) as sink:
+        with text_output().open(locations) as sink:
             sink.write(data)

@@ -10,7 +10,7 @@ import click
 
 from tarkit.cli import Command
 from tarkit.commands import _options as options
-from tarkit.commands._output import Output, open_output
+from tarkit.commands._output import Output
 from tarkit.commands._run import Run, current
 from tarkit.dataset.columns import Column, Row, Table, checked, parse_columns
 from tarkit.dataset.fields import Fields
@@ -111,7 +111,7 @@ def tsv(
     if format is None:
         format = next((each for each in FORMATS if output.location.text.lower().endswith(FORMATS[each])), "tsv")
     if format == "parquet":
-        open_output(None if output.location.kind == "stdout" else output.location.text, None)
+        output.refuse_terminal()
     asked = checked(parse_columns(" ".join(columns))) if columns else None
     if available and asked:
         raise Usage("--available lists all fields: -f chooses columns of a table")

@@ -142,7 +142,7 @@ def read_map(
             try:
                 known[template] = Category(len(known), template, _template(folder, template, extension, notation))
             except Usage as error:
-                raise TarkitError(f"{where}: {error}", error.hint) from None
+                raise Usage(f"{where}: {error}", error.hint) from None
             found.categories.append(known[template])
         return known[template]
 
@@ -187,7 +187,7 @@ def _template(folder: str, text: str, extension: str, notation: Notation) -> Tem
     if text.endswith("/") or text.strip() in ("", "-", ".") or "\0" in text:
         raise Usage(f"{show(text)} is no template for names", "for example 'cats-%06d.tar'")
     suffix = "" if text.lower().endswith(ARCHIVE_SUFFIXES) else extension
-    return parse_template(folder + text + suffix, notation)
+    return parse_template(folder + text + suffix, notation, hint=None)
 
 
 def _add(finder: Finder, where: str, pattern: str) -> None:

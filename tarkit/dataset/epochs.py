@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import re
 
+from tarkit.dataset.names import split_last
 from tarkit.errors import Usage, show
 
 _PLACE = re.compile(r"\{epoch(?::0?([0-9]{1,2})d)?\}")
 _NUMBERS = frozenset("0123456789%{}@")
+
+
+def refuse_epoch(text: str | None) -> None:
+    """Raise Usage when the name of the only output has a place for the number of an epoch."""
+    if text is not None and _PLACE.search(text) and not text.startswith(("file:", "pipe:")):
+        raise Usage(f"{show(text)}: {{epoch}} needs --epochs N")
 
 
 def epoch_names(text: str, epochs: int) -> list[str]:
@@ -22,8 +29,8 @@ def epoch_names(text: str, epochs: int) -> list[str]:
             raise Usage(f"{show(text)}: the number of the epoch is {{epoch}} or {{epoch:03d}}")
         if text == "-" or text.startswith("pipe:"):
             raise Usage(f"{show(text)}: where does each epoch go?", "name files, as in 'e{epoch}-%06d.tar'")
-        head, slash, last = text.rpartition("/")
-        return [f"{head}{slash}epoch{epoch}{last and '-'}{last}" for epoch in range(epochs)]
+        folder, last = split_last(text)
+        return [f"{folder}epoch{epoch}{last and '-'}{last}" for epoch in range(epochs)]
     for place in places:
         if {text[place.start() - 1 : place.start()], text[place.end() : place.end() + 1]} & _NUMBERS:
             raise Usage(f"{show(text)}: a number stands beside {place[0]}", "put a dash between them")

@@ -9,6 +9,9 @@ A template numbers the last component of a path; what stands before its last sla
 
 A name without a range gets `-%06d` before its suffix. A `pipe:` template is a command: its range is printf's, and is
 looked for in the whole of it.
+
+A part of a name that looks like a template but does not count is an error: other braces, and the other two notations
+(`template_sign`). In the name of one file all three notations are (`refuse_template`). `file:NAME` is not judged.
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.streams.location import ARCHIVE_SUFFIXES
-from tarkit.streams.remote import scheme_of
+from tarkit.streams.remote import public_name, scheme_of
 
 DEFAULT_NAME = "split-%06d.tar"
+AS_IT_IS = "file:NAME takes what is no number as it is"
 
 Notation = Literal["auto", "printf", "bash", "at"]
 
@@ -32,10 +36,14 @@ _UNITS |= {f"{letter}{tail}": 1000**power for power, letter in enumerate("kmgt",
 _UNITS |= {f"{letter}{tail}": 1024**power for power, letter in enumerate("kmgt", 1) for tail in ("i", "ib")}
 
 _SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{0,30}))?(?:e\+?([0-9]{1,2}))?([a-z]*)", re.IGNORECASE)
-_BASH = re.compile(r"([0-9]{1,18})\.\.([0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
-_BASH_INSIDE = re.compile(r"\{[^{}]*(?:\.\.|,)[^{}]*\}")  # a list is taken for a range so that it is refused as one
+_BASH = re.compile(r"\{([0-9]{1,18})\.\.([0-9]{1,18})(?:\.\.([0-9]{1,18}))?\}")
 _PRINTF = re.compile(r"%%|%(?:0([0-9]{1,2}))?d|%")
 _AT = re.compile(r"@([0-9]*)")
+_SIGNS: dict[Notation, re.Pattern[str]] = {
+    "bash": re.compile(r"\{[^{}]*\}|[{}]"),
+    "printf": re.compile(r"%(?:0[0-9]*)?d"),
+    "at": re.compile(r"@[0-9]+"),
+}
 
 
 def parse_size(text: str, count_option: str | None = None) -> int:
@@ -99,7 +107,7 @@ class Template:
         totals = [span.total for span in spans if span.total is not None]
         self.count = prod(totals) if len(totals) == len(spans) else None
         if self.count is not None and self.count >= 2**63:
-            raise Usage(f"{show(text)}: too many names")
+            raise Usage(f"{_shown(text)}: too many names")
         numbers = [f"([0-9]{{{span.length}}})" if span.length else "([0-9]{1,99})" for span in spans]
         texts = [re.escape(literal) for literal in literals]
         self._pattern = re.compile("".join(a + b for a, b in zip(texts, numbers + [""], strict=True)))
@@ -111,7 +119,7 @@ class Template:
         if self.count is not None and index >= self.count:
             have = "1 name" if self.count == 1 else f"{self.count} names"
             raise TarkitError(
-                f"{show(self.text)}: too few names: the template has {have}, shard {index + 1} has none",
+                f"{_shown(self.text)}: too few names: the template has {have}, shard {index + 1} has none",
                 "widen the range, or use %06d, which has no end",
             )
         parts = []
@@ -155,34 +163,107 @@ class Template:
                 yield index, path
 
 
-def parse_template(text: str, kind: Notation = "auto") -> Template:
+def parse_template(text: str, kind: Notation = "auto", hint: str | None = AS_IT_IS) -> Template:
     """The template that `text` spells; `auto` is bash when the last component has a `{A..B}`, else printf.
 
-    A name without a range, and that of a directory (`out/`: `out/split-%06d.tar`), is completed. `file:` makes a path
-    of what follows. Raises `Usage`: empty, `*`, `-`, a range that is none, names that would not be distinct.
+    A name without a range, and that of a directory (`out/`: `out/split-%06d.tar`), is completed. After `file:` comes a
+    path, in which numbers count and all else is plain. `hint` is for a name with a part that does not count.
+
+    Raises `Usage`: empty, `*`, `-`, a range that is none, other parts that look like a template, names that would not
+    be distinct.
     """
     if text.strip() in ("", "*"):
-        raise Usage(f"{show(text)} is no template for names", "for example 'out-%06d.tar'")
+        raise Usage(f"{_shown(text)} is no template for names", "for example 'out-%06d.tar'")
     if text == "-":
         raise Usage("shards cannot go to stdout", "name a template such as 'out-%06d.tar'")
     if text.startswith("pipe:"):
         literals, spans = _printf(text, text)
         if not spans:
-            raise Usage(f"{show(text)}: a command for shards needs their number: %06d")
+            raise Usage(f"{_shown(text)}: a command for shards needs their number: %06d")
         return Template(text, "", literals, spans, local=False)
     path = _file_path(text)
     head, slash, last = path.rpartition("/")
     if last in (".", ".."):
         head, slash, last = path, "/", ""
     last = last or DEFAULT_NAME
-    if kind == "auto":
-        kind = "bash" if _BASH_INSIDE.search(last) else "printf"
-    parse = {"bash": _bash, "printf": _printf, "at": _at}[kind]
+    notation = kind if kind != "auto" else "bash" if _looks_like_range(last) else "printf"
+    parse = {"bash": _bash, "printf": _printf, "at": _at}[notation]
     literals, spans = parse(last, text)
+    if not text.startswith("file:"):
+        for literal in literals:
+            # in printf a `%d` that is left was `%%d`
+            sign = template_sign(literal, ignored="printf" if notation == "printf" else None)
+            if sign is not None:
+                raise _uncounted(sign, text, kind, hint)
     if not spans:
         literals, spans = _completed(literals[0]), [Span(0, 1, None, 6)]
     _check_distinct(literals, spans, text)
     return Template(text, head + slash, literals, spans, local=not scheme_of(path))
+
+
+def template_sign(name: str, ignored: Notation | None = None) -> str | None:
+    """Return a part of a name that looks like a template, in any notation but the one `ignored`; None without one."""
+    found = (sign.search(name) for notation, sign in _SIGNS.items() if notation != ignored)
+    return next((each[0] for each in found if each), None)
+
+
+def refuse_template(word: str | None, series: str | None = None) -> None:
+    """Raise Usage when the name of one file looks like a template. `file:NAME` and commands do not.
+
+    Args:
+        word: the name as the user wrote it, None for stdout.
+        series: a hint that says which command or option makes a series.
+    """
+    if word is None or word.startswith(("file:", "pipe:")):
+        return
+    sign = template_sign(split_last(word)[1])
+    if sign is None:
+        return
+    literal = None if scheme_of(word) else f"{show(f'file:{word}')} takes the name as it is"
+    hint = "; ".join(filter(None, (series, literal))) or None
+    if sign[0] in "{}" and not _looks_like_range(sign):
+        raise _wrong_braces(sign, word, hint)
+    raise Usage(f"{_shown(word)}: {sign} numbers a series of files, but only one is written", hint)
+
+
+def refuse_braces(word: str, hint: str) -> None:
+    """Raise Usage when the last component of a path has braces, since these are no placeholder."""
+    found = _SIGNS["bash"].search(split_last(word.rstrip("/"))[1])
+    if found:
+        raise _wrong_braces(found[0], word, hint)
+
+
+def split_last(words: str) -> tuple[str, str]:
+    """Split a name before the last component of its path; `file:` and directories are the first part."""
+    prefix = "file:" if words.startswith("file:") else ""
+    head, slash, last = words.removeprefix(prefix).rpartition("/")
+    return prefix + head + slash, last
+
+
+def _shown(text: str) -> str:
+    """A name for a message, a URL without its secrets."""
+    return show(public_name(text) if scheme_of(text) else text)
+
+
+def _looks_like_range(name: str) -> bool:
+    return any(".." in braces or "," in braces for braces in _SIGNS["bash"].findall(name))
+
+
+def _uncounted(sign: str, text: str, kind: Notation, hint: str | None) -> Usage:
+    """The error for a part of a template that looks like a number or a placeholder and is none."""
+    if _looks_like_range(sign):
+        return Usage(f"{_shown(text)}: a range is {{FIRST..LAST}} or {{FIRST..LAST..STEP}}, of decimal numbers")
+    if sign[0] in "{}":
+        return _wrong_braces(sign, text, hint)
+    if sign[0] == "@" and kind == "auto":
+        return Usage(f"{_shown(text)}: {sign} counts only with --template at", hint)
+    return Usage(f"{_shown(text)}: {sign} does not count here: one notation counts in a name", hint)
+
+
+def _wrong_braces(sign: str, text: str, hint: str | None) -> Usage:
+    if len(sign) == 1:
+        return Usage(f"{_shown(text)}: braces that do not match, or are nested", hint)
+    return Usage(f"{_shown(text)}: unknown placeholder {sign}", hint)
 
 
 def _file_path(text: str) -> str:
@@ -207,9 +288,9 @@ def _printf(name: str, text: str) -> tuple[list[str], list[Span]]:
         if found[0] == "%%":
             literals[-1] += "%"
         elif found[0] == "%":
-            raise Usage(f"{show(text)}: numbers are %d or %06d, a percent sign is %%")
+            raise Usage(f"{_shown(text)}: numbers are %d or %06d, a percent sign is %%")
         elif spans:
-            raise Usage(f"{show(text)}: more than one number")
+            raise Usage(f"{_shown(text)}: more than one number")
         else:
             spans.append(Span(0, 1, None, int(found[1] or 0)))
             literals.append("")
@@ -218,26 +299,22 @@ def _printf(name: str, text: str) -> tuple[list[str], list[Span]]:
 
 
 def _bash(name: str, text: str) -> tuple[list[str], list[Span]]:
-    literals, spans, rest = list[str](), list[Span](), name
-    while "{" in rest:
-        literal, _, rest = rest.partition("{")
-        inside, closing, rest = rest.partition("}")
-        found = _BASH.fullmatch(inside)
-        if not closing or "}" in literal or not found:
-            raise Usage(f"{show(text)}: a range is {{FIRST..LAST}} or {{FIRST..LAST..STEP}}, of decimal numbers")
+    literals, spans, position = list[str](), list[Span](), 0
+    for found in _BASH.finditer(name):
         first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
         if first > last or not step:
-            raise Usage(f"{show(text)}: the range {{{inside}}} has no numbers")
+            raise Usage(f"{_shown(text)}: the range {found[0]} has no numbers")
+        literals.append(name[position : found.start()])
         spans.append(Span(first, step, (last - first) // step + 1, min(len(found[1]), len(found[2]))))
-        literals.append(literal)
-    return [*literals, rest], spans
+        position = found.end()
+    return [*literals, name[position:]], spans
 
 
 def _at(name: str, text: str) -> tuple[list[str], list[Span]]:
     literals, spans, position = list[str](), list[Span](), 0
     for found in _AT.finditer(name):
         if not 1 <= len(found[1]) <= 18:
-            raise Usage(f"{show(text)}: an @ stands before the last number, of at most 18 digits")
+            raise Usage(f"{_shown(text)}: an @ stands before the last number, of at most 18 digits")
         literals.append(name[position : found.start()])
         spans.append(Span(0, 1, int(found[1]) + 1, len(found[1])))
         position = found.end()
@@ -256,7 +333,7 @@ def _check_distinct(literals: list[str], spans: list[Span], text: str) -> None:
             varying = 0
         varying += span.length is None
         if varying > 1:
-            raise Usage(f"{show(text)}: two shards would have the same name", "put a dash between the ranges")
+            raise Usage(f"{_shown(text)}: two shards would have the same name", "put a dash between the ranges")
 
 
 def number_of_samples(words: str | None, option: str, example: str) -> int:
