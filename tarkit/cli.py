@@ -19,7 +19,7 @@ import click
 
 from tarkit import __version__
 from tarkit.ending import catch_signals, clean_up, die
-from tarkit.errors import Interrupted, Problem, TarkitError, Usage, printable
+from tarkit.errors import Interrupted, Problem, TarkitError, Usage, printable, system_hint
 
 Result = TypeVar("Result")
 
@@ -213,19 +213,22 @@ def guarded(function: Callable[..., Result], *args: Any, **kwargs: Any) -> Resul
         die(error.signum if isinstance(error, Interrupted) else signal.SIGINT)
     except OSError as error:
         name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else None
-        folder = os.path.dirname(name) if name and isinstance(error, FileNotFoundError) else ""
-        hint = f"there is no folder {folder}: make it with mkdir -p" if folder and not os.path.isdir(folder) else None
-        fail(f"{name}: {error.strerror}" if name else str(error.strerror or error), hint)
+        fail(f"{name}: {error.strerror}" if name else str(error.strerror or error), system_hint(error))
     except (EOFError, click.Abort) as error:  # click would make `Aborted!` of it
         raise RuntimeError("an error that should have been converted") from error
 
 
 def usual_repair(error: TarkitError) -> str | None:
-    """What the table of problems says about one that nobody has judged, such as the end of a stream amid a copy."""
+    """The hint for an error without one: that of its name in the table of problems, or of the error behind it."""
     from tarkit.problems import PROBLEMS
 
-    repair: str | None = PROBLEMS[error.name].repair if isinstance(error, Problem) else None
-    return repair
+    if isinstance(error, Problem):
+        repair: str | None = PROBLEMS[error.name].repair
+        return repair
+    behind = error.__cause__
+    while behind is not None and not isinstance(behind, OSError):
+        behind = behind.__cause__
+    return None if behind is None else system_hint(behind)
 
 
 def say(message: str, hint: str | None = None) -> None:
@@ -274,7 +277,8 @@ def group() -> None:
     zst, lz4, xz or bz2 is recognised by its first bytes.
 
     An OUTPUT is a file, - for stdout, or pipe:COMMAND. A suffix such as .tar.gz or .tar.zst compresses. A file gets its
-    name when it is complete, so that after an error there is none. No input is ever changed.
+    name when it is complete, so that after an error there is none. No input is ever changed. Where one file is written,
+    a name that looks like a template for shards ({..}, %06d, @ and digits) is an error; file:NAME takes it as it is.
 
     A fault in an archive ends the run with a message that ends in its name, such as [truncated]; --allow and --skip
     with that name go on.

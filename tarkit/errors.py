@@ -10,6 +10,7 @@ Interrupted                a signal asked us to stop (BaseException: nothing may
 
 from __future__ import annotations
 
+import os
 import signal
 
 
@@ -51,6 +52,23 @@ class CommandFailed(TarkitError):
         super().__init__(f"command {ended}: {command}{words}", hint)
         self.command = command
         self.status = status
+
+
+def system_hint(error: OSError, path: str | bytes | None = None) -> str | None:
+    """The hint for an error of the operating system about `path`, or the file that it names; None if there is none."""
+    named = error.filename if path is None else path
+    if not isinstance(named, (str, bytes)):
+        return None
+    name = os.fsdecode(named)
+    folder = os.path.dirname(name)
+    if isinstance(error, FileNotFoundError) and folder and not os.path.isdir(folder):
+        return f"there is no folder {folder}: make it with mkdir -p"
+    if isinstance(error, PermissionError):
+        from shlex import quote
+
+        there = name if os.path.lexists(name) else folder or "."
+        return f"ls -ld {quote(there)} shows who may read and write it"
+    return "a file is needed here, not a directory" if isinstance(error, IsADirectoryError) else None
 
 
 def signal_name(number: int) -> str:

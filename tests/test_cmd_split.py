@@ -207,10 +207,48 @@ def test_what_is_left_is_told(run: Run, archive: Archive, feed: Feed) -> None:
     assert ran.lines == ["tarkit: 2 samples come twice: --remainder repeat"]
     assert json.loads(Path("r.json").read_text())["repeated"] == 2
     ran = run("split", word, "-c", "4", "--max-shards", "2", "-o", "c-%d.tar", *report)
-    assert ran.lines == ["tarkit: input is left: c-1.tar was the last shard that there may be"]
+    assert ran.lines == ["tarkit: stopped at --max-shards 2: 2 samples not written"]
     facts = json.loads(Path("r.json").read_text())
-    assert (facts["input_left"], facts["samples"], facts["shards"]) == (True, 8, 2)
+    assert (facts["not_written"], facts["samples"], facts["shards"]) == (2, 8, 2)
     assert run("split", word, "-c", "5", "--max-shards", "2", "-o", "d-%d.tar").lines == []
+    ran = run("split", word, "-c", "3", "--max-shards", "3", "-o", "e-%d.tar")
+    assert ran.lines == ["tarkit: stopped at --max-shards 3: 1 sample not written"]
+    ran = run("split", word, "-n", "5", "--even", "size", "--max-shards", "2", "-o", "f-%d.tar", *report)
+    assert ran.lines == ["tarkit: stopped at --max-shards 2: 4 samples not written"]
+    assert shards("f-*") == {"f-0.tar": "0 1 2", "f-1.tar": "3 4 5"}
+    ran = run("split", word, "--match", "[0-6]", "-c", "2", "--max-shards", "1", "-o", "g-%d.tar")
+    assert ran.lines == ["tarkit: stopped at --max-shards 1: 5 samples not written"]
+
+
+@each_feed
+def test_what_is_left_is_not_judged(run: Run, archive: Archive, feed: Feed) -> None:
+    """Damage in what is not written ends the count; the shards, and the keys that were found, are of what is."""
+    members = {**TEN, "big.bin": b"x" * (17 << 20), "z.cls": b"", "zz.cls": b""}
+    words = ("-c", "2", "--max-shards", "2", "-o", "a-%d.tar", "--manifest", "m.tsv")
+    ran = run("split", feed(archive(members)), *words)
+    assert ran.lines == ["tarkit: stopped at --max-shards 2: 9 samples not written"]
+    made = {"a-0.tar": "0 1", "a-1.tar": "2 3"}
+    assert shards("a-*") == made
+    ran = run("split", feed(archive(tar(members)[: 8 * 1024 + 700], "short.tar")), *words, "--force")
+    least = 3 if feed.kind == "file" else 4  # where a header is read ahead, the sample before the damage is not closed
+    what = f"stopped at --max-shards 2: at least {least} samples not written; the count ended at "
+    assert ran.lines[0].startswith(f"tarkit: {what}")
+    assert ran.lines[0].endswith("[truncated]")
+    assert shards("a-*") == made
+    assert len(Path("m.tsv").read_bytes().splitlines()) == 3
+    Path("list").write_text("0\n1\n9\n")
+    ran = run("split", feed("in.tar"), "-c", "1", "--max-shards", "1", "--keys-from", "list", "-o", "b-%d.tar")
+    assert ran.lines[0] == "tarkit: list: 3 keys wanted, 2 found, 1 not reached, the first of them '9'"
+    assert ran.lines[-1] == "tarkit: stopped at --max-shards 1: 2 samples not written"
+
+
+def test_more_samples_than_were_counted(run: Run, archive: Archive) -> None:
+    """An input that grows between the two passes of -n is an error, and no stop."""
+    archive(pick(TEN, "0 1 2 3"), "a.tar")
+    archive(pick(TEN, "4 5"), "b.tar")
+    archive(pick(TEN, "4 5 6"), "longer")
+    ran = run("split", "a.tar", "b.tar", "-n", "3", "-o", "out-%d.tar", "--post", "cp longer b.tar", exit=1)
+    assert ran.lines == ["tarkit: an input has changed: it has more samples than in the pass that counted them"]
 
 
 @each_feed
@@ -253,7 +291,7 @@ def test_equal_shards_of_a_damaged_archive(
         ("-o x-{00..99..7}.tar", "x-00.tar x-07.tar x-14.tar"),
         ("-o x-{0..1}-{0..1}.tar", "x-0-0.tar x-0-1.tar x-1-0.tar"),
         ("-o x-@00009.tar --template at", "x-00000.tar x-00001.tar x-00002.tar"),
-        ("-o x@7y%d.tar", "x@7y0.tar x@7y1.tar x@7y2.tar"),
+        ("-o file:x@7y%d.tar", "x@7y0.tar x@7y1.tar x@7y2.tar"),
         ("-o x-%d.tar --template printf", "x-0.tar x-1.tar x-2.tar"),
         ("-o x{1..3}.tar --template bash", "x1.tar x2.tar x3.tar"),
         ("-o x.tar", "x-000000.tar x-000001.tar x-000002.tar"),

@@ -17,7 +17,6 @@ from _tools import each_row
 from conftest import Run
 
 from tarkit.dataset.names import parse_template
-from tarkit.errors import Usage
 
 A, T, V = "ImageNet/Annotations/", "ImageNet/Data/train/", "ImageNet/Data/val/"
 KIB = 1024
@@ -349,7 +348,7 @@ def test_no_size(id: str, text: str, hint: str | None, run: Run) -> None:
             "prefix-0010-gap-1-suffix prefix-0012-gap-1-suffix",
             2,
         ),
-        ("TPL-g", "{1..02}}", [], "1} 2}", 2),
+        ("TPL-g", "file:{1..02}}", [], "1} 2}", 2),
         ("TPL-h", "%00d", [], "0 1 2", None),
         ("TPL-i", "plain", [], "plain-000000 plain-000001 plain-000002", None),
     ],
@@ -373,16 +372,24 @@ def test_template_too_few(run: Run, f1: Path) -> None:
 
 @each_row(
     "template",
-    ["{}", "{{}}", "{{1..2}}", "{1..2{3..4}}", "p-{002..001}", "p-{1..9..-1}", "", "*", "%6d", "%x", "a-{a..z}"],
+    [
+        "{}",
+        "{{}}",
+        "{{1..2}}",
+        "{1..2{3..4}}",
+        "p-{002..001}",
+        "p-{1..9..-1}",
+        "",
+        "*",
+        "%6d",
+        "%x",
+        "a-{a..z}",
+        "{1..02}}",
+    ],
 )
 def test_template_bad(template: str, run: Run) -> None:
-    """Ex-TPL-j: what is no template ends the run before the listing. (`{}` alone has no range: it is a plain name.)"""
-    if template in ("{}", "{{}}", "{{1..2}}"):
-        with pytest.raises(Usage):
-            parse_template(template, "bash")
-        run("shard", "nowhere", "-o", template, "--template", "bash", exit=2)
-    else:
-        run("shard", "nowhere", "-o", template, exit=2)
+    """Ex-TPL-j: what is no template ends the run before the listing; of TPL-g too, without file:."""
+    run("shard", "nowhere", "-o", template, exit=2)
 
 
 @each_row("template", ["p-@-1", "p-@@10"])
@@ -608,6 +615,18 @@ def test_dry_1(run: Run, f1: Path) -> None:
     assert run("shard", f1, *words, "--dry-run").stdout.decode() == plain
     assert run("shard", f1, *words, "--show-keys").stdout.decode() == shown
     assert [*Path.cwd().iterdir()] == []
+
+
+def test_dry_sizes_are_those_of_the_rule(run: Run, here: Path) -> None:
+    """Not as in ishard: where -s limits the tar, its length is shown, which is that of the file."""
+    root = grow(here / "tree", {f"{number}.bin": 5000 for number in range(5)})
+    shown = run("shard", root, "-s", "20KiB", "--dry-run").stdout.decode().splitlines()
+    heads = dict(line.split("\t") for line in shown if not line.startswith(" "))
+    assert heads == {"shard-000000.tar": "20.00KiB", "shard-000001.tar": "20.00KiB"}
+    run("shard", root, "-s", "20KiB")
+    assert {path.name: f"{path.stat().st_size / 1024:.2f}KiB" for path in Path.cwd().glob("*.tar")} == heads
+    shown = run("shard", root, "-s", "20KiB", "--size-rule", "content", "--dry-run").stdout.decode().splitlines()
+    assert [line for line in shown if not line.startswith(" ")] == ["shard-000000.tar\t24.41KiB"]
 
 
 def test_dry_of_odd_names(run: Run, here: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from shlex import quote
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
@@ -21,6 +22,7 @@ from tarkit.dataset.naming import Names
 from tarkit.dataset.recipe import Malformed, Row, read_recipe
 from tarkit.dataset.sample import split_name
 from tarkit.errors import TarkitError, Usage, show
+from tarkit.streams import remote
 from tarkit.streams.copy import Short
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
@@ -76,7 +78,9 @@ class CreateOptions:
 @click.option("--group", is_flag=True, help="Gather the entries of each sample, wherever they stand.")
 @click.option("--no-pipe", is_flag=True, help="Refuse sources that run a command.")
 @options.mtime
-@click.option("--depfile", metavar="FILE", help="Write what the output depends on to FILE, for make.")
+@click.option(
+    "--depfile", type=options.WRITTEN, metavar="FILE", help="Write what the output depends on to FILE, for make."
+)
 @click.option("--depfile-target", metavar="NAME", help="What the depfile calls the output.")
 def create(
     recipe: str,
@@ -120,6 +124,7 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
     location = Location("stdin", "-", "stdin") if recipe == "-" else Location("path", recipe, recipe)
     if recipe == "-" and os.isatty(0):
         raise Usage("stdin is a terminal", "name the recipe, or send one in")
+    _refuse_other_sources(recipe)
     run.refuse([location], chosen.depfile)
     run.reserve(recipe, "the recipe", written=False)
     run.reserve(chosen.depfile, "the depfile")
@@ -152,6 +157,16 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
                 sink.write(make_rule(chosen.depfile_target or output.location.text, sources))
     run.samples, run.bytes = names.samples, writer.position
     run.finish()
+
+
+def _refuse_other_sources(recipe: str) -> None:
+    """Raise an error for what may be packed but is no recipe."""
+    if os.path.isdir(recipe):
+        hint = f"tarkit shard packs the files below it: tarkit shard {quote(recipe)}"
+        raise TarkitError(f"{recipe}: Is a directory", hint)
+    if remote.scheme_of(recipe) and not os.path.lexists(recipe):
+        hint = f"{remote.command_for(recipe)} | tarkit create -"
+        raise Usage(f"{remote.public_name(recipe)}: a recipe is a file or stdin", hint)
 
 
 def _rows(lines: BinaryIO, name: str, chosen: CreateOptions) -> Iterator[Row]:

@@ -12,7 +12,7 @@ import click
 from tarkit.cli import Command
 from tarkit.commands import _options as options
 from tarkit.commands._map import MapOptions, map_options
-from tarkit.commands._output import named_output
+from tarkit.commands._output import text_output
 from tarkit.commands._pack import PackOptions, pack_options, run_pack, saved_plan
 from tarkit.commands._run import Run, current
 from tarkit.commands._shard import (
@@ -91,7 +91,7 @@ class ShardOptions:
 @click.option(
     "--update", is_flag=True, help="Pack what is in no shard yet, into new shards behind those that are there."
 )
-@click.option("--dry-run", is_flag=True, help="Print what would go where, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would go where and how large shards would be; write nothing.")
 @click.option("--show-keys", is_flag=True, help="The same with the keys of samples.")
 @click.option("--json", "json_", is_flag=True, help="The same as JSON, a line for each shard.")
 @click.option("--recipe", metavar="FILE", help="Write a recipe for create to FILE, or -, in place of shards.")
@@ -268,8 +268,9 @@ def _hand_over(run: Run, chosen: ShardOptions, layout: Layout, templates: list[T
     if chosen.recipe is None:
         from tarkit.views.layout import as_json, as_text
 
-        lines = as_json(layout) if chosen.json else as_text(layout, chosen.show_keys)
-    output = named_output("-" if chosen.recipe is None else chosen.recipe, None)
+        content = chosen.division.size_rule == "content"
+        lines = as_json(layout) if chosen.json else as_text(layout, chosen.show_keys, content)
+    output = text_output(chosen.recipe)
     with output.open() as sink:
         for line in lines:
             sink.write(line)

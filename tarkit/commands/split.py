@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import click
@@ -17,6 +17,7 @@ from tarkit.commands._run import Run, current
 from tarkit.commands._target import refuse_inputs
 from tarkit.dataset.inputs import Inputs
 from tarkit.dataset.names import parse_size
+from tarkit.dataset.sample import Sample
 from tarkit.dataset.select import Select, Slice
 from tarkit.dataset.series import Names, Series
 from tarkit.dataset.shards import DEFAULT_SIZE, NO_LIMIT, Limits, Shards, write_manifest
@@ -37,7 +38,8 @@ COST = (
     "One pass: each byte is read and written once, contents are not decoded. Memory does not grow with the data. -n "
     "and --even need the number of samples or bytes first: two passes, and temporary space for all of a stream or "
     "compressed input. --parts, --folds and --map have a shard open for each part or category, each with up to 0.5 MB "
-    "and what its codec takes; each name is looked up in all patterns of a map; --stratify keeps counts of each class."
+    "and what its codec takes; each name is looked up in all patterns of a map; --stratify keeps counts of each class. "
+    "--max-shards looks at the headers of what is left, and reads a stream to its end."
 )
 
 
@@ -73,14 +75,20 @@ class SplitOptions:
 )
 @equal
 @cuts
-@click.option("--max-shards", "--maxshards", type=click.IntRange(1), metavar="N", help="Stop after N shards.")
+@click.option(
+    "--max-shards",
+    "--maxshards",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Stop after N shards; what is left is counted, not written.",
+)
 @click.option("--start", type=click.IntRange(0), metavar="N", help="Number the shards from N on.  [default: 0]")
 @click.option("--append", is_flag=True, help="Go on behind the shards that are there.")
 @click.option("--force", is_flag=True, help="Replace the shards that are there.")
+@options.post("-p", "--post")
 @click.option(
-    "-p", "--post", metavar="COMMAND", help="Run COMMAND after each shard, which it may move; {} is its name."
+    "--manifest", type=options.WRITTEN, metavar="FILE", help="List the shards in FILE: samples, bytes, sha256, keys."
 )
-@click.option("--manifest", metavar="FILE", help="List the shards in FILE: samples, bytes, sha256, keys.")
 @options.shard_slice
 @options.select
 @options.problems
@@ -148,7 +156,9 @@ def run_split(run: Run, locations: list[Location], naming: Naming, chosen: Split
         number = chosen.equal.number(template)
         template.name(starts[0] + number - 1)
         equal = plan_equal(run, inputs, chosen.select, chosen.equal, number, policy)
-        stream, sizes, limits = equal.samples, equal.sizes, equal.limits or limits
+        stream, sizes = equal.samples, equal.sizes
+        if equal.limits is not None:
+            limits = replace(equal.limits, shards=limits.shards)
     opened = Names(lambda name: plan.output.open_named(parse_output(name).text, not chosen.force))
     series = Series(
         [
@@ -169,20 +179,46 @@ def run_split(run: Run, locations: list[Location], naming: Naming, chosen: Split
         plan.assign,
         policy,
     )
+    full = _write(run, series, stream, inputs, chosen.select)
+    if full:
+        _count_rest(run, stream, limits)
+    _wind_up(run, series, plan, chosen, existing, starts)
+
+
+def _write(run: Run, series: Series, stream: Iterator[Sample], inputs: Inputs, select: Select) -> bool:
+    """Write the samples of a stream to shards; whether all shards are full, and the last sample is not in one."""
+    full = False
     try:
-        for sample in run.watch(stream, lambda: series.position, total_size(locations)):
+        for sample in run.watch(stream, lambda: series.position, total_size(inputs.locations)):
             if not series.add(sample):
                 run.samples -= 1
-                run.tell(f"input is left: {series.done[-1].name} was the last shard that there may be")
-                run.facts["input_left"] = True
+                full = True
                 break
-        options.report_keys(run, chosen.select)
+        options.report_keys(run, select)
         series.close(run.samples)
         run.dropped = inputs.dropped
     except BaseException:
         series.abort()
         raise
-    _wind_up(run, series, plan, chosen, existing, starts)
+    return full
+
+
+def _count_rest(run: Run, stream: Iterator[Sample], limits: Limits) -> None:
+    """Say how many samples are not written since --max-shards was reached before the first of `stream` that is left.
+
+    They are counted by their headers. The shards are complete, so a fault in what is left ends the count alone.
+    """
+    if limits.shards is None:
+        raise TarkitError("an input has changed: it has more samples than in the pass that counted them")
+    count, fault = 1, ""
+    try:
+        for _ in stream:
+            count += 1
+    except TarkitError as error:
+        fault = f"; the count ended at {error}"
+    samples = f"{'at least ' if fault else ''}{count} sample{'' if count == 1 else 's'}"
+    run.tell(f"stopped at --max-shards {limits.shards}: {samples} not written{fault}")
+    run.facts["not_written"] = count
 
 
 def _refuse_names(run: Run, plan: Plan, manifest: str | None) -> None:
@@ -226,7 +262,11 @@ def _wind_up(
             write_manifest(sink, shards)
     if not shards:
         run.tell("no sample, so no shard")
-    elif chosen.equal.even == "size" and len(shards) < chosen.equal.number(plan.lots[0].template):
+    elif (
+        chosen.equal.even == "size"
+        and len(shards) < chosen.equal.number(plan.lots[0].template)
+        and len(shards) != chosen.limits.shards
+    ):
         run.tell(f"{len(shards)} shards and no more: so large are some samples")
     run.samples -= series.left_out
     run.shards = len(shards)

@@ -90,7 +90,7 @@ class Loader:
             if self.missing is not None and isinstance(error, FileNotFoundError):
                 self.missing(what)
                 return None
-            raise TarkitError(what) from None
+            raise TarkitError(what) from error
         data = b""
         try:
             if not self._looks:
@@ -122,7 +122,7 @@ class Loader:
         except IsADirectoryError:
             raise TarkitError(f"{row.where}: {show(path)} is a directory") from None
         except OSError as error:
-            raise TarkitError(f"{row.where}: {show(path)}: {error.strerror}") from None
+            raise TarkitError(f"{row.where}: {show(path)}: {error.strerror}") from error
         finally:
             if fd >= 0:
                 os.close(fd)

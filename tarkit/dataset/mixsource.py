@@ -6,10 +6,11 @@ import os
 import random
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from tarkit.dataset.described import NUMBER
 from tarkit.dataset.fields import Fields
 from tarkit.dataset.inputs import Inputs
 from tarkit.dataset.mixing import derived
@@ -17,7 +18,7 @@ from tarkit.dataset.mixspec import SourceSpec
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.select import Select, Slice
 from tarkit.dataset.stages import buffer_shuffle, without_strays
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.streams import braces, remote
 from tarkit.streams.location import Location, expand_inputs
@@ -29,7 +30,11 @@ def locate(spec: SourceSpec, tell: Callable[[str], None]) -> list[Location]:
     Raises TarkitError for what is missing, or when all is, and when fewer are there than `choose` wants.
     """
     if not spec.allow_missing:
-        found = expand_inputs(spec.words)
+        try:
+            found = expand_inputs(spec.words)
+        except TarkitError as error:
+            error.hint = _weight_hint(spec.words) or error.hint
+            raise
     else:
         names = [name for word in spec.words for name in _names(word)]
         there = [name for name in names if name is not None]
@@ -41,6 +46,15 @@ def locate(spec: SourceSpec, tell: Callable[[str], None]) -> list[Location]:
     if spec.choose > len(found):
         raise Usage(f"{spec.name}: choose {spec.choose} of {len(found)} shards")
     return found
+
+
+def _weight_hint(words: Sequence[str]) -> str | None:
+    """What to say of a word that is no input: that a number behind its colon may be meant for a weight."""
+    for word in words:
+        name, _, weight = word.rpartition(":")
+        if name and NUMBER.fullmatch(weight) and not word.startswith("pipe:"):
+            return f"a weight stands behind an @: {show(f'{name}@{weight}')}"
+    return None
 
 
 def _names(word: str) -> Iterator[str | None]:

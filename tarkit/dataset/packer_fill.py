@@ -14,7 +14,7 @@ from tarkit.dataset.packer_spool import PlannedShard, disagree, load_rows, place
 from tarkit.dataset.plan import content_of
 from tarkit.dataset.plan_rows import PackRow, RowBatch
 from tarkit.dataset.tree import UNSIZED
-from tarkit.errors import TarkitError, show
+from tarkit.errors import TarkitError, show, system_hint
 from tarkit.streams.copy import Short, seconds
 from tarkit.tar.block import COLON
 from tarkit.tar.encoder import encoder
@@ -265,7 +265,7 @@ class Filler:
             return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
         if error.errno == errno.EAGAIN:
             return TarkitError(f"{self._where(row)}: {show(path)} {_NO_FILE}")
-        return TarkitError(f"{self._where(row)}: {show(path)}: {error.strerror}")
+        return TarkitError(f"{self._where(row)}: {show(path)}: {error.strerror}", system_hint(error, path))
 
     def _disagrees(self, row: PackRow) -> TarkitError:
         """What to say of a file that is not what was planned."""

@@ -39,6 +39,7 @@ _Found = Literal["missing", "file", "dir"]
 
 _MANY = 500  # names in one directory from which on its listing is cheaper than a stat for each
 _DIGITS = re.compile(r"([0-9]+)")
+_NUMBER = re.compile(r"%0?[0-9]*d")
 _MAGIC = re.compile(r"[*?[]")
 
 
@@ -196,7 +197,8 @@ def _paths(word: str) -> list[Location]:
         raise _missing(missing[0])
     if missing:
         counts = f"{len(missing)} of the {len(texts)} names of {_path(word).name} are missing"
-        raise TarkitError(f"{_path(missing[0]).name}: No such file or directory ({counts})")
+        hint = f"shards are written with -o: -o {show(word)}" if len(missing) == len(texts) else None
+        raise TarkitError(f"{_path(missing[0]).name}: No such file or directory ({counts})", hint)
     return locations
 
 
@@ -205,6 +207,8 @@ def _missing(path: str, hint: str | None = None) -> TarkitError:
         hint = "`::` does not join names: give each as a word of its own"
     elif path.startswith("@"):
         hint = "a list of inputs is read with -T LIST"
+    elif _NUMBER.search(path):
+        hint = f"shards are written with -o: -o {show(path)}"
     elif path.count("{") != path.count("}"):
         hint = "braces that do not match are plain text"
     return TarkitError(f"{_path(path).name}: No such file or directory", hint)

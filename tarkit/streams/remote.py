@@ -80,11 +80,15 @@ def open_write(url: str) -> Writer:
 
 def unknown(url: str, writing: bool = False) -> Usage:
     """The error for a URL of a scheme that is not in the table; its hint spells the `pipe:` that does the work."""
-    scheme, name = scheme_of(url) or "", public_name(url)
     known = ", ".join(f"{each}://" for each in sorted(SCHEMES)) or "none is built in"
-    commands = _COMMANDS.get(scheme)
-    command = commands[writing].format(name) if commands else f"COMMAND {name}"
-    return Usage(f"{name}: unknown scheme {scheme}:// (known: {known})", f"let a command do it: 'pipe:{command}'")
+    what = f"{public_name(url)}: unknown scheme {scheme_of(url)}:// (known: {known})"
+    return Usage(what, f"let a command do it: 'pipe:{command_for(url, writing)}'")
+
+
+def command_for(url: str, writing: bool = False) -> str:
+    """A command that reads `url` to stdout, or writes it from stdin, for hints."""
+    commands = _COMMANDS.get(scheme_of(url) or "", ("COMMAND {}", "COMMAND {}"))
+    return commands[writing].format(public_name(url))
 
 
 def public_name(url: str) -> str:

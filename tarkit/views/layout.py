@@ -33,13 +33,15 @@ def bare_name(name: str) -> str:
     return name[: len(name) - len(suffix)]
 
 
-def as_text(layout: Layout, keys: bool) -> Iterator[bytes]:
-    """Lines: a shard and its bytes of content, below it `SHARD/ENTRY` with its bytes, before a sample its [key].
+def as_text(layout: Layout, keys: bool, content: bool) -> Iterator[bytes]:
+    """Lines: a shard and its size, below it `SHARD/ENTRY` with its bytes, before a sample its [key].
 
+    The size is that of the tar before compression, or with `content` of the contents: what the size rule limits.
     What would break a line is escaped as in our tables.
     """
     for shard, samples in layout.shards():
-        yield b"%b\t%b\n" % (escape_tsv(os.fsencode(shard.name)), human_size(shard.content).encode())
+        size = shard.content if content else shard.tar
+        yield b"%b\t%b\n" % (escape_tsv(os.fsencode(shard.name)), human_size(size).encode())
         front = escape_tsv(os.fsencode(bare_name(shard.name)))
         for key, files in samples:
             lines = [
