@@ -6,9 +6,12 @@ import bz2
 import gzip
 import lzma
 import os
+import shlex
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from shutil import which
 from typing import Any, TypeAlias
 
 import lz4.frame
@@ -34,6 +37,14 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
     "lz4": lz4.frame.compress,
     "xz": lzma.compress,
     "bz2": bz2.compress,
+    "lzma": lambda data: lzma.compress(data, lzma.FORMAT_ALONE),
+}
+FOREIGN = {  # the first bytes that each writes, and what decodes them
+    "a.tar.Z": (b"\x1f\x9d\x90", "compress (.Z)", "gzip -dc"),
+    "a.tar.lz": (b"LZIP\x01\x0c", "lzip", "lzip -dc"),
+    "a.tar.lzo": (b"\x89LZO\x00\r\n\x1a\n", "lzop", "lzop -dc"),
+    "a.tar.lz4": (b"\x02\x21\x4c\x18", "legacy lz4", "lz4 -dc"),
+    "a.tar.br": (b"\x0b\x02\x80", "brotli", "brotli -dc"),
 }
 
 
@@ -106,6 +117,62 @@ def test_short_inputs(size: int, here: Path) -> None:
         with pytest.raises(Problem, match=r"\[truncated\]"):
             names("cut.gz")
     assert whole("pipe:head -c 600 in.tar | dd bs=1 status=none") == data
+
+
+@each_row("name", FOREIGN)
+def test_codecs_that_are_not_decoded(name: str, run: Run) -> None:
+    """An error that names the codec and what decodes it, whatever is allowed, from files, commands, stdin, directories."""
+    head, codec, command = FOREIGN[name]
+    Path(name).write_bytes(head + b"\x55" * 3000)
+    Path("d").mkdir()
+    Path("d", name).write_bytes(Path(name).read_bytes())
+    words = [(name, name), (f"pipe:cat {name}", f"pipe:cat {name} | {command}"), ("d", f"d/{name}")]
+    for word, hint in words[:1] if name.endswith(".br") else words[: 2 if name.endswith(".lz4") else 3]:
+        for options in ("", "--allow all", "--skip all", "--maxerr 9"):
+            ran = run("cat", word, "-o", "out.tar", *options.split(), exit=1)
+            assert ran.lines[0].endswith(f"{name}: this is {codec}, which tarkit does not decode")
+            assert command in ran.lines[1]
+            assert hint in ran.lines[1]
+            assert not Path("out.tar").exists()
+    if name != "a.tar.br":
+        ran = run("cat", stdin=Path(name), exit=1)
+        assert ran.lines[1] == f"hint: let a command decode it: {command} | tarkit ..."
+    ran = run("check", name, "--json", exit=1)
+    assert f"this is {codec}" in ran.stdout.decode()
+    assert command in ran.stdout.decode()
+    assert run("stats", name, exit=1).lines[0].startswith(f"tarkit: {name}: this is {codec}")
+
+
+def test_a_tar_whatever_its_suffix(archive: Archive) -> None:
+    """Where the content is a tar, or a codec that is known by its content, the suffix does not matter."""
+    assert names(archive(AB, "a.tar.br")) == names(archive(AB, "a.tar.lz")) == "a b"
+    assert names(archive(bytes(1024), "empty.tar.br")) == ""
+    Path("b.tar.br").write_bytes(gzip.compress(tar(AB)))
+    assert names("b.tar.br") == "a b"
+
+
+@each_row(
+    ("program", "name"),
+    [
+        ("compress", "a.tar.Z"), ("lzip", "a.tar.lz"), ("lzop", "a.tar.lzo"), ("lz4 -l", "a.tar.lz4"),
+        ("brotli", "a.tar.br"),
+    ],
+)  # fmt: skip
+def test_the_command_of_the_hint_decodes(program: str, name: str, run: Run, archive: Archive) -> None:
+    """What a program wrote is refused, and read by the words of the hint, as far as the program is here."""
+    if which(program.split()[0]) is None:
+        return
+    archive(AB)
+    subprocess.run(f"{program} -c < in.tar > {name}", shell=True, check=True)
+    ran = run("cat", name, exit=1)
+    [word] = shlex.split(ran.lines[1].partition("it: ")[2])
+    assert run("cat", word).stdout == tar(AB)
+
+
+def test_a_long_skippable_frame_before_lz4(archive: Archive) -> None:
+    """It hides which codec follows; the frames behind it say so."""
+    Path("in.tar").write_bytes(b"\x53\x2a\x4d\x18\x00\x10\0\0" + bytes(4096) + lz4.frame.compress(tar(AB)))
+    assert names("in.tar") == names("pipe:cat in.tar") == "a b"
 
 
 def test_stdin_from_where_it_stands(run: Run) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import lzma
 import random
 import subprocess
 import sys
@@ -26,6 +27,8 @@ from tarkit.streams.codecs import (
     codec_by_suffix,
     decoder,
     encoder,
+    foreign_codec,
+    not_decoded,
     parse_spec,
 )
 
@@ -408,6 +411,126 @@ def test_skippable_frames(codec: str) -> None:
     assert decode(codec, SKIPPABLE + long + raw + SKIPPABLE + SKIPPABLE) == TEXT[:2000]
     assert decode(codec, SKIPPABLE) == b""
     assert failure(codec, raw + long[:-1])[0].name == "truncated"
+
+
+@each_row(("first", "other"), [("zst", "lz4"), ("lz4", "zst")])
+def test_skippable_frames_say_no_codec(first: str, other: str) -> None:
+    """The first frame behind them decides, however long they are; after a frame of one codec there is none of another."""
+    long = b"\x50\x2a\x4d\x18" + (700_000).to_bytes(4, "little") + bytes(700_000)
+    raw = encode(other, TEXT[:2000])
+    for piece in (50_000, 1 << 20):
+        assert decode(first, SKIPPABLE + long + raw + SKIPPABLE + raw, piece) == TEXT[:2000] * 2
+        assert failure(first, long + raw[:-1], piece)[0].name == "truncated"
+        problem, before = failure(first, long + encode(first, TEXT[:100]) + raw, piece)
+        assert (problem.name, before) == ("trailing-data", TEXT[:100])
+        assert failure(first, long + encode("gz", b"x"), piece)[0].name == "trailing-data"
+        with pytest.raises(Unsupported, match=r"^a.tar: this is legacy lz4, which tarkit does not decode$"):
+            decode(first, long + b"\x02\x21\x4c\x18" + bytes(9), piece)
+
+
+# LZMA-alone, which is read and not written
+
+
+def sized(data: bytes) -> bytes:
+    """A .lzma stream as the LZMA SDK writes one: with the size of `data` in its header, and no end marker.
+
+    It is made of the one chunk that LZMA2 has for so few bytes (control, two sizes, properties, then LZMA).
+    """
+    chunk = lzma.compress(data, lzma.FORMAT_RAW, filters=[{"id": lzma.FILTER_LZMA2, "preset": 6}])
+    size = int.from_bytes(chunk[3:5], "big") + 1
+    assert chunk[6 + size :] == b"\0"
+    return chunk[5:6] + (1 << 23).to_bytes(4, "little") + len(data).to_bytes(8, "little") + chunk[6 : 6 + size]
+
+
+@each_row("level", range(10))
+def test_lzma_is_read(level: int) -> None:
+    """Of every dictionary that the levels have, in pieces of any size, several streams in a row too."""
+    raw = lzma.compress(SHORT, lzma.FORMAT_ALONE, preset=level)
+    assert codec_by_magic(raw[:512]) == codec_by_magic(raw[:10]) == "lzma"
+    for piece in (1000, 1 << 20):
+        assert decode("lzma", raw, piece) == SHORT
+        assert decode("lzma", raw + sized(SHORT) + raw, piece) == SHORT * 3
+    assert decode("lzma", lzma.compress(b"", lzma.FORMAT_ALONE)) == decode("lzma", b"") == b""
+
+
+@each_row("end", ["marker", "size"])
+def test_lzma_cut_at_every_byte(end: str) -> None:
+    """A stream that was cut is an error wherever the cut is, also where all plain bytes were there before it."""
+    raw = sized(TEXT[:600]) if end == "size" else lzma.compress(TEXT[:600], lzma.FORMAT_ALONE)
+    assert decode("lzma", raw) == TEXT[:600]
+    for cut, piece in itertools.product(range(1, len(raw)), (13, 1 << 20)):
+        problem, before = failure("lzma", raw[:cut], piece)
+        assert (problem.name, cut) == ("truncated", cut)
+        assert TEXT[:600].startswith(before)
+
+
+def test_lzma_that_is_damaged() -> None:
+    """Bytes that are no stream behind it, and what the library finds in it; a checksum it does not have."""
+    raw = lzma.compress(TEXT[:2000], lzma.FORMAT_ALONE)
+    for garbage in (b"garbage", bytes(4), b"\xff"):
+        problem, before = failure("lzma", raw + garbage)
+        assert (problem.name, before) == ("trailing-data", TEXT[:2000])
+    assert failure("lzma", raw[:5] + (2001).to_bytes(8, "little") + raw[13:])[0].name in ("bad-data", "truncated")
+    assert failure("lzma", raw[:13] + b"\1" + raw[14:])[0].name == "bad-data"
+
+
+@pytest.mark.skipif(not which("xz"), reason="xz is not here")
+def test_lzma_of_xz() -> None:
+    """What `xz --format=lzma` writes, with the dictionaries that it takes."""
+    for option in ("-0", "-6", "-9e", "--lzma1=dict=4KiB", "--lzma1=dict=6MiB"):
+        command = ["xz", "--format=lzma", "-c", option]
+        raw = subprocess.run(command, input=SHORT, stdout=subprocess.PIPE, check=True).stdout
+        assert codec_by_magic(raw[:512]) == "lzma"
+        assert decode("lzma", raw) == SHORT
+
+
+# Codecs that are not decoded
+
+LZOP = b"\x89LZO\x00\r\n\x1a\n"
+
+
+@each_row(
+    ("head", "path", "name"),
+    [
+        (b"\x1f\x9d\x90", None, "compress (.Z)"),
+        (b"LZIP\x01\x0c", None, "lzip"),
+        (LZOP, None, "lzop"),
+        (b"\x02\x21\x4c\x18" + bytes(20), None, "legacy lz4"),
+        (SKIPPABLE + b"\x02\x21\x4c\x18" + bytes(20), None, "legacy lz4"),
+        (b"\x0b\x02\x80", "a.tar.br", "brotli"),
+        (b"\x0b\x02\x80", "A.TAR.BR", "brotli"),
+        (b"\x0b\x02\x80", "a.br/b.tar", None),
+        (b"\x0b\x02\x80", None, None),
+        (b"hello", "a.tar.lz", None),  # what has a magic is known by it
+        (b"LZIP is a word", None, None),
+        (b"]: a word", "a.tar.lzma", None),
+        (bytes(512), None, None),
+        (b"", None, None),
+    ],
+)
+def test_foreign_codecs(head: bytes, path: str | None, name: str | None) -> None:
+    """Known by their first bytes, behind skippable frames too; brotli, which has no magic, by its suffix."""
+    assert codec_by_magic(head) is None
+    found = foreign_codec(head, path)
+    assert (found and found.name) == name
+
+
+@each_row(
+    ("archive", "hint"),
+    [
+        ("a.tar.lz", "'pipe:lzip -dc a.tar.lz'"),
+        ("my a.lz", "'pipe:lzip -dc '\"'\"'my a.lz'\"'\"''"),
+        ("pipe:cat a.lz", "'pipe:cat a.lz | lzip -dc'"),
+        ("stdin", "lzip -dc | tarkit ..."),
+    ],
+)
+def test_hint_for_a_foreign_codec(archive: str, hint: str) -> None:
+    """The words for a shell that decode this very input."""
+    lzip = foreign_codec(b"LZIP\x01")
+    assert lzip is not None
+    error = not_decoded(lzip, archive)
+    assert str(error) == f"{archive}: this is lzip, which tarkit does not decode"
+    assert error.hint == f"let a command decode it: {hint}"
 
 
 def test_empty_blocks_of_zstd() -> None:

@@ -20,7 +20,7 @@ OnMissing = Literal["error", "warn", "skip", "keep"]
 
 SMALL = 1 << 14  # bytes of a sample that are held in memory when names change
 
-_SUFFIX = re.compile(r"(\.tar)?(\.(gz|zst|lz4|xz|bz2)|\.(tgz|tzst|txz|tbz2))?$")
+_SUFFIX = re.compile(r"(\.tar)?(\.(gz|zst|lz4|xz|bz2|lzma)|\.(tgz|tzst|txz|tbz2|tlz))?$")
 
 
 class Wanted(NamedTuple):

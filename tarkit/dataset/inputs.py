@@ -12,10 +12,10 @@ from itertools import islice
 
 from tarkit.dataset.grouping import Samples
 from tarkit.dataset.sample import Recent, Sample, Source
-from tarkit.errors import Usage
+from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.streams import remote
-from tarkit.streams.codecs import ReadAhead, codec_by_magic, decoder
+from tarkit.streams.codecs import ReadAhead, codec_by_magic, decoder, foreign_codec, not_decoded
 from tarkit.streams.command import CommandReader
 from tarkit.streams.location import Location
 from tarkit.streams.readers import ByRead, DescriptorReader, Prepended, reading
@@ -36,38 +36,47 @@ def open_source(location: Location, *, ahead: bool = False, tmpdir: str | None =
 
     Raises:
         OSError, CommandFailed: it cannot be opened.
+        Unsupported: it is compressed in a way that is not decoded here.
         Usage: stdin is a terminal, or the URL's scheme is not known.
     """
     fd = 0
     if location.kind == "pipe":
-        return _stream(CommandReader(location.text), location.name, ahead, tmpdir)
+        return _stream(CommandReader(location.text), location, ahead, tmpdir)
     if location.kind == "url":
-        return _stream(ByRead(remote.open_read(location.text)), location.name, ahead, tmpdir)
+        return _stream(ByRead(remote.open_read(location.text)), location, ahead, tmpdir)
     if location.kind == "path":
         fd = os.open(location.text, os.O_RDONLY | os.O_CLOEXEC)
     if os.isatty(fd):
         raise Usage(f"{location.name} is a terminal", "name the inputs, or send an archive in")
     if not stat.S_ISREG(os.fstat(fd).st_mode):
-        return _stream(DescriptorReader(fd, location.name), location.name, ahead, tmpdir)
+        return _stream(DescriptorReader(fd, location.name), location, ahead, tmpdir)
     offset = os.lseek(fd, 0, os.SEEK_CUR)
     try:
-        head = os.pread(fd, SNIFFED, offset)
+        plain = not stream and _codec(os.pread(fd, SNIFFED, offset), location) is None
     except OSError as error:
         error.filename = location.name
         raise
-    if _codec(head) is None and not stream:
+    except Unsupported:
+        if fd > 2:
+            os.close(fd)
+        raise
+    if plain:
         return FileSource(fd, location.name, offset)
-    return _stream(DescriptorReader(fd, location.name), location.name, ahead, tmpdir, None if offset else fd)
+    return _stream(DescriptorReader(fd, location.name), location, ahead, tmpdir, None if offset else fd)
 
 
-def _stream(reader: Reader, name: str, ahead: bool, tmpdir: str | None, file: int | None = None) -> StreamSource:
+def _stream(reader: Reader, location: Location, ahead: bool, tmpdir: str | None, file: int | None = None) -> StreamSource:
     """The stream that `reader` has, decoded; `file` is the descriptor of a file that it reads from its start."""
-    head = bytearray(SNIFFED)
+    name, head = location.name, bytearray(SNIFFED)
     have = 0
     while have < SNIFFED and (got := reader.readinto(memoryview(head)[have:])):
         have += got
     reader = Prepended(bytes(head[:have]), reader)
-    codec = _codec(bytes(head[:have]))
+    try:
+        codec = _codec(bytes(head[:have]), location)
+    except Unsupported:
+        reader.close()
+        raise
     if codec == "zip":
         from tarkit.dataset.zip_input import ZipReader
 
@@ -81,11 +90,18 @@ def _stream(reader: Reader, name: str, ahead: bool, tmpdir: str | None, file: in
     return source
 
 
-def _codec(head: bytes) -> str | None:
-    """The codec of what begins with `head`; a valid tar header beats any magic."""
-    if len(head) == SNIFFED and block.checksum_ok(head):
+def _codec(head: bytes, location: Location) -> str | None:
+    """The codec of what begins with `head`; a valid tar header beats any magic.
+
+    Raises Unsupported for a codec that is not decoded.
+    """
+    if not head or (len(head) == SNIFFED and block.checksum_ok(head)):
         return None
-    return codec_by_magic(head)
+    codec = codec_by_magic(head)
+    path = location.text if location.kind in ("path", "url") else None
+    if codec is None and any(head) and (foreign := foreign_codec(head, path)) is not None:
+        raise not_decoded(foreign, location.name)
+    return codec
 
 
 def allow_files(count: int) -> int:

@@ -6,7 +6,16 @@ moves any reader to a thread of its own.
 
 from __future__ import annotations
 
-from tarkit.streams.codecs_names import CODECS, Codec, codec_by_magic, codec_by_suffix, legal_level, parse_spec
+from tarkit.streams.codecs_names import (
+    CODECS,
+    Codec,
+    codec_by_magic,
+    codec_by_suffix,
+    foreign_codec,
+    legal_level,
+    not_decoded,
+    parse_spec,
+)
 from tarkit.streams.codecs_read import Decoder, decoder
 from tarkit.streams.codecs_write import Encoder, deflate_library, encoder
 from tarkit.streams.readahead import ReadAhead
@@ -22,6 +31,8 @@ __all__ = [
     "decoder",
     "deflate_library",
     "encoder",
+    "foreign_codec",
     "legal_level",
+    "not_decoded",
     "parse_spec",
 ]

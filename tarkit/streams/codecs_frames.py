@@ -227,6 +227,12 @@ def _xz() -> Callable[[Input], Frame]:
     return lambda source: _Bounded(source, LZMADecompressor(FORMAT_XZ), (LZMAError,))
 
 
+def _lzma() -> Callable[[Input], Frame]:
+    from lzma import FORMAT_ALONE, LZMADecompressor, LZMAError
+
+    return lambda source: _Bounded(source, LZMADecompressor(FORMAT_ALONE), (LZMAError,))
+
+
 def _bz2() -> Callable[[Input], Frame]:
     from bz2 import BZ2Decompressor
 
@@ -238,5 +244,6 @@ LIBRARIES: dict[str, Callable[[], Callable[[Input], Frame]]] = {
     "zst": _zst,
     "lz4": _lz4,
     "xz": _xz,
+    "lzma": _lzma,
     "bz2": _bz2,
 }

@@ -1,10 +1,11 @@
-"""The codecs by name: their suffixes, magic bytes and levels, and how a user asks for one."""
+"""The codecs by name: their suffixes, magic bytes and levels, how a user asks for one, and which are not decoded."""
 
 from __future__ import annotations
 
+import shlex
 from typing import NamedTuple
 
-from tarkit.errors import Usage
+from tarkit.errors import Unsupported, Usage
 
 
 class Codec(NamedTuple):
@@ -49,6 +50,37 @@ The magics are those of an entry and of the end of a zip that has none (PKWARE A
 stores.
 """
 
+# The usual properties (lc=3, lp=0, pb=2), then a dictionary of 2^n or 2^n + 2^(n-1) bytes: the test of XZ Utils for .lzma,
+# which has no magic.
+_LZMA_MAGICS = tuple(
+    b"\x5d" + size.to_bytes(4, "little") for n in range(12, 32) for size in (1 << n, (1 << n) + (1 << n - 1))
+)
+
+LZMA = Codec("lzma", (".tar.lzma", ".tlz", ".lzma"), _LZMA_MAGICS, "stream", 0, 9, 6)
+"""A codec that is read and not written: LZMA-alone has no checksum."""
+
+DECODED = {**CODECS, LZMA.name: LZMA}
+
+
+class Foreign(NamedTuple):
+    """A codec that is recognised and not decoded: `command` decodes stdin, or the file that follows it, to stdout."""
+
+    name: str
+    suffixes: tuple[str, ...]
+    magics: tuple[bytes, ...]
+    command: str
+
+
+# Magic bytes: gzip(1) for compress, the lzip manual, lzop's header.c, and the LZ4 frame format ("Legacy frame"). Brotli
+# has none (RFC 7932), so its suffix decides.
+FOREIGN = (
+    Foreign("compress (.Z)", (".tar.z", ".taz", ".z"), (b"\x1f\x9d",), "gzip -dc"),
+    Foreign("lzip", (".tar.lz", ".lz"), (b"LZIP\x00", b"LZIP\x01"), "lzip -dc"),
+    Foreign("lzop", (".tar.lzo", ".tzo", ".lzo"), (b"\x89LZO\x00\r\n\x1a\n",), "lzop -dc"),
+    Foreign("legacy lz4", (), (b"\x02\x21\x4c\x18",), "lz4 -dc"),
+    Foreign("brotli", (".tar.br", ".tbr", ".br"), (), "brotli -dc"),
+)
+
 _ALL = {**CODECS, ZIP.name: ZIP}
 
 # The same sixteen in zstd and in lz4; a 32-bit length follows, then that many bytes of anything.
@@ -63,15 +95,45 @@ def codec_by_magic(head: bytes) -> str | None:
     Ask for a tar header first: the name of an entry may look like any magic. Skippable frames belong to zstd and lz4
     alike; the first frame behind them decides, and zstd is assumed where `head` does not reach that far.
     """
-    at = 0
-    while head.startswith(SKIPPABLE, at):
-        at += 8 + int.from_bytes(head[at + 4 : at + 8], "little")
-        if at + 4 > len(head):
-            return "zst"
-    for codec in _ALL.values():
+    at = _behind_skippable(head)
+    if at and at + 4 > len(head):
+        return "zst"
+    for codec in (*_ALL.values(), LZMA):
         if head.startswith(codec.magics, at) and (at == 0 or codec.skips):
             return codec.name
     return None
+
+
+def foreign_codec(head: bytes, path: str | None = None) -> Foreign | None:
+    """The codec that is not decoded of a stream that begins with `head` and has the name `path`, None if no such codec's.
+
+    The suffix counts for a codec without magic bytes alone. Ask for a tar header and `codec_by_magic` first.
+    """
+    at = _behind_skippable(head)
+    for codec in FOREIGN:
+        if head.startswith(codec.magics, at) if codec.magics else path and path.lower().endswith(codec.suffixes):
+            return codec
+    return None
+
+
+def not_decoded(codec: Foreign, archive: str) -> Unsupported:
+    """The error for an input of this codec, with the `pipe:` that decodes it; `archive` is its name in messages."""
+    if archive.startswith("pipe:"):
+        command = f"{archive} | {codec.command}"
+    else:
+        command = f"pipe:{codec.command} {shlex.quote(archive)}"
+    hint = f"let a command decode it: {shlex.quote(command)}"
+    if archive == "stdin":
+        hint = f"let a command decode it: {codec.command} | tarkit ..."
+    return Unsupported(f"{archive}: this is {codec.name}, which tarkit does not decode", hint)
+
+
+def _behind_skippable(head: bytes) -> int:
+    """How many bytes the skippable frames take that `head` begins with; the last may end behind it."""
+    at = 0
+    while head.startswith(SKIPPABLE, at):
+        at += 8 + int.from_bytes(head[at + 4 : at + 8], "little")
+    return at
 
 
 def codec_by_suffix(path: str) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tarkit.errors import Problem, TarkitError, Unsupported
 from tarkit.streams.codecs_frames import LIBRARIES, Frame
 from tarkit.streams.codecs_input import Input
-from tarkit.streams.codecs_names import CODECS, SKIPPABLE
+from tarkit.streams.codecs_names import CODECS, DECODED, SKIPPABLE, codec_by_magic, foreign_codec, not_decoded
 
 _MOST = 1 << 20  # bytes returned at a time
 _MAGIC = 10  # bytes of the longest magic, that of bzip2
@@ -28,6 +28,7 @@ class Decoder:
         self._begin = begin
         self._frame: Frame | None = None
         self._first = True
+        self._begun = False  # a frame that is no skippable one
         self._error: TarkitError | None = None
 
     def read(self, n: int) -> bytes:
@@ -56,21 +57,37 @@ class Decoder:
 
     def _next_frame(self) -> bool:
         """Go to the next frame, over padding and skippable frames. False at the end of the input."""
-        source, codec = self._input, self._input.codec
+        source = self._input
         while True:
+            codec = source.codec
             if not self._first:
                 self._skip_padding()
             head = source.peek(_MAGIC)
             if not head:
                 return False
             if head.startswith(codec.magics):
-                self._first = False
+                self._first, self._begun = False, True
                 self._frame = self._begin(source)
                 return True
-            if not (codec.skips and head.startswith(SKIPPABLE)):
-                raise self._no_frame(head)
-            self._first = False
-            source.drop(int.from_bytes(source.take(8)[4:], "little"))
+            if codec.skips and head.startswith(SKIPPABLE):
+                self._first = False
+                source.drop(int.from_bytes(source.take(8)[4:], "little"))
+            else:
+                self._change_codec(head)
+
+    def _change_codec(self, head: bytes) -> None:
+        """Go on with the codec of the first frame behind skippable frames, which zstd and lz4 have in common.
+
+        Raises Problem if no frame begins with `head`, and Unsupported for a codec that is not decoded.
+        """
+        if self._first or self._begun:
+            raise self._no_frame(head)
+        if (foreign := foreign_codec(head)) is not None:
+            raise not_decoded(foreign, self._input.archive)
+        other = CODECS.get(codec_by_magic(head) or "")
+        if other is None or not other.skips:
+            raise self._no_frame(head)
+        self._input.codec, self._begin = other, LIBRARIES[other.name]()
 
     def _skip_padding(self) -> None:
         if self._input.codec.name == "gz":
@@ -92,10 +109,10 @@ class Decoder:
 
 
 def decoder(codec: str, read: Callable[[int], bytes], archive: str) -> Decoder:
-    """A reader of the plain bytes of a `codec` stream (a name in `CODECS`).
+    """A reader of the plain bytes of a `codec` stream (a name in `DECODED`).
 
     `read(n)` returns up to n compressed bytes, b"" at the end of the file; `archive` is its name in messages. Several
     frames in a row are one stream. Skippable frames are passed over, as are zero bytes behind a gzip member and padding
     behind an xz stream. No bytes at all are no frames, hence no plain bytes.
     """
-    return Decoder(Input(CODECS[codec], read, archive), LIBRARIES[codec]())
+    return Decoder(Input(DECODED[codec], read, archive), LIBRARIES[codec]())

@@ -25,7 +25,7 @@ from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.streams import braces, remote
-from tarkit.streams.codecs_names import CODECS, ZIP
+from tarkit.streams.codecs_names import CODECS, FOREIGN, LZMA, ZIP
 
 ARCHIVE_SUFFIXES = (
     ".tar",
@@ -33,6 +33,12 @@ ARCHIVE_SUFFIXES = (
     *ZIP.suffixes,
 )
 """What names of archives end in: `.tar`, `.tar.gz`, `.tgz` .., `.zip` (lower case); a bare `.gz` may be anything."""
+
+_INPUT_SUFFIXES = (
+    *ARCHIVE_SUFFIXES,
+    *(suffix for codec in (LZMA, *FOREIGN) for suffix in codec.suffixes if suffix.startswith(".t")),
+)
+"""The same with those that are read, or refused, and not written: a directory's archive is never passed over."""
 
 Kind = Literal["stdin", "stdout", "path", "pipe", "url"]
 _Found = Literal["missing", "file", "dir"]
@@ -274,7 +280,7 @@ def _archives(folder: str) -> list[Location]:
         names = [
             entry.name
             for entry in entries
-            if entry.name.lower().endswith(ARCHIVE_SUFFIXES) and entry.name[0] != "." and not entry.is_dir()
+            if entry.name.lower().endswith(_INPUT_SUFFIXES) and entry.name[0] != "." and not entry.is_dir()
         ]
     return [_path(os.path.join(folder, name)) for name in sorted(names, key=natural_key)]
 
