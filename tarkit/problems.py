@@ -71,10 +71,16 @@ PROBLEMS: dict[str, Kind] = {
         "drops the later one",
         "make the keys differ: --rekey '{stem}/{key}'",
     ),
-    "repeated-key": Kind("warning", "one key in two inputs", "says nothing", "drops the later sample"),
+    "repeated-key": Kind(
+        "warning",
+        "one key in two inputs, not as neighbours; an error where one archive is written: it would be scattered there",
+        "says nothing",
+        "drops the later sample",
+        "make the keys differ: --rekey '{stem}/{key}'",
+    ),
     "duplicate-entry": Kind(
         "error",
-        "the same name twice in one sample",
+        "the same name twice in one sample; entries without key do not count, and are carried over as they are",
         "keeps both",
         "drops the sample",
     ),
@@ -142,6 +148,7 @@ PROBLEMS: dict[str, Kind] = {
 }
 
 _DAMAGE = ("truncated", "bad-header", "bad-data", "trailing-data")
+ONE_ARCHIVE = frozenset(("repeated-key",))  # errors where one archive is written: its readers would find them
 SHOWN = 3  # of each kind of problem, so many get a line of their own
 
 
@@ -157,6 +164,7 @@ class Policy:
         skip: Iterable[str] = (),
         maxerr: int = 0,
         warn: Callable[[str], None] = lambda line: None,
+        strict: frozenset[str] = frozenset(),
     ) -> None:
         allowed, skipped = _named(allow, "--allow"), _named(skip, "--skip")
         both = allowed & skipped
@@ -170,7 +178,8 @@ class Policy:
         self.skipped = skipped
         self.maxerr = maxerr
         self.warn = warn
-        self.strict: frozenset[str] = frozenset()  # problems that are errors here, whatever the table says
+        self.strict = strict  # problems that are errors here, whatever the table says
+        self.scattered: set[int] = set()  # hashes of keys that came back in one input, and may
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
 

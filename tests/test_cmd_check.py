@@ -77,7 +77,7 @@ CASES: dict[str, Case] = {
     "a lone zero block": Case(tar(R)[: 6 * 1024 + 512], [("no-end-marker", 6144)], "k2"),
     "empty": Case(b"", [("no-end-marker", 0)], None),
     "bad header": Case(flip(tar(R), 3 * 1024 + 1), [("bad-header", 3072)], "k1"),
-    "no archive": Case(b"x" * 3000, [("bad-header", 0)], None),
+    "no archive": Case(b"x" * 3000, [("bad-header", 0), ("unreadable-shard", None)], None),
     "two bad headers": Case(flip(flip(tar(R), 1025), 4097), [("bad-header", 1024), ("bad-header", 4096)], "k0"),
     "glued": Case(tar(R) + tar(rows("l")), [("trailing-data", 10240)], "k2"),
     "rubbish behind": Case(tar(R) + b"rubbish" * 100, [("trailing-data", 10240)], "k2"),
@@ -90,6 +90,10 @@ CASES: dict[str, Case] = {
     "unsafe": Case(tar([("../a.jpg", b"1"), *R]), [("unsafe-name", 0)], "../a"),
     "absolute": Case(tar([("/a.jpg", b"1"), *R]), [("unsafe-name", 0)], "/a"),
     "unsafe without key": Case(tar([("../README", b"1"), *R]), [("unsafe-name", 0)], None),
+    "a link without key": Case(tar([*R, ("README", Link("k0.jpg"))]), [("unmovable-entry", 6144)], None),
+    "a link without key in a sample": Case(
+        tar([*R[:1], ("LICENSE", Link("README")), *R[1:]]), [("unmovable-entry", 1024)], None
+    ),
     "global header": Case(tar(R, PAX, pax_headers={"mtime": "1"}), [("unmovable-entry", 0)], None),
 }
 FINE: dict[str, Case] = {
@@ -99,6 +103,25 @@ FINE: dict[str, Case] = {
     "a comment": Case(tar(R, PAX, pax_headers={"comment": "1"}), [], None),
     "stray": Case(
         tar([("README", b"x"), *R[:1], (".hidden", b"x"), *R[1:]]), [("stray-entry", 0), ("stray-entry", 2048)], None
+    ),
+    "stray twice": Case(
+        tar([("README", b"x"), R[0], ("README", b"y"), R[1], ("d", None), ("d", None), *R[2:], ("README", b"z")]),
+        [("stray-entry", 0), ("stray-entry", 2048), ("duplicate-entry", 2048)]
+        + [("stray-entry", 9216), ("duplicate-entry", 9216), ("stray-entry", 4096)],
+        None,
+    ),
+    "only strays, twice": Case(
+        tar([("README", b"x"), ("README", b"x")]),
+        [("stray-entry", 0), ("stray-entry", 1024), ("duplicate-entry", 1024)],
+        None,
+    ),
+    "links without key": Case(
+        tar([("README", b"x"), ("LICENSE", Link("README")), *R, ("COPYING", b"x"), ("NOTICE", Link("COPYING"))]),
+        [("stray-entry", 0), ("stray-entry", 1024), ("stray-entry", 7680), ("stray-entry", 8704)],
+        None,
+    ),
+    "a link without key to its sample": Case(
+        tar([R[0], ("README", Link("k0.cls")), *R[1:]]), [("stray-entry", 1024)], None
     ),
     "folders": Case(tar([("d", None), ("d/e", None), *R]), [("stray-entry", 0)], None),
     "case": Case(tar([*R[:5], ("k2.JPG", b"1")]), [("case-variant", 4096)], "k2"),
@@ -142,6 +165,23 @@ def test_each_note(case: str, run: Run, archive: Archive) -> None:
     if expected:
         [first, *_] = objects(run("check", "in.tar", "--json"), "problem")
         assert (first["level"], first["problem"], first["key"]) == ("note", expected[0][0], key)
+
+
+def test_check_and_cat_agree(run: Run, archive: Archive) -> None:
+    """What `check` finds nothing wrong with, commands that move samples take, and so they do with their output."""
+    for case, (data, _, _) in FINE.items():
+        name, other = archive(data), archive([("x.x", b"")], "other.tar")
+        for command in ("cat", "shuffle --seed 1 -q", "sort", "split -c 1 --force -o o-%d.tar"):
+            archive(run(*command.split(), name, other).stdout or tar(R), "out.tar")
+            run("check", "out.tar")
+        if "link" not in case:  # which changes its meaning with its name
+            assert "[" not in run("cat", name, "--rekey", "n/{key}").stderr
+    for case in ("hard link", "a link without key", "a link without key in a sample", "duplicate", "global header"):
+        name = archive(CASES[case].data)
+        [(problem, offset)] = CASES[case].problems
+        ran = run("cat", name, archive([("x.x", b"")], "other.tar"), exit=1)
+        assert ran.lines[0].startswith(f"tarkit: {name}: at {offset}: ")
+        assert ran.lines[0].endswith(f"[{problem}]")
 
 
 @each_feed
@@ -273,6 +313,17 @@ def test_joined_and_repeated(run: Run, archive: Archive) -> None:
     ran = run("check", one, archive(tar(R[4:]), "y.tar"), exit=1)
     assert found(ran) == [("joined-sample", 0)]
     assert two
+
+
+@each_row("case", ["a comment and a time", "a path"])
+def test_the_hint_for_a_global_header(case: str, run: Run, archive: Archive) -> None:
+    """It has nothing to do with hard links; another has."""
+    said = {"comment": "x", "mtime": "1"} if case == "a comment and a time" else {"path": "x"}
+    ran = run("check", archive(R, format=PAX, pax_headers=said), exit=1)
+    assert "a global PAX header is about all entries that follow it [unmovable-entry]\nhint: " in ran.stdout.decode()
+    assert "--pax-option" in ran.stdout.decode()
+    assert "hard" not in ran.stdout.decode()
+    assert "--hard-dereference" in run("check", archive(CASES["hard link"].data), exit=1).stdout.decode()
 
 
 def test_unique_in_bounded_memory(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -518,7 +569,9 @@ def test_cut_anywhere(run: Run, archive: Archive) -> None:
     shards = [archive(data[:size], f"{number}.tar") for number, size in enumerate(sizes)]
     ran = run("check", *shards, "--allow", "joined-sample", "--json", exit=1)
     errors = {str(each["problem"]) for each in objects(ran, "problem") if each["level"] == "error"}
-    assert errors <= {"truncated", "no-end-marker", "bad-header"}
+    assert errors <= {"truncated", "no-end-marker", "bad-header", "unreadable-shard"}
+    nothing = [each["shard"] for each in objects(ran, "problem") if each["problem"] == "unreadable-shard"]
+    assert nothing == [name for name, size in zip(shards, sizes, strict=True) if 0 < size < 1024]
     assert [(each["shard"], each["verdict"]) for each in objects(ran, "shard")] == [(name, "bad") for name in shards]
     run("check", archive(data[:5120]))
 

@@ -312,11 +312,12 @@ def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feeds: list
 
 @each_feed
 def test_one_key_in_two_sources(run: Run, archive: Archive, feed: Feed) -> None:
-    """Neighbours of one key are an error, others a warning, unless the keys change."""
+    """Neighbours of one key are an error, and so are others, unless the keys change."""
     words = feed(archive({"k.x": b"1", "l.x": b"2"}, "a.tar")), feed(archive({"m.x": b"3", "k.x": b"4"}, "b.tar"))
-    ran = run("mix", *words, "--until", "all", "--seed", "1")  # a0 b0 b1 a1
-    assert keys(ran.stdout) == "k m k l"
-    assert ran.lines == [f"tarkit: warning: {words[1]}: at 1024: the key 'k' is in the output already [repeated-key]"]
+    ran = run("mix", *words, "--until", "all", "--seed", "1", exit=1)  # a0 b0 b1 a1
+    assert ran.lines[0] == f"tarkit: {words[1]}: at 1024: the key 'k' is in the output already [repeated-key]"
+    ran = run("mix", *words, "--until", "all", "--seed", "1", "--allow", "repeated-key")
+    assert (keys(ran.stdout), ran.stderr) == ("k m k l", "")
     ran = run("mix", *words, "--until", "all", "--seed", "1", "--skip", "repeated-key", "--report", "r.json")
     assert keys(ran.stdout) == "k m l"
     report = json.loads(Path("r.json").read_text())

@@ -296,6 +296,16 @@ def test_two_samples_of_one_key(run: Run, archive: Archive) -> None:
 # ---- options
 
 
+def test_a_key_of_two_inputs(run: Run, archive: Archive) -> None:
+    """One archive comes out, so it is an error, unless the keys that come out differ."""
+    words = [archive(AB, "1.tar"), archive(AB, "2.tar"), "-c", "true"]
+    ran = run("proc", *words, "-o", "out.tar", exit=1)
+    assert ran.lines[0] == "tarkit: 2.tar: at 0: the key 'a' is in the output already [repeated-key]"
+    assert not Path("out.tar").exists()
+    assert keys(run("proc", *words, "--rekey", "{stem}/{key}").stdout) == "1/a 1/b 2/a 2/b"
+    assert keys(run("proc", *words, "--skip", "repeated-key").stdout) == "a b"
+
+
 def test_select_and_fields(run: Run, archive: Archive) -> None:
     """Samples are chosen before the command, fields after it."""
     rows = {f"{key}.{field}": key.encode() for key in "abcdef" for field in ("x", "y")}

@@ -564,6 +564,25 @@ def test_problems(
 
 
 @each_feed
+def test_a_key_of_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
+    """In shards it is a warning, and what is skipped is neither in one nor a neighbour."""
+    words = [feed(archive({"a.x": b"1", "b.x": b"2"}, f"{number}.tar")) for number in (1, 2)]
+    for options in ("-c 1", "-n 2"):
+        ran = run("split", *words, *options.split(), "--force", "-o", "out-%d.tar")
+        assert ran.lines[:2] == [
+            f"tarkit: warning: {words[1]}: at {at}: the key '{key}' is in the output already [repeated-key]"
+            for at, key in ((0, "a"), (1024, "b"))
+        ]
+        assert [key for shard in shards().values() for key in shard.split()] == ["a", "b", "a", "b"]
+        assert (
+            run("split", *words, *options.split(), "--force", "-o", "out-%d.tar", "--allow", "repeated-key").stderr
+            == ""
+        )
+        run("split", *words, *options.split(), "--force", "-o", "out-%d.tar", "--skip", "repeated-key")
+        assert [key for shard in shards().values() for key in shard.split()] == ["a", "b"]
+
+
+@each_feed
 def test_joined_samples_are_one_sample_for_the_limits(run: Run, archive: Archive, feed: Feed) -> None:
     """What is joined on purpose is never cut apart."""
     one = feed(archive({"a.jpg": b"1", "b.jpg": b"2"}, "1.tar"))

@@ -129,6 +129,20 @@ OBJECTS = [
 COLUMNS = ["-f", "cls json.label json.n json.q jpg size.cls", "--on-missing-field", "keep"]
 
 
+@each_feed
+def test_a_key_of_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
+    """Two rows of one key are a warning, neighbours or not; what was not chosen is no row."""
+    words = [feed(archive({"a.x": b"1", "b.x": b"2"}, "1.tar")), feed(archive({"b.x": b"3", "a.x": b"4"}, "2.tar"))]
+    ran = run("tsv", *words, "-f", "x", "--no-header")
+    assert ran.stdout == b"a\t1\nb\t2\nb\t3\na\t4\n"
+    assert ran.lines == [
+        f"tarkit: warning: {words[1]}: at {at}: the key '{key}' is in the output already [repeated-key]"
+        for at, key in ((0, "b"), (1024, "a"))
+    ]
+    assert run("tsv", *words, "-f", "x", "--no-header", "--skip", "repeated-key").stdout == b"a\t1\nb\t2\n"
+    assert run("tsv", *words, "-f", "x", "--shard-slice", "0:1").stderr == ""
+
+
 def test_json(run: Run, archive: Archive) -> None:
     """Content is a string, or base64 of a source; what a path leads to is what JSON has there."""
     name = archive(ROWS)

@@ -415,7 +415,7 @@ def test_skippable_frames(codec: str) -> None:
 
 @each_row(("first", "other"), [("zst", "lz4"), ("lz4", "zst")])
 def test_skippable_frames_say_no_codec(first: str, other: str) -> None:
-    """The first frame behind them decides, however long they are; after a frame of one codec there is none of another."""
+    """The first frame behind them decides, however long they are; then there is none of another codec."""
     long = b"\x50\x2a\x4d\x18" + (700_000).to_bytes(4, "little") + bytes(700_000)
     raw = encode(other, TEXT[:2000])
     for piece in (50_000, 1 << 20):

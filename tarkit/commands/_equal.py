@@ -60,7 +60,8 @@ class Plan:
 
 def chosen_samples(inputs: Inputs, select: Select, policy: Policy) -> Iterator[Sample]:
     """The samples of all inputs that were selected."""
-    return without_strays(neighbours(select(iter(inputs), policy), policy, inputs.tmpdir), policy)
+    several = len(inputs.locations) > 1
+    return without_strays(neighbours(select(iter(inputs), policy), policy, inputs.tmpdir, several), policy)
 
 
 def plan_equal(run: Run, inputs: Inputs, select: Select, equal: Equal, shards: int, policy: Policy) -> Plan:

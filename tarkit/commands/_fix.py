@@ -11,6 +11,7 @@ from tarkit.commands._output import Output, numbered_output, open_output, refuse
 from tarkit.commands._run import Run
 from tarkit.dataset.checking import Asked, Item, check_source
 from tarkit.dataset.clean import AnyOf, Tally, write_clean
+from tarkit.dataset.findings import Report
 from tarkit.dataset.inputs import allow_files, open_source
 from tarkit.dataset.names import parse_template, refuse_template
 from tarkit.dataset.salvage import Salvage, salvage
@@ -60,6 +61,7 @@ class Fix:
             run.reserve(self.rejects.location.text, "the file of rejects")
         self.tallies: list[Tally] = []
         self._plans: list[tuple[Salvage, Tally]] = []
+        self._unread = False  # an input, or all of it
         self._taken: set[bytes] = set()
         self._last: bytes | None = None  # the last key of the copy before
 
@@ -74,7 +76,9 @@ class Fix:
             tally = Tally(location.name, self.output.location.name if self.names is None else self.names[index])
             self._plans.append((salvage(source, self.allowed), tally))
 
-        return check_source(location, index, asked, opened, read)
+        for item in check_source(location, index, asked, opened, read):
+            self._unread = self._unread or (isinstance(item, Report) and not item.readable)
+            yield item
 
     def start(self, stack: ExitStack, inputs: int) -> None:
         """Open what is written to from the first input to the last."""
@@ -82,7 +86,20 @@ class Fix:
         self._rejects = None
         if self.rejects is not None:
             self._rejects = stack.enter_context(Writer(self.rejects.open()))
-        self._copy = stack.enter_context(Writer(self.output.open())) if self.single else None
+        self._copy = None
+        if self.single:
+            self._copy = Writer(self.output.open())
+            stack.push(self._end_copy)
+
+    def _end_copy(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Complete the one copy of all; there is none if an input could not be read, and no other has an entry."""
+        assert self._copy is not None
+        if kind is None and (not self._unread or any(tally.entries for tally in self.tallies)):
+            self._copy.close()
+            return
+        self._copy.abort()
+        for tally in self.tallies:
+            tally.output = None
 
     def write(self, last: bool) -> None:
         """Write the copies of what was read, if no other input has to be known first."""

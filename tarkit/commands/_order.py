@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 from tarkit.commands._output import total_size
 from tarkit.commands._run import Run
@@ -11,7 +10,7 @@ from tarkit.commands._target import Opened
 from tarkit.dataset.fields import Fields
 from tarkit.dataset.order import Arrange
 from tarkit.dataset.sample import Sample
-from tarkit.dataset.stages import neighbours, stays_apart
+from tarkit.dataset.stages import judged, neighbours
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 
@@ -41,9 +40,10 @@ def write_in_order(
     """Write all samples, with the fields that were chosen: as they are where nothing changes and none can be joined."""
     joins = "joined-sample" in policy.allowed and arranged.gather is None
     if fields.all and opened.template is None and not joins:
-        opened.write_all(run, lambda writer: arranged.pour(writer, partial(stays_apart, policy=policy)), check)
+        opened.write_all(run, lambda writer: arranged.pour(writer, judged(policy)), check)
     else:
-        opened.write(run, neighbours(fields(iter(arranged), policy), policy, arranged.tmpdir), check)
+        distinct = arranged.distinct or fields.rekey is not None
+        opened.write(run, neighbours(fields(iter(arranged), policy), policy, arranged.tmpdir, distinct), check)
 
 
 def note_order(run: Run, arranged: Arrange) -> None:

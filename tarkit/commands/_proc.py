@@ -100,7 +100,10 @@ class Results:
             return True
         what = f"{show(job.key)} gave the key {show(key)}, which was given before"
         hint = "each sample needs a key of its own"
-        return self.policy.judge(Problem("scattered-sample", job.shard, None, what, hint)) == "keep"
+        good = self.policy.judge(Problem("scattered-sample", job.shard, None, what, hint)) == "keep"
+        if good:
+            self.policy.scattered.add(hash(key))
+        return good
 
     def summarize(self) -> None:
         """Say what is to be said in the end."""

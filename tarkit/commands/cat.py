@@ -15,7 +15,7 @@ from tarkit.dataset.inputs import Inputs
 from tarkit.dataset.names import number_of_samples
 from tarkit.dataset.select import Select, Slice
 from tarkit.dataset.stages import buffer_shuffle, neighbours
-from tarkit.problems import Policy
+from tarkit.problems import ONE_ARCHIVE, Policy
 from tarkit.streams.location import Location
 from tarkit.tar.writer import Writer
 
@@ -86,12 +86,12 @@ def cat(
 
 def run_cat(run: Run, locations: list[Location], output: Output, chosen: CatOptions, policy: Policy) -> None:
     """Write the samples of all inputs that were chosen to one archive."""
+    policy.strict |= ONE_ARCHIVE
     plain = chosen.select.all and chosen.fields.all and chosen.shard_slice is None and not chosen.shuffle
     inputs = Inputs(
         locations,
         policy,
         moves=not (plain and len(locations) == 1),
-        distinct=chosen.fields.rekey is None,
         shard_slice=chosen.shard_slice,
         mix=chosen.mix,
         ahead=chosen.ahead,
@@ -103,7 +103,8 @@ def run_cat(run: Run, locations: list[Location], output: Output, chosen: CatOpti
         run.note(f"shuffling through a buffer of {chosen.shuffle} samples: local only")
         seed = chosen.select.seed or 0
         samples = buffer_shuffle(samples, chosen.shuffle, chosen.shuffle, seed, inputs.tmpdir)
-    samples = neighbours(chosen.fields(samples, policy), policy, inputs.tmpdir)
+    distinct = len(locations) > 1 or chosen.fields.rekey is not None
+    samples = neighbours(chosen.fields(samples, policy), policy, inputs.tmpdir, distinct)
     with Writer(output.open(locations)) as writer:
         for sample in run.watch(samples, lambda: writer.position, total_size(locations) if plain else None):
             sample.write(writer)

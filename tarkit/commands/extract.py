@@ -135,7 +135,6 @@ def _samples(
         locations,
         policy,
         moves=False,
-        distinct=False,
         shard_slice=chosen.shard_slice,
         tmpdir=run.tmpdir or os.environ.get("TMPDIR") or (chosen.folder if os.path.isdir(chosen.folder) else None),
         announce=(lambda name: None) if quiet else lambda name: run.note(f"reading {name}"),

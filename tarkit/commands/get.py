@@ -154,7 +154,7 @@ def _candidates(
     whole = not wanted.fields
     if wanted.key is None or not wanted.select.all or wanted.shard_slice is not None:
         inputs = Inputs(
-            locations, policy, moves=whole, distinct=False, shard_slice=wanted.shard_slice, tmpdir=tmpdir,
+            locations, policy, moves=whole, shard_slice=wanted.shard_slice, tmpdir=tmpdir,
             announce=lambda name: run.note(f"reading {name}"),
         )  # fmt: skip
         for sample in wanted.select(iter(inputs)):
@@ -168,7 +168,7 @@ def _candidates(
                 yield found.sample
             continue
         run.note(f"reading {location.name}")
-        inputs = Inputs([location], policy, moves=whole, distinct=False, tmpdir=tmpdir)
+        inputs = Inputs([location], policy, moves=whole, tmpdir=tmpdir)
         yield from (sample for sample in inputs if sample.key == wanted.key)
 
 

@@ -20,9 +20,9 @@ from tarkit.dataset.mixspec import MixSpec, SourceSpec, parse_mix
 from tarkit.dataset.names import parse_size
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.select import Select, Slice
-from tarkit.dataset.stages import buffer_shuffle, neighbours, unrepeated
+from tarkit.dataset.stages import buffer_shuffle, neighbours
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.problems import Policy
+from tarkit.problems import ONE_ARCHIVE, Policy
 from tarkit.streams.location import Location
 from tarkit.tar.writer import Writer
 
@@ -109,6 +109,7 @@ def mix(
 
 def run_mix(run: Run, spec: MixSpec, output: Output, chosen: MixOptions, policy: Policy) -> None:
     """Write what is drawn from the sources to one archive."""
+    policy.strict |= ONE_ARCHIVE
     found = [locate(source, run.tell) for source in spec.sources]
     locations = [location for each in found for location in each]
     if sum(location.kind == "stdin" for location in locations) > 1:
@@ -131,9 +132,7 @@ def run_mix(run: Run, spec: MixSpec, output: Output, chosen: MixOptions, policy:
     samples = iter(drawn)
     if spec.shuffle:
         samples = buffer_shuffle(samples, spec.shuffle, spec.shuffle, derived(seed, "shuffle"), tmpdir)
-    if chosen.fields.rekey is None:
-        samples = unrepeated(samples, policy)
-    samples = neighbours(Fields(rekey=chosen.fields.rekey)(samples, policy), policy, tmpdir)
+    samples = neighbours(Fields(rekey=chosen.fields.rekey)(samples, policy), policy, tmpdir, distinct=True)
     with Writer(output.open(locations)) as writer:
         for sample in run.watch(samples, lambda: writer.position, None):
             sample.write(writer)

@@ -21,7 +21,7 @@ from tarkit.dataset.inputs import Inputs
 from tarkit.dataset.select import Select, Slice
 from tarkit.dataset.stages import neighbours
 from tarkit.errors import Usage
-from tarkit.problems import Policy
+from tarkit.problems import ONE_ARCHIVE, Policy
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.tar.writer import Writer
 from tarkit.work.job import Job
@@ -209,11 +209,11 @@ def proc(
 
 def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOptions, policy: Policy) -> None:
     """Write the results of all samples that were chosen to one archive."""
+    policy.strict |= ONE_ARCHIVE
     tmpdir = run.scratch(output)
     inputs = Inputs(
         locations,
         policy,
-        distinct=chosen.fields.rekey is None,
         shard_slice=chosen.shard_slice,
         tmpdir=tmpdir,
         announce=lambda name: run.note(f"reading {name}"),
@@ -233,7 +233,8 @@ def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOp
         if run.shows_progress:
             total = total_size(locations) if sure else None
             finished = run.draw(finished, lambda: results.position, lambda: failures.done, total)
-        for sample in neighbours(results(finished), policy, tmpdir):
+        distinct = (len(locations) > 1 and chosen.mode == "tar") or chosen.fields.rekey is not None
+        for sample in neighbours(results(finished), policy, tmpdir, distinct):
             sample.write(writer)
             run.samples += sample.key is not None
             results.last = sample.key
@@ -251,7 +252,7 @@ def _jobs(inputs: Inputs, chosen: ProcOptions, policy: Policy, tmpdir: str | Non
             raise Usage("--redo takes all samples of its inputs, which are archives")
         if chosen.fields.rekey is not None:
             raise Usage("--redo puts samples where their keys belong: --rekey cannot be had with it")
-        rejects = Inputs(chosen.redo, policy, distinct=False, tmpdir=tmpdir)
+        rejects = Inputs(chosen.redo, policy, tmpdir=tmpdir)
         return prepared(merged(iter(inputs), iter(rejects)), policy, tmpdir)
     mode, cut = chosen.mode, chosen.shard_slice
     samples = iter(inputs) if mode == "tar" else text_samples(inputs.locations, mode, cut)

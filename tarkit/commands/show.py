@@ -110,7 +110,6 @@ def run_show(run: Run, locations: list[Location], chosen: ShowOptions, policy: P
         policy,
         moves=False,
         partial=html is None,
-        distinct=False,
         shard_slice=chosen.shard_slice,
         tmpdir=run.scratch(output),
         announce=lambda name: run.note(f"reading {name}"),

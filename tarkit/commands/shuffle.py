@@ -27,7 +27,7 @@ from tarkit.dataset.select import Select, Slice
 from tarkit.dataset.sortkeys import SortKey
 from tarkit.dataset.stages import buffer_shuffle, neighbours
 from tarkit.errors import Usage
-from tarkit.problems import Policy
+from tarkit.problems import ONE_ARCHIVE, Policy
 from tarkit.streams.location import Location
 
 INITIAL = 100  # samples in webdataset's buffer before the first comes out
@@ -161,7 +161,6 @@ def run_shuffle(run: Run, locations: list[Location], target: Target, chosen: Shu
     inputs = Inputs(
         locations,
         policy,
-        distinct=chosen.fields.rekey is None,
         shard_slice=chosen.shard_slice,
         ahead=chosen.ahead,
         spool=again,
@@ -169,7 +168,8 @@ def run_shuffle(run: Run, locations: list[Location], target: Target, chosen: Shu
         tmpdir=run.scratch(outputs[0].output),
         announce=lambda name: run.note(f"reading {name}"),
     )
-    silent = partial(Policy, policy.allowed, policy.skipped, policy.maxerr)
+    policy.strict |= frozenset() if target.cut else ONE_ARCHIVE
+    silent = partial(Policy, policy.allowed, policy.skipped, policy.maxerr, strict=policy.strict)
     if chosen.buffer is not None:
         run.tell(f"a buffer of {chosen.buffer} samples mixes locally only; without --buffer all are mixed with all")
     total = 0
@@ -183,7 +183,8 @@ def run_shuffle(run: Run, locations: list[Location], target: Target, chosen: Shu
         samples = chosen.select(iter(inputs))
         if chosen.buffer is not None:
             samples = buffer_shuffle(samples, chosen.buffer, chosen.initial, chosen.seed + epoch, inputs.tmpdir)
-            samples = neighbours(chosen.fields(samples, inputs.policy), inputs.policy, inputs.tmpdir)
+            distinct = len(locations) > 1 or chosen.fields.rekey is not None
+            samples = neighbours(chosen.fields(samples, inputs.policy), inputs.policy, inputs.tmpdir, distinct)
             output.write(run, samples, check)
         else:
             arranged = _arranged(run, samples, inputs, chosen, epoch, total)
@@ -199,8 +200,8 @@ def _arranged(
     """The samples in the order of an epoch; `total` is how many there are, where that has to be known."""
     pcg = chosen.rng == "pcg"
     ranks = pcg_keys(total, chosen.seed + epoch) if pcg else random_keys(chosen.seed, epoch)
-    read = reading(run, samples, inputs.locations)
-    return Arrange(read, lambda sample, ordinal: next(ranks), chosen.memory, inputs.tmpdir, run.note)
+    read, distinct = reading(run, samples, inputs.locations), len(inputs.locations) > 1
+    return Arrange(read, lambda sample, ordinal: next(ranks), chosen.memory, inputs.tmpdir, run.note, distinct=distinct)
 
 
 def run_audit(
@@ -211,7 +212,6 @@ def run_audit(
         locations,
         policy,
         moves=False,
-        distinct=False,
         shard_slice=shard_slice,
         tmpdir=run.tmpdir,
         announce=lambda name: run.note(f"reading {name}"),

@@ -23,7 +23,7 @@ from tarkit.dataset.select import Select, Slice
 from tarkit.dataset.sortkeys import OrderFile, SortKey, check_order
 from tarkit.dataset.stages import neighbours
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.problems import Policy
+from tarkit.problems import ONE_ARCHIVE, Policy
 from tarkit.streams.location import Location
 
 RANDOM = "__random__"
@@ -145,6 +145,7 @@ def run_sort(run: Run, locations: list[Location], target: Target, chosen: SortOp
     if chosen.check_only:
         _check(run, locations, chosen, order, policy)
         return
+    policy.strict |= frozenset() if target.cut else ONE_ARCHIVE
     opened = target.open(run, locations)
     tmpdir = run.scratch(opened.output)
     inputs = _inputs(run, locations, chosen, policy, tmpdir, not in_place(locations, run.note))
@@ -156,6 +157,7 @@ def run_sort(run: Run, locations: list[Location], target: Target, chosen: SortOp
         run.note,
         policy if chosen.seed is None else None,
         lambda sample: order.absent(sample, policy),
+        distinct=chosen.seed is not None and len(locations) > 1,
     )
     write_in_order(run, opened, arranged, chosen.fields, policy, lambda: options.report_keys(run, chosen.select))
     _sum_up(run, inputs, arranged, chosen)
@@ -184,7 +186,6 @@ def _inputs(
         locations,
         policy,
         gather=not counts,
-        distinct=chosen.seed is not None,
         stream=stream,
         shard_slice=chosen.shard_slice,
         tmpdir=tmpdir,
@@ -196,7 +197,7 @@ def _check(
     run: Run, locations: list[Location], chosen: SortOptions, order: SortKey | OrderFile, policy: Policy
 ) -> None:
     """Raise TarkitError for the first sample that is out of order."""
-    inputs = Inputs(locations, policy, moves=False, distinct=False, shard_slice=chosen.shard_slice)
+    inputs = Inputs(locations, policy, moves=False, shard_slice=chosen.shard_slice)
 
     def rank(sample: Sample, ordinal: int) -> bytes | None:
         value = order(sample, ordinal)

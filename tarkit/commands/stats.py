@@ -170,7 +170,6 @@ def _count_chosen(run: Run, locations: list[Location], chosen: StatsOptions, pol
         locations,
         policy,
         moves=False,
-        distinct=False,
         shard_slice=chosen.shard_slice,
         tmpdir=run.tmpdir,
         announce=lambda name: shards.append(Census(name)),

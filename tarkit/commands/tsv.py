@@ -17,6 +17,7 @@ from tarkit.dataset.fields import Fields
 from tarkit.dataset.inputs import Inputs
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.select import Select, Slice
+from tarkit.dataset.stages import unrepeated
 from tarkit.dataset.tsv import escape_tsv
 from tarkit.dataset.values import View
 from tarkit.errors import Usage, printable
@@ -134,7 +135,6 @@ def run_tsv(run: Run, locations: list[Location], output: Output, chosen: TsvOpti
         locations,
         policy,
         moves=False,
-        distinct=chosen.fields.rekey is None,
         shard_slice=chosen.shard_slice,
         ahead=chosen.ahead,
         tmpdir=run.scratch(output),
@@ -142,6 +142,8 @@ def run_tsv(run: Run, locations: list[Location], output: Output, chosen: TsvOpti
     )
     named = (sample for sample in chosen.select(iter(inputs)) if sample.key is not None)
     samples = chosen.fields(named, policy)
+    if len(locations) > 1 or chosen.fields.rekey is not None:
+        samples = unrepeated(samples, policy)
     with output.open(locations) as sink:
         counted = (_Seen if output.is_terminal else _Counted)(run, sink)
         if chosen.available:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 from tarkit.dataset.grouping import Samples
 from tarkit.dataset.inputs import open_source
-from tarkit.dataset.sample import KEYLESS, Recent, Sample, Source, is_safe, split_name
+from tarkit.dataset.judging import Judge, said_twice
+from tarkit.dataset.sample import KEYLESS, Recent, Sample, Source, split_name
 from tarkit.dataset.sizes import Sizes
-from tarkit.errors import Problem, show
+from tarkit.errors import Problem
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 from tarkit.tar.block import BLOCK, PAX_GLOBAL, SLASH
-from tarkit.tar.walk import Raw, Walk
+from tarkit.tar.walk import Entry, Raw, Walk
 
 MOST = 4096  # different fields, and sets of them, that are told apart
 OTHERS = b"/"  # stands for the rest: no field has a slash
@@ -119,6 +120,7 @@ class _Counting:
     def __init__(self, source: Source, policy: Policy) -> None:
         self.source = source
         self.policy = policy
+        self.judge = Judge(source, policy, moves=False)
         self.census = Census()
         self.walk = Walk(source)
         self.rows: dict[
@@ -179,7 +181,7 @@ class _Counting:
                     prefix, length = key + b".", len(key) + 1
                     release(start)
                     if self.recent.add(key):
-                        self._judge("scattered-sample", start, f"the key {show(key)} comes back")
+                        self.judge.scattered(key, start)
                     if SLASH in key or self.walk.nul:
                         self._check_name(raw)
             names.append(word)
@@ -240,14 +242,10 @@ class _Counting:
         self.pending = 0
 
     def _twice(self, raw: Raw) -> None:
-        self._judge("duplicate-entry", raw[1], f"{show(raw[0])} is there twice")
+        self.judge("duplicate-entry", raw[1], said_twice(raw[0]))
 
     def _check_name(self, raw: Raw) -> None:
-        if not is_safe(raw[0]):
-            self._judge("unsafe-name", raw[1], f"the name {show(raw[0])} is not safe to extract")
-
-    def _judge(self, name: str, offset: int, what: str) -> None:
-        self.policy.judge(Problem(name, self.source.name, offset, what))
+        self.judge.name(Entry._make(raw))
 
 
 def count_samples(source: Source, policy: Policy) -> Census:

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from struct import Struct
 from typing import Any
 
 from tarkit.dataset.contents import ContentHash
 from tarkit.dataset.fieldsets import FieldSet, FieldSets
-from tarkit.dataset.findings import Finding, Report
+from tarkit.dataset.findings import GATHERS, GLOBAL_REPAIR, Finding, Report
 from tarkit.dataset.inputs import open_source
+from tarkit.dataset.judging import (
+    GLOBAL,
+    equal_parts,
+    leading_out,
+    said_leading_out,
+    said_twice,
+    says_more,
+    scattered_hint,
+    twice,
+)
 from tarkit.dataset.ledger import Ledger
-from tarkit.dataset.sample import KEYLESS, Source, is_safe, key_of, split_name
+from tarkit.dataset.sample import KEYLESS, Recent, Source, is_safe, key_of, split_name
 from tarkit.dataset.survey import Damage, Survey
 from tarkit.dataset.targets import Target
 from tarkit.errors import TarkitError, Usage, show
+from tarkit.problems import PROBLEMS
 from tarkit.streams.location import Location
-from tarkit.tar import block, pax
+from tarkit.tar import block
 from tarkit.tar.walk import Entry, Raw
 
 BATCH = 1000  # samples that are handed on together
@@ -57,6 +69,10 @@ class ShardCheck:
         self._keys = Ledger(asked.tmpdir)
         self._found: list[Finding] = []
         self._batch: list[Seen] = []
+        self._strays: list[Raw] = []  # entries without key that stand in the current sample, or behind it
+        self._stray_names = Recent()
+        self._linked = False  # a hard link is in the current sample or among those
+        self._damage = False
         self._folders = 0
         self._folder: Raw | None = None  # the first
         self._contents = ContentHash(source) if asked.contents else None
@@ -65,6 +81,10 @@ class ShardCheck:
     def __iter__(self) -> Iterator[Item]:
         """Yield findings, and the samples if they were asked for."""
         yield from self._entries()
+        if self._damage and not self._survey.found and (self._survey.end or self.source.failure is not None):
+            self.report.readable = False
+            what, repair = "no whole entry was found", "it is no archive, or nothing is left of it: fetch it again"
+            self._found.append(Finding("unreadable-shard", self.source.name, None, None, what, "error", repair))
         self._scattered()
         if not self.asked.contents:
             self._found += self._sets.notes()
@@ -123,6 +143,8 @@ class ShardCheck:
         if key is not None:
             self._settle()
             self._close(key, entries, length)
+        if self._linked:
+            self._judge_links([])
 
     def _settle(self) -> None:
         if self._contents is not None:
@@ -150,6 +172,10 @@ class ShardCheck:
         fields = self._sets.of(tuple([entry[0][length:] for entry in entries]), start, key)
         if fields.twice:
             self._twice(key, entries)
+        if self._linked:
+            self._judge_links(entries)
+        elif self._strays:
+            self._strays = [stray for stray in self._strays if stray[1] > entries[-1][1]]
         if self.asked.require:
             self._required(key, start, fields)
         if self._survey.nul:
@@ -160,11 +186,20 @@ class ShardCheck:
             self._found += self._target.sample(key, start, fields)
 
     def _twice(self, key: bytes, entries: list[Raw]) -> None:
-        names: dict[bytes, int] = {}
+        first: dict[bytes, int] = {}
         for entry in entries:
-            first = names.setdefault(entry[0], entry[1])
-            if first != entry[1]:
-                self._error("duplicate-entry", entry[1], key, f"{show(entry[0])} is there twice, first at {first}")
+            first.setdefault(entry[0], entry[1])
+        for again in twice(map(Entry._make, entries), set()):
+            self._error("duplicate-entry", again.start, key, f"{said_twice(again.name)}, first at {first[again.name]}")
+
+    def _judge_links(self, entries: list[Raw]) -> None:
+        """Judge the hard links of a sample, with the entries without key in it, or of what stands behind the last."""
+        last = entries[-1][1] if entries else 1 << 62
+        inside = [stray for stray in self._strays if stray[1] < last]
+        self._strays = [stray for stray in self._strays if stray[1] > last]
+        for entry in leading_out(map(Entry._make, sorted([*inside, *entries], key=itemgetter(1))), set()):
+            self._error("unmovable-entry", entry.start, key_of(entry), said_leading_out(entry))
+        self._linked = any(stray[5] == block.HARD_LINK for stray in self._strays)
 
     def _required(self, key: bytes, start: int, fields: FieldSet) -> None:
         for names in fields.lacks(self.asked.require):
@@ -177,9 +212,7 @@ class ShardCheck:
         key = key_of(Entry._make(entry))
         if self.asked.contents:
             return
-        if entry[5] == block.HARD_LINK and entry[6] not in {each[0] for each in entries[:-1]}:
-            what = f"{show(entry[0])} is a hard link to {show(entry[6])}, which may end up elsewhere"
-            self._error("unmovable-entry", entry[1], key, what)
+        self._linked = self._linked or entry[5] == block.HARD_LINK
         if entry[7] >= 0:
             self._note("sparse-entry", entry[1], key, f"{show(entry[0])} is stored without its holes")
 
@@ -192,11 +225,11 @@ class ShardCheck:
             return
         name, start = entry[0], entry[1]
         if entry[5] == block.PAX_GLOBAL:
-            payload = self.source.read(entry[2], entry[2] + entry[3])
-            if any(keyword != b"comment" for keyword, _ in pax.parse_pairs(payload)):
-                what = "a global PAX header is about all entries that follow it"
-                self._error("unmovable-entry", start, None, what)
+            if says_more(self.source, entry):
+                self._error("unmovable-entry", start, None, GLOBAL, GLOBAL_REPAIR)
             return
+        self._strays.append(entry)
+        self._linked = self._linked or entry[5] == block.HARD_LINK
         if not is_safe(name):
             self._error("unsafe-name", start, None, f"the name {show(name)} is not safe to extract")
         if entry[5] == block.DIRECTORY or name.endswith(b"/"):
@@ -204,6 +237,9 @@ class ShardCheck:
             self._folder = self._folder or entry
         else:
             self._note("stray-entry", start, None, f"{show(name)} has no key, and so no reader sees it")
+            if self._stray_names.add(name):
+                what = f"{said_twice(name)}, without key: it is carried over as it is"
+                self._note("duplicate-entry", start, None, what, PROBLEMS["stray-entry"].repair)
 
     def _each(self, entry: Raw) -> None:
         if self._contents is not None:
@@ -216,7 +252,7 @@ class ShardCheck:
             self._found += self._target.entry(entry)
 
     def _damaged(self, damage: Damage, key: bytes | None) -> None:
-        problem, lost = damage.problem, damage.stop - damage.start
+        problem, lost, self._damage = damage.problem, damage.stop - damage.start, True
         detail = problem.detail
         if problem.name in ("bad-header", "trailing-data"):
             going = f"reading goes on at {damage.stop}" if damage.stop < self._end_known() else "nothing follows"
@@ -231,15 +267,17 @@ class ShardCheck:
         again = []
         for key, offsets in self._keys.repeated():
             first, *rest = [_OFFSET.unpack(offset)[0] for offset in offsets]
-            again += [(offset, key, first) for offset in rest]
-        for offset, key, first in sorted(again):
-            self._error("scattered-sample", offset, key, f"the key {show(key)} comes back, it was at {first} before")
+            repair = scattered_hint(equal_parts(self.source, key, [first, *rest]), GATHERS)
+            again += [(offset, key, first, repair) for offset in rest]
+        for offset, key, first, repair in sorted(again):
+            what = f"the key {show(key)} comes back, it was at {first} before"
+            self._error("scattered-sample", offset, key, what, repair)
 
-    def _error(self, name: str, offset: int, key: bytes | None, detail: str) -> None:
-        self._found.append(Finding(name, self.source.name, offset, key, detail))
+    def _error(self, name: str, offset: int, key: bytes | None, detail: str, repair: str | None = None) -> None:
+        self._found.append(Finding(name, self.source.name, offset, key, detail, "error", repair))
 
-    def _note(self, name: str, offset: int, key: bytes | None, detail: str) -> None:
-        self._found.append(Finding(name, self.source.name, offset, key, detail, "note"))
+    def _note(self, name: str, offset: int, key: bytes | None, detail: str, repair: str | None = None) -> None:
+        self._found.append(Finding(name, self.source.name, offset, key, detail, "note", repair))
 
 
 def check_shard(location: Location, index: int, asked: Asked) -> Iterator[Item]:
@@ -278,7 +316,8 @@ def check_source(
         raise
     except TarkitError as error:
         report.readable = False
-        yield Finding("unreadable-shard", location.name, None, None, str(error).removeprefix(f"{location.name}: "))
+        detail = str(error).removeprefix(f"{location.name}: ")
+        yield Finding("unreadable-shard", location.name, None, None, detail, "error", error.hint)
     except OSError as error:
         if error.filename not in (None, location.text, location.name):
             raise

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import Literal, NamedTuple
 
-from tarkit.dataset.sample import Part, Recent, Sample, key_of, split_name
+from tarkit.dataset.judging import twice
+from tarkit.dataset.sample import Part, Sample, key_of, split_name
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.tar import block
@@ -88,7 +89,6 @@ class Fields:
 
     def _apply(self, samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
         index = 0
-        names = NewKeys(policy)
         for sample in samples:
             if sample.key is None:
                 if not self.keep:
@@ -98,8 +98,6 @@ class Fields:
             chosen = self._choose(sample, policy)
             if chosen and self._rekey is not None:
                 key = self._rekey(sample.key, index, sample.source.name)
-                if not names.good(key, sample):
-                    continue
                 cut = len(sample.key)
                 chosen = [(entry, key + name[cut:] if key_of(entry) else name) for entry, name in chosen]
                 sample.key = key
@@ -175,28 +173,6 @@ def missing_field(sample: Sample, names: tuple[bytes, ...]) -> Problem:
     return Problem("missing-field", sample.source.name, sample.start, what)
 
 
-class NewKeys:
-    """Sees that an output does not get one key twice. Neighbours of one key are for another stage to find.
-
-    `fault` says of a key, which stands for its {}, what is wrong.
-    """
-
-    def __init__(self, policy: Policy, fault: str = "the new key {} was given before") -> None:
-        self._policy = policy
-        self._fault = fault
-        self._given = Recent()
-        self._last: bytes | None = None
-
-    def good(self, key: bytes, sample: Sample) -> bool:
-        """Whether `sample` may have `key`."""
-        again = self._given.add(key) and key != self._last
-        self._last = key
-        if not again:
-            return True
-        problem = Problem("repeated-key", sample.source.name, sample.start, self._fault.format(show(key)))
-        return self._policy.judge(problem) == "keep"
-
-
 def _change(sample: Sample, chosen: list[tuple[Entry, bytes]], policy: Policy) -> bool:
     """Leave the sample just these entries, each under its name; False when it is to be left out.
 
@@ -224,7 +200,7 @@ def _change(sample: Sample, chosen: list[tuple[Entry, bytes]], policy: Policy) -
             if entry.stop > entry.data:
                 parts.append((source, entry.data, entry.stop))
         entries.append(entry._replace(name=name))
-    if len({entry.name for entry in entries}) < len(entries):
+    if len({entry.name for entry in entries}) < len(entries) and any(twice(entries, set())):
         what = f"two fields of {show(sample.key or b'')} get one name"
         good = policy.judge(Problem("duplicate-entry", source.name, sample.start, what)) == "keep" and good
     sample.entries = entries

@@ -27,13 +27,16 @@ FINDINGS: dict[str, Kind] = {
 }
 """What `check` alone can find, besides the problems that all commands know."""
 
+GATHERS = "--fix or tarkit sort gathers each sample"
+GLOBAL_REPAIR = "pack the files again without tar's --pax-option; --fix leaves out what the header is about"
+
 _REPAIRS = {
     "truncated": "fetch the shard again; --fix keeps the samples that are whole",
     "no-end-marker": "fetch the shard again; if it is known to be whole, --allow no-end-marker",
     "bad-header": "fetch the shard again; --fix keeps the samples that are whole",
     "bad-data": "fetch the shard again; --fix keeps what is proven: some samples of a zip, else none without --allow",
     "trailing-data": "--fix makes one archive of those that were glued together, and leaves other data out",
-    "scattered-sample": "--fix or tarkit sort gathers each sample",
+    "scattered-sample": GATHERS,
     "duplicate-entry": "--fix makes samples KEY~2, KEY~3 of what is there twice",
     "repeated-key": "tarkit cat --rekey '{stem}/{key}' makes keys differ; --fix with --unique makes KEY~2, KEY~3",
     "unsafe-name": "--fix leaves such samples to --rejects",

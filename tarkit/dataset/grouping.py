@@ -18,6 +18,7 @@ LARGE = 16 << 20  # bytes; a larger sample of a stream is passed on before its e
 
 FEW = 64  # entries of a sample among which a name is simply looked for
 
+_NOTHING = "--allow and --skip make no archive of what has no entry"
 _NAME = itemgetter(0)
 _PLAIN = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
 
@@ -29,15 +30,14 @@ def _never(key: bytes) -> bool:
 class Samples:
     """Iterate over the samples of one archive, in order.
 
-    `earlier` remembers the keys of all inputs, where there are several. `moves` says that samples will not stay where
-    they are, which hard links cannot bear. `gather` says that somebody puts together what has one key, so that a key
-    may come back. They begin at `pos`, the border of an entry. With `partial` what came before damage that ends the run
-    is handed out first, also entries of the last sample. Afterwards `zeros` is the length of the end marker with its
-    padding if the archive was read whole and without loss, else None, and `dropped` how many samples the policy left
-    out.
+    `moves` says that samples will not stay where they are, which hard links cannot bear. `gather` says that somebody
+    puts together what has one key, so that a key may come back. They begin at `pos`, the border of an entry. With
+    `partial` what came before damage that ends the run is handed out first, also entries of the last sample. Afterwards
+    `zeros` is the length of the end marker with its padding if the archive was read whole and without loss, else None,
+    and `dropped` how many samples the policy left out.
 
     Raises:
-        Problem: what `policy` does not let pass.
+        Problem: what `policy` does not let pass, and damage of an input without a whole entry, whatever it says.
     """
 
     partial = False
@@ -47,7 +47,6 @@ class Samples:
         source: Source,
         policy: Policy,
         *,
-        earlier: Recent | None = None,
         moves: bool = True,
         gather: bool = False,
         pos: int = 0,
@@ -56,9 +55,10 @@ class Samples:
         self.policy = policy
         self._judge = Judge(source, policy, moves)
         self._fatal: Problem | None = None
+        self._first: Problem | None = None  # the first damage that the policy let pass
+        self._found = False  # a whole entry, before the last time that the walk began anew
         self.zeros: int | None = None
         self.dropped = 0
-        self._earlier = earlier
         self._remember = _never if gather else Recent().add
         self._early = not source.seekable and not policy.lenient
         self._damaged = False
@@ -73,7 +73,6 @@ class Samples:
         self._walk = Walk(source, pos)
         self._walked = self._walk.raw()
         self._entries = self._walked  # perhaps with one in front that was read too early
-        self._names: set[bytes] = set()  # in the sample that is handed out before its end is known
 
     @property
     def marker(self) -> int | None:
@@ -87,15 +86,24 @@ class Samples:
                 yield from self._run()
             except Problem as problem:
                 self._good = self._mend(problem) and self._good
+        self._refuse_nothing()
         yield from self._last()
         if self._fatal is not None:
             raise self._fatal
+
+    def _refuse_nothing(self) -> None:
+        """Raise the damage that was let pass if there is no whole entry: it is no archive. Zero bytes may be one."""
+        problem = self._first
+        empty = self.source.size == 0 and self.source.failure is None
+        if problem not in (None, self._fatal) and not empty and not self._found and not self._walk.found:
+            what = f"no whole entry was found: {problem.detail}"
+            raise Problem(problem.name, problem.archive, problem.offset, what, problem.hint or _NOTHING)
 
     def _run(self) -> Iterator[Sample]:
         """Yield samples up to the end, to damage, or to one that is handed out before its end is known."""
         source, strays, remember, release = self.source, self._strays, self._remember, self.source.release
         room = LARGE if self._early and not self._damaged else 1 << 62
-        walk, careful = self._walk, self._damaged or self._earlier is not None
+        walk, careful = self._walk, self._damaged
         key, entries, good = self._key, self._sample, self._good
         start, stop = (entries[0][1], entries[-1][4]) if entries else (0, 0)
         length, edge, prefix, last, plain = 0, start + room, b"", b"", False
@@ -161,8 +169,7 @@ class Samples:
 
     def _large(self, sample: Sample) -> Iterator[Sample]:
         """A sample of a stream that is handed out before its end is known; whoever gets it reads on."""
-        self._names.clear()
-        self._judge.entries(sample.entries, self._names)
+        self._judge.entries(sample.entries)
         sample.more = self._advance
         self._opened = sample
         yield sample
@@ -179,16 +186,14 @@ class Samples:
             self.policy.warn(f"{self.source.name}: at {entry.start}: the sample {show(key)} {what}")
             return False
         if known:
-            good = self._judge("scattered-sample", entry.start, f"the key {show(key)} comes back") and good
-        elif self._earlier is not None and self._earlier.add(key):
-            good = self._judge("repeated-key", entry.start, f"the key {show(key)} was in an earlier input") and good
+            good = self._judge.scattered(key, entry.start)
         return (0 in entry.name or self._judge.name(entry)) and good  # a NUL is found when all are looked at
 
     def _examine(self, sample: Sample) -> bool:
         """Whether no name is there twice, and all entries mean the same elsewhere."""
         if self._damaged:
             sample.leave_gaps()
-        return self._judge.entries(sample.entries, set())
+        return self._judge.entries(sample.entries)
 
     def _advance(self) -> None:
         """Read on by one entry of the sample whose end is not known yet."""
@@ -213,7 +218,7 @@ class Samples:
         more = [*map(Entry._make, self._strays), *entries]
         self._strays.clear()
         if more:
-            self._judge.entries(more, self._names)
+            self._judge.entries(more, more=True)
             sample.entries += more
             sample.stop = more[-1].stop
 
@@ -236,6 +241,7 @@ class Samples:
         walk = self._walk
         keep = self._survives(problem)
         self._damaged = True
+        self._first = self._first or problem
         if problem.name == "trailing-data":
             self._over = not keep or problem in (self.source.failure, self._fatal)
             if not self._over:
@@ -284,6 +290,7 @@ class Samples:
             return True
 
     def _restart(self, pos: int) -> None:
+        self._found = self._found or self._walk.found
         self._walk = Walk(self.source, pos)
         self._entries = self._walked = self._walk.raw()
 

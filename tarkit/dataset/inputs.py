@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from tarkit.dataset.grouping import Samples
-from tarkit.dataset.sample import Recent, Sample, Source
+from tarkit.dataset.sample import Sample, Source
 from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.streams import remote
@@ -65,7 +65,9 @@ def open_source(location: Location, *, ahead: bool = False, tmpdir: str | None =
     return _stream(DescriptorReader(fd, location.name), location, ahead, tmpdir, None if offset else fd)
 
 
-def _stream(reader: Reader, location: Location, ahead: bool, tmpdir: str | None, file: int | None = None) -> StreamSource:
+def _stream(
+    reader: Reader, location: Location, ahead: bool, tmpdir: str | None, file: int | None = None
+) -> StreamSource:
     """The stream that `reader` has, decoded; `file` is the descriptor of a file that it reads from its start."""
     name, head = location.name, bytearray(SNIFFED)
     have = 0
@@ -123,16 +125,15 @@ class Inputs:
     """Iterate over the samples of all inputs, one after another, or `mix` of them in turn.
 
     `ahead` inputs are opened before their turn, and read in threads if they are streams. `shard_slice` applies to each.
-    `distinct` looks for keys that two inputs have; with `gather` a key may come back in any of them. `stream` reads
-    files as streams. `spool` keeps streams in temporary files, so that all can be iterated over again. `partial` hands
-    out what came before damage that ends the run. `announce` hears of each input. Afterwards `zeros` is the length of
-    the end of the archive, if there was one only and all of it was given out.
+    With `gather` a key may come back in any of them. `stream` reads files as streams. `spool` keeps streams in
+    temporary files, so that all can be iterated over again. `partial` hands out what came before damage that ends the
+    run. `announce` hears of each input. Afterwards `zeros` is the length of the end of the archive, if there was one
+    only and all of it was given out.
     """
 
     locations: Sequence[Location]
     policy: Policy
     moves: bool = True
-    distinct: bool = True
     gather: bool = False
     stream: bool = False
     shard_slice: tuple[int, int | None, int] | None = None
@@ -147,14 +148,12 @@ class Inputs:
     dropped: int = 0
 
     def __post_init__(self) -> None:
-        self._earlier = Recent() if len(self.locations) > 1 and self.distinct and not self.gather else None
         self._again: list[Source | Location] = []
 
     def __iter__(self) -> Iterator[Sample]:
         """Yield the samples."""
         self.dropped = 0
         allow_files(len(self.locations))
-        self._earlier = None if self._earlier is None else Recent()
         sources = self._sources()
         if self.mix > 1:
             return self._round_robin(sources)
@@ -163,7 +162,7 @@ class Inputs:
     def _samples(self, source: Source) -> Iterator[Sample]:
         self.announce(source.name)
         self.opened += 1
-        samples = Samples(source, self.policy, earlier=self._earlier, moves=self.moves, gather=self.gather)
+        samples = Samples(source, self.policy, moves=self.moves, gather=self.gather)
         samples.partial = self.partial
         chosen = iter(samples) if self.shard_slice is None else islice(samples, *self.shard_slice)
         try:

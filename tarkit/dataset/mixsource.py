@@ -146,7 +146,6 @@ class Laps:
         return Inputs(
             locations,
             self.policy,
-            distinct=False,
             shard_slice=self.shard_slice,
             mix=self.spec.nstreams,
             ahead=self.ahead,

@@ -24,10 +24,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
+from tarkit.dataset.judging import EQUAL_PARTS, twice
 from tarkit.dataset.passes import Record, Runs, Twins
 from tarkit.dataset.places import Place, Places, Span, input_of, joined, key_in, pack_one, split_off_strays, will_need
-from tarkit.dataset.pouring import pour
-from tarkit.dataset.sample import KEYLESS, Sample
+from tarkit.dataset.pouring import Wanted, pour
+from tarkit.dataset.sample import Sample
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.tar.writer import Writer
@@ -52,6 +53,8 @@ class Arrange:
     one says the ordinal, and `duplicate-entry` is judged. `rank` is asked again about what was gathered, and `absent`
     only about samples that nothing more can be gathered to.
 
+    With `distinct`, keys that are there more than once and are not gathered are for `pour` to ask about.
+
     `memory` is in bytes, for data and lists together. Samples that come out can be written until the next is asked for;
     their entries are read again when somebody wants them. `note` hears which way was taken, and why.
 
@@ -66,6 +69,7 @@ class Arrange:
     note: Callable[[str], None] = lambda text: None
     gather: Policy | None = None
     absent: Callable[[Sample], bytes | None] | None = None
+    distinct: bool = False
     taken: int = 0
     joined: int = 0
     left_out: int = 0
@@ -80,6 +84,7 @@ class Arrange:
         self._late = Runs(self._places, share // 4)
         self._twins = Twins(self.memory // 16, self.tmpdir)
         self._marks: bytearray | None = None
+        self._repeated: bytearray | None = None  # by ordinal: of which samples the key is there more than once
         self._large = min(LARGE, self.memory // 16)
 
     def __iter__(self) -> Iterator[Sample]:
@@ -91,14 +96,15 @@ class Arrange:
             yield self._places.sample(*record[2:])
         self._account()
 
-    def pour(self, writer: Writer, wanted: Callable[[Sample], bool]) -> Iterator[int]:
+    def pour(self, writer: Writer, wanted: Wanted) -> Iterator[int]:
         """Write the samples as they are; again and again it yields how many.
 
-        `wanted` says whether to write one whose key is that of the sample before it.
+        `wanted` says whether to write one whose key is that of the sample before it (True), or with `distinct` is there
+        more than once (False).
         """
 
-        def asked(sample: Sample) -> bool:
-            good = wanted(sample)
+        def asked(sample: Sample, near: bool) -> bool:
+            good = wanted(sample, near)
             self.given += not good  # somebody else has left it out
             return good
 
@@ -106,8 +112,10 @@ class Arrange:
         for first in self._first(records):
             first.write(writer)
             last = first.key
+            if self._repeated is not None:
+                wanted(first, False)
             yield int(last is not None)
-        for count in pour(records, self._places, writer, asked, last):
+        for count in pour(records, self._places, writer, asked, last, self._repeated):
             self.given += count
             yield count
         self._account()
@@ -144,7 +152,9 @@ class Arrange:
     def _take_all(self) -> None:
         """Give each sample a rank and a place."""
         runs, rank = self._runs, self.rank
-        remember, settle = (self._twins.add, self._twins.settle) if self.gather is not None else (None, None)
+        remember, settle = (
+            (self._twins.add, self._twins.settle) if self.gather is not None or self.distinct else (None, None)
+        )
         source, seekable = None, False
         ordinal = number = file = 0
         ranks: list[bytes] = []  # of the last samples that stay where they are
@@ -219,6 +229,7 @@ class Arrange:
         """Put together what has one key, and find ranks for what has none."""
         lacking = self._pending.count
         marks = self._marks = self._twins.marked() if self.gather is not None else None
+        self._repeated = self._twins.marked() if self.distinct and self.gather is None else None
         if not lacking and marks is None:
             return
         if marks is not None:
@@ -276,11 +287,10 @@ class Arrange:
         names: set[bytes] = set()
         good = True
         for source, entry in self._places.entries(place):
-            if entry.name in names and entry.type not in KEYLESS:
+            if any(twice([entry], names)):
                 what = f"{show(entry.name)} is there twice, in parts of one sample that were apart"
-                problem = Problem("duplicate-entry", source.name, entry.start, what)
+                problem = Problem("duplicate-entry", source.name, entry.start, what, EQUAL_PARTS)
                 good = self.gather.judge(problem) == "keep" and good
-            names.add(entry.name)
         return good
 
     def _in_order(self) -> Iterator[Record]:

@@ -9,24 +9,29 @@ from tarkit.dataset.places import WHOLE, Places, key_in, ranges_of, size_of, unp
 from tarkit.dataset.sample import Sample
 from tarkit.tar.writer import GATHERED, LONG, PIECES, SMALL, Writer
 
+Wanted = Callable[[Sample, bool], bool]
+Marks = bytearray | None  # a byte for each sample, by ordinal
+
 
 def pour(
-    records: Iterable[Record], places: Places, writer: Writer, wanted: Callable[[Sample], bool], last: bytes | None
+    records: Iterable[Record], places: Places, writer: Writer, wanted: Wanted, last: bytes | None, twins: Marks
 ) -> Iterator[int]:
     """Append samples to an archive; again and again it yields how many those were.
 
-    `wanted` is asked about a sample whose key is that of the one before it; `last` is the key before the first. Short
-    ranges of files are read one by one and written many at a time; neighbours that stay so are one range, and long
-    ranges are left to the writer.
+    `wanted` is asked about a sample whose key is that of the one before it (True), or is there more than once (False),
+    as `twins` says by ordinal; `last` is the key before the first. Short ranges of files are read one by one and
+    written many at a time; neighbours that stay so are one range, and long ranges are left to the writer.
     """
     files, unpack, raw = places.files, unpack_one, writer.raw
     pieces: list[bytes] = []
     count = gathered = 0
     file, start, stop = -1, 0, 0  # the range that waits for a neighbour
-    for _, _, place, blob in records:
+    for _, ordinal, place, blob in records:
         ranges, _, in_file, _, begin, size = unpack(place)
         key = place[WHOLE:] if ranges == 1 else key_in(place)
-        if key == last and not wanted(places.sample(place, blob)):
+        near = key == last
+        if (near or (twins and twins[ordinal])) and not wanted(places.sample(place, blob), near):
+            last = last if near else None  # what follows is no neighbour of the one before this
             continue
         last = key
         count += 1

@@ -5,23 +5,31 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
-from tarkit.dataset.fields import NewKeys
-from tarkit.dataset.sample import KEYLESS, Part, Sample, Source
+from tarkit.dataset.judging import twice
+from tarkit.dataset.sample import Part, Recent, Sample, Source, key_of
 from tarkit.errors import Problem, show
-from tarkit.problems import Policy
+from tarkit.problems import PROBLEMS, Policy
 from tarkit.streams.spool import HeldRange, Spool
 
 SPOOLED = 1 << 20  # bytes of a sample of a stream from which on a buffer has it in a temporary file
 
 
-def neighbours(samples: Iterator[Sample], policy: Policy, tmpdir: str | None = None) -> Iterator[Sample]:
+DIFFER = PROBLEMS["joined-sample"].repair
+
+
+def neighbours(
+    samples: Iterator[Sample], policy: Policy, tmpdir: str | None = None, distinct: bool = False
+) -> Iterator[Sample]:
     """Refuse samples that the one before them would take in, since both have one key.
 
     Where `policy` allows `joined-sample`, make one of them on purpose: then each sample waits for the one that follows.
+    With `distinct` a key that comes back later is judged too, as `repeated-key`: for samples of several inputs, and
+    those that got new keys.
     """
+    keys = Keys(policy) if distinct else None
     if "joined-sample" in policy.allowed:
-        return _joined(samples, policy, keeper(tmpdir))
-    return _apart(samples, policy)
+        return _joined(samples, policy, keeper(tmpdir), keys)
+    return _apart(samples, policy, keys)
 
 
 def without_strays(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
@@ -35,18 +43,45 @@ def without_strays(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample
             )
 
 
+class Keys:
+    """Judge keys that come back: `repeated-key`."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._known = Recent()
+
+    def good(self, sample: Sample) -> bool:
+        """Whether a sample is kept: its key is new, or it may come back. Raises Problem."""
+        key = sample.key
+        if key is None or not self._known.add(key) or hash(key) in self._policy.scattered:
+            return True
+        what = f"the key {show(key)} is in the output already"
+        return self._policy.judge(Problem("repeated-key", sample.source.name, sample.start, what)) == "keep"
+
+
 def unrepeated(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
-    """Judge samples whose key was in the output before, `repeated-key`; neighbours of one key are another matter."""
-    names = NewKeys(policy, "the key {} is in the output already")
-    return (sample for sample in samples if sample.key is None or names.good(sample.key, sample))
+    """Judge all samples whose key comes back, for an output in which neighbours are not joined."""
+    return filter(Keys(policy).good, samples)
 
 
-def _apart(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+def judged(policy: Policy) -> Callable[[Sample, bool], bool]:
+    """What `Arrange.pour` asks of samples whose key is there more than once, and of those that it makes neighbours."""
+    keys = Keys(policy)
+    return lambda sample, near: stays_apart(sample, policy) if near else keys.good(sample)
+
+
+def _apart(samples: Iterator[Sample], policy: Policy, keys: Keys | None) -> Iterator[Sample]:
     last = None
     for sample in samples:
-        if sample.key == last and last is not None and not stays_apart(sample, policy):
-            continue
-        last = sample.key
+        key = sample.key
+        if key is not None:  # entries without key, of an archive without samples, keep nothing apart
+            if key == last:
+                if not stays_apart(sample, policy):
+                    continue
+            elif keys is not None and not keys.good(sample):
+                last = None  # what follows is no neighbour of the one before this
+                continue
+            last = key
         yield sample
 
 
@@ -55,7 +90,9 @@ def stays_apart(sample: Sample, policy: Policy) -> bool:
     return policy.judge(_problem(sample)) == "keep"
 
 
-def _joined(samples: Iterator[Sample], policy: Policy, keep: Callable[[Sample], Sample]) -> Iterator[Sample]:
+def _joined(
+    samples: Iterator[Sample], policy: Policy, keep: Callable[[Sample], Sample], keys: Keys | None
+) -> Iterator[Sample]:
     held: Sample | None = None
     good = True
     for sample in samples:
@@ -68,7 +105,7 @@ def _joined(samples: Iterator[Sample], policy: Policy, keep: Callable[[Sample], 
         else:
             if held is not None and good:
                 yield held
-            held, good = sample, True
+            held, good = sample, keys is None or keys.good(sample)
     if held is not None and good:
         yield held
 
@@ -76,12 +113,11 @@ def _joined(samples: Iterator[Sample], policy: Policy, keep: Callable[[Sample], 
 def _distinct(held: Sample, sample: Sample, policy: Policy) -> bool:
     """Whether two samples that are joined are good together: no name is in both, or that is allowed."""
     good = True
-    names = {entry.name for entry in held.entries}
-    for entry in sample.entries:
-        if entry.name in names and entry.type not in KEYLESS:
-            what = f"{show(entry.name)} is in both samples that are joined"
-            problem = Problem("duplicate-entry", sample.source.name, entry.start, what)
-            good = policy.judge(problem) == "keep" and good
+    names = {entry.name for entry in held.entries if key_of(entry) is not None}
+    for entry in twice(sample.entries, names):
+        what = f"{show(entry.name)} is in both samples that are joined"
+        problem = Problem("duplicate-entry", sample.source.name, entry.start, what, DIFFER)
+        good = policy.judge(problem) == "keep" and good
     return good
 
 

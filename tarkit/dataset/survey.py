@@ -45,6 +45,7 @@ class Survey:
         self.end = 0
         self.marker: int | None = None
         self._walk = Walk(source, pos)
+        self._found = False  # a whole entry, before the last time that the walk began anew
         self._over = False
         self._told = False  # why a stream ended before its end
 
@@ -52,6 +53,11 @@ class Survey:
     def nul(self) -> bool:
         """Whether a name of the entries so far, since the last damage, has a NUL in it."""
         return self._walk.nul
+
+    @property
+    def found(self) -> bool:
+        """Whether there was a whole entry, once all is read; of a stream, a cut one is yielded too."""
+        return self._found or self._walk.found
 
     @property
     def odd_end(self) -> str | None:
@@ -113,5 +119,6 @@ class Survey:
             self._over = True
             self.end = going_on = self.source.size or 0
         else:
+            self._found = self.found
             self._walk = Walk(self.source, going_on)
         return Damage(problem, start, going_on, None, glued)

@@ -50,13 +50,13 @@ The magics are those of an entry and of the end of a zip that has none (PKWARE A
 stores.
 """
 
-# The usual properties (lc=3, lp=0, pb=2), then a dictionary of 2^n or 2^n + 2^(n-1) bytes: the test of XZ Utils for .lzma,
-# which has no magic.
+# .lzma has no magic: the usual properties (lc=3, lp=0, pb=2) and a dictionary of 2^n or 2^n + 2^(n-1) bytes are what XZ
+# Utils look for, too.
 _LZMA_MAGICS = tuple(
     b"\x5d" + size.to_bytes(4, "little") for n in range(12, 32) for size in (1 << n, (1 << n) + (1 << n - 1))
 )
 
-LZMA = Codec("lzma", (".tar.lzma", ".tlz", ".lzma"), _LZMA_MAGICS, "stream", 0, 9, 6)
+LZMA = Codec("lzma", (".tar.lzma", ".tlz", ".lzma"), _LZMA_MAGICS, "member", 0, 9, 6)
 """A codec that is read and not written: LZMA-alone has no checksum."""
 
 DECODED = {**CODECS, LZMA.name: LZMA}
@@ -105,7 +105,7 @@ def codec_by_magic(head: bytes) -> str | None:
 
 
 def foreign_codec(head: bytes, path: str | None = None) -> Foreign | None:
-    """The codec that is not decoded of a stream that begins with `head` and has the name `path`, None if no such codec's.
+    """The codec, one that is not decoded, of a stream that begins with `head` and has the name `path`; None if none's.
 
     The suffix counts for a codec without magic bytes alone. Ask for a tar header and `codec_by_magic` first.
     """

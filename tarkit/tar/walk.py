@@ -66,9 +66,10 @@ class Source(Protocol):
 class Walk:
     """Iterate over the entries of an archive from `pos` on.
 
-    After the last entry `marker` is the offset of the end-of-archive marker and `end` the length of the archive. After
-    a Problem `broken` is where the damaged part starts (entries from there on are not whole) and `resume` where reading
-    could go on: at that offset itself, or behind it for a header that cannot be trusted.
+    After the last entry `marker` is the offset of the end-of-archive marker and `end` the length of the archive;
+    `found` says whether there was a whole entry. After a Problem `broken` is where the damaged part starts (entries
+    from there on are not whole) and `resume` where reading could go on: at that offset itself, or behind it for a
+    header that cannot be trusted.
 
     Raises:
         Problem: `truncated`, `no-end-marker`, `bad-header`, `trailing-data`.
@@ -245,6 +246,7 @@ class Walk:
 
     def _finish(self, pos: int) -> None:
         """Note the end marker at `pos`; all behind it must be zeros, of any length."""
+        self.marker = pos
         follows = bytes(self.source.peek(pos + BLOCK, BLOCK)[:BLOCK])
         if len(follows) < BLOCK and not any(follows):
             self.broken = self.resume = pos
@@ -260,7 +262,12 @@ class Walk:
                 what = "data follow a lone block of zeros" if lone else "data follow the end of the archive"
                 raise Problem("trailing-data", self.source.name, behind, what)
             behind += len(chunk) & -BLOCK or len(chunk)  # fewer bytes than a block are the last
-        self.marker, self.end = pos, behind
+        self.end = behind
+
+    @property
+    def found(self) -> bool:
+        """Whether there was a whole entry, once the walk has ended."""
+        return (self.broken if self.marker is None else self.marker) > self.first
 
     def _after(self) -> str:
         return f"after {show(self.last[0])}" if self.last and self.last[0] else "at the start"
