@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import pty
+import shlex
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, entries,
 
 from tarkit.commands.get import LISTED
 from tarkit.dataset import grouping
+from tarkit.streams import source
 
 ONE: list[tuple[str, Content]] = [
     ("d.1", None),
@@ -67,17 +70,85 @@ def test_a_sample(index: str | None, run: Run, archive: Archive, feeds: list[Fee
             assert ("looked up in" in ran.stderr) == bool(index)
 
 
-def test_an_index_says_that_a_key_is_not_there(run: Run, archive: Archive) -> None:
-    """Then the shard is not read."""
-    names = [archive(ONE, "1.tar"), archive(TWO, "2.tar")]
-    run("index", *names, "--format", "dali")
+@each_row("format", INDEXES[1:])
+def test_an_index_that_lacks_a_key(format: str, run: Run, archive: Archive) -> None:
+    """It is no evidence: the headers are read, here of a shard of the same size and time; shards keep their order."""
+    names = [archive({f"{n:03}.txt": b"a" for n in range(99)}, "1.tar"), archive({"z77.txt": b"b"}, "2.tar")]
+    run("index", *names, "--format", format)
+    status = os.stat("1.tar")
+    archive({f"{'z' if n == 77 else '0'}{n:02}.txt": b"a" for n in range(99)}, "1.tar")
+    os.utime("1.tar", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert os.stat("1.tar").st_size == status.st_size
+    assert run("get", "z77.txt", *names).stdout == run("get", "z77.txt", "1.tar").stdout == b"a"
     ran = run("get", "x.jpg", *names, "-v", exit=1)
+    [one, two] = [next(path for path in os.listdir() if path.startswith(f"{n}.") and path not in names) for n in "12"]
     assert ran.lines == [
-        "tarkit: 1.tar: looked up in 1.idx",
-        "tarkit: 2.tar: looked up in 2.idx",
+        f"tarkit: {one}: does not list 'x'",
+        "tarkit: reading 1.tar",
+        f"tarkit: {two}: does not list 'x'",
+        "tarkit: reading 2.tar",
         "tarkit: there is no sample 'x': looked at 2 inputs",
         f"hint: {LISTED}",
     ]
+
+
+@each_row("index", INDEXES)
+def test_replaced_keys(index: str | None, run: Run, archive: Archive) -> None:
+    """Whichever key of a shard is replaced, with size and time as they were: each key has what the headers say."""
+    keys = [f"{n:03}" for n in range(24)]
+    for place in range(24):
+        archive({f"{key}.txt": key.encode() for key in keys}, "1.tar")
+        if index:
+            run("index", "1.tar", "--format", index)
+        status = os.stat("1.tar")
+        changed = [*keys[:place], "new", *keys[place + 1 :]]
+        archive({f"{key}.txt": key[::-1].encode() for key in changed}, "1.tar")
+        os.utime("1.tar", ns=(status.st_atime_ns, status.st_mtime_ns))
+        for key in {"new", keys[place - 1], keys[(place + 1) % 24]}:
+            assert run("get", f"{key}.txt", "1.tar").stdout == key[::-1].encode(), (place, key)
+        run("get", f"{keys[place]}.txt", "1.tar", exit=1)
+
+
+@each_row("nanoseconds", [1, -1, 0])
+@each_row("format", INDEXES[1:])
+def test_an_index_that_is_older(nanoseconds: int, format: str, run: Run, archive: Archive) -> None:
+    """By a nanosecond: it is not believed, whatever it lists; one of the same time is."""
+    name = archive(ONE, "1.tar")
+    run("index", name, "--format", format)
+    [path] = [path for path in Path().iterdir() if path.name != name]
+    time = path.stat().st_mtime_ns
+    os.utime(name, ns=(time, time + nanoseconds))
+    ran = run("get", "b.txt", name, "-v")
+    assert (f"warning: {path}: not used, it is older than the shard" in ran.stderr) == (nanoseconds > 0)
+    assert ("looked up in" in ran.stderr) == (nanoseconds <= 0)
+
+
+def test_an_index_that_leads_into_a_payload(run: Run, archive: Archive) -> None:
+    """Headers at the listed offset are those of another archive that a payload holds: its neighbours do not agree."""
+    rows = {f"k{n}.x": str(n).encode() for n in range(5)}
+    name = archive(rows, "1.tar")
+    run("index", name, "--format", "dali")
+    inner = tar(dict([*rows.items()][1:]))
+    archive({"k0.x": b"0".ljust(512, b"\0") + inner, "k1.x": b"one", "k2.x": b"two"}, "1.tar")
+    time = os.stat("1.idx").st_mtime_ns
+    os.utime(name, ns=(time, time))
+    assert run("get", "k2.x", name).stdout == b"two"
+
+
+def test_an_index_of_many_fields(run: Run, archive: Archive) -> None:
+    """The time grows with the fields of a sample, and with fields called like the key, not with their square."""
+
+    def seconds(count: int) -> float:
+        rows = {f"seg.f{number:06}": b"" for number in range(count)}
+        rows |= {f"k{number}.{field}": b"" for number in range(count) for field in ("a", "seg.png")}
+        name = archive(rows)
+        run("index", name, "--format", "dali")
+        started = time.process_time()
+        assert run("get", f"seg.f{count - 1:06}", name, "-v").lines[0] == "tarkit: in.tar: looked up in in.idx"
+        return time.process_time() - started
+
+    small, large = (min(seconds(count) for _ in range(3)) for count in (500, 8000))
+    assert large < 64 * small
 
 
 @each_row(
@@ -92,13 +163,17 @@ def test_an_index_says_that_a_key_is_not_there(run: Run, archive: Archive) -> No
 )
 @each_row("format", ["dali", "tsv", "webshart"])
 def test_an_index_that_is_stale(change: bytes, format: str, run: Run, archive: Archive) -> None:
-    """It is not believed, whichever way the shard has changed: the shard is read."""
+    """It is not believed, whichever way the shard has changed, be it as old as the index: the headers are read."""
     name = archive(ONE, "1.tar")
     run("index", name, "--format", format)
+    [path] = [path for path in Path().iterdir() if path.name != name]
     archive(change, "1.tar")
-    with_warning = run("get", "new", name)
-    assert "not used, the archive has changed since" in with_warning.stderr
-    assert [entry for entry in entries(with_warning.stdout) if entry[0].startswith("new.")]
+    os.utime(name, ns=(path.stat().st_mtime_ns, path.stat().st_mtime_ns))
+    ran = [run("get", key, name, exit=None) for key in ("d.1/a", "b", "c", "new")]
+    assert all("not used, the archive has changed since" in each.stderr for each in ran[:3])
+    path.unlink()
+    assert [each.stdout for each in ran] == [run("get", k, name, exit=None).stdout for k in ("d.1/a", "b", "c", "new")]
+    assert [entry for entry in entries(ran[3].stdout) if entry[0].startswith("new.")]
 
 
 def test_an_index_that_is_none(run: Run, archive: Archive) -> None:
@@ -173,6 +248,30 @@ def test_not_found(words: list[str], lines: list[str], run: Run, archive: Archiv
     ran = run("get", *words, archive(ONE), "-o", "out", exit=1)
     assert ran.lines == lines
     assert not Path("out").exists()
+
+
+@each_row(
+    ("words", "meant"),
+    [
+        (["c", "in.tar", "-f", "cls"], "c.cls"),
+        (["d.1/a", "in.tar", "-f", "jpg,png"], "d.1/a.jpg"),
+        (["d.1/a.jpg", "in.tar", "-f", "jpg"], "d.1/a.jpg"),
+        (["it's", "-f", "cls"], shlex.quote("it's.cls")),
+        (["no.tar", "in.tar", "-f", "cls"], None),
+        (["no.tar.gz", "-f", "cls"], None),
+        (["no/", "-f", "cls"], None),
+        (["in.tar", "c", "-f", "cls"], None),
+        (["no", "in.tar"], None),
+    ],
+)
+def test_a_key_with_a_field(words: list[str], meant: str | None, run: Run, archive: Archive) -> None:
+    """With -f all words are inputs: the message says so when the first looks like a KEY, and the hint has KEY.FIELD."""
+    archive(ONE)
+    ran = run("get", *words, "-o", "out", exit=1)
+    hints = [line for line in ran.lines if line.startswith("hint: ") and "-f" in line]
+    said = f"hint: a field of one sample is KEY.FIELD, without -f: tarkit get {meant} INPUT..."
+    assert hints == ([said] if meant else [])
+    assert ran.lines[0].endswith("No such file or directory; with -f all words are inputs") == bool(meant)
 
 
 @each_row(
@@ -259,6 +358,38 @@ def test_large_samples_of_streams(
         for row, (name, content) in enumerate(rows):
             assert run("get", name, word).stdout == content, row
         assert run("get", "-f", "z", word).stdout == b"Z" * 9000
+
+
+def test_fields_of_streams_are_those_of_files(
+    run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A field that is asked for first, or has just that case, may come late in a sample that is handed out early."""
+    monkeypatch.setattr(grouping, "LARGE", 1 << 12)
+    monkeypatch.setattr(source, "HELD", 1 << 12)
+    name = archive({"a.PNG": b"P" * 9000, "a.TXT": b"T" * 9000, "a.png": b"p" * 9000, "a.jpg": b"j", "b.x": b""})
+    for words, content in (
+        (["a.png"], b"p" * 9000),
+        (["a.Png"], b"P" * 9000),
+        (["-f", "jpg,png"], b"j"),
+        (["-f", "wav,txt,JPG"], b"T" * 9000),
+    ):
+        for feed in feeds:
+            word = feed(name)
+            assert run("get", *words, word).stdout == content, (words, feed)
+
+
+def test_many_fields_of_a_stream(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time grows with the fields of a sample that is handed out early, not with their square."""
+    monkeypatch.setattr(grouping, "LARGE", 1 << 12)
+
+    def seconds(count: int) -> float:
+        name = archive({f"a.f{number:06}": b"" for number in range(count)})
+        started = time.process_time()
+        run("get", f"a.f{count - 1:06}", f"pipe:cat {name}")
+        return time.process_time() - started
+
+    small, large = (min(seconds(count) for _ in range(3)) for count in (500, 8000))
+    assert large < 64 * small
 
 
 def test_names_that_are_no_text(run: Run, archive: Archive) -> None:

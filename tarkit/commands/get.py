@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 import click
 
@@ -18,8 +20,9 @@ from tarkit.dataset.sample import Sample, key_of, split_name
 from tarkit.dataset.select import Select, Slice
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.problems import Policy
-from tarkit.streams.location import Location
+from tarkit.streams.location import ARCHIVE_SUFFIXES, Location
 from tarkit.streams.sink import open_sink
+from tarkit.streams.source import FileSource
 from tarkit.tar import block
 from tarkit.tar.walk import Entry
 from tarkit.tar.writer import Writer
@@ -30,8 +33,8 @@ EXAMPLES = (
     "tarkit get -f json big.tar | jq .",
 )
 COST = (
-    "With an index beside the shard (tarkit index --format dali, tsv or webshart) a few headers are read, else there "
-    "is one pass over the headers up to the sample. Contents are not held in memory, whatever their size."
+    "With an index beside the shard (tarkit index --format dali, tsv or webshart) that lists the key a few headers are "
+    "read; else one pass over the headers, up to the sample. Contents are not held in memory, whatever their size."
 )
 SEEN = 1 << 20  # bytes of a field that a terminal may get
 
@@ -91,7 +94,8 @@ def get(
     was chosen and has the field is taken.
 
     Inputs are looked through in order, up to the first sample of that key; none is stdin. An index beside a shard is
-    used when it agrees with the shard. A terminal gets text only.
+    used only for a key that it lists, and when it is not older than the shard and agrees with it. A terminal gets text
+    only.
     """
     key, fields = None, field.split(",") if field is not None else []
     if field is None:
@@ -106,7 +110,14 @@ def get(
         refuse_template(click.get_current_context().params["word"])
     if output.location.kind == "path":
         current().reserve(output.location.text, "the output")
-    locations = options.find_inputs(words, files_from, null)
+    try:
+        locations = options.find_inputs(words, files_from, null)
+    except TarkitError as error:
+        meant = _as_key(words[0], fields[0]) if field is not None and words else None
+        if meant is None:
+            raise
+        hint = f"a field of one sample is KEY.FIELD, without -f: tarkit get {quote(meant)} INPUT..."
+        raise TarkitError(f"{error}; with -f all words are inputs", hint) from None
     wanted = GetOptions(key, [name.encode("utf-8", "surrogateescape") for name in fields], select, shard_slice)
     run_get(current(), locations, output, wanted, policy)
 
@@ -147,6 +158,18 @@ def _parse(word: str) -> tuple[bytes, list[str]]:
     return raw, []
 
 
+def _as_key(word: str, field: str) -> str | None:
+    """KEY.FIELD for a word that may be a KEY; None for an input, and for what looks like the name of a missing one."""
+    special = word == "-" or any(char in word for char in ":*?[{") or word.lower().endswith(ARCHIVE_SUFFIXES)
+    if special or os.path.lexists(word):
+        return None
+    try:
+        _, fields = _parse(word)
+    except Usage:
+        return None
+    return word if fields else f"{word}.{field}"
+
+
 def _candidates(
     run: Run, locations: list[Location], wanted: GetOptions, policy: Policy, tmpdir: str | None
 ) -> Iterator[Sample]:
@@ -164,25 +187,26 @@ def _candidates(
     for location in locations:
         found = _by_index(run, location, wanted.key, policy, whole)
         if found is not None:
-            if found.sample is not None:
-                yield found.sample
+            yield found
             continue
         run.note(f"reading {location.name}")
         inputs = Inputs([location], policy, moves=whole, tmpdir=tmpdir)
         yield from (sample for sample in inputs if sample.key == wanted.key)
 
 
-def _by_index(run: Run, location: Location, key: bytes, policy: Policy, moves: bool) -> lookup.Found | None:
-    """What an index beside the shard says, None when there is none that can be trusted."""
+def _by_index(run: Run, location: Location, key: bytes, policy: Policy, moves: bool) -> Sample | None:
+    """The sample that an index beside the shard leads to; None when the headers have to say what the shard has."""
     if location.kind != "path":
         return None
     for name, path in lookup.indexes(location.text):
         source = open_source(location)
         try:
-            if source.seekable:
-                found = lookup.look_up(source, path, name, key, policy, moves)
-                run.note(f"{location.name}: looked up in {path}")
-                return found
+            if isinstance(source, FileSource):
+                sample = lookup.look_up(source, path, name, key, policy, moves)
+                if sample is not None:
+                    run.note(f"{location.name}: looked up in {path}")
+                    return sample
+                run.note(f"{path}: does not list {show(key)}")
         except lookup.Stale as error:
             run.warn(f"{path}: not used, {error}")
         finally:
@@ -191,19 +215,27 @@ def _by_index(run: Run, location: Location, key: bytes, policy: Policy, moves: b
 
 
 def _entry(sample: Sample, fields: Sequence[bytes]) -> Entry | None:
-    """The first of the fields that the sample has; a name in just that case goes first."""
+    """The first of the fields that the sample has; a name in just that case goes first.
+
+    A sample whose end is not known is read on until no later entry can go before the one that was found.
+    """
     assert sample.key is not None
-    cut = len(sample.key) + 1
+    ranks: dict[bytes, int] = {}
+    folded: dict[bytes, int] = {}
+    for number, field in enumerate(fields):
+        ranks.setdefault(field, 2 * number)
+        folded.setdefault(field.lower(), 2 * number + 1)
+    cut, looked, best, found = len(sample.key) + 1, 0, 2 * len(fields), None
     while True:
-        entries = [entry for entry in sample.entries if key_of(entry) is not None]
-        for field in fields:
-            for same in (field.__eq__, lambda name, field=field: name.lower() == field.lower()):
-                for entry in entries:
-                    if same(entry.name[cut:]):
-                        return entry
-        if sample.more is None:
-            return None
-        sample.source.release(sample.stop)
+        for entry in sample.entries[looked:]:
+            field = entry.name[cut:]
+            rank = min(ranks.get(field, best), folded.get(field.lower(), best))
+            if rank < best and key_of(entry) is not None:
+                best, found = rank, entry
+        looked = len(sample.entries)
+        if best == 0 or sample.more is None:
+            return found
+        sample.source.release(sample.stop if found is None else found.start)
         sample.more()
 
 

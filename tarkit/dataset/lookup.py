@@ -1,14 +1,14 @@
 """Find a sample by its key: by an index beside the shard when that can be trusted, else the caller reads the shard.
 
-An index can be of an archive that has changed since. So before it is believed its first and last samples, some between
-and the one that is wanted are read from the shard, as headers, and nothing may come behind the last.
+An index can describe an archive that has changed since. So one that is older than its shard is not used at all; of any
+other the first and last samples, some between and the wanted one are read from the shard, as headers, and nothing may
+follow the last. An index is evidence only for what it leads to: that it lacks a key does not show that the shard does.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from tarkit.dataset.grouping import Samples
 from tarkit.dataset.sample import Sample, Source, key_of
@@ -16,17 +16,11 @@ from tarkit.dataset.sidecar import REGULAR, NoIndex, Row
 from tarkit.dataset.sidecar_layouts import DaliLines, index_path, read_index
 from tarkit.errors import Problem
 from tarkit.problems import Policy
+from tarkit.streams.source import FileSource
 from tarkit.tar import block
 
 TRUSTED = ("dali", "tsv", "webshart")  # those with names, the fastest to read first
 LOOKS = 8  # samples, besides first and last, that are compared with the shard
-
-
-class Found(NamedTuple):
-    """What an index has led to: the sample, or None when the shard does not have the key."""
-
-    sample: Sample | None
-    path: str
 
 
 class Stale(Exception):
@@ -41,19 +35,31 @@ def indexes(shard: str) -> Iterator[tuple[str, str]]:
             yield name, path
 
 
-def look_up(source: Source, path: str, format: str, key: bytes, policy: Policy, moves: bool) -> Found:
-    """The sample that has `key`, by an index. Raises Stale when the index cannot be trusted; Problem by `policy`."""
+def look_up(source: FileSource, path: str, format: str, key: bytes, policy: Policy, moves: bool) -> Sample | None:
+    """The sample that has `key`, by an index; None when the index does not list the key.
+
+    Raises Stale when the index cannot be trusted, or the shard shows a problem that `policy` does not let pass.
+    """
     try:
-        listed, places = _read(path, format, key)
+        listed, places = _read(source, path, format, key)
+        if not places:
+            return None
+        if len(places) > 1:
+            raise Stale("it lists the key twice")
         _trust(source, listed)
-        return _found(source, path, listed, places, policy, moves)
+        sample = _sample_at(source, listed, places[0], policy, moves)
     except (NoIndex, OSError) as error:
         raise Stale(str(error)) from None
+    if sample is None:
+        raise Stale("it leads to another sample")
+    return sample
 
 
-def _read(path: str, format: str, key: bytes) -> tuple[Sequence[Row], list[int]]:
-    """What an index lists, and where in that the key is."""
+def _read(source: FileSource, path: str, format: str, key: bytes) -> tuple[Sequence[Row], list[int]]:
+    """What an index lists, and where in that the key is. Raises Stale when the index is older than the shard."""
     with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_mtime_ns < os.fstat(source.fd).st_mtime_ns:
+            raise Stale("it is older than the shard")
         data = file.read()
     if format == "dali":  # other samples need not be parsed
         lines = DaliLines(data)
@@ -62,62 +68,48 @@ def _read(path: str, format: str, key: bytes) -> tuple[Sequence[Row], list[int]]
     return listed, [place for place, row in enumerate(listed) if row[0] == key]
 
 
-def _found(
-    source: Source, path: str, listed: Sequence[Row], places: Sequence[int], policy: Policy, moves: bool
-) -> Found:
-    if len(places) > 1:
-        raise Stale("it lists the key twice")
-    if not places:
-        return Found(None, path)
-    sample = _sample_at(source, listed, places[0], policy, moves)
-    if sample is None:
-        raise Stale("it leads to another sample")
-    return Found(sample, path)
-
-
 def _trust(source: Source, listed: Sequence[Row]) -> None:
+    """Raises Stale unless some samples are where the index says, and the last of them ends the archive."""
     first = bytes(source.peek(0, block.BLOCK)[: block.BLOCK])
     if first[156:157] == block.PAX_GLOBAL:
         raise Stale("the archive begins with a header that is about all entries")
-    if not listed:
-        raise Stale("it lists no sample")
     last = len(listed) - 1
     places = {0, *(last * look // (LOOKS + 1) for look in range(1, LOOKS + 1))} - {last}
     silent = Policy()
-    for place in sorted(places):
-        if _sample_at(source, listed, place, silent, False) is None:
-            raise Stale("the archive has changed since")
-    rest = Samples(source, silent, moves=False, pos=_before(listed, last))
-    try:
-        found = [sample for sample in rest if sample.key != (listed[last - 1][0] if last else None)]
-    except Problem as problem:
-        raise Stale(str(problem)) from None
-    if len(found) != 1 or not _agrees(found[0], listed[last]):
+    if any(_sample_at(source, listed, place, silent, False) is None for place in sorted(places)):
         raise Stale("the archive has changed since")
-
-
-def _before(listed: Sequence[Row], place: int) -> int:
-    """A border of entries before a sample, with none of another sample's listed fields between."""
-    return max(field.stop for field in listed[place - 1][1]) if place else 0
+    found = _samples_from(source, listed, last, silent, False)
+    if not _agrees(next(found, None), listed[last]) or next(found, None) is not None:
+        raise Stale("the archive has changed since")
 
 
 def _sample_at(source: Source, listed: Sequence[Row], place: int, policy: Policy, moves: bool) -> Sample | None:
     """The sample that is where an index says, None if there is another one."""
-    samples = Samples(source, policy, moves=moves, pos=_before(listed, place))
+    sample = next(_samples_from(source, listed, place, policy, moves), None)
+    return sample if _agrees(sample, listed[place]) else None
+
+
+def _samples_from(source: Source, listed: Sequence[Row], place: int, policy: Policy, moves: bool) -> Iterator[Sample]:
+    """The samples behind the one that is listed before a place. Raises Stale."""
+    before, pos = None, 0
+    if place:
+        before, fields = listed[place - 1]
+        pos = max(field.stop for field in fields)  # a border of entries
     try:
-        for sample in samples:
-            if place and sample.key == listed[place - 1][0]:
-                continue  # the rest of the one before: links, which no index lists
-            return sample if _agrees(sample, listed[place]) else None
+        for sample in Samples(source, policy, moves=moves, pos=pos):
+            if before is None or sample.key != before:  # else its rest: links, which no index lists
+                yield sample
     except Problem as problem:
         raise Stale(str(problem)) from None
-    return None
 
 
-def _agrees(sample: Sample, row: Row) -> bool:
+def _agrees(sample: Sample | None, row: Row) -> bool:
+    """Whether the headers of a sample say what an index lists."""
+    if sample is None or sample.key != row[0]:
+        return False
     there = [
         (entry.name, entry.data, entry.size)
         for entry in sample.entries
         if entry.type in REGULAR and key_of(entry) is not None
     ]
-    return sample.key == row[0] and there == [field[:3] for field in row[1]]
+    return there == [field[:3] for field in row[1]]

@@ -160,11 +160,14 @@ class DaliLines(Sequence[Row]):
     def places(self, key: bytes) -> list[int]:
         """Where the samples of this key are."""
         places: list[int] = []
-        pos, name = -1, b" %b." % key
-        while (pos := self._data.find(name, pos + 1)) >= 0:
-            place = self._data.count(b"\n", 0, pos) - 1
-            if (not places or places[-1] != place) and self[place][0] == key:
+        name, place, pos = b" %b." % key, -1, 0
+        while (found := self._data.find(name, pos)) >= 0:
+            place += self._data.count(b"\n", pos, found)
+            if self[place][0] == key:
                 places.append(place)
+            pos = self._data.find(b"\n", found)  # the rest of the line is about the same sample
+            if pos < 0:
+                break
         return places
 
 
