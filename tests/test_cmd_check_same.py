@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import random
 from pathlib import Path
@@ -146,12 +147,73 @@ def test_all_is_accounted_for(run: Run, archive: Archive, monkeypatch: pytest.Mo
 
 
 def test_damage_is_no_proof(run: Run, archive: Archive) -> None:
-    """A shard that is cut, or is not there, is told of; two that are cut alike are not the same."""
+    """Two shards that are cut alike are not the same, unless that is allowed; what differs in them is told."""
     name = archive(tar(R)[:6144], "1.tar")
     ran = run("check", name, "--same-as", name, exit=1)
     assert set(found(ran)) == {("no-end-marker", 6144)}
-    assert ran.stdout.decode().splitlines()[-1] == "the same samples"
-    assert names(run("check", archive(R), "--same-as", "no.tar", exit=1))[0] == "unreadable-shard"
+    assert ran.stdout.decode().splitlines()[-1] == "no verdict: not every shard is whole"
+    assert run("check", name, "--same-as", name, "--allow", "no-end-marker").stdout.endswith(b"\nthe same samples\n")
+    other = archive(tar(R)[:4096], "2.tar")
+    for pair in ((name, other), (other, name)):
+        ran = run("check", pair[0], "--same-as", pair[1], exit=1)
+        assert len(told(ran)) > 2
+        assert ran.stdout.decode().splitlines()[-1] == "no verdict: not every shard is whole"
+        ran = run("check", pair[0], "--same-as", pair[1], "--allow", "no-end-marker", exit=1)
+        assert ran.stdout.decode().splitlines()[-1] == "not the same samples"
+
+
+@each_row(
+    ("these", "others"),
+    [
+        (["no.tar"], ["none.tar"]),
+        (["no.tar"], ["no.tar"]),
+        (["in.tar", "no.tar"], ["in.tar"]),
+        (["in.tar"], ["no.tar", "in.tar"]),
+        (["in.tar", "no.tar"], ["in.tar", "no.tar"]),
+        (["{in,no}.tar"], ["in.tar"]),
+        (["-T", "list"], ["in.tar"]),
+        (["locked.tar"], ["locked.tar"]),
+        (["pipe:cat in.tar; exit 3"], ["in.tar"]),
+        (["in.tar"], ["pipe:exit 3"]),
+        (["bad.tar.gz"], ["bad.tar.gz"]),
+        (["zero.tar"], ["zero.tar"]),
+        (["garbage"], ["garbage"]),
+    ],
+)
+def test_no_verdict(these: list[str], others: list[str], run: Run, archive: Archive, here: Path) -> None:
+    """There is none, and nothing that differs, while a shard of either set cannot be read: alone or among several."""
+    name = archive(R)
+    (here / "list").write_text("in.tar\nno.tar\n")
+    (here / "locked.tar").symlink_to("locked.tar")
+    (here / "bad.tar.gz").write_bytes(gzip.compress((here / name).read_bytes())[:-9])
+    (here / "zero.tar").write_bytes(b"")
+    (here / "garbage").write_bytes(b"garbage" * 1000)
+    for words in ([], ["-p", "2"], ["--allow", "unreadable-shard"]):
+        ran = run("check", *these, "--same-as", *others, *words, "--report", "report", exit=1)
+        assert ran.stdout.decode().splitlines()[-1].startswith("no verdict: ")
+        assert b"the same samples" not in ran.stdout
+        assert (b"fingerprint" in ran.stdout) == (b"no verdict: not every shard is whole" in ran.stdout)
+        assert not {"missing-sample", "extra-sample", "changed-sample"} & set(names(ran))
+        assert json.loads((here / "report").read_text())["same"] is None
+    assert objects(run("check", *these, "--same-as", *others, "--json", exit=1), "summary")[0]["same"] is None
+
+
+@each_row("words", [["-T", "empty", "--same-as", "in.tar"], ["-T", "empty"], ["in.tar", "-T", "empty"]])
+def test_a_list_without_shards(words: list[str], run: Run, archive: Archive, here: Path) -> None:
+    """It is an error, as for other commands."""
+    archive([])
+    (here / "empty").write_text("\n")
+    ran = run("check", *words, exit=1)
+    assert ran.lines == ["tarkit: empty: an empty list of inputs"]
+    assert not ran.stdout
+
+
+def test_a_list_from_stdin(run: Run, archive: Archive) -> None:
+    """Stdin is read once, also when a shard that it names is missing."""
+    listed = f"{archive(R)}\nno.tar\n".encode()
+    assert names(run("check", "-T", "-", stdin=listed, exit=1)) == ["unreadable-shard"]
+    ran = run("check", "-T", "-", "--same-as", "in.tar", stdin=listed, exit=1)
+    assert ran.stdout.decode().splitlines()[-1] == "no verdict: no.tar could not be read"
 
 
 def test_words(run: Run, archive: Archive, here: Path) -> None:

@@ -124,7 +124,8 @@ def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **giv
     With --json each line has a type: problem (problem, level, shard, offset, key, detail, repair), shard (shard,
     verdict, samples, entries, bytes, problems, notes), summary; fix and set for --fix and --same-as.
 
-    --same-as compares keys, fields and contents, not order, shards, times, modes or owners.
+    --same-as compares keys, fields and contents, not order, shards, times, modes or owners. There is no verdict, and
+    status 1, when a shard of either set cannot be read or is damaged; --allow PROBLEM compares what a damaged one has.
 
     --fix gathers scattered samples, names what has a key that is taken KEY~2, KEY~3, drops entries without key, and
     leaves out samples that touch damage; the sums it prints account for every entry. With one OUT, or --unique, no
@@ -262,7 +263,10 @@ def _end(run: Run, printer: Printer, fix: Fix | None) -> bool:
 
 
 def run_same_as(run: Run, locations: Sequence[Location], chosen: CheckOptions) -> bool:
-    """Compare two sets of shards; whether they hold the same samples, and both could be read whole."""
+    """Compare two sets of shards; whether they hold the same samples.
+
+    A shard with damage that is not allowed leaves that open; after one that cannot be read nothing is compared.
+    """
     tmpdir = run.tmpdir or os.environ.get("TMPDIR")
     sets = (locations, chosen.same_as)
     if sum(location.kind == "stdin" for each in sets for location in each) > 1:
@@ -285,15 +289,29 @@ def run_same_as(run: Run, locations: Sequence[Location], chosen: CheckOptions) -
                 printer.report(item)
             else:
                 sameness.add(which, index, item)
+    unread = [report.shard for report in (*reports[0], *reports[1]) if not report.readable]
+    damaged = printer.failed
+    if not unread:
+        _compare(printer, sameness, reports)
+    same = None if unread or damaged else sameness.same
+    if unread:
+        words = f"no verdict: {_called(unread)} could not be read"
+    elif same is None:
+        words = "no verdict: not every shard is whole"
+    else:
+        words = "the same samples" if same else "not the same samples"
+    printer.say([words], {"type": "summary", "same": same, "found": dict(run.policy.counts)})
+    printer.close()
+    run.facts["same"] = same
+    run.finish()
+    return same is True and not printer.failed
+
+
+def _compare(printer: Printer, sameness: Sameness, reports: tuple[list[Report], list[Report]]) -> None:
+    """Print what differs between two sets, and the fingerprint of each."""
     for finding in sameness.findings(*reports):
         printer.finding(finding)
     printer.rest()
     for name, called, total in zip(("this set", "the other"), sameness.names, sameness.totals, strict=True):
         record = {"samples": total.samples, "entries": total.entries, "fingerprint": f"{total.value:032x}"}
         printer.say([f"{name}, {called}: {total}"], {"type": "set", "set": name, **record})
-    words = "the same samples" if sameness.same else "not the same samples"
-    printer.say([words], {"type": "summary", "same": sameness.same, "found": dict(run.policy.counts)})
-    printer.close()
-    run.facts["same"] = sameness.same
-    run.finish()
-    return sameness.same and not printer.failed

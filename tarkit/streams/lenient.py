@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.streams import braces, remote
-from tarkit.streams.location import STDIN, Location, expand_inputs, read_list
+from tarkit.streams.location import STDIN, Location, expand_inputs, list_name, read_list
 
 
 def expand_each(words: Sequence[str], files_from: Sequence[str] = (), nul: bool = False) -> list[Location]:
@@ -15,15 +15,16 @@ def expand_each(words: Sequence[str], files_from: Sequence[str] = (), nul: bool 
 
     Raises as that, but for missing paths: `TarkitError` for a folder or a pattern without archives.
     """
-    try:
-        return expand_inputs(words, files_from, nul)
-    except Usage:
-        raise
-    except TarkitError:
-        found = [location for word in words for location in _each(word)]
+    if not words and not files_from:
+        return expand_inputs(())
+    found = [location for word in words for location in _each(word)]
     for name in files_from:
-        for _, word in read_list(name, "stdin" if name == "-" else name, nul):
-            found += [_path(word)] if nul else _each(word)
+        shown = list_name(name)
+        for number, word in read_list(name, shown, nul):
+            try:
+                found += [_path(word)] if nul else _each(word)
+            except TarkitError as error:
+                raise type(error)(f"{shown}:{number}: {error}", error.hint) from error
     if sum(location == STDIN for location in found) + list(files_from).count("-") > 1:
         raise Usage("stdin is named more than once")
     return found

@@ -119,10 +119,8 @@ def _stdin_once(times: int) -> None:
 
 
 def _listed(name: str, nul: bool) -> Iterator[Location]:
-    shown = "stdin" if name == "-" else _path(name).name
+    shown = list_name(name)
     numbered = read_list(name, shown, nul)
-    if not numbered:
-        raise TarkitError(f"{shown}: an empty list of inputs")
     words = [word for _, word in numbered]
     expanded = _exact_paths(words) if nul else _expand(words)
     for number, _ in numbered:
@@ -132,19 +130,28 @@ def _listed(name: str, nul: bool) -> Iterator[Location]:
             raise type(error)(f"{shown}:{number}: {error}", error.hint) from error
 
 
+def list_name(name: str) -> str:
+    """The name of a list of inputs in messages."""
+    return "stdin" if name == "-" else _path(name).name
+
+
 def read_list(name: str, shown: str, nul: bool) -> list[tuple[int, str]]:
-    """The words of a list, each with the number of its line."""
+    """The words of a list, each with the number of its line. Raises TarkitError when there is none."""
     try:
         with open(0 if name == "-" else name, "rb", closefd=name != "-") as stream:
             data = stream.read()
     except OSError as error:
         raise TarkitError(f"{shown}: {error.strerror}") from error
-    if nul:
-        return [(number, os.fsdecode(word)) for number, word in enumerate(data.split(b"\0"), 1) if word]
-    if b"\0" in data:
+    if b"\0" in data and not nul:
         raise TarkitError(f"{shown}: a list of inputs with NUL bytes", "is it an archive? names ended by NUL need -0")
-    lines = enumerate(data.split(b"\n"), 1)
-    return [(number, os.fsdecode(line.removesuffix(b"\r"))) for number, line in lines if line.strip()]
+    if nul:
+        words = [(number, os.fsdecode(word)) for number, word in enumerate(data.split(b"\0"), 1) if word]
+    else:
+        lines = enumerate(data.split(b"\n"), 1)
+        words = [(number, os.fsdecode(line.removesuffix(b"\r"))) for number, line in lines if line.strip()]
+    if not words:
+        raise TarkitError(f"{shown}: an empty list of inputs")
+    return words
 
 
 def _expand(words: Sequence[str]) -> Iterator[list[Location]]:
