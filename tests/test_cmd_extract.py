@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 from _feeds import in_turn
 from _tools import each_row, process
-from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_feed, tar
+from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_feed, tar, tarkit
 
-from tarkit.dataset import extraction, grouping
+from tarkit.dataset import extraction, folder, grouping
 from tarkit.tar.header import encode
 
+OLD = os.O_WRONLY | os.O_DIRECTORY  # what a system that knows no unnamed files makes of the flags
 SYM, HARD = tarfile.SYMTYPE, tarfile.LNKTYPE
 GOOD: list[tuple[str, Content]] = [
     ("d", None),
@@ -351,6 +352,96 @@ def test_signal(force: bool, here: Path) -> None:
         started.terminate()
         assert started.wait(20) == -signal.SIGTERM
     assert [path.name for path in (here / "out").iterdir()] == ["a.x"]
+
+
+@each_row("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@each_row("force", [False, True])
+def test_names_have_whole_contents(force: bool, signum: int, archive: Archive, here: Path) -> None:
+    """Whenever a signal comes, each file is whole; by force it is that, or what it was. TERM and INT leave no other."""
+    content = bytes(range(1, 251)) * 100
+    rows = {f"d{n % 3}/{n:03}.x": content if n % 40 else content * 11 for n in range(160)}
+    archive(rows)
+    for attempt in range(4 if signum == signal.SIGKILL else 1):
+        out = here / f"out{attempt}"
+        for name in rows if force else ():
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).write_bytes(b"old")
+        with process("extract", "in.tar", "-C", out, *(["--force"] if force else [])) as started:
+            until = time.monotonic() + 20
+            first = out / "d1/001.x"
+            while time.monotonic() < until and (not first.exists() or first.stat().st_size == 3):
+                time.sleep(0.001)
+            time.sleep(attempt * 0.002)
+            started.send_signal(signum)
+            started.wait(20)
+        found = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        parts = [name for name in found if name.endswith(".part")]
+        assert len(parts) <= (signum == signal.SIGKILL)
+        assert {name for name in found if name not in parts} <= rows.keys()
+        assert all(data == rows[name] or (force and data == b"old") for name, data in found.items() if name in rows)
+
+
+@each_row("force", [False, True])
+def test_after_a_killed_run(force: bool, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one left beside a file is in nobody's way, nor does it get a name, were the process numbers the same."""
+    name = archive({"a.x": b"1", "b.x": b"2" * 300_000})
+    os.mkdir("out")
+    left = [Path(f"out/.{base}.{os.getpid()}{more}.part") for base in ("a.x", "b.x") for more in ("", ".1")]
+    for unnamed in (True, False):
+        monkeypatch.setattr(folder, "_UNNAMED", folder._UNNAMED if unnamed else OLD)
+        for path in left:
+            path.write_bytes(b"half")
+        tarkit("extract", name, "-C", "out", *(["--force"] if force else []))
+        assert [path.read_bytes() for path in left] == [b"half"] * 4
+        assert sorted(os.listdir("out")) == sorted(["a.x", "b.x", *(path.name for path in left)])
+        assert [Path("out", name).stat().st_size for name in ("a.x", "b.x")] == [1, 300_000]
+        if not force:
+            shutil.rmtree("out")
+            os.mkdir("out")
+
+
+def test_file_systems_without_unnamed_files(
+    run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There small files are written beside their names too: the same tree, modes and times, kept files, no rest."""
+    archive(GOOD, "in.tar", GNU)
+    run("extract", "in.tar", "-C", "expected")
+    monkeypatch.setattr(folder, "_UNNAMED", OLD)
+    for feed in feeds:
+        run("extract", feed("in.tar"), "-C", "out")
+        assert tree("out") == tree("expected")
+        assert run("extract", feed("in.tar"), "-C", "out", exit=1)
+        run("extract", feed("in.tar"), "-C", "out", "--force")
+        assert tree("out") == tree("expected")
+        shutil.rmtree("out")
+
+
+def test_links_replace_files(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """By force; a link that cannot be made leaves what is there."""
+    rows: list[tuple[str, Content]] = [("a.x", b"1"), ("a.y", Link("a.x", SYM)), ("a.z", Link("a.x"))]
+    archive(rows)
+    for feed in feeds:
+        os.mkdir("out")
+        for name in ("y", "z"):
+            Path("out/a." + name).write_text("mine")
+        assert run("extract", feed("in.tar"), "-C", "out", exit=1)
+        assert Path("out/a.z").read_text() == "mine"
+        for _ in range(2):
+            run("extract", feed("in.tar"), "-C", "out", "--force")
+            assert os.readlink("out/a.y") == "a.x"
+            assert os.path.samefile("out/a.x", "out/a.z")
+            assert sorted(os.listdir("out")) == ["a.x", "a.y", "a.z"]
+        shutil.rmtree("out")
+
+
+def test_hard_links_between_many_folders(run: Run, archive: Archive) -> None:
+    """However many are open: both of a link stay so."""
+    rows: list[tuple[str, Content]] = []
+    for n in range(3 * folder.OPEN):
+        rows += [(f"{n:03}/a.x", b"%d" % n), (f"{n:03}/a.l/b.x", Link(f"{n // 2:03}/a.x"))]
+    run("extract", archive(rows), "-C", "out")
+    for n in range(3 * folder.OPEN):
+        assert os.path.samefile(f"out/{n:03}/a.l/b.x", f"out/{n // 2:03}/a.x")
 
 
 @each_row(

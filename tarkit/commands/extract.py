@@ -74,9 +74,10 @@ def extract(
 
     INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
 
-    Each entry becomes the file DIR/NAME. Names that are absolute or have a '..', links that lead out of DIR or are not
-    sure to stay in it, devices and FIFOs are errors [unsafe-name], and nothing is written through a link. Files that
-    are there are kept: that is an error too, unless --force replaces them. Two entries of one name are an error.
+    Each entry becomes the file DIR/NAME, which appears when it is complete. Names that are absolute or have a '..',
+    links that lead out of DIR or are not sure to stay in it, devices and FIFOs are errors [unsafe-name], and nothing is
+    written through a link. Files that are there are kept: that is an error too, unless --force replaces them. Two
+    entries of one name are an error.
 
     Files get the permissions of their entries as far as the umask lets them, and are readable and writable for you;
     never setuid. Owners are not restored.

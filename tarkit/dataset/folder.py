@@ -1,26 +1,29 @@
 """A folder that archives are unpacked into, and nothing outside of it, whatever names and links they have.
 
 Each component of a path is opened from the one before, never following a symbolic link (openat with O_NOFOLLOW), so
-neither links nor races lead out. A small file is written at once while signals wait; a larger one beside its name,
-which it gets when it is complete.
+neither links nor races lead out. A file gets its name when it is complete, whatever ends the process. Until then a
+small one has no name (O_TMPFILE), where the file system has such files; any other is `.NAME.PID.part` beside it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection
-from typing import NoReturn
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import NoReturn, TypeVar
 
 from tarkit.errors import TarkitError, show
-from tarkit.streams.command import uninterrupted
 from tarkit.streams.copy import write_all
 from tarkit.streams.sink_plain import Sink, unfinished
 
 OPEN = 64  # folders that are kept open
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_UNNAMED = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", os.O_DIRECTORY)  # a directory is refused: EISDIR
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+Made = TypeVar("Made")
 
 
 class Unsafe(ValueError):
@@ -70,6 +73,7 @@ class Folder:
         self.force = force
         self._open: dict[tuple[bytes, ...], int] = {}
         self._root = -1
+        self._unnamed = True  # until the file system refuses a file without a name
 
     def __enter__(self) -> Folder:
         """Open what is there of it."""
@@ -108,49 +112,67 @@ class Folder:
 
     def small(self, parts: list[bytes], data: bytes | memoryview, mode: int, time: int | None) -> None:
         """Write a file at once; `time` in nanoseconds, None for now. Raises Exists."""
-        folder = self._made(parts)
-        try:
-            self._write(folder, parts[-1], data, mode, time)
-        except FileExistsError:
-            if not self.force:
-                raise Exists(b"/".join(parts)) from None
-            self.large(parts, lambda sink: sink.write(data), mode, time)
-
-    @staticmethod
-    def _write(folder: int, base: bytes, data: bytes | memoryview, mode: int, time: int | None) -> None:
-        with uninterrupted():
-            fd = os.open(base, _NEW, mode, dir_fd=folder)
+        if self._unnamed and not (self.force and self.existing(parts)):
             try:
-                write_all(fd, data)
-                if time is not None:
-                    os.utime(fd, ns=(time, time))
-            except OSError:
-                os.unlink(base, dir_fd=folder)
+                if self._write_unnamed(self._made(parts), parts[-1], data, mode, time):
+                    return
+            except FileExistsError:
+                if not self.force:
+                    raise Exists(b"/".join(parts)) from None
+        self.large(parts, lambda sink: sink.write(data), mode, time)
+
+    def _write_unnamed(self, folder: int, base: bytes, data: bytes | memoryview, mode: int, time: int | None) -> bool:
+        """Write a file that has no name before it is complete; whether that is possible. Raises FileExistsError."""
+        try:
+            fd = os.open(b".", _UNNAMED, mode, dir_fd=folder)
+        except OSError:
+            self._unnamed = False
+            return False
+        try:
+            write_all(fd, data)
+            if time is not None:
+                os.utime(fd, ns=(time, time))
+            try:
+                os.link(b"/proc/self/fd/%d" % fd, base, dst_dir_fd=folder)
+            except FileExistsError:
                 raise
-            finally:
-                os.close(fd)
+            except OSError:
+                self._unnamed = False
+            return self._unnamed
+        finally:
+            os.close(fd)
 
     def large(self, parts: list[bytes], fill: Callable[[Sink], None], mode: int, time: int | None) -> None:
         """Write a file beside its name: `fill` gets what to write it to. Raises Exists."""
-        folder, base = self._made(parts), parts[-1]
-        for attempt in range(1000):
-            part = b".%b.%d%b.part" % (base[:230], os.getpid(), b".%d" % attempt if attempt else b"")
-            path = os.fsdecode(b"/".join((self.path, *parts[:-1], part)))
-            unfinished.add(path)
-            try:
-                fd = os.open(part, _NEW, mode, dir_fd=folder)
-                break
-            except OSError as error:
-                unfinished.discard(path)  # it is not ours
-                if error.errno != errno.EEXIST or attempt == 999:
-                    raise
-        try:
+        folder = self._made(parts)
+        with self._beside(folder, parts, lambda part: os.open(part, _NEW, mode, dir_fd=folder)) as fd:
             try:
                 fill(Sink(fd, os.fsdecode(b"/".join(parts))))
                 if time is not None:
                     os.utime(fd, ns=(time, time))
             finally:
                 os.close(fd)
+
+    @contextmanager
+    def _beside(self, folder: int, parts: list[bytes], make: Callable[[bytes], Made]) -> Iterator[Made]:
+        """What `make` makes under a temporary name. At the end it gets the name that it is for; after an error it goes.
+
+        A temporary name may be taken: by a run that was killed, or runs on another machine.
+        """
+        base = parts[-1]
+        for attempt in range(1000):
+            part = b".%b.%d%b.part" % (base[:230], os.getpid(), b".%d" % attempt if attempt else b"")
+            path = os.fsdecode(b"/".join((self.path, *parts[:-1], part)))
+            unfinished.add(path)
+            try:
+                made = make(part)
+                break
+            except OSError as error:
+                unfinished.discard(path)  # it is not ours
+                if error.errno != errno.EEXIST or attempt == 999:
+                    raise
+        try:
+            yield made
             self._name(folder, part, base, parts)
         finally:
             try:
@@ -180,35 +202,35 @@ class Folder:
         """Make a symbolic link, which stays below. Raises Unsafe, Exists."""
         check_target(parts, target)
         folder = self._made(parts)
-        self._make_way(folder, parts)
-        try:
-            os.symlink(target, parts[-1], dir_fd=folder)
-        except FileExistsError:
-            raise Exists(b"/".join(parts)) from None
+        self._link(folder, parts, lambda name: os.symlink(target, name, dir_fd=folder))
 
     def hard_link(self, parts: list[bytes], target: list[bytes]) -> None:
         """Make another name for a file. Raises Exists."""
+        if len(self._open) > OPEN - 2:
+            self._forget()  # now, not between the two
         folder = self._made(parts)
-        self._make_way(folder, parts)
         other = self._folder(target[:-1], make=True)
+
+        def make(name: bytes) -> None:
+            os.link(target[-1], name, src_dir_fd=other, dst_dir_fd=folder, follow_symlinks=False)
+
+        self._link(folder, parts, make)
+
+    def _link(self, folder: int, parts: list[bytes], make: Callable[[bytes], None]) -> None:
+        """Make a link under its name, which is one step; what is there is replaced only by force, when there is one."""
         try:
-            os.link(target[-1], parts[-1], src_dir_fd=other, dst_dir_fd=folder, follow_symlinks=False)
+            make(parts[-1])
         except FileExistsError:
-            raise Exists(b"/".join(parts)) from None
+            if not self.force:
+                raise Exists(b"/".join(parts)) from None
+            with self._beside(folder, parts, make):
+                pass
 
     def _spare(self, parts: list[bytes]) -> None:
         """Raises TarkitError when what would be replaced is an input."""
         there = self.existing(parts)
         if there is not None and (there.st_dev, there.st_ino) in self._inputs:
             raise TarkitError(f"{show(b'/'.join(parts))} would replace an input", "-C names another folder")
-
-    def _make_way(self, folder: int, parts: list[bytes]) -> None:
-        if self.force:
-            self._spare(parts)
-            try:
-                os.unlink(parts[-1], dir_fd=folder)
-            except FileNotFoundError:
-                pass
 
     def _made(self, parts: list[bytes]) -> int:
         folder = self._folder(parts[:-1], make=True)
