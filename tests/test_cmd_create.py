@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -18,6 +19,7 @@ from _tools import each_row
 from conftest import Content, Run, entries, keys
 
 from tarkit.dataset import content as contents
+from tarkit.tar.block import EARLIEST, LATEST
 
 Rows = dict[str, Content]
 
@@ -276,6 +278,8 @@ def test_group(create: Any) -> None:
         (["--mtime", "@77"], "1234", 77),
         (["--mtime", "@0"], "1234", 0),
         (["--mtime", "@8589934591"], None, 8589934591),
+        (["--mtime", "@-00"], None, 0),
+        (["--mtime", "@" + "0" * 5000 + "1"], None, 1),
     ],
 )
 def test_mtime(
@@ -303,9 +307,83 @@ def test_mtime_of_the_source(run: Run) -> None:
     run("create", "recipe", "--mtime", "now", "-o", "out.tar")
     with tarfile.open("out.tar") as file:
         assert all(before <= info.mtime <= time.time() for info in file)
-    run("create", "recipe", "--mtime", "@8589934592", "-o", "out.tar")
-    with tarfile.open("out.tar") as file:
-        assert [info.mtime for info in file] == [8589934592] * 4
+    for when in (8589934592, -1, LATEST, EARLIEST):
+        run("create", "recipe", "--mtime", f"@{when}", "-o", "out.tar")
+        with tarfile.open("out.tar") as file:
+            assert [info.mtime for info in file] == [when] * 4
+        run("extract", "out.tar", "-C", "out", "--force")
+        os.utime("small", (5, when))  # a file system may have a narrower range
+        assert {os.stat(f"out/a.{field}").st_mtime for field in "xyzp"} == {os.stat("small").st_mtime}
+        os.utime("small", (5, 1000))
+
+
+NO_TIMES = [
+    ("x", None, "--mtime 'x': it is source, now or @SECONDS"),
+    ("", None, "--mtime '': it is source, now or @SECONDS"),
+    ("@", None, "--mtime '@': it is source, now or @SECONDS"),
+    ("@²", None, "--mtime '@²': it is source, now or @SECONDS"),
+    ("@٣", None, "--mtime '@٣': it is source, now or @SECONDS"),
+    ("@1.5", None, "--mtime '@1.5': it is source, now or @SECONDS"),
+    ("@+1", None, "--mtime '@+1': it is source, now or @SECONDS"),
+    *(
+        (f"@{when}", None, f"--mtime '@{when}': a time is from {EARLIEST} to {LATEST} seconds since 1970, the years 1")
+        for when in (LATEST + 1, EARLIEST - 1, 2**63, -(2**63), "9" * 20, "9" * 5000)
+    ),
+    (None, "x", "SOURCE_DATE_EPOCH 'x': it is seconds since 1970"),
+    (None, "@5", "SOURCE_DATE_EPOCH '@5': it is seconds since 1970"),
+    (None, "9" * 20, f"SOURCE_DATE_EPOCH '{'9' * 20}': a time is from {EARLIEST} to {LATEST} seconds since 1970"),
+]
+
+
+@each_row(("when", "epoch", "message"), NO_TIMES)
+def test_what_is_no_time(
+    when: str | None, epoch: str | None, message: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command that takes a time refuses the same, before anything is written."""
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    Path("recipe").write_text("a.x text:1\n")
+    Path("tree").mkdir()
+    Path("tree/a.x").write_text("1")
+    run("create", "recipe", "-o", "in.tar")
+    if epoch is not None:
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    words = [] if when is None else ["--mtime", when]
+    commands = [
+        ("create", "recipe", "-o", "out.tar"),
+        ("shard", "tree", "-c", "1", "-o", "out-%d.tar"),
+        ("proc", "in.tar", "-c", "echo 2 > sample.y", "-o", "out.tar"),
+        *([("extract", "in.tar", "-C", "out")] if when is not None else []),
+    ]
+    for command in commands:
+        assert run(*command, *words, exit=2).lines[0].startswith(f"tarkit: {message}")
+        assert sorted(os.listdir()) == ["in.tar", "recipe", "tree"]
+
+
+@each_row(
+    ("when", "holds"),
+    [
+        *((each, True) for each in ("@0", "@315532802", "@1700000001", "@4354819199", "now", "source")),
+        *((each, False) for each in ("@-2", "@100", "@315532798", "@4354819200", f"@{LATEST}")),
+    ],
+)
+def test_times_in_a_zip(when: str, holds: bool, run: Run) -> None:
+    """A time that a zip cannot hold is refused, not changed; two seconds are the unit."""
+    Path("recipe").write_text("a.x text:1\n")
+    Path("tree").mkdir()
+    Path("tree/a.x").write_text("1")
+    run("create", "recipe", "-o", "in.tar")
+    for command in (
+        ("create", "recipe", "-o", "out-0.zip"),
+        ("shard", "tree", "-c", "1", "--force", "-o", "out-%d.zip"),
+        ("proc", "in.tar", "-c", "echo 2 > sample.x", "-o", "out-0.zip"),
+    ):
+        ran = run(*command, "--mtime", when, exit=0 if holds else 2)
+        if not holds:
+            assert ran.lines[0] == f"tarkit: a zip cannot hold the time {when}"
+            assert not Path("out-0.zip").exists()
+        elif when.startswith("@"):
+            with tarfile.open(fileobj=io.BytesIO(run("cat", "out-0.zip").stdout)) as file:
+                assert [info.mtime for info in file] == [int(when[1:]) // 2 * 2]
 
 
 # ---- many at a time
@@ -408,9 +486,6 @@ USAGE = [
     (["--key", "{index}"], "--columns and --key are about tables: say --format tsv, csv or jsonl"),
     (["--format", "tsv", "--key", "x"], "'x': no template for keys"),
     (["--format", "jsonl", "--columns", "x"], "columns are named for tsv and csv only"),
-    (["--mtime", "x"], "--mtime x: it is source, now or @SECONDS"),
-    (["--mtime", "@²"], "--mtime @²: it is source, now or @SECONDS"),
-    (["--mtime", "@-1"], "--mtime @-1: it is source, now or @SECONDS"),
     (["--depfile", "d", "-o", "-"], "--depfile needs the name of the output: --depfile-target NAME"),
     (["--depfile", "recipe"], "recipe is the output too"),
     (["--report", "recipe"], "recipe is the output too"),

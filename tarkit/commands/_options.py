@@ -21,9 +21,10 @@ from tarkit.commands._output import text_output as open_text
 from tarkit.commands._run import Run, current
 from tarkit.dataset.fields import Fields, OnMissing, parse_fields
 from tarkit.dataset.select import KeyList, Select, Slice, parse_slice
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.streams.location import Location, expand_inputs
+from tarkit.tar.block import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from tarkit.dataset.where import Where
@@ -197,16 +198,23 @@ def _slice(shard_slice: str | None) -> Slice | None:
 
 
 def parse_mtime(mtime: str | None) -> int | None:
-    """Seconds since 1970 for all entries, None for each source's own. Raises Usage."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH") or "0"
-    when = f"@{epoch}" if mtime is None else mtime
-    if when == "source":
+    """Seconds since 1970 for all entries, None for each source's own time; SOURCE_DATE_EPOCH is the default.
+
+    Raises Usage for what is no time, and for a time outside the years 1 to 9999.
+    """
+    epoch = os.environ.get("SOURCE_DATE_EPOCH") if mtime is None else None
+    if mtime == "source":
         return None
-    if when == "now":
+    if mtime == "now":
         return int(time.time())
-    if when.startswith("@") and when.isascii() and when[1:].isdigit():
-        return int(when[1:])
-    raise Usage(f"--mtime {when}: it is source, now or @SECONDS")
+    said = f"SOURCE_DATE_EPOCH {show(epoch)}" if epoch else f"--mtime {show(mtime or '')}"
+    found = re.fullmatch(r"@(-?)0*([0-9]+)", f"@{epoch or 0}" if mtime is None else mtime)
+    if found is None:
+        raise Usage(f"{said}: it is {'seconds since 1970' if epoch else 'source, now or @SECONDS'}")
+    seconds = int(found[1] + found[2][:20])  # Python refuses to read thousands of digits
+    if not EARLIEST <= seconds <= LATEST:
+        raise Usage(f"{said}: a time is from {EARLIEST} to {LATEST} seconds since 1970, the years 1 to 9999")
+    return seconds
 
 
 inputs = group(

@@ -60,6 +60,14 @@ class Output:
             codec = (suffix, None) if suffix else None
         return None if codec is not None and codec[0] == "none" else codec
 
+    def check_time(self, mtime: int | None, text: str | None = None) -> None:
+        """Raises Usage when entries cannot get the time `mtime` in this output, or in the one called `text`."""
+        codec = self._codec_of(self.location.text if text is None else text)
+        if mtime is not None and codec is not None and codec[0] == "zip":
+            from tarkit.dataset.zip_record import check_time
+
+            check_time(mtime)
+
     def for_text(self) -> Output:
         """This output, for what is no archive; raises Usage when it is a zip."""
         codec = self._codec_of(self.location.text)

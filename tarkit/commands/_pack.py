@@ -130,6 +130,8 @@ def run_pack(
     shards = spool.fill(plan)
     names = [os.fsdecode(shard.name) for shard in shards]
     _check_names(run, names, spool.plan_name)
+    for each in names:
+        output.check_time(chosen.mtime, each)
     there = set(existing)
     existing += [name for name in names if name not in there and os.path.exists(name)]
     _check_existing(existing, set(names), chosen)

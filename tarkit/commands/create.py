@@ -128,6 +128,7 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
     run.refuse([location], chosen.depfile)
     run.reserve(recipe, "the recipe", written=False)
     run.reserve(chosen.depfile, "the depfile")
+    output.check_time(chosen.mtime)
     missing = _Missing(run) if chosen.skip_missing else None
     outputs = [output.status(), *map(status_of, (run.report, chosen.depfile))]
     load = Loader(chosen.folder, filter(None, outputs), run.scratch(output), missing, times=chosen.mtime is None)

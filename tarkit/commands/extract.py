@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -94,7 +93,8 @@ def run_extract(run: Run, locations: list[Location], chosen: ExtractOptions, pol
             raise Usage("--allow unsafe-name: what is unsafe is never extracted", "--skip unsafe-name leaves it out")
         policy.allowed -= {"unsafe-name"}
     policy.strict = frozenset(("unsafe-name",))
-    time = _time(chosen.mtime)
+    given = options.parse_mtime(chosen.mtime)
+    time = None if chosen.mtime == "now" else -1 if given is None else given * 10**9
     if not chosen.folder:
         raise Usage("the name of the folder is empty", "is a shell variable unset?")
     if not os.path.exists(chosen.folder):
@@ -164,14 +164,3 @@ def _in_the_way(folder: Folder, extraction: Extraction) -> TarkitError:
     return TarkitError(
         f"{first}{more}: there are files of these names", "--force replaces them, -C names another folder"
     )
-
-
-def _time(when: str) -> int | None:
-    """The time of files in nanoseconds, None for now, -1 for that of their entries."""
-    if when == "source":
-        return -1
-    if when == "now":
-        return None
-    if re.fullmatch(r"@\d{1,10}", when):
-        return int(when[1:]) * 10**9
-    raise Usage(f"--mtime {show(when)}: it is source, now or @SECONDS")

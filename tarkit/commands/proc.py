@@ -210,6 +210,7 @@ def proc(
 def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOptions, policy: Policy) -> None:
     """Write the results of all samples that were chosen to one archive."""
     policy.strict |= ONE_ARCHIVE
+    output.check_time(chosen.work.mtime)
     tmpdir = run.scratch(output)
     inputs = Inputs(
         locations,

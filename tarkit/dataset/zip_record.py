@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from struct import Struct, pack
 
+from tarkit.errors import Usage
+
 LIMIT = 0xFFFFFFFE  # sizes and offsets beyond it need the fields of zip64
 MOST = 0xFFFE  # and numbers of entries
 STORED, DEFLATED = 0, 8
@@ -111,6 +113,14 @@ def kept_time(seconds: int) -> int:
         (date >> 9) + 1980, date >> 5 & 15, date & 31, time >> 11, time >> 5 & 63, (time & 31) * 2, tzinfo=UTC
     )
     return int(day.timestamp())
+
+
+def check_time(seconds: int) -> None:
+    """Raises Usage for a time, asked for in seconds since 1970, of which something else would be read again."""
+    if kept_time(seconds) != seconds - seconds % 2:
+        raise Usage(
+            f"a zip cannot hold the time @{seconds}", "its times are from @315532802 to @4354819199 (2107), and @0"
+        )
 
 
 def _is_utf8(name: bytes) -> bool:

@@ -21,6 +21,8 @@ RECORD: Final = 10240
 """Bytes of a record, the unit archives are padded to (POSIX pax: 20 blocks unless asked otherwise)."""
 ZERO_BLOCK: Final = bytes(BLOCK)
 """Two of these end an archive."""
+EARLIEST, LATEST = -62_135_596_800, 253_402_300_799
+"""Seconds since 1970 of the years 1 to 9999: all readers take these times, and some fail or crash beyond them."""
 DOT, SLASH, COLON = b"./:"
 """Bytes of names as numbers: found in bytes in a fifth of the time that bytes are, which are tried as one first."""
 

@@ -7,13 +7,11 @@ from decimal import Decimal, InvalidOperation
 from tarkit.tar import block as b
 from tarkit.tar import pax
 
-_LATEST = 2**63 // 10**9  # seconds whose nanoseconds fit in 63 bits
-
 
 def mode_and_time(header: bytes) -> tuple[int, int]:
     """The permission bits of an entry, and its time in nanoseconds since 1970; `header` is all before the payload.
 
-    What is malformed, or beyond what a system can store, counts as 0.
+    What is malformed, or outside the years 1 to 9999, counts as 0.
     """
     pos, said = 0, None
     block = header[: b.BLOCK]
@@ -28,12 +26,12 @@ def mode_and_time(header: bytes) -> tuple[int, int]:
     if said:
         try:
             seconds = Decimal(said.decode("ascii"))
-            if abs(seconds) < _LATEST:
+            if b.EARLIEST <= seconds <= b.LATEST:
                 return mode, int(seconds * 10**9)
         except (InvalidOperation, UnicodeDecodeError):
             pass
     seconds_ = _number(block[136:148])
-    return mode, seconds_ * 10**9 if abs(seconds_) < _LATEST else 0
+    return mode, seconds_ * 10**9 if b.EARLIEST <= seconds_ <= b.LATEST else 0
 
 
 def _number(field: bytes) -> int:
