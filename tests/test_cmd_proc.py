@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import tarfile
 from pathlib import Path
 
@@ -163,6 +164,46 @@ def test_many(words: list[str], command: str, expected: list[str], run: Run, arc
 
 
 # ---- strange samples
+
+LINES = (b"a\n", b"a\n\n", b"a\r\n", b"a\nb", b"\n", b"d/\r", b"\xff\n", b" \n ")
+COPY = "import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)"
+
+
+@each_row(
+    ("words", "behind", "changes"),
+    [
+        (["-c", "true"], b"", False),
+        (["-c", "cp sample.x x; rm sample.x; mv x sample.x"], b"", False),
+        (["-c", "rm sample.__key__"], b"", False),
+        (["-c", "echo -n 2 > sample.x"], b"", True),
+        (["-c", "echo -n 2 > sample.x", "-p", "2"], b"", True),
+        (["-c", "echo -n - >> sample.__key__"], b"-", False),
+        (["-c", "printf '\\r' >> sample.__key__"], b"\r", False),
+        (["-c", "echo - >> sample.__key__"], b"-", False),  # a line end behind a key that was edited is none of it
+        (["-m", "mv sample.x sample-7.x; mv sample.__key__ sample-7.__key__"], b"", False),
+        (["-m", "mv sample.x sample-7.x"], b"/7", False),
+        (["-S", "-c", "mkdir d; mv sample.* d"], b"", False),
+        (["-S", "-c", "mkdir d; mv sample.x d"], b"/d", False),
+        (["--map", "fun.py:same"], b"", False),
+        (["--map", "fun.py:two"], b"", True),
+        (["--map", "fun.py:both", "--batch", "3"], b"", True),
+        (["--map", "fun.py:more"], b"-", False),
+        (["--worker", f"{sys.executable} -c '{COPY}'"], b"", False),
+    ],
+)
+def test_line_ends_in_keys(words: list[str], behind: bytes, changes: bool, run: Run, here: Path) -> None:
+    """A key that nobody changed is as it was, to the last byte, wherever it went."""
+    (here / "fun.py").write_text(
+        "def same(s): return s\n"
+        "def two(s): return dict(s, x=b'2')\n"
+        "def both(batch): return [two(s) for s in batch]\n"
+        "def more(s): return dict(s, __key__=s['__key__'] + '-')\n"
+    )
+    (here / "in.tar").write_bytes(packed({key + b".x": b"1" for key in LINES}))
+    run("proc", *words, "in.tar", "-o", "out.tar")
+    expected = [(os.fsdecode(key + behind + b".x"), b"2" if changes else b"1") for key in LINES]
+    assert entries("out.tar") == expected
+
 
 
 def test_names_that_no_file_has(run: Run, here: Path) -> None:

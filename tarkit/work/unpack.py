@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 
+from tarkit.dataset.recipe import without_end
 from tarkit.dataset.sample import Sample
 from tarkit.errors import show
 from tarkit.streams.copy import seconds
@@ -130,7 +131,7 @@ class Gatherer:
 
     def _found(self, job: Job, folder: Folder, names: Names, held: _Held) -> Iterator[tuple[bytes, Gathered]]:
         if self.mode == "one":
-            yield job.key, self._read(folder.path, folder, names, self.base, _listed(folder.path), held)
+            yield job.key, self._read(job, folder.path, folder, names, self.base, _listed(folder.path), held)
         elif self.mode == "multi":
             groups: dict[bytes, list[bytes]] = {}
             start = self.base + b"-"
@@ -140,16 +141,16 @@ class Gatherer:
                     groups.setdefault(stem, []).append(name)
             for stem in sorted(groups, key=_natural):
                 key = job.key + b"/" + stem[len(start) :]
-                yield key, self._read(folder.path, folder, names, stem, groups[stem], held)
+                yield key, self._read(job, folder.path, folder, names, stem, groups[stem], held)
         else:
             for name in sorted(_listed(folder.path), key=_natural):
                 path = folder.path + b"/" + name
                 if not name.startswith(b".") and stat.S_ISDIR(os.lstat(path).st_mode):
                     key = job.key + b"/" + name
-                    yield key, self._read(path, folder, names, self.base, _listed(path), held)
+                    yield key, self._read(job, path, folder, names, self.base, _listed(path), held)
 
     def _read(
-        self, path: bytes, folder: Folder, names: Names, base: bytes, files: list[bytes], held: _Held
+        self, job: Job, path: bytes, folder: Folder, names: Names, base: bytes, files: list[bytes], held: _Held
     ) -> Gathered:
         """The key, if there is one, and the fields of the files in a directory that have this base."""
         key = None
@@ -160,7 +161,7 @@ class Gatherer:
                 continue
             rest = name[len(start) :]
             if rest == KEY:
-                key = _key(path + b"/" + name)
+                key = _key(path + b"/" + name, job.key)
             else:
                 content = _content(path + b"/" + name, name, folder, held, timed=self.make.mtime is None)
                 fields.append((names.field_of(rest), content))
@@ -206,12 +207,12 @@ def _content(path: bytes, name: bytes, owner: object, held: _Held, timed: bool =
         os.close(fd)
 
 
-def _key(path: bytes) -> bytes:
-    """The key that a file holds; a line's end is none of it."""
+def _key(path: bytes, given: bytes) -> bytes:
+    """The key that a file holds. One line end at its end is not part of it, unless the file has the key `given`."""
     found = _content(path, path.rpartition(b"/")[2], None, _Held(_KEY_LIMIT))
     if not isinstance(found, bytes):
         raise Failed(Failure(f"left a key of {found.size} bytes"))
-    return found.removesuffix(b"\n").removesuffix(b"\r")
+    return given if found == given else without_end(found)
 
 
 def _natural(name: bytes) -> tuple[list[str | int], str]:
