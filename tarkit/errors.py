@@ -2,6 +2,7 @@
 
 TarkitError            1   anything the user can understand; str(error) is the whole message
 ├── Problem            1   something is wrong with an archive: archive, offset, detail, [name]
+├── MissingLibrary     1   an optional library is needed; the hint installs it
 ├── Unsupported        1   valid input that this command cannot work on
 ├── CommandFailed      1   a command that we ran ended with a status other than 0
 └── Usage              2   the words of the command line do not make sense together
@@ -37,6 +38,14 @@ class Problem(TarkitError):
         self.archive = archive
         self.offset = offset
         self.detail = detail
+
+
+class MissingLibrary(TarkitError):
+    """An optional library is needed and cannot be imported. It ends the run, whatever becomes of samples that fail."""
+
+    def __init__(self, what: str, library: str, extra: str, otherwise: str = "") -> None:
+        """`what` needs `library`, which the extra `extra` brings; the hint can end with what to do `otherwise`."""
+        super().__init__(f"{what} needs {library}, which is not installed", f"pip install 'tarkit[{extra}]'{otherwise}")
 
 
 class Unsupported(TarkitError):

@@ -13,6 +13,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ from _tools import TARKIT, archive, each_row, tarkit
 
 from tarkit import __version__, cli, errors
 from tarkit.cli import COMMANDS, Command, group
-from tarkit.errors import CommandFailed, Interrupted, Problem, TarkitError, Unsupported, Usage
+from tarkit.errors import CommandFailed, Interrupted, MissingLibrary, Problem, TarkitError, Unsupported, Usage
 from tarkit.problems import PROBLEMS
 
 
@@ -61,6 +62,37 @@ def command(name: str) -> Command:
 
 
 # ---- every command
+
+
+@each_row(
+    ("module", "words", "needs", "extra"),
+    [
+        ("PIL", ["show", "a.tar", "--images"], "drawing pictures needs Pillow", "images"),
+        ("yaml", ["tsv", "a.tar", "--format", "yaml"], "--format yaml needs PyYAML", "yaml"),
+        ("yaml", ["mix", "mix.yaml"], "mix.yaml: reading YAML needs PyYAML", "yaml"),
+        ("pyarrow", ["tsv", "a.tar", "--format", "parquet"], "--format parquet needs pyarrow", "parquet"),
+        ("pyarrow", ["index", "a.tar", "--format", "parquet"], "Parquet needs pyarrow", "parquet"),
+        (
+            "pyarrow",
+            ["shard", "tree", "--join", "t.parquet:k", "-o", "s-%d.tar"],
+            "t.parquet: Parquet needs pyarrow",
+            "parquet",
+        ),
+    ],
+)
+def test_libraries_that_are_missing(
+    module: str, words: list[str], needs: str, extra: str, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    """The error says what is needed, the hint how to install it."""
+    Path("mix.yaml").write_text("a: 1")
+    Path("t.parquet").write_bytes(b"PAR1")
+    Path("tree").mkdir(exist_ok=True)
+    Path("tree/a.x").write_bytes(b"1")
+    monkeypatch.setitem(sys.modules, module, None)
+    status, out, said = call(*words)
+    hint = f"hint: pip install 'tarkit[{extra}]'"
+    assert (status, out) == (1, "")
+    assert said.startswith(f"tarkit: {needs}, which is not installed\n{hint}")
 
 
 @each_row("name", COMMANDS)
@@ -211,6 +243,11 @@ def raising(error: BaseException | type[BaseException]) -> click.Command:
             1,
             f"tarkit: a.tar: at 512: cut [truncated]\nhint: {PROBLEMS['truncated'].repair}\n",
         ),
+        (
+            MissingLibrary("this", "That", "those"),
+            1,
+            "tarkit: this needs That, which is not installed\nhint: pip install 'tarkit[those]'\n",
+        ),
         (Unsupported("what"), 1, "tarkit: what\n"),
         (CommandFailed("a\nb", 3, "why"), 1, "tarkit: command ended with status 3: a\\x0ab: why\n"),
         (Usage("what", "do this"), 2, "tarkit: what\nhint: do this\n"),
@@ -235,7 +272,7 @@ def test_errors(error: Exception, status: int, stderr: str, call: Call, monkeypa
 def test_every_class_is_tried() -> None:
     """The test above knows all of the family."""
     family = {name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, TarkitError)}
-    assert family == {"TarkitError", "Problem", "Unsupported", "CommandFailed", "Usage"}
+    assert family == {"TarkitError", "Problem", "MissingLibrary", "Unsupported", "CommandFailed", "Usage"}
 
 
 @each_row("error", [KeyError("x"), AssertionError("x"), EOFError("x"), click.Abort()])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from _copies import Copied, Popen
-from _tools import process
+from _tools import each_row, process
 from conftest import Archive, Content, Feed, Run, entries, tar
 
 from tarkit.work import worker
@@ -288,6 +288,36 @@ def test_filters_and_augmentation(run: Run, archive: Archive, here: Path) -> Non
     source = wds.DataPipeline(wds.SimpleShardList("augmented.tar"), wds.tarfile_to_samples(), wds.decode("rgb8"))
     found = [(sample["__key__"], sample["png"].shape, sample["cls"]) for sample in source]
     assert found == [("e398", (64, 64, 3), 0), ("f18b", (64, 64, 3), 1), ("ede6", (64, 64, 3), 2)]
+
+
+@each_row(
+    ("library", "words", "needs", "extra"),
+    [
+        ("PIL", ["fun.py:same"], "--decode of pictures needs Pillow", "images"),
+        ("PIL", ["fun.py:same", "--on-error", "skip"], "--decode of pictures needs Pillow", "images"),
+        ("PIL", ["fun.py:same", "--rejects", "r.tar", "-p", "2"], "--decode of pictures needs Pillow", "images"),
+        ("PIL", ["fun.py:batch", "--batch", "2"], "--decode of pictures needs Pillow", "images"),
+        ("PIL", ["fun.py:picture", "--on-error", "keep", "-f", "cls"], "--decode of pictures needs Pillow", "images"),
+        ("numpy", ["fun.py:same", "--on-error", "skip"], "--decode of arrays needs numpy", "numpy"),
+        ("numpy", ["fun.py:array"], "--decode of arrays needs numpy", "numpy"),
+    ],
+)
+def test_a_library_that_is_missing(
+    library: str, words: list[str], needs: str, extra: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends the run, whatever is to become of samples that fail; the hint installs it."""
+    Path("fun.py").write_text(
+        textwrap.dedent(FUNCTIONS) + "def picture(s): return {'png': 3}\ndef array(s): return {'npy': 3}\n"
+    )
+    monkeypatch.setitem(sys.modules, library, None)
+    field = {"fun.py:picture": "cls", "fun.py:array": "cls"}.get(words[0], "jpg" if library == "PIL" else "npy")
+    name = archive({"a.cls": b"1", f"b.{field}": b"2", "c.cls": b"3"})
+    ran = run("proc", "--decode", "--map", *words, name, "-o", "out.tar", exit=1)
+    assert ran.lines[-2:] == [
+        f"tarkit: --map: {needs}, which is not installed",
+        f"hint: pip install 'tarkit[{extra}]'",
+    ]
+    assert not {"out.tar", "r.tar"} & set(os.listdir())
 
 
 AUGMENT = """

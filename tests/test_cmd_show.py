@@ -377,7 +377,7 @@ def test_images_without_pillow(run: Run, archive: Archive, monkeypatch: pytest.M
     """The extra is named."""
     monkeypatch.setattr(pictures, "available", lambda: False)
     assert run("show", archive(AB), "--images", exit=1).lines == [
-        "tarkit: to draw pictures, Pillow is needed",
+        "tarkit: drawing pictures needs Pillow, which is not installed",
         "hint: pip install 'tarkit[images]'",
     ]
 

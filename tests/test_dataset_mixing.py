@@ -241,7 +241,7 @@ def test_yaml_is_an_extra(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("mix.yaml").write_text("sources: [{shards: a}]")
     with pytest.raises(TarkitError) as error:
         read_spec("mix.yaml")
-    assert str(error.value) == "mix.yaml: reading YAML needs the package PyYAML"
+    assert str(error.value) == "mix.yaml: reading YAML needs PyYAML, which is not installed"
     assert error.value.hint == "pip install 'tarkit[yaml]', or write the same as JSON, in a file that ends in .json"
 
 

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from tarkit.dataset import coding_arrays as arrays
 from tarkit.dataset import coding_pictures as pictures
-from tarkit.errors import TarkitError, show
+from tarkit.errors import MissingLibrary, TarkitError, show
 
 _INTEGER = re.compile(rb"\s*[-+]?[0-9]+\s*")
 
@@ -69,6 +69,8 @@ class Coder:
             return data
         try:
             return kind.decode(data)
+        except MissingLibrary:
+            raise
         except Exception as error:
             raise _named(field, "cannot be decoded", error) from error
 
@@ -79,6 +81,8 @@ class Coder:
         kind = self.kind(field)
         try:
             return _encode_other(value) if kind is None else kind.encode(extension(field), value)
+        except MissingLibrary:
+            raise
         except Exception as error:
             raise _named(field, "cannot be encoded", error) from error
 
@@ -104,6 +108,8 @@ class Coded:
                     try:
                         if kind.same(value, original):
                             return original
+                    except MissingLibrary:
+                        raise
                     except Exception as error:
                         raise _named(field, "cannot be compared with what it was", error) from error
         return self._coder.encode(field, value)

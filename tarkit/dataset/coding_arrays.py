@@ -8,14 +8,14 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from tarkit.errors import TarkitError
+from tarkit.errors import MissingLibrary, TarkitError
 
 
 def _numpy() -> Any:
     try:
         import numpy
     except ImportError:
-        raise TarkitError("numpy is needed for arrays", "pip install 'tarkit[numpy]'") from None
+        raise MissingLibrary("--decode of arrays", "numpy", "numpy") from None
     return numpy
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tarkit.errors import TarkitError, show
+from tarkit.errors import MissingLibrary, TarkitError, show
 
 MOST = 1e100  # a weight; the sum of some is a number too
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -35,8 +35,8 @@ def load(path: str) -> Any:
     try:
         import yaml
     except ImportError:
-        hint = "pip install 'tarkit[yaml]', or write the same as JSON, in a file that ends in .json"
-        raise TarkitError(f"{path}: reading YAML needs the package PyYAML", hint) from None
+        otherwise = ", or write the same as JSON, in a file that ends in .json"
+        raise MissingLibrary(f"{path}: reading YAML", "PyYAML", "yaml", otherwise) from None
     try:
         _see_once(yaml, yaml.compose(text, Loader=yaml.SafeLoader))
         return yaml.safe_load(text)

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from tarkit.dataset.columns import MISSING, Column, Row
-from tarkit.errors import TarkitError, show
+from tarkit.errors import MissingLibrary, TarkitError, show
 
 GROUP_ROWS, GROUP_BYTES = 8192, 16 << 20  # at most so much is in a row group
 
@@ -67,7 +67,7 @@ def write_parquet(columns: Sequence[Column], rows: Iterable[Row], write: Callabl
         import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
         from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
-        raise TarkitError("--format parquet wants the package pyarrow", "pip install 'tarkit[parquet]'") from None
+        raise MissingLibrary("--format parquet", "pyarrow", "parquet") from None
     out = PyarrowFile(write)
     file = pyarrow.PythonFile(out, mode="w")
     writer: Any = None
@@ -158,7 +158,7 @@ def read_parquet(path: str) -> Iterator[tuple[tuple[str, ...], list[bytes | None
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise TarkitError(f"{path}: parquet wants the package pyarrow", "pip install 'tarkit[parquet]'") from None
+        raise MissingLibrary(f"{path}: Parquet", "pyarrow", "parquet") from None
     try:
         with parquet.ParquetFile(path) as file:
             names = tuple(file.schema_arrow.names)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tarkit.dataset.parquet import PyarrowFile
 from tarkit.dataset.sidecar import COLUMNS, Listed, NoIndex, Row, grouped
-from tarkit.errors import TarkitError, show
+from tarkit.errors import MissingLibrary, TarkitError, show
 
 GROUP = 1 << 16  # rows of a row group
 
@@ -20,7 +20,7 @@ def _library() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise TarkitError("Parquet needs pyarrow, which is not here", "pip install 'tarkit[parquet]'") from None
+        raise MissingLibrary("Parquet", "pyarrow", "parquet") from None
     return pyarrow, pyarrow.parquet
 
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 from tarkit.dataset.columns import MISSING, Column, Row
 from tarkit.dataset.recipe import BOM
 from tarkit.dataset.tsv import ABSENT, escape_tsv
-from tarkit.errors import TarkitError, show
+from tarkit.errors import MissingLibrary, TarkitError, show
 
 Format = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 
@@ -142,7 +142,7 @@ def _yaml(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
     try:
         import yaml
     except ImportError:
-        raise TarkitError("--format yaml wants the package PyYAML", "pip install 'tarkit[yaml]'") from None
+        raise MissingLibrary("--format yaml", "PyYAML", "yaml") from None
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     empty = True
     for row in rows:

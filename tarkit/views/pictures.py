@@ -7,7 +7,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from tarkit.dataset.look import Item
-from tarkit.errors import TarkitError
+from tarkit.errors import MissingLibrary
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -32,9 +32,9 @@ def available() -> bool:
 
 
 def require() -> None:
-    """Raises TarkitError, with the name of the extra, unless Pillow is installed."""
+    """Raises MissingLibrary unless Pillow is installed."""
     if not available():
-        raise TarkitError("to draw pictures, Pillow is needed", "pip install 'tarkit[images]'")
+        raise MissingLibrary("drawing pictures", "Pillow", "images")
 
 
 def is_picture(item: Item) -> bool:

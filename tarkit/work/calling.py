@@ -15,7 +15,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType, TracebackType
 from typing import Any
 
-from tarkit.errors import TarkitError, show
+from tarkit.errors import MissingLibrary, TarkitError, show
 
 KEY = "__key__"
 TAIL = 2000  # bytes of a traceback that are kept
@@ -142,6 +142,8 @@ class Caller:
 
         try:
             coded = Coded(self.coder, raw)
+        except MissingLibrary:
+            raise
         except TarkitError as error:
             raise Rubbish(str(error)) from None
         return {KEY: key, **coded.values}, raw, coded.encode
@@ -181,6 +183,8 @@ def _one(item: Mapping[Any, Any], key: str, raw: dict[str, bytes], encode: Calla
             _check_field(field)
         try:
             data = encode(field, value)
+        except MissingLibrary:
+            raise
         except TarkitError as error:
             raise Rubbish(f"{error} ({error.hint})" if error.hint else str(error)) from None
         fields.append((field, None if data is known else data))

@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Any
 
 from tarkit.dataset.sample import Sample
-from tarkit.errors import TarkitError
+from tarkit.errors import MissingLibrary, TarkitError
 from tarkit.streams.spool import HeldRange
 from tarkit.tar.walk import Raw
 from tarkit.work import plain
@@ -134,6 +134,8 @@ class Child:
             PLACE.pack_into(place, 0, index, begun)
             try:
                 made, failure = self._one(*sample), None
+            except MissingLibrary:
+                raise  # no other sample would fare better
             except BaseException as error:
                 made, failure = None, _failure(error)
             said = self.said.take()
@@ -150,6 +152,8 @@ class Child:
         answer: Any
         try:
             done = iter(self.caller.many(good) if good else [])
+        except MissingLibrary:
+            raise
         except BaseException as error:
             reason, tail = _failure(error)
             answer = {"reason": reason, "tail": tail, "said": self.said.take(), "seconds": monotonic() - begun}
@@ -293,5 +297,7 @@ def main() -> None:
     channel.send((None, None, b"", said.take()))
     try:
         Child(channel, said, caller, Maker(settings["mtime"]), place).run(settings["batches"])
+    except MissingLibrary as error:
+        channel.send({"error": str(error), "hint": error.hint})
     except BrokenPipeError:
         pass  # whoever asked is gone

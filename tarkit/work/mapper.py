@@ -116,6 +116,8 @@ class Mapper:
             process.send(_pieces([jobs[index] for index in todo]))
             while done < len(todo):
                 results = process.receive()
+                if isinstance(results, dict) and "error" in results:
+                    raise TarkitError(f"--map: {results['error']}", results["hint"])
                 if isinstance(results, dict):  # a batch failed as one
                     self._note(results["said"])
                     raise Failed(Failure(results["reason"], None, results["tail"], results["seconds"]))
