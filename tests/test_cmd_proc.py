@@ -205,7 +205,6 @@ def test_line_ends_in_keys(words: list[str], behind: bytes, changes: bool, run: 
     assert entries("out.tar") == expected
 
 
-
 def test_names_that_no_file_has(run: Run, here: Path) -> None:
     """They come back under their own names, changed or not."""
     long = "x" * 300 + ".png"

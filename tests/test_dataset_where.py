@@ -101,6 +101,52 @@ def test_what_is_chosen(feed: Feed, expression: str, expected: str | None, run: 
     assert expected is None or keys(ran.stdout) == expected
 
 
+ACCENTS: dict[str, Content] = {
+    "a.e\u0301": b"1",  # as macOS writes it
+    "b.\xe9": b"1",
+    "c.json": '{"e\u0301": 1}'.encode(),
+    "d.json": '{"\xe9": 1, "x": {"\ufb01": 2}}'.encode(),
+    "e.\ufb01.txt": b"1",
+    "f.fi.txt": b"1",
+    "g.\uff4c\uff45\uff4e": b"1",
+}
+
+
+@each_row(
+    ("expression", "expected"),
+    [
+        ("has.e\u0301", "a"),
+        ("has.\xe9", "b"),
+        ("has(e\u0301) or has('\xe9')", "a b"),
+        ("has.e\u0301 and e\u0301 == 1", "a"),
+        ("has.\xe9 and \xe9 == 1 and str(\xe9) == '1' and size.\xe9 == 1", "b"),
+        ("has.json.e\u0301 and json.e\u0301 == 1", "c"),
+        ("has.json.e\u0301 and json['e\u0301'] == 1 and field('json').e\u0301 == 1", None),
+        ("has.json and 'e\u0301' in json and json['e\u0301'] == 1", "c"),
+        ("has.json.\xe9 and json.\xe9 == 1", "d"),
+        ("has.json.x.\ufb01 and json['x'].\ufb01 == 2", "d"),
+        ("has.json.x.fi", ""),
+        ("has.\ufb01.txt", "e"),
+        ("has.fi.txt", "f"),
+        ("(has\n.\ufb01 . # why not\n txt)", "e"),
+        ("'\U0001f642\xe9' != '' and has.e\u0301", "a"),  # offsets are bytes
+        ("has.\uff4c\uff45\uff4e and \uff4c\uff45\uff4e == 1", "g"),
+        ("\uff4c\uff45\uff4e('a') == 1", None),
+    ],
+)
+def test_names_are_not_normalised(expression: str, expected: str | None, run: Run, archive: Archive) -> None:
+    """Names match as they are written, as in -f, whatever Python makes of words."""
+    ran = run("cat", archive(ACCENTS), "--where", expression, exit=2 if expected is None else 0)
+    assert expected is None or keys(ran.stdout) == expected
+
+
+def test_places_are_characters() -> None:
+    """In messages, where the parser has bytes."""
+    for expression, place in (("'\xe9' == 3j", 8), ("\xe9 and len == 3", 7), ("(\xe9 and\nlen == 3)", 8)):
+        with pytest.raises(Usage, match=f" at character {place}$"):
+            Where(expression)
+
+
 def test_in_its_place(run: Run, archive: Archive) -> None:
     """After --match and --keys-from, before --slice and --count; split selects too, also when it counts first."""
     name = archive({f"{n:02}.cls": str(n % 3).encode() for n in range(30)})

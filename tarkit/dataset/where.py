@@ -145,7 +145,29 @@ def _parse(text: str) -> ast.Expression:
         level = [child for node in level for child in ast.iter_child_nodes(node)]
     if level:
         raise Usage("--where: the expression is nested too deep")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = _spelled(text, node)
+        elif isinstance(node, ast.Attribute):
+            node.attr = _spelled(text, node)
     return tree
+
+
+def _spelled(text: str, node: ast.Name | ast.Attribute) -> str:
+    """The last word of a name as it is written: the parser normalises words (NFKC), and names of fields are bytes."""
+    part = ast.get_source_segment(text, node) or ""
+    start = len(part)
+    while start and f"a{part[start - 1]}".isidentifier():
+        start -= 1
+    return part[start:]
+
+
+def _character(text: str, node: ast.AST) -> int:
+    """Where a node begins, in characters from 1: the parser counts bytes of a line."""
+    lines = text.encode().splitlines(keepends=True)
+    before = lines[: getattr(node, "lineno", 1) - 1]
+    line = lines[len(before)] if len(before) < len(lines) else b""
+    return len((b"".join(before) + line[: getattr(node, "col_offset", 0)]).decode()) + 1
 
 
 class _Names(ast.NodeTransformer):
@@ -156,7 +178,7 @@ class _Names(ast.NodeTransformer):
 
     def refuse(self, node: ast.AST, what: str) -> Usage:
         """An error that shows the place."""
-        return Usage(f"--where: {what} at character {getattr(node, 'col_offset', 0) + 1}", HINT)
+        return Usage(f"--where: {what} at character {_character(self.where.text, node)}", HINT)
 
     def visit(self, node: ast.AST) -> Any:
         """The node to put in its place."""
