@@ -8,7 +8,7 @@ from typing import Any
 
 from tarkit.dataset.parquet import PyarrowFile
 from tarkit.dataset.sidecar import COLUMNS, Listed, NoIndex, Row, grouped
-from tarkit.errors import MissingLibrary, TarkitError, show
+from tarkit.errors import MissingLibrary, show
 
 GROUP = 1 << 16  # rows of a row group
 
