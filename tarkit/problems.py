@@ -100,9 +100,10 @@ PROBLEMS: dict[str, Kind] = {
     ),
     "bad-field": Kind(
         "error",
-        "a field is not what an expression or a table takes it for: no JSON, no text, no picture, too large",
+        "a field is not what an expression, a table or an order takes it for: no JSON, no text, no picture, too large",
         "keeps the sample",
         "drops the sample",
+        "--skip bad-field leaves such samples out",
     ),
     "sparse-entry": Kind(
         "error",

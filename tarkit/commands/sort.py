@@ -63,7 +63,7 @@ class SortOptions:
     "sort_field",
     multiple=True,
     metavar="FIELDS",
-    help="Sort by the content of FIELDS, size, size.FIELD or json.a.b.  [default: __key__]",
+    help="Sort by the content of FIELDS, size, size.FIELD, width.FIELD or json.a.b.  [default: __key__]",
 )
 @click.option(
     "-t",

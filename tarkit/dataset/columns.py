@@ -135,7 +135,7 @@ class Table:
             known = frozenset(view.fields) if view else known
             on_missing = "keep"
         if key and not any(column.head == KEY for column in columns):
-            columns = [Column(KEY, (KEY_NAME,)), *columns]
+            columns = [Column(KEY, (Name(KEY),)), *columns]
         table = cls(checked(columns), policy, on_missing, asked, _known=known)
         return table, table._rows(first, samples)
 
@@ -182,13 +182,3 @@ class Table:
 
 def _single(name: Name) -> Any:
     return lambda view: name.cell(view, CELL)
-
-
-class _Key(Name):
-    """The key, even where a field has its name."""
-
-    def cell(self, view: View, limit: int) -> Any:
-        return view.sample.key
-
-
-KEY_NAME = _Key(KEY)

@@ -1,22 +1,22 @@
 """From what the user sorts by to bytes in that order, for each sample.
 
-What can be sorted by: `__key__`, a field (its content), `size` (bytes of all contents of the sample), `size.FIELD`, and
-`FIELD.PATH`, a path into the JSON that a field holds; a field of exactly that name comes first. AIStore's dSort has
-more names: `name` (its "alphanumeric"), the path of the sample's first entry, and `md5`, that of the key.
+What can be sorted by: what `values` knows, which is the content of a field, a path into its JSON, `size`, `size.FIELD`
+and so on. AIStore's dSort has more names: `name` (its "alphanumeric"), the path of the sample's first entry, and `md5`,
+that of the key.
 """
 
 from __future__ import annotations
 
-import os
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tarkit.dataset import ordered
 from tarkit.dataset.recipe import without_bom, without_end
-from tarkit.dataset.sample import Sample
-from tarkit.dataset.sortvalues import CONTENT_LIMIT, Missing, Number, Values, as_text, code_of_json
-from tarkit.errors import TarkitError, show
+from tarkit.dataset.sample import Sample, key_of
+from tarkit.dataset.values import MISFITS, Name, Number, View
+from tarkit.errors import Problem, TarkitError, show
 from tarkit.problems import Policy
 from tarkit.streams.source import FileSource
 
@@ -24,6 +24,7 @@ Type = Literal["auto", "str", "int", "float", "natural"]
 By = Literal["field", "key", "name", "md5"]
 OnUnlisted = Literal["error", "skip", "last"]
 
+CONTENT_LIMIT = 1 << 20  # bytes of a field that one can sort by
 _SHOWN = 60  # bytes of a value that a message has
 
 _CODES: dict[str, Callable[[bytes], bytes | None]] = {
@@ -33,8 +34,6 @@ _CODES: dict[str, Callable[[bytes], bytes | None]] = {
     "natural": ordered.natural,
     "auto": lambda raw: ordered.number(raw) or ordered.text(raw),
 }
-_NAMES = (b"__key__", b"__name__")
-_SPECIAL = (*_NAMES, b"__md5__")
 _WORDS = {"int": "whole number", "float": "number"}
 
 
@@ -53,8 +52,8 @@ class SortKey:
       text whatever it reads as. Keys and names are text.
 
     Raises:
-        Problem: by `absent`, what `policy` does not let pass of `missing-field` and `sparse-entry`.
-        TarkitError: a value that is not of the type, or too long; what should be JSON and is not.
+        Problem: by `absent`, what `policy` does not let pass of `missing-field`, `bad-field` and `sparse-entry`.
+        TarkitError: a value that is not of the type.
     """
 
     fields: Sequence[str] = ("__key__",)
@@ -65,10 +64,10 @@ class SortKey:
     def __post_init__(self) -> None:
         names = self.fields if self.by == "field" else [f"__{self.by}__"]
         self._plain = list(names) == ["__key__"] and self.type in ("auto", "str")
-        self._names = [os.fsencode(name) for name in names]
+        self._names = [Name(name) for name in names]
         self._field = None  # the one field whose content it is
-        if len(names) == 1 and self._names[0] not in _SPECIAL:
-            self._field = self._names[0].lower()
+        if len(names) == 1 and names[0] not in _OWN:
+            self._field = self._names[0].field
 
     def __call__(self, sample: Sample, ordinal: int = 0) -> bytes | None:
         """The rank; None when the sample lacks a field."""
@@ -81,8 +80,10 @@ class SortKey:
             if code is not None:
                 return ordered.reverse(code) if self.reverse else code
         try:
-            return self._rank(sample, False)
-        except Missing:
+            return self._rank(sample)
+        except Problem as problem:
+            if problem.name not in MISFITS:
+                raise
             return None
 
     def _quick(self, sample: Sample, skip: int, field: bytes) -> bytes | None:
@@ -99,46 +100,86 @@ class SortKey:
 
     def absent(self, sample: Sample, policy: Policy) -> bytes | None:
         """The rank of a sample that lacks a field, before those that have it, or None if it is to be left out."""
-        assert sample.key is not None
-        try:
-            self._rank(sample, False)
-        except Missing as missing:
-            if policy.judge(missing.problem) == "drop":
+        lacking: list[Problem] = []
+        rank = self._rank(sample, lacking)
+        if lacking:
+            problem = lacking[0]
+            if problem.name != "sparse-entry":
+                skip, allow = f"--skip {problem.name}", f"--allow {problem.name}"
+                problem.hint = f"{skip} leaves such samples out, {allow} puts them before the others"
+            if policy.judge(problem) == "drop":
                 return None
-        return self._rank(sample, True)
+        return rank
 
-    def _rank(self, sample: Sample, lenient: bool) -> bytes:
-        sample.complete()
-        values = Values(sample)
+    def _rank(self, sample: Sample, lacking: list[Problem] | None = None) -> bytes:
+        """The rank; raises Problem for what the sample lacks, unless `lacking` takes that."""
+        view = View(sample, exact=True)
         codes = []
         for name in self._names:
             try:
-                codes.append(self._code(name, values))
-            except Missing:
-                if not lenient:
+                codes.append(self._code(name, view))
+            except Problem as problem:
+                if lacking is None or problem.name not in MISFITS:
                     raise
+                lacking.append(problem)
                 codes.append(ordered.MISSING)
         rank = b"".join(codes)
         return ordered.reverse(rank) if self.reverse else rank
 
-    def _code(self, name: bytes, values: Values) -> bytes:
+    def _code(self, name: Name, view: View) -> bytes:
         """The code of one value."""
-        type_ = self.type
-        value = values.get(name)
-        if name == b"__md5__":
+        type_, own = self.type, _OWN.get(name.text)
+        value = name.cell(view, CONTENT_LIMIT) if own is None else own(view.sample)
+        if name.text == "__md5__":
             return ordered.text(value)
+        if type(value) is int:
+            value = Number(b"%d" % value)
         if type_ == "auto":
             if not isinstance(value, bytes):
-                return code_of_json(value)
-            type_ = "float" if isinstance(value, Number) else "str" if name in _NAMES else "auto"
-        raw = value if isinstance(value, bytes) else as_text(value)
+                return _code_of_json(value)
+            type_ = "float" if isinstance(value, Number) else "str" if own or name.is_name else "auto"
+        raw = value if isinstance(value, bytes) else _as_text(value)
         code = _CODES[type_](raw)
         if code is None:
             cut = show(raw[:_SHOWN]) + ("..." if len(raw) > _SHOWN else "")
-            what = f"the field {show(name)} of {show(values.sample.key or b'')} is {cut}, which is no {_WORDS[type_]}"
+            what = (
+                f"the field {show(name.text)} of {show(view.sample.key or b'')} is {cut}, which is no {_WORDS[type_]}"
+            )
             hint = "-t auto takes all there is: numbers first, by value, then text"
-            raise TarkitError(f"{values.sample.source.name}: at {values.sample.start}: {what}", hint)
+            raise TarkitError(f"{view.sample.source.name}: at {view.sample.start}: {what}", hint)
         return code
+
+
+def _md5(sample: Sample) -> bytes:
+    from hashlib import md5
+
+    return md5(sample.key or b"", usedforsecurity=False).digest()
+
+
+_OWN: dict[str, Callable[[Sample], bytes]] = {  # what is no field, and no name of other commands
+    "__key__": lambda sample: sample.key or b"",
+    "__name__": lambda sample: next(entry.name for entry in sample.entries if key_of(entry) is not None),
+    "__md5__": _md5,
+}
+
+
+def _code_of_json(value: Any) -> bytes:
+    """The code of a value of JSON, with its kind in front."""
+    if value is None:
+        return ordered.MISSING
+    if isinstance(value, bool):
+        return ordered.TRUE if value else ordered.FALSE
+    if isinstance(value, str):
+        return ordered.text(value.encode())
+    return ordered.text(_as_text(value), ordered.LIST if isinstance(value, list) else ordered.OBJECT)
+
+
+def _as_text(value: Any) -> bytes:
+    """A value of JSON as text: strings as they are, the rest as the shortest JSON with the names in order."""
+    if not isinstance(value, str):
+        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=bytes.decode)
+    raw: bytes = value.encode()
+    return raw
 
 
 @dataclass

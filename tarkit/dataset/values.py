@@ -1,12 +1,16 @@
-"""What one sample says under a name: fields, paths into JSON, sizes, places. For expressions, tables and sorting.
+"""What one sample has under a name: fields, paths into JSON, sizes, places. All commands ask here.
 
-A name is looked up in this order: a field of that very name; one of the words below; the field that the longest part of
-the name is, which then holds JSON, with the rest as the path into it (`json.a.b`, `json.items.0`). Case does not count
-in names of fields.
+A name is looked up in this order: `__key__`; a field of that very name; one of the words below; the field that the
+longest part of the name is, which then holds JSON, with the rest as the path into it (`json.a.b`, `json.items.0`).
+Case does not count in names of fields.
 
-    __key__   size   shard   offset          key, bytes of content, archive, where the sample starts in it
+    __key__   size   shard   offset          key, bytes of all fields, archive, where the sample starts in it
     size.F    offset.F   header.F            bytes of content of the field F, where they start, where its headers start
     width.F   height.F                       pixels of a picture, by its header
+
+Entries without key that lie in a sample are no part of its size. JSON is UTF-8, with or without a byte order mark, or
+UTF-16 or UTF-32, as Python's `json` takes it. A text in it with half of a surrogate pair, which only an escape can
+spell, is no Unicode text: `bad-field`, since no bytes stand for it.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ from tarkit.tar import block
 from tarkit.tar.walk import Raw
 
 SMALL = 1 << 20  # bytes of a field that is decoded
+MISFITS = frozenset(("missing-field", "bad-field", "sparse-entry"))  # problems of asking a sample for what it has not
+NO_TEXT = "text with half of a surrogate pair, which is no Unicode text"
 
 _EMPTY = (block.SYMLINK, block.CHAR, block.BLOCK_DEVICE, block.FIFO)
 _JSON = frozenset((b"json", b"jsn"))
@@ -33,25 +39,36 @@ _TEXT = frozenset((b"txt", b"text", b"transcript", b"html", b"htm"))
 _NUMBER = re.compile(r"[+-]?([0-9]{1,300}|([0-9]{1,300}\.[0-9]{0,300}|\.?[0-9]{1,300})([eE][+-]?[0-9]{1,3})?)")
 
 
+class Number(bytes):
+    """A number as JSON spells it: of any length, and not rounded."""
+
+
 class View:
-    """The fields of one sample, each read when it is asked for. It is good for as long as the sample is."""
+    """The fields of one sample, each read when it is asked for. It is good for as long as the sample is.
 
-    __slots__ = ("_decoded", "fields", "sample")
+    With `exact` the numbers of JSON are `Number`.
+    """
 
-    def __init__(self, sample: Sample, complete: bool = True) -> None:
-        """Without `complete` it need not have all fields: enough for the key, the shard and the offset."""
+    __slots__ = ("_decoded", "_escapes", "exact", "fields", "sample", "size")
+
+    def __init__(self, sample: Sample, complete: bool = True, exact: bool = False) -> None:
+        """Without `complete` it need not have all fields: enough for the key."""
         if complete and sample.more is not None:
             sample.complete()
         self.sample = sample
+        self.exact = exact
         self._decoded: dict[tuple[bytes, bool], Any] | None = None
+        self._escapes: frozenset[bytes] = frozenset()  # fields whose JSON may have half of a surrogate pair
         fields: dict[bytes, Raw] = {}  # lower case; of two that differ in case alone it is the first
         self.fields = fields
         prefix = (sample.key or b"") + b"."
-        length = len(prefix)
+        length, size = len(prefix), 0
         for raw in sample.raw:
             name = raw[0]
             if name.startswith(prefix) and name.find(b"/", length) < 0 and raw[5] not in KEYLESS:
                 fields.setdefault(name[length:].lower(), raw)
+                size += raw[3] if raw[7] < 0 else raw[7]
+        self.size = size  # bytes of all fields
 
     def content(self, field: bytes, raw: Raw, limit: int) -> bytes:
         """The bytes of a field. Raises Problem: `bad-field` for more than `limit`, or none at all; `sparse-entry`."""
@@ -93,20 +110,34 @@ class View:
             raise self.bad(field, "is no text") from None
 
     def _decode(self, field: bytes, raw: Raw, as_json: bool) -> Any:
-        kind, text = field.rpartition(b".")[2], self.text(field, raw)
+        kind = field.rpartition(b".")[2]
         if as_json or kind in _JSON:
-            try:
-                return json.loads(text)
-            except RecursionError:
-                raise self.bad(field, "is JSON that is nested too deep") from None
-            except ValueError as error:
-                raise self.bad(field, f"is no JSON: {error}") from None
+            return self._json(field, raw)
+        text = self.text(field, raw)
         if kind in _TEXT:
             return text
         text = text.strip()
         if not _NUMBER.fullmatch(text):
             return text
         return float(text) if any(char in ".eE" for char in text) else int(text)
+
+    def _json(self, field: bytes, raw: Raw) -> Any:
+        content = self.content(field, raw, SMALL)
+        try:
+            text = content.decode(json.detect_encoding(content))
+            value = (_EXACT if self.exact else _ROUNDED).decode(text)
+        except RecursionError:
+            raise self.bad(field, "is JSON that is nested too deep") from None
+        except ValueError as error:
+            raise self.bad(field, f"is no JSON: {error}") from None
+        if "\\ud" in text or "\\uD" in text:
+            self._escapes |= {field}
+        return value
+
+    def check_text(self, field: bytes, value: Any) -> None:
+        """Raises Problem `bad-field` for a value of the JSON of `field` whose text is no Unicode text."""
+        if field in self._escapes and not is_unicode(value):
+            raise self.bad(field, f"has {NO_TEXT}")
 
     def missing(self, name: str) -> Problem:
         """That there is nothing of this name."""
@@ -125,6 +156,10 @@ class Name:
         """`exact`: nothing but a field of this very name."""
         self.text = text
         self.field = os.fsencode(text).lower()
+        self.is_key = text == "__key__" and not exact
+        if self.is_key:
+            self.field = b"/"  # which no field has in its name
+        self.needs_entries = not self.is_key  # whether it takes more than the sample's key
         head, _, rest = text.partition(".")
         self.is_name = text in ("__key__", "shard")
         self._word = None if exact else (_WORDS.get(text) or _of_field(head, rest))
@@ -134,27 +169,24 @@ class Name:
             for cut in range(0 if exact else len(parts) - 1, 0, -1)
         ]
 
-    @property
-    def needs_entries(self) -> bool:
-        """Whether it takes more than the sample's key and place."""
-        return self.text not in ("__key__", "shard", "offset")
-
     def value(self, view: View) -> Any:
         """Its decoded value. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`."""
         raw = view.fields.get(self.field)
-        return self._other(view) if raw is None else view.decoded(self.field, raw)
+        return self._checked(view) if raw is None else view.decoded(self.field, raw)
 
     def words(self, view: View) -> Any:
         """The same, but a field as its text, even if that is a number."""
         raw = view.fields.get(self.field)
-        return self._other(view) if raw is None else view.text(self.field, raw)
+        return self._checked(view) if raw is None else view.text(self.field, raw)
 
     def cell(self, view: View, limit: int) -> Any:
         """The same, but a field, a key and an archive's name as their bytes; at most `limit` of them."""
+        if self.is_key:
+            return view.sample.key
         raw = view.fields.get(self.field)
         if raw is not None:
             return view.content(self.field, raw, limit)
-        value = self._other(view)
+        value = self._checked(view)
         return os.fsencode(value) if self.is_name else value
 
     def present(self, view: View) -> bool:
@@ -169,13 +201,20 @@ class Name:
             raise
         return True
 
-    def _other(self, view: View) -> Any:
+    def _checked(self, view: View) -> Any:
+        value, field = self._other(view)
+        if field is not None:
+            view.check_text(field, value)
+        return value
+
+    def _other(self, view: View) -> tuple[Any, bytes | None]:
+        """What is no field of this name, and the field that has it if it is JSON."""
         if self._word is not None:
-            return self._word(view)
+            return self._word(view), None
         for field, path in self._paths:
             raw = view.fields.get(field)
             if raw is not None:
-                return _follow(view, field, view.decoded(field, raw, as_json=True), path)
+                return _follow(view, field, view.decoded(field, raw, as_json=True), path), field
         raise view.missing(self.text)
 
 
@@ -183,13 +222,26 @@ def _follow(view: View, field: bytes, value: Any, path: list[str]) -> Any:
     for place, step in enumerate(path):
         if isinstance(value, dict) and step in value:
             value = value[step]
-        elif isinstance(value, list) and step.isascii() and step.isdigit() and int(step) < len(value):
+        elif (
+            isinstance(value, list) and step.isascii() and step.isdigit() and len(step) < 20 and int(step) < len(value)
+        ):
             value = value[int(step)]
         else:
             key, sample = ".".join(path[: place + 1]), view.sample
             what = f"{show(sample.key or b'')} has no {show(key)} in its field {show(field)}"
             raise Problem("missing-field", sample.source.name, sample.start, what)
     return value
+
+
+def is_unicode(value: Any) -> bool:
+    """Whether all text in a value of JSON can be written as UTF-8."""
+    try:
+        (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)).encode()
+    except UnicodeEncodeError:
+        return False
+    except RecursionError:  # whoever writes it says so
+        pass
+    return True
 
 
 def length(raw: Raw) -> int:
@@ -199,10 +251,18 @@ def length(raw: Raw) -> int:
 
 _WORDS: dict[str, Callable[[View], Any]] = {
     "__key__": lambda view: os.fsdecode(view.sample.key or b""),
-    "size": lambda view: sum(map(length, view.sample.raw)),
+    "size": lambda view: view.size,
     "shard": lambda view: view.sample.source.name,
     "offset": lambda view: view.sample.start,
 }
+
+
+def _verbatim(number: str) -> Number:
+    return Number(number.encode())
+
+
+_ROUNDED = json.JSONDecoder()
+_EXACT = json.JSONDecoder(parse_int=_verbatim, parse_float=_verbatim, parse_constant=_verbatim)
 
 
 def _of_field(word: str, field: str) -> Callable[[View], Any] | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tarkit.dataset.operators import FUNCTIONS, OPERATORS
 from tarkit.dataset.sample import Sample
-from tarkit.dataset.values import Name, View
+from tarkit.dataset.values import NO_TEXT, Name, View, is_unicode
 from tarkit.errors import Problem, Usage, show
 from tarkit.problems import Policy
 
@@ -73,7 +73,7 @@ class Where:
     def _hint(problem: Problem) -> str | None:
         if problem.name == "missing-field":
             return "has.NAME and ... asks first; --skip missing-field leaves such samples out"
-        return "--skip bad-field leaves such samples out" if problem.name == "bad-field" else None
+        return None
 
     def lookup(self, name: str) -> Any:
         """What a name of the tree is of the sample that is looked at."""
@@ -94,11 +94,14 @@ class Where:
 
         def guarded(node: Any) -> Any:
             try:
-                return handler(node)
+                value = handler(node)
             except (KeyError, IndexError) as error:
                 raise self._problem("missing-field", node, f"there is no {error}") from None
             except (TypeError, ValueError, ArithmeticError, AttributeError, re.error) as error:
                 raise self._problem("bad-field", node, str(error)) from None
+            if isinstance(value, str) and not is_unicode(value):  # as in `json['a']`, which is not looked up by name
+                raise self._problem("bad-field", node, NO_TEXT)
+            return value
 
         return guarded
 

@@ -63,8 +63,8 @@ def as_bytes(value: Any) -> bytes:
     if type(value) is int:
         return b"%d" % value
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        return value.encode()
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _tsv(columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterator[bytes]:
