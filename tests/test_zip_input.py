@@ -159,7 +159,7 @@ def test_others(name: str, run: Run, here: Path) -> None:
     with tarfile.open("x.tar", encoding="utf-8") as file:
         found = file.getmember("d/a.jpg")
         mode = (here / "d/a.jpg").stat().st_mode & 0o777
-    assert (found.mtime, found.mode, found.uid, found.uname) == (1234567890, mode, 0, "")
+    assert (found.mtime, found.mode, found.uid, found.uname) == (1234567890, mode, os.getuid(), "")
 
 
 def test_what_headers_say(run: Run, archive: Archive) -> None:
@@ -191,6 +191,12 @@ def test_what_headers_say(run: Run, archive: Archive) -> None:
         (b"\x81.x", 0, b"", b"\x81.x"),
         (b"\x81.x", 0, struct.pack("<2HBL", 0x7075, 9, 1, crc32(b"\x81.x")) + "ü.x".encode(), "ü.x".encode()),
         (b"\x81.x", 0, struct.pack("<2HBL", 0x7075, 9, 1, 77) + "ü.x".encode(), b"\x81.x"),
+        (b"_.x", 0, struct.pack("<2HBL", 0x7075, 9, 1, crc32(b"_.x")) + "ü.x".encode(), "ü.x".encode()),
+        (b"_.x", 0, struct.pack("<2HBL", 0x7075, 9, 1, 77) + "ü.x".encode(), b"_.x"),
+        (b"_.x", 0, struct.pack("<2HBL", 0x7075, 9, 2, crc32(b"_.x")) + "ü.x".encode(), b"_.x"),
+        (b"_.x", 0, struct.pack("<2HBL", 0x7075, 8, 1, crc32(b"_.x")) + b"\x81.x", b"_.x"),
+        (b"_.x", 0, struct.pack("<2HBL", 0x7075, 8, 1, crc32(b"_.x")) + b"\0.x", b"_.x"),
+        (b"_.x", 0x800, struct.pack("<2HBL", 0x7075, 9, 1, crc32(b"_.x")) + "ü.x".encode(), b"_.x"),
         (b"k" * 300 + b"/a.x", 0, b"", b"k" * 300 + b"/a.x"),
         (b"a\\b.x", 0, b"", b"a\\b.x"),
         (b"../a.x", 0, b"", b"../a.x"),
@@ -199,15 +205,211 @@ def test_what_headers_say(run: Run, archive: Archive) -> None:
 )
 def test_names(name: bytes, flags: int, extra: bytes, expected: bytes, run: Run, archive: Archive) -> None:
     """Names are the bytes that the zip has; nothing is guessed of code pages, unless the zip says the name in UTF-8."""
-    local = struct.pack("<4s5H3L2H", b"PK\3\4", 20, flags, 0, 0, 33, crc32(b"x"), 1, 1, len(name), len(extra))
-    central = struct.pack(
-        "<4s6H3L5H2L", b"PK\1\2", 20, 20, flags, 0, 0, 33, crc32(b"x"), 1, 1, len(name), len(extra), 0, 0, 0, 0, 0
-    )  # fmt: skip
-    body, listed = local + name + extra + b"x", central + name + extra
-    data = body + listed + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, len(listed), len(body), 0)
+    data = made(name, flags=flags, central=extra, local=extra)
     out = run("cat", archive(data, "in.zip")).stdout
     with tarfile.open(fileobj=io.BytesIO(out), encoding="utf-8", errors="surrogateescape") as file:
         assert [os.fsencode(info.name) for info in file] == [expected]
+
+
+def made(
+    name: bytes = b"a.x",
+    content: bytes = b"x",
+    *,
+    central: bytes = b"",
+    local: bytes = b"",
+    flags: int = 0,
+    system: int = 0,
+    attributes: int = 0,
+    date: tuple[int, int, int] = (1980, 1, 1),
+) -> bytes:
+    """A zip with one stored entry, made by hand: extra fields of the directory and of the local header, midnight."""
+    day = (date[0] - 1980) << 9 | date[1] << 5 | date[2]
+    what = (flags, 0, 0, day, crc32(content), len(content), len(content), len(name))
+    body = struct.pack("<4s5H3L2H", b"PK\3\4", 20, *what, len(local)) + name + local + content
+    listed = struct.pack("<4s2B", b"PK\1\2", 20, system)
+    listed += struct.pack("<5H3L5H2L", 20, *what, len(central), 0, 0, 0, attributes, 0) + name + central
+    return body + listed + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, len(listed), len(body), 0)
+
+
+def first(out: bytes) -> tarfile.TarInfo:
+    """The first entry of an archive."""
+    with tarfile.open(fileobj=io.BytesIO(out), encoding="utf-8", errors="surrogateescape") as file:
+        member = file.next()
+    assert member is not None
+    return member
+
+
+def unix(number: int, *values: int) -> bytes:
+    """An extra field of signed 32-bit times, then 16-bit owners."""
+    times, owners = values[:2], values[2:]
+    return struct.pack(f"<2H{len(times)}l{len(owners)}H", number, 4 * len(times) + 2 * len(owners), *values)
+
+
+def times(seconds: int, *more: int) -> bytes:
+    """The extra field of Info-ZIP's times, cut to 32 bits as `zip` does: the time, and others behind it."""
+    wrapped = [each & 0xFFFFFFFF for each in (seconds, *more)]
+    return struct.pack(f"<2HB{len(wrapped)}L", 0x5455, 1 + 4 * len(wrapped), (1 << len(wrapped)) - 1, *wrapped)
+
+
+def ntfs(seconds: int) -> bytes:
+    """The extra field of NTFS, with the times of change, access and creation."""
+    ticks = (seconds + 11644473600) * 10**7 + 1234567
+    return struct.pack("<2HL2H3Q", 10, 32, 0, 1, 24, ticks, 0, 0)
+
+
+@each_row(
+    ("settings", "expected"),
+    [
+        ({"date": (2009, 2, 13)}, 1234483200),
+        ({"date": (2107, 12, 31)}, 4354732800),
+        ({"date": (2009, 2, 13), "central": times(1234567891)}, 1234567891),
+        ({"date": (2009, 2, 13), "local": times(1234567891)}, 1234567891),
+        ({"date": (2009, 2, 13), "central": times(1234567891), "local": times(1234567891, 5, 6)}, 1234567891),
+        ({"central": times(-5)}, -5),
+        ({"central": times(-(1 << 31))}, -(1 << 31)),
+        ({"date": (2038, 1, 19), "central": times(1 << 31)}, 1 << 31),
+        ({"date": (2060, 6, 1), "central": times(2853316801)}, 2853316801),
+        ({"date": (2106, 2, 7), "central": times(1 << 32)}, 1 << 32),
+        ({"date": (2107, 12, 31), "central": times(4354819199)}, 4354819199),
+        ({"date": (2009, 2, 13), "central": struct.pack("<2HBL", 0x5455, 5, 2, 77)}, 1234483200),
+        ({"date": (2009, 2, 13), "central": unix(0x5855, 1, 1234567891)}, 1234567891),
+        ({"date": (2009, 2, 13), "central": unix(0x000D, 1, 1234567891, 7, 8)}, 1234567891),
+        ({"date": (2009, 2, 13), "central": ntfs(1234567891)}, 1234567891),
+        ({"central": ntfs(-5)}, -5),
+        ({"central": ntfs(32503680000)}, 32503680000),
+        ({"central": ntfs(7) + times(5)}, 5),
+        ({"date": (2009, 2, 13), "central": struct.pack("<2HL2H3Q", 10, 32, 0, 1, 24, 0, 0, 0)}, 1234483200),
+        ({"date": (2009, 2, 13), "local": times(5)[:-1]}, 1234483200),
+        ({"date": (2009, 2, 13), "local": b"\0\0\0"}, 1234483200),
+    ],
+)
+def test_times(settings: Any, expected: int, run: Run, archive: Archive) -> None:
+    """The time is that of an extra field, in UTC; the zip's own counts where there is none, and tells the century."""
+    assert first(run("cat", archive(made(**settings), "in.zip")).stdout).mtime == expected
+
+
+def owner(uid: int, gid: int, width: int = 4) -> bytes:
+    """Info-ZIP's extra field of the owner."""
+    numbers = b"".join(bytes((width,)) + number.to_bytes(width, "little") for number in (uid, gid))
+    return struct.pack("<2HB", 0x7875, 1 + len(numbers), 1) + numbers
+
+
+@each_row(
+    ("settings", "expected"),
+    [
+        ({}, (0, 0)),
+        ({"central": owner(1000, 100)}, (1000, 100)),
+        ({"local": owner(1000, 100)}, (1000, 100)),
+        ({"local": owner(1000, 100, 2)}, (1000, 100)),
+        ({"local": owner(1 << 21, 1 << 40, 8)}, (1 << 21, 1 << 40)),
+        ({"local": owner(1000, 100)[:-1]}, (0, 0)),
+        ({"local": owner(7, 8).replace(b"ux", b"uy", 1)}, (0, 0)),
+        ({"central": unix(0x5855, 1, 2), "local": unix(0x5855, 1, 2, 501, 20)}, (501, 20)),
+        ({"central": unix(0x7855), "local": struct.pack("<4H", 0x7855, 4, 501, 20)}, (501, 20)),
+        ({"central": unix(0x000D, 1, 2, 501, 20)}, (501, 20)),
+        ({"central": struct.pack("<2H7B", 0x7875, 7, 1, 200, 1, 2, 3, 4, 5)}, (0, 0)),
+    ],
+)
+def test_owners(settings: Any, expected: tuple[int, int], run: Run, archive: Archive) -> None:
+    """The numbers of user and group are those of an extra field, in a PAX header where USTAR has no room for them."""
+    found = first(run("cat", archive(made(**settings), "in.zip")).stdout)
+    assert (found.uid, found.gid) == expected
+
+
+@each_row(
+    ("settings", "expected"),
+    [
+        ({"attributes": 0x10}, (True, 0o755)),
+        ({"attributes": 0x10, "system": 10}, (True, 0o755)),
+        ({"attributes": 0x10 | 0o40700 << 16, "system": 3}, (True, 0o700)),
+        ({"attributes": 0x10 | 0o100600 << 16, "system": 3}, (False, 0o600)),
+        ({"attributes": 0x20}, (False, 0o644)),
+        ({"attributes": 0x10, "content": b"x"}, (False, 0o644)),
+        ({"attributes": 0o10600 << 16, "system": 3, "content": b"from a pipe"}, (False, 0o600)),
+        ({"attributes": 0xFFFF0010, "system": 3, "name": b"d/"}, (True, 0o755)),
+    ],
+)
+def test_types(settings: Any, expected: tuple[bool, int], run: Run, archive: Archive) -> None:
+    """Directories of MS-DOS need no slash; what `zip` read from a FIFO is a file."""
+    data = made(**{"name": b"d", "content": b"", **settings})
+    out = run("cat", archive(data, "in.zip")).stdout
+    found = first(out)
+    assert (found.isdir(), found.mode) == expected
+    assert not found.isdir() or out[:3] == b"d/\0"
+
+
+@pytest.mark.parametrize("program", ["zip", "bsdtar", "7z"])
+def test_times_of_others(program: str, run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times that other programs write far from UTC, of any year that they can say."""
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    monkeypatch.setenv("TZ", "America/New_York")
+    expected = {}
+    for year, seconds in ((1975, 170856001), (1999, 928238401), (2039, 2190542401), (2105, 4273300801)):
+        (here / f"{year}.txt").write_bytes(b"x")
+        os.utime(here / f"{year}.txt", (seconds, seconds))
+        expected[f"{year}.txt"] = seconds
+    words = {"zip": ["-q"], "bsdtar": ["-acf"], "7z": ["a"]}[program]
+    subprocess.run([program, *words, "x.zip", *expected], check=True, cwd=here, capture_output=True)
+    run("cat", "x.zip", "-o", "x.tar")
+    with tarfile.open("x.tar") as file:
+        assert {info.name: info.mtime for info in file} == expected
+
+
+def test_beyond_ustar(here: Path) -> None:
+    """A size that no USTAR header can say goes to a PAX header, as times and owners do."""
+    size = (8 << 30) + 1
+    field = struct.pack("<2H2Q", 1, 16, size, size)
+    data = made(content=b"", local=field, central=field)
+    directory = data.index(b"PK\1\2")
+    full = patched(data, (b"C", 20, b"\xff" * 8))
+    start = directory + size
+    with open(here / "x.zip", "wb") as file:
+        file.write(full[:directory])
+        file.seek(start)
+        end64 = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, len(data) - directory - 22, start)
+        locator = struct.pack("<4sLQL", b"PK\6\7", 0, start + len(data) - directory - 22, 1)
+        end = bytearray(full[-22:])
+        end[16:20] = b"\xff" * 4
+        file.write(full[directory:-22] + end64 + locator + end)
+    with open(here / "x.zip", "rb") as file:
+        reader = ZipReader(Chunks(b""), "x.zip", fd=file.fileno())
+        view = memoryview(bytearray(4096))
+        reader.readinto(view)
+        found = first(bytes(view))
+        reader.close()
+    assert (found.name, found.size) == ("a.x", size)
+
+
+FRONT = [b"#!/bin/sh\nexit\n", b"MZ" + os.urandom(5000), b"\x7fELFPK\3\4PK\5\6" + bytes(40), b"PK00"]
+BEHIND = [b"\n", bytes(512), os.urandom(200_000), b"PK\5\6", zipped()[-22:]]
+
+
+@each_row(("front", "behind"), [*((front, b"") for front in FRONT), *((b"", behind) for behind in BEHIND),
+                                (FRONT[0], BEHIND[0])])  # fmt: skip
+def test_bytes_around(
+    front: bytes, behind: bytes, run: Run, archive: Archive, feeds: list[Feed], tmp_path: Path
+) -> None:
+    """A zip is read whole with bytes in front of it, as self-extracting ones have, and behind it; however damage is
+    judged; with offsets that count them, as `zip -A` makes them, and without."""
+    counted = tmp_path / "counted.zip"
+    counted.write_bytes(front)
+    with zipfile.ZipFile(counted, "a") as file:
+        for name, content in ROWS:
+            file.writestr(name, content)
+    for data in (front + zipped() + behind, counted.read_bytes() + behind):
+        name = archive(data, "in.zip")
+        for feed in feeds[:2]:
+            for words in ((), ("--allow", "all"), ("--skip", "all")):
+                assert entries(run("cat", feed(name), *words).stdout) == ROWS
+
+
+def test_any_bytes_in_front(run: Run, archive: Archive) -> None:
+    """What begins as nothing that we know is a zip by its name; under another it is what it begins as, no archive."""
+    data = b"a photograph" * 99 + zipped()
+    assert entries(run("cat", archive(data, "in.ZIP")).stdout) == ROWS
+    assert "no tar archive" in run("cat", archive(data, "in.jpg"), exit=1).stderr
+    assert run("cat", archive(tar(ROWS), "tar.zip")).stdout == tar(ROWS)
 
 
 @each_feed
@@ -253,7 +455,7 @@ def test_large(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.Monke
         return
     monkeypatch.setattr(zip_input, "SHORT", 300)
     monkeypatch.setattr(zip_input, "CHUNK", 512)
-    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         assert entries(run("cat", feed(archive(zipped(method=method), "in.zip"))).stdout) == ROWS
         bad = patched(zipped([("a.x", os.urandom(5000)), ("b.x", b"2")], method), (b"L", 40, b"\0" * 8))
         ran = run("cat", feed(archive(bad, "bad.zip")), exit=1)
@@ -369,8 +571,18 @@ DAMAGE = [
     (GOOD[:-1], "truncated", "before its directory"),
     (GOOD[:-30], "truncated", "before its directory"),
     (commented()[:-3], "truncated", "inside its comment"),
-    (GOOD + b"more", "bad-data", "other bytes follow its end"),
-    (TWO + GOOD, "bad-data", "two that were glued together"),
+    (TWO + GOOD, "bad-data", "an entry that its directory does not list stands before it"),
+    (b"#!/bin/sh\n" + TWO + GOOD, "bad-data", "an entry that its directory does not list stands before it"),
+    (TWO + GOOD[:60], "bad-data", "an entry that its directory does not list stands behind it"),
+    (TWO + GOOD[:10], "bad-data", "an entry that its directory does not list stands behind it"),
+    (TWO + b"junk" + GOOD[:-30], "bad-data", "an entry that its directory does not list stands behind it"),
+    (zipped([("a.zip", TWO), ("b.x", b"2")])[:-40], "bad-data", "does not list stands before it"),
+    (b"MZ" + zipped([("a.zip", TWO), ("b.x", b"2")])[:-40], "bad-data", "does not list stands before it"),
+    (GOOD[:-2] + len(TWO).to_bytes(2, "little") + TWO, "bad-data", "an entry that its directory does not list stands"),
+    (zipped([]) + b"more", "bad-data", "its directory lists nothing, and other bytes stand around it"),
+    (patched(TWO, (b"E", 16, b"\xff")), "bad-data", "as if bytes of its start were missing"),
+    (b"#!/bin/sh\n" * 99, "bad-header", "at 0: this is neither a tar archive nor a zip"),
+    (b"PK\7\x08" + GOOD[:-30], None, "one of several volumes"),
     (patched(TWO, (b"L", 33, b"O")), "bad-data", "the entry 'a.x' does not read: its checksum (CRC-32) is wrong"),
     (patched(TWO, (b"L", 30, b"A")), "bad-data", "'a.x' does not read: its header is not what the directory says"),
     (patched(TWO, (b"C", 16, b"\0")), "bad-data", "'a.x' does not read: its checksum"),
@@ -378,13 +590,13 @@ DAMAGE = [
     (patched(TWO, (b"C", 46, b"A")), "bad-data", "'A.x' does not read"),
     (patched(TWO, (b"C", 42, b"\1")), "bad-data", "'a.x' does not read"),
     (patched(TWO, (b"C", 42, b"\xff\xff\0\0")), "truncated", "the zip ends inside the entry 'a.x'"),
-    (patched(TWO, (b"C", 0, b"XX")), "bad-data", "its directory does not read: Bad magic number for central directory"),
+    (patched(TWO, (b"C", 0, b"XX")), "bad-data", "its directory does not read: something else"),
     (patched(TWO, (b"E", 8, b"\1\0\1\0")), "bad-data", "it has 1 entries, and its directory lists 2"),
     (patched(TWO, (b"L", 32, b"\0"), (b"C", 48, b"\0")), "bad-data", "an entry has the name 'a.\\x00'"),
     (patched(TWO, (b"C", 8, b"\1\0")), None, "the zip entry 'a.x' is encrypted"),
     (patched(TWO, (b"C", 10, b"\x09\0")), None, "the zip entry 'a.x' is packed by method 9"),
-    (patched(TWO, (b"C", 38, b"\0\0\0\x20")), None, "the zip entry 'a.x' is a device or a FIFO"),
-    (patched(TWO, (b"C", 38, b"\0\0\0\x40")), None, "the zip entry 'a.x' is a folder"),
+    (patched(TWO, (b"C", 38, b"\0\0\0\x20")), None, "the zip entry 'a.x' is a device"),
+    (patched(TWO, (b"C", 38, b"\0\0\0\x40")), None, "the zip entry 'a.x' is a directory"),
     (patched(TWO, (b"E", 4, b"\1\0")), None, "one of several volumes"),
 ]
 

@@ -86,6 +86,16 @@ def packed(data: bytes, step: int = 1 << 30, level: int | None = None) -> bytes:
     return bytes(into.data)
 
 
+def one(**settings: int) -> bytes:
+    """An archive of one entry, whose header, or the PAX records before it, say `settings`."""
+    buffer, info = io.BytesIO(), tarfile.TarInfo("a.x")
+    for field, value in {"size": 1, **settings}.items():
+        setattr(info, field, value)
+    with tarfile.open(fileobj=buffer, mode="w", format=PAX) as file:
+        file.addfile(info, io.BytesIO(b"1"))
+    return buffer.getvalue()
+
+
 # ---- there and back
 
 
@@ -147,6 +157,62 @@ def test_times(seconds: int, expected: tuple[int, ...]) -> None:
     time, date = dos_time(seconds)
     found = (1980 + (date >> 9), date >> 5 & 15, date & 31, time >> 11, time >> 5 & 63, 2 * (time & 31))
     assert found == expected
+
+
+@each_row(
+    "seconds",
+    [
+        0,
+        1,
+        315532801,
+        1234567891,
+        (1 << 31) - 1,
+        1 << 31,
+        (1 << 32) + 5,
+        4354819199,
+        1 << 33,
+        253402300799,
+        -5,
+        -11644473599,
+    ],
+)
+def test_exact_times(seconds: int, run: Run, archive: Archive, here: Path) -> None:
+    """Times come back to the second, of whatever year and also when a PAX record has them; in a zip as other ones."""
+    archive(one(mtime=seconds))
+    run("cat", "in.tar", "-o", "x.zip")
+    with tarfile.open(fileobj=io.BytesIO(run("cat", "x.zip").stdout)) as file:
+        assert [info.mtime for info in file] == [seconds]
+    (here / "f").mkdir()
+    (here / "f/a.x").write_bytes(b"1")
+    run("shard", "f", "-o", "y-%d.zip", "--mtime", f"@{seconds}", exit=0 if seconds >= 0 else None)
+    for made in here.glob("y-*.zip"):
+        with tarfile.open(fileobj=io.BytesIO(run("cat", made.name).stdout)) as file:
+            assert [info.mtime for info in file] == [seconds]
+
+
+@pytest.mark.parametrize("program", ["unzip", "bsdtar", "7z"])
+def test_times_for_others(program: str, run: Run, archive: Archive, here: Path, monkeypatch: Any) -> None:
+    """Other programs see the true times, far from UTC too; after January 2038 those that know NTFS's."""
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    monkeypatch.setenv("TZ", "America/New_York")
+    words = {"unzip": ["-q"], "bsdtar": ["-xf"], "7z": ["x"]}[program]
+    for seconds in (0, 1234567891, (1 << 31) - 1, *([1 << 31, 253402300] if program == "7z" else [])):
+        archive(one(mtime=seconds))
+        run("cat", "in.tar", "-o", "x.zip")
+        subprocess.run([program, *words, "x.zip"], check=True, cwd=here, capture_output=True)
+        assert (here / "a.x").stat().st_mtime == seconds
+        (here / "a.x").unlink()
+
+
+@each_row("numbers", [(0, 0), (1000, 100), (0, 5), ((1 << 21) - 1, 1 << 21), (1 << 32, 5)])
+def test_owners(numbers: tuple[int, int], run: Run, archive: Archive) -> None:
+    """The numbers of owners come back, also when PAX records have them; an owner of 0 takes no room."""
+    archive(one(uid=numbers[0], gid=numbers[1]))
+    data = run("cat", "in.tar", "--compress", "zip").stdout
+    assert (b"ux" in data) == any(numbers)
+    with tarfile.open(fileobj=io.BytesIO(run("cat", stdin=data).stdout)) as file:
+        assert [(info.uid, info.gid) for info in file] == [numbers]
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -267,6 +333,8 @@ def test_where_to(run: Run, archive: Archive, here: Path) -> None:
         ([("a.x", b"1"), ("a.y", Link("", tarfile.CHRTYPE))], "'a.y': a device"),
         ([("a.x", b"1"), ("a.y", Link("", b"V"))], "'a.y': the label of a volume"),
         ([("a.x", b"1"), ("n" * 66000 + ".y", b"1")], "a name that no zip can have"),
+        (one(mtime=1 << 40), "'a.x': a time before 1601 or after 30827"),
+        (one(mtime=-11644473600), "'a.x': a time before 1601 or after 30827"),
         (archive([]) and member("a.x/", b"1") + MARKER, "'a.x/': a name that no zip can have"),
         (tar([("a.x", b"1")], PAX, pax_headers={"GNU.sparse.name": "a.x"}), "'a.x': a sparse file"),
     ],

@@ -16,6 +16,7 @@ from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.streams import remote
 from tarkit.streams.codecs import ReadAhead, codec_by_magic, decoder, foreign_codec, not_decoded
+from tarkit.streams.codecs_names import ZIP
 from tarkit.streams.command import CommandReader
 from tarkit.streams.location import Location
 from tarkit.streams.readers import ByRead, DescriptorReader, Prepended, reading
@@ -95,11 +96,14 @@ def _stream(
 def _codec(head: bytes, location: Location) -> str | None:
     """The codec of what begins with `head`; a valid tar header beats any magic.
 
-    Raises Unsupported for a codec that is not decoded.
+    A zip with any bytes in front begins with no magic: its name ends in `.zip`. Raises Unsupported for a codec that is
+    not decoded.
     """
     if not head or (len(head) == SNIFFED and block.checksum_ok(head)):
         return None
     codec = codec_by_magic(head)
+    if codec is None and any(head) and location.name.lower().endswith(ZIP.suffixes):
+        return ZIP.name
     path = location.text if location.kind in ("path", "url") else None
     if codec is None and any(head) and (foreign := foreign_codec(head, path)) is not None:
         raise not_decoded(foreign, location.name)

@@ -14,7 +14,6 @@ from tarkit.dataset.packer_resume import GONE, Differs, Existing, Known, fingerp
 from tarkit.dataset.packer_spool import PlannedShard
 from tarkit.dataset.processes import results_in_order
 from tarkit.dataset.shards import Shard
-from tarkit.dataset.zip_record import kept_time
 from tarkit.errors import TarkitError
 from tarkit.streams.sink_plain import Sink
 from tarkit.tar.writer import Writer
@@ -150,7 +149,6 @@ def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Ge
         plan_name=packing.plan_name,
         mtime=packing.mtime,
         skip=packing.skip,
-        time=kept_time if isinstance(sink, Existing) and sink.codec == "zip" else int,
     )
     try:
         for content in filler.fill():

@@ -37,8 +37,8 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 class Filler:
     """Writes the entries of one shard. `content` bytes of `rows` rows and `planned` samples are written so far.
 
-    `mtime` None is each file's own; `time` says what of a time the archive keeps. With `skip` a sample of which a file
-    is gone is left out: `skipped` says why; then all rows have sizes.
+    `mtime` None is each file's own. With `skip` a sample of which a file is gone is left out: `skipped` says why; then
+    all rows have sizes.
     `samples`, `first` and `last` are what readers will see, when all is written.
     """
 
@@ -51,7 +51,6 @@ class Filler:
         plan_name: str | None = None,
         mtime: int | None = 0,
         skip: bool = False,
-        time: Callable[[int], int] = int,
     ) -> None:
         self.content = self.rows = self.planned = 0
         self.skipped: list[str] = []
@@ -59,8 +58,7 @@ class Filler:
         self._writer = writer
         self._read = read
         self._plan_name = plan_name
-        self._time = time
-        self._mtime = None if mtime is None else time(mtime)
+        self._mtime = mtime
         self._encode = encoder(self._mtime or 0)
         self._skip = skip
         self._names = Names(limit=None)
@@ -252,7 +250,7 @@ class Filler:
 
     def _header(self, row: PackRow, size: int, mtime: int) -> bytes:
         try:
-            return encode(row[2], size, mtime=self._time(mtime) if self._mtime is None else self._mtime)
+            return encode(row[2], size, mtime=mtime if self._mtime is None else self._mtime)
         except ValueError as error:
             raise TarkitError(f"{self._where(row)}: {error}") from None
 

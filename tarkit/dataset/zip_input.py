@@ -1,23 +1,25 @@
 """Read a zip as the tar archive that `create` would have made of its entries, so that every command takes one.
 
-What is in a zip its directory says, at its end; entries come in the order of that, each checked against its checksum
-before its last byte is handed out. Python's zipfile reads the directory and the entries; a zip that does not come from
-a file is first copied to a temporary one. Names are the bytes that the zip has, and UTF-8 where it says so.
-Source: PKWARE APPNOTE.TXT 6.3.10, 4.3 and 4.4; Info-ZIP's extra fields 0x5455 (time) and 0x7075 (name).
+Entries come in the order of the directory, each checked against its checksum before its last byte is handed out. A zip
+that does not come from a file is first copied to a temporary one, since the directory is at its end. Names are the
+bytes that the zip has, unless an extra field says them in UTF-8. Sizes, times and owners that a USTAR header cannot say
+go to a PAX header before it, as in all that tarkit writes.
+
+Source: PKWARE APPNOTE.TXT 6.3.10: 4.3.7 (local header), 4.4.5 (methods), 5.8.8 (LZMA).
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from struct import Struct
-from struct import error as Malformed
-from typing import TYPE_CHECKING, BinaryIO
+from typing import Any
 from zlib import crc32, decompressobj
 from zlib import error as zlib_error
 
-from tarkit.dataset.zip_info import is_folder, kind_of, mode_of, mtime_of, name_of, raw_name, unable
+from tarkit.dataset.zip_directory import CUT, Member, damaged, read_directory
+from tarkit.dataset.zip_info import about, is_folder, kind_of, name_of, unable
 from tarkit.errors import Problem, TarkitError, Unsupported, show
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.scratch import Scratch
@@ -26,23 +28,18 @@ from tarkit.tar import block as blocks
 from tarkit.tar.block import padding
 from tarkit.tar.header import encode, end_of_archive
 
-if TYPE_CHECKING:
-    from zipfile import ZipFile, ZipInfo
-
 GATHERED = 1 << 18  # bytes of small entries that are handed out together
 SHORT = 1 << 16  # bytes in the zip; an entry of more is read in pieces
+MOST = 1 << 62  # bytes; no file has more
 
-_END = Struct("<4s4H2LH")
-_END64 = Struct("<4sQ2H2L4Q")
 _LOCAL = Struct("<4s22x2H")
-_LOCATOR = 20  # bytes that stand between the end of a zip64 and that of the zip
-_CUT = "the file was not written or not copied to its end: copy or make it again"
+_DEFLATE, _BZIP2, _LZMA = 8, 12, 14
 
 
 class ZipReader:
     """The zip that `reader` has, as a tar archive; `name` is for messages.
 
-    `fd`, if given, is the descriptor of a file that is the zip, from its first byte to its last. Memory: some 500 bytes
+    `fd`, if given, is the descriptor of a file that is read from its first byte to its last. Memory: some 500 bytes
     for each entry.
     """
 
@@ -110,20 +107,20 @@ class ZipReader:
         """The same without its end."""
         scratch = self._spooled() if self._fd is None else None
         source = FileSource(os.dup(scratch.fd if scratch else self._fd or 0), self.name)
-        with os.fdopen(os.dup(source.fd), "rb") as file:
-            try:
-                zip_ = self._opened(file)
-                for info in zip_.infolist():
-                    self._check(info)
-                short = _Short(source)
-                for info in zip_.infolist():
-                    if info.compress_size <= SHORT and info.file_size <= CHUNK and info.compress_type in (0, 8):
-                        yield self._short(short, info)
-                    else:
-                        yield from self._long(zip_, info)
-            except OSError as failure:
-                failure.filename = failure.filename or self.name
-                raise
+        try:
+            members = read_directory(source, self.name)
+            for member in members:
+                self._check(member)
+            look = _Window(source)
+            for member in members:
+                start, local = self._local(look, member)
+                if member.packed <= SHORT and member.size <= CHUNK and member.method in (0, _DEFLATE):
+                    yield self._short(look, member, start, local)
+                else:
+                    yield from self._long(source, member, start, local)
+        except OSError as failure:
+            failure.filename = failure.filename or self.name
+            raise
 
     def _spooled(self) -> Scratch:
         scratch = Scratch(self._tmpdir)
@@ -132,141 +129,170 @@ class ZipReader:
             scratch.write(view[:got])
         return scratch
 
-    def _opened(self, file: BinaryIO) -> ZipFile:
-        """The directory; raises Problem unless it is all that the zip says there is."""
-        from zipfile import BadZipFile, ZipFile
-
-        try:
-            zip_ = ZipFile(file)
-            size = os.fstat(file.fileno()).st_size
-            end = size - _END.size - len(zip_.comment)
-            record = _END.unpack(os.pread(file.fileno(), _END.size, end))
-        except (BadZipFile, EOFError, ValueError, OverflowError, NotImplementedError, Malformed) as failure:
-            if str(failure) == "File is not a zip file":
-                what = f"the zip ends before its directory, after {os.fstat(file.fileno()).st_size} bytes"
-                raise Problem("truncated", self.name, None, what, _CUT) from None
-            raise self._damaged(f"its directory does not read: {failure}") from None
-        magic, disk, first, _, count, _, start, comment = record
-        if magic != b"PK\5\6":
-            raise self._damaged("other bytes follow its end")
-        if comment != len(zip_.comment):
-            raise Problem("truncated", self.name, None, "the zip ends inside its comment", _CUT)
-        wide = os.pread(file.fileno(), _END64.size, max(0, end - _LOCATOR - _END64.size))
-        if wide.startswith(b"PK\6\6"):
-            _, _, _, _, disk, first, _, count, _, start = _END64.unpack(wide)
-        if disk or first:
-            raise Unsupported(
-                f"{self.name}: the zip is one of several volumes", "zip -s 0 IN.zip --out OUT.zip joins them"
-            )
-        if zip_.start_dir != start:
-            raise self._damaged("other bytes stand before it: two that were glued together?")
-        if count not in (len(zip_.infolist()), len(zip_.infolist()) & 0xFFFF):
-            raise self._damaged(f"it has {count} entries, and its directory lists {len(zip_.infolist())}")
-        return zip_
-
-    def _check(self, info: ZipInfo) -> None:
+    def _check(self, member: Member) -> None:
         """Raise Unsupported or Problem for an entry that cannot be read, before any is."""
-        why = unable(info)
+        why = unable(member)
         if why is not None:
-            what = f"{self.name}: the zip entry {show(name_of(info))} {why}"
+            what = f"{self.name}: the zip entry {show(name_of(member))} {why}"
             raise Unsupported(what, "unpack it with the program that made it")
-        name = info.orig_filename
-        if not name or "\0" in name:
-            raise self._damaged(f"an entry has the name {show(name)}")
-        if info.compress_type == 0 and info.compress_size != info.file_size:
-            raise self._damaged(f"{show(name)} has {info.file_size} bytes, of which {info.compress_size} are stored")
+        name = member.name
+        if not name or 0 in name:
+            raise damaged(self.name, f"an entry has the name {show(name)}")
+        if max(member.size, member.packed) > MOST:
+            raise damaged(self.name, f"{show(name)} has {member.size} bytes, or {member.packed} in the zip")
+        if member.method == 0 and member.packed != member.size:
+            raise damaged(self.name, f"{show(name)} has {member.size} bytes, of which {member.packed} are stored")
 
-    def _header(self, info: ZipInfo, target: bytes | None = None) -> bytes:
-        """The header of an entry, of a symbolic link to `target`."""
-        name, mode, mtime = name_of(info), mode_of(info), mtime_of(info)
-        if target is not None:
-            return encode(name, 0, mode=mode, mtime=mtime, typeflag=blocks.SYMLINK, linkname=target)
-        if is_folder(info):
-            return encode(name, 0, mode=mode, mtime=mtime, typeflag=blocks.DIRECTORY)
-        return encode(name, info.file_size, mode=mode, mtime=mtime)
+    def _header(self, member: Member, local: bytes, target: bytes | None = None) -> bytes:
+        """The header of an entry with the extra fields `local`, of a symbolic link to `target`."""
+        name, said = name_of(member), about(member, local)._asdict()
+        try:
+            if target is not None:
+                return encode(name, 0, typeflag=blocks.SYMLINK, linkname=target, **said)
+            if is_folder(member):
+                return encode(name if name.endswith(b"/") else name + b"/", 0, typeflag=blocks.DIRECTORY, **said)
+            return encode(name, member.size, **said)
+        except ValueError as failure:
+            raise self._unreadable(member, str(failure)) from None
 
-    def _short(self, short: _Short, info: ZipInfo) -> bytes:
+    def _short(self, look: _Window, member: Member, start: int, local: bytes) -> bytes:
         """A short entry as it lies in a tar."""
+        content = bytes(look(start, member.packed))
+        if len(content) < member.packed:
+            raise self._cut(member)
         try:
-            content = short(info)
-            if kind_of(info) == stat.S_IFLNK:
-                return self._header(info, content)
-            return b"".join((self._header(info), content, bytes(padding(len(content)))))
-        except EOFError:
-            raise self._cut(info) from None
-        except (ValueError, zlib_error) as failure:
-            raise self._damaged(f"the entry {show(name_of(info))} does not read: {failure}") from None
+            if member.method:
+                content = decompressobj(-15).decompress(content, member.size + 1)
+        except zlib_error as failure:
+            raise self._unreadable(member, str(failure)) from None
+        if len(content) != member.size:
+            raise self._unreadable(member, f"it has not the {member.size} bytes that the directory says")
+        if crc32(content) != member.crc:
+            raise self._unreadable(member, "its checksum (CRC-32) is wrong")
+        if kind_of(member) == stat.S_IFLNK:
+            return self._header(member, local, content)
+        return b"".join((self._header(member, local), content, bytes(padding(len(content)))))
 
-    def _long(self, zip_: ZipFile, info: ZipInfo) -> Iterator[bytes]:
+    def _long(self, source: FileSource, member: Member, start: int, local: bytes) -> Iterator[bytes]:
         """Any entry as it lies in a tar, in pieces."""
-        if kind_of(info) == stat.S_IFLNK and info.file_size <= SHORT:
-            yield self._header(info, b"".join(self._content(zip_, info)))
+        content = self._content(source, member, start)
+        if kind_of(member) == stat.S_IFLNK and member.size <= SHORT:
+            yield self._header(member, local, b"".join(content))
             return
-        if kind_of(info) == stat.S_IFLNK:
-            raise self._damaged(f"{show(name_of(info))} is a symbolic link of {info.file_size} bytes")
-        yield self._header(info)
-        yield from self._content(zip_, info)
-        yield bytes(padding(info.file_size))
+        if kind_of(member) == stat.S_IFLNK:
+            raise damaged(self.name, f"{show(name_of(member))} is a symbolic link of {member.size} bytes")
+        yield self._header(member, local)
+        yield from content
+        yield bytes(padding(member.size))
 
-    def _content(self, zip_: ZipFile, info: ZipInfo) -> Iterator[bytes]:
-        """What an entry has, the last of it once the checksum is right."""
-        from lzma import LZMAError
-        from zipfile import BadZipFile
+    def _local(self, look: _Window, member: Member) -> tuple[int, bytes]:
+        """Where the content of an entry begins, and the extra fields of its local header."""
+        at = min(member.offset, MOST)
+        head = look(at, _LOCAL.size + len(member.name))
+        if len(head) < _LOCAL.size + len(member.name):
+            raise self._cut(member)
+        magic, length, extra = _LOCAL.unpack(head[: _LOCAL.size])
+        if magic != b"PK\3\4" or length != len(member.name) or head[_LOCAL.size :] != member.name:
+            raise self._unreadable(member, "its header is not what the directory says")
+        at += _LOCAL.size + length
+        local = bytes(look(at, extra)) if extra else b""
+        return at + extra, local
 
-        left = info.file_size
+    def _content(self, source: FileSource, member: Member, start: int) -> Iterator[bytes]:
+        """The content of an entry, the last of it once the checksum is right."""
+        crc = size = 0
+        last = b""
         try:
-            with zip_.open(info) as file:
-                while data := file.read(min(CHUNK, max(left, 1))):
-                    left -= len(data)
-                    yield data
-        except EOFError:
-            raise self._cut(info) from None
-        except (BadZipFile, zlib_error, LZMAError, ValueError, OverflowError, Malformed, RuntimeError) as failure:
-            raise self._damaged(f"the entry {show(name_of(info))} does not read: {failure}") from None
-        except OSError as failure:
-            if failure.errno is None:  # so bz2 says that data are wrong
-                raise self._damaged(f"the entry {show(name_of(info))} does not read: {failure}") from None
-            raise
-        if left:
-            raise self._damaged(f"the entry {show(name_of(info))} has {left} bytes less than the directory says")
+            for data in _unpacked(self._packed(source, member, start), member):
+                yield last
+                last = data
+                size += len(data)
+                crc = crc32(data, crc)
+                if size > member.size:
+                    break
+        except Malformed as failure:
+            raise self._unreadable(member, str(failure)) from None
+        if size != member.size:
+            raise self._unreadable(member, f"it has not the {member.size} bytes that the directory says")
+        if crc != member.crc:
+            raise self._unreadable(member, "its checksum (CRC-32) is wrong")
+        yield last
 
-    def _damaged(self, what: str) -> Problem:
-        return Problem("bad-data", self.name, None, f"the zip is damaged: {what}")
+    def _packed(self, source: FileSource, member: Member, start: int) -> Iterator[bytes]:
+        """The bytes of an entry as they lie in the zip."""
+        stop = start + member.packed
+        if stop > (source.size or 0):
+            raise self._cut(member)
+        for at in range(start, stop, CHUNK):
+            yield source.read(at, min(at + CHUNK, stop))
 
-    def _cut(self, info: ZipInfo) -> Problem:
-        return Problem("truncated", self.name, None, f"the zip ends inside the entry {show(name_of(info))}", _CUT)
+    def _unreadable(self, member: Member, why: str) -> Problem:
+        return damaged(self.name, f"the entry {show(name_of(member))} does not read: {why}")
+
+    def _cut(self, member: Member) -> Problem:
+        return Problem("truncated", self.name, None, f"the zip ends inside the entry {show(name_of(member))}", CUT)
 
 
-class _Short:
-    """Reads short entries that are stored or deflated: five times as fast as zipfile, which seeks for each."""
+class Malformed(Exception):
+    """Compressed content does not decode."""
+
+
+class _Window:
+    """Reads what lies near to what was read before: the headers and contents of short entries, in few system calls."""
 
     def __init__(self, source: FileSource) -> None:
         self._source = source
         self._view = memoryview(b"")
         self._start = 0
 
-    def __call__(self, info: ZipInfo) -> bytes:
-        """The content of an entry; raises EOFError, ValueError and zlib.error when it is cut or damaged."""
-        head, raw = self._look(info.header_offset, _LOCAL.size), raw_name(info)
-        magic, length, extra = _LOCAL.unpack(head)
-        lead = length + extra
-        if magic == b"PK\3\4":
-            view = self._look(info.header_offset + _LOCAL.size, lead + info.compress_size)
-        if magic != b"PK\3\4" or view[:length] != raw:
-            raise ValueError("its header is not what the directory says")
-        content = bytes(view[lead:])
-        if info.compress_type:
-            content = decompressobj(-15).decompress(content, info.file_size + 1)
-        if len(content) != info.file_size:
-            raise ValueError(f"it has not the {info.file_size} bytes that the directory says")
-        if crc32(content) != info.CRC:
-            raise ValueError("its checksum (CRC-32) is wrong")
-        return content
-
-    def _look(self, start: int, size: int) -> memoryview:
+    def __call__(self, start: int, size: int) -> memoryview:
+        """The `size` bytes from `start` on, fewer only at the end of the file; good until the next call."""
         at = start - self._start
         if at < 0 or at + size > len(self._view):
             self._view, self._start, at = self._source.peek(start, size), start, 0
-            if len(self._view) < size:
-                raise EOFError
         return self._view[at : at + size]
+
+
+def _unpacked(pieces: Iterable[bytes], member: Member) -> Iterator[bytes]:
+    """Decode the content of an entry, at most CHUNK bytes at a time."""
+    if member.method == 0:
+        yield from pieces
+        return
+    from lzma import LZMAError
+
+    decoder: Any = None
+    held = b""
+    try:
+        for piece in pieces:
+            held += piece
+            if decoder is None:
+                decoder, held = _decoder(member, held)
+            while not decoder.eof and (data := decoder.decompress(held, CHUNK)):
+                held = getattr(decoder, "unconsumed_tail", b"")  # the others keep it themselves
+                yield data
+            held = getattr(decoder, "unconsumed_tail", b"")
+    except (zlib_error, LZMAError, EOFError, ValueError) as failure:
+        raise Malformed(str(failure)) from None
+    except OSError as failure:
+        if failure.errno is None:  # bz2 reports wrong data so
+            raise Malformed(str(failure)) from None
+        raise
+
+
+def _decoder(member: Member, head: bytes) -> tuple[Any, bytes]:
+    """The decoder of an entry whose compressed content begins with `head`, and what of that it takes."""
+    if member.method == _DEFLATE:
+        return decompressobj(-15), head
+    if member.method == _BZIP2:
+        from bz2 import BZ2Decompressor
+
+        return BZ2Decompressor(), head
+    from lzma import FILTER_LZMA1, FORMAT_RAW, LZMADecompressor
+
+    # Two bytes of version, two that say five, then the literal bits, position bits and the size of the dictionary.
+    if len(head) < 9 or head[2:4] != b"\5\0" or head[4] >= 9 * 5 * 5:
+        raise ValueError("its LZMA properties are wrong")
+    bits, literals = divmod(head[4], 9)
+    dictionary = min(int.from_bytes(head[5:9], "little"), member.size)  # more would be memory that nothing uses
+    filters = {"id": FILTER_LZMA1, "dict_size": max(dictionary, 4096), "lc": literals, "lp": bits % 5, "pb": bits // 5}
+    return LZMADecompressor(FORMAT_RAW, filters=[filters]), head[9:]

@@ -1,23 +1,27 @@
 """Write a zip in place of a tar: a sink that takes the bytes of an archive and writes its entries as those of a zip.
 
-Whoever writes archives can so write zips. Entries keep their order, names, modes and times (to two seconds, in UTC,
-from 1980 on); owners are lost. They are stored unless a level asks for deflate: what datasets hold is compressed.
+Whoever writes archives can so write zips. Entries keep their order, names, modes, times (to the second) and the numbers
+of their owners, whose names no zip can say. They are stored unless a level asks for deflate: what datasets hold is
+compressed.
 """
 
 from __future__ import annotations
 
 import stat
+from math import floor
 from typing import Any
 from zlib import crc32
 
 from tarkit.dataset import zip_record
-from tarkit.dataset.zip_record import DEFLATED, STORED, Record, dos_time, end_of_zip
+from tarkit.dataset.zip_record import DEFLATED, STORED, Record, end_of_zip
 from tarkit.errors import TarkitError, Unsupported, show
 from tarkit.streams.codecs import deflate_library, legal_level
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink import Sink, Written
 from tarkit.tar import block as blocks
 from tarkit.tar.block import BLOCK, padding
+from tarkit.tar.pax import Records
+from tarkit.tar.status import number_of, proper, said_time
 from tarkit.tar.walk import Entry, Walk
 
 LARGE = 16 << 20  # bytes; the checksum of a larger entry is not known before its content, and follows it
@@ -38,6 +42,12 @@ _KINDS = {
 }
 _FILES = (blocks.REGULAR, blocks.REGULAR_V7, blocks.CONTIGUOUS)
 _LONG = (blocks.PAX, blocks.SOLARIS_X, blocks.PAX_GLOBAL, blocks.GNU_LONG_NAME, blocks.GNU_LONG_LINK)
+
+
+def _said(records: Records, keyword: bytes, number: int) -> int:
+    """The number of a PAX record, else `number`."""
+    said = records.get(keyword, b"")
+    return int(said) if said.isdigit() and len(said) < 20 else number
 
 
 class _Window:
@@ -68,7 +78,7 @@ class ZipSink(Written):
     long in a temporary file in `tmpdir`.
 
     Raises Unsupported for an entry that no zip can carry: hard links, devices, FIFOs, sparse files, a name with NUL or
-    of 64 KiB.
+    of 64 KiB, a time before 1601 or after 30827.
     """
 
     def __init__(self, target: Sink, level: int | None = None, tmpdir: str | None = None) -> None:
@@ -78,7 +88,7 @@ class ZipSink(Written):
         self._tmpdir = tmpdir
         self._window = _Window(target.name)
         self._walked = Walk(self._window).raw()
-        self._numbers = blocks.Numbers(blocks.parse_number)
+        self._numbers = blocks.Numbers(number_of)
         self._entry: Entry | None = None  # whose content is still to come
         self._record: Record | None = None  # of a large one
         self._left = 0  # bytes of its content
@@ -184,11 +194,9 @@ class ZipSink(Written):
     def _new(self, entry: Entry) -> Record:
         """The record of an entry. Raises Unsupported for what a zip cannot carry."""
         name, type_ = entry.name, entry.type
-        header = self._window.peek(entry.data - BLOCK, BLOCK)
-        mode = max(0, self._numbers[header[100:108]]) & 0o7777
-        when = dos_time(self._numbers[header[136:148]])
+        mode, *about = self._about(entry)
         if type_ == blocks.REGULAR and entry.real < 0 and len(name) <= 0xFFFF and name[-1] != 47 and 0 not in name:
-            return Record(name, (stat.S_IFREG | mode) << 16, when, self._position)
+            return self._record_of(name, (stat.S_IFREG | mode) << 16, *about)
         folder = type_ == blocks.DIRECTORY or (type_ in _FILES and name.endswith(b"/") and not entry.size)
         if entry.sparse:
             raise self._unable(name, "a sparse file")
@@ -200,7 +208,28 @@ class ZipSink(Written):
             raise self._unable(name, "a name that no zip can have")
         kind = stat.S_IFDIR if folder else stat.S_IFLNK if type_ == blocks.SYMLINK else stat.S_IFREG
         attributes = (kind | mode) << 16 | (0x10 if folder else 0)
-        return Record(name, attributes, when, self._position)
+        return self._record_of(name, attributes, *about)
+
+    def _about(self, entry: Entry) -> tuple[int, int, int, int]:
+        """Mode, time and owner of an entry, by its header and the PAX records before that."""
+        numbers = self._numbers
+        records: Records = {}
+        header = self._window.peek(entry.start, entry.data - entry.start)
+        if len(header) > BLOCK:
+            header, records = proper(header)
+        mode, uid, gid = numbers[header[100:108]], numbers[header[108:116]], numbers[header[116:124]]
+        mtime = numbers[header[136:148]]
+        if records:
+            said = said_time(records)
+            mtime = mtime if said is None else floor(said)
+            uid, gid = (_said(records, keyword, number) for keyword, number in ((b"uid", uid), (b"gid", gid)))
+        return mode & 0o7777, mtime, max(0, uid), max(0, gid)
+
+    def _record_of(self, name: bytes, attributes: int, mtime: int, uid: int, gid: int) -> Record:
+        try:
+            return Record(name, attributes, mtime, self._position, (uid, gid))
+        except ValueError as failure:
+            raise self._unable(name, str(failure)) from None
 
     def _unable(self, name: bytes, what: str) -> Unsupported:
         return Unsupported(f"{self.name}: a zip cannot carry {show(name)}: {what}", "write a .tar")

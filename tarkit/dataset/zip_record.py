@@ -1,6 +1,11 @@
 """The records of a zip: what stands before and behind an entry, in the directory, and at the end.
 
-Source: PKWARE APPNOTE.TXT 6.3.10, sections 4.3 to 4.5; Info-ZIP's use of the upper half of the external attributes.
+The time of a zip goes from 1980 to 2107, in steps of two seconds, and other programs take it for local time. So each
+entry has its time, in UTC and to the second, in an extra field too: from 1970 to January 2038 in that of Info-ZIP,
+before and after in that of NTFS, which goes from 1601 to 30827: of other readers some take the first for unsigned.
+
+Source: PKWARE APPNOTE.TXT 6.3.10, sections 4.3 to 4.5, 4.5.5 (NTFS); Info-ZIP's extrafld.txt: 0x5455 (time), 0x7875
+(owner), and its use of the upper half of the external attributes.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from struct import Struct, pack
 
+from tarkit.dataset.zip_info import NTFS, NTFS_EPOCH, OWNER, TIME
 from tarkit.errors import Usage
 
 LIMIT = 0xFFFFFFFE  # sizes and offsets beyond it need the fields of zip64
@@ -26,12 +32,16 @@ _FULL = 0xFFFFFFFF  # the true number is in a field of zip64
 
 
 class Record:
-    """What a zip says of one entry, before it and in the directory; `packed` is the size of its content as it lies."""
+    """What a zip says of one entry, before it and in the directory; `packed` is the size of its content as it lies.
 
-    def __init__(self, name: bytes, attributes: int, when: tuple[int, int], offset: int) -> None:
+    Raises ValueError for an `mtime` that no zip can say.
+    """
+
+    def __init__(self, name: bytes, attributes: int, mtime: int, offset: int, owner: tuple[int, int] = (0, 0)) -> None:
         self.name = name
         self.attributes = attributes
-        self.time, self.date = when
+        self.time, self.date = dos_time(mtime)
+        self.extra = exact_time(mtime) if owner == (0, 0) else exact_time(mtime) + _owner(*owner)
         self.offset = offset
         self.flags = 0 if name.isascii() or not _is_utf8(name) else _UTF8
         self.method = STORED
@@ -46,9 +56,9 @@ class Record:
         """The header before its content, which says no sizes when they follow."""
         known = not self.flags & _FOLLOWS
         numbers = (self.crc, self.packed, self.size) if known else (0, 0, 0)
-        extra = b""
+        extra = self.extra
         if self.wide:
-            extra = pack("<2H2Q", 1, 16, numbers[2], numbers[1])
+            extra = pack("<2H2Q", 1, 16, numbers[2], numbers[1]) + extra
             numbers = (numbers[0], _FULL, _FULL)
         fields = (self._needed(self.wide), self.flags, self.method, self.time, self.date, *numbers)
         return _LOCAL.pack(b"PK\3\4", *fields, len(self.name), len(extra)) + self.name + extra
@@ -59,12 +69,13 @@ class Record:
 
     def central(self) -> bytes:
         """Its record in the directory."""
-        size, packed, offset, extra = self.size, self.packed, self.offset, b""
-        if size > LIMIT or packed > LIMIT or offset > LIMIT:
-            wide = [number for number in (size, packed, offset) if number > LIMIT]
-            extra = pack(f"<2H{len(wide)}Q", 1, 8 * len(wide), *wide)
+        size, packed, offset, extra = self.size, self.packed, self.offset, self.extra
+        wide = size > LIMIT or packed > LIMIT or offset > LIMIT
+        if wide:
+            numbers = [number for number in (size, packed, offset) if number > LIMIT]
+            extra = pack(f"<2H{len(numbers)}Q", 1, 8 * len(numbers), *numbers) + extra
             size, packed, offset = (number if number <= LIMIT else _FULL for number in (size, packed, offset))
-        needed = self._needed(self.wide or bool(extra))
+        needed = self._needed(self.wide or wide)
         fields = (_UNIX | needed, needed, self.flags, self.method, self.time, self.date, self.crc, packed, size)
         lengths = (len(self.name), len(extra), 0, 0, 0)
         return _CENTRAL.pack(b"PK\1\2", *fields, *lengths, self.attributes, offset) + self.name + extra
@@ -100,27 +111,33 @@ def dos_time(seconds: int) -> tuple[int, int]:
     return when.hour << 11 | when.minute << 5 | when.second >> 1, (when.year - 1980) << 9 | when.month << 5 | when.day
 
 
-def kept_time(seconds: int) -> int:
-    """What is read again of a time, in seconds since 1970, that was written to a zip; its first time is read as 0.
+@lru_cache(4096)
+def exact_time(seconds: int) -> bytes:
+    """Return the extra field of a time in seconds since 1970; raises ValueError for a time that no field can say.
 
-    >>> kept_time(1_700_000_001), kept_time(0), kept_time(315_532_801)
-    (1700000000, 0, 0)
+    >>> exact_time(1_700_000_001).hex()
+    '555405000101f15365'
     """
-    time, date = dos_time(seconds)
-    if (time, date) == dos_time(0):
-        return 0
-    day = datetime(
-        (date >> 9) + 1980, date >> 5 & 15, date & 31, time >> 11, time >> 5 & 63, (time & 31) * 2, tzinfo=UTC
-    )
-    return int(day.timestamp())
+    if 0 <= seconds < 1 << 31:
+        return pack("<2HBL", TIME, 5, 1, seconds)
+    ticks = (seconds + NTFS_EPOCH) * 10**7
+    if not 0 < ticks < 1 << 63:
+        raise ValueError("a time before 1601 or after 30827")
+    return pack("<2HL2H3Q", NTFS, 32, 0, 1, 24, ticks, ticks, ticks)
+
+
+def _owner(uid: int, gid: int) -> bytes:
+    width = 4 if max(uid, gid) <= _FULL else 8
+    numbers = b"".join(bytes((width,)) + number.to_bytes(width, "little") for number in (uid, gid))
+    return pack("<2HB", OWNER, 1 + len(numbers), 1) + numbers
 
 
 def check_time(seconds: int) -> None:
-    """Raises Usage for a time, asked for in seconds since 1970, of which something else would be read again."""
-    if kept_time(seconds) != seconds - seconds % 2:
-        raise Usage(
-            f"a zip cannot hold the time @{seconds}", "its times are from @315532802 to @4354819199 (2107), and @0"
-        )
+    """Raise Usage for a time, asked for in seconds since 1970, that a zip cannot say."""
+    try:
+        exact_time(seconds)
+    except ValueError as error:
+        raise Usage(f"a zip cannot hold the time @{seconds}: {error}") from None
 
 
 def _is_utf8(name: bytes) -> bool:

@@ -43,11 +43,24 @@ CODECS: dict[str, Codec] = {
     )
 }
 
-ZIP = Codec("zip", (".zip",), (b"PK\x03\x04", b"PK\x05\x06"), "entry", 0, 9, 0)
+# The first bytes of an entry, of the end of a zip without any, and of the first of several volumes.
+_ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08PK\x03\x04", b"PK00PK\x03\x04")
+# Those of a program with a zip behind it: of Windows, of Linux, of macOS in four kinds, and a script.
+_PROGRAM_MAGICS = (
+    b"MZ",
+    b"\x7fELF",
+    b"\xcf\xfa\xed\xfe",
+    b"\xce\xfa\xed\xfe",
+    b"\xca\xfe\xba\xbe",
+    b"\xfe\xed\xfa\xcf",
+    b"#!",
+)
+
+ZIP = Codec("zip", (".zip",), _ZIP_MAGICS + _PROGRAM_MAGICS, "entry", 0, 9, 0)
 """A codec by its suffix, content and levels, but no stream: `tarkit.dataset.zip_input` and `zip_output` know it.
 
-The magics are those of an entry and of the end of a zip that has none (PKWARE APPNOTE.TXT 4.3.7, 4.3.16); level 0
-stores.
+The magics are those of PKWARE APPNOTE.TXT 4.3.7, 4.3.16 and 8.5.4, and of programs, since a self-extracting zip (4.1.9)
+begins with one; level 0 stores.
 """
 
 # .lzma has no magic: the usual properties (lc=3, lp=0, pb=2) and a dictionary of 2^n or 2^n + 2^(n-1) bytes are what XZ
