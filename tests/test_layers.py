@@ -152,14 +152,13 @@ EDGE = {
     "yaml": lambda name: name in ("tarkit.dataset.described", "tarkit.dataset.writing"),
     "pyarrow": lambda name: name in ("tarkit.dataset.parquet", "tarkit.dataset.sidecar_parquet"),
     "tarfile": lambda name: False,
-    "zipfile": lambda name: name in ("tarkit.dataset.zip_input", "tarkit.dataset.zip_info"),
+    "zipfile": lambda name: False,
     "logging": lambda name: False,
     "importlib.metadata": lambda name: False,
     **dict.fromkeys(
-        ("zstandard", "lz4", "isal", "gzip", "bz2", "compression"),
+        ("zstandard", "lz4", "isal", "gzip", "bz2", "lzma", "compression"),
         lambda name: name.startswith("tarkit.streams.codecs"),
     ),
-    "lzma": lambda name: name.startswith("tarkit.streams.codecs") or name == "tarkit.dataset.zip_input",  # its errors
 }
 
 

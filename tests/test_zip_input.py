@@ -23,6 +23,7 @@ from conftest import Archive, Content, Feed, Link, Run, each_feed, entries, tar
 from tarkit.dataset import zip_input
 from tarkit.dataset.zip_input import ZipReader
 from tarkit.errors import TarkitError
+from tarkit.streams import codecs_zip
 
 ROWS: list[tuple[str, bytes]] = [
     ("d/a.cls", b"1"),
@@ -455,11 +456,25 @@ def test_large(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.Monke
         return
     monkeypatch.setattr(zip_input, "SHORT", 300)
     monkeypatch.setattr(zip_input, "CHUNK", 512)
+    monkeypatch.setattr(codecs_zip, "CHUNK", 100)
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         assert entries(run("cat", feed(archive(zipped(method=method), "in.zip"))).stdout) == ROWS
         bad = patched(zipped([("a.x", os.urandom(5000)), ("b.x", b"2")], method), (b"L", 40, b"\0" * 8))
         ran = run("cat", feed(archive(bad, "bad.zip")), exit=1)
         assert re.search(r"the zip is damaged: the entry 'a.x' does not read: .*\[bad-data\]", ran.stderr)
+
+
+def test_lzma_without_end_marker(run: Run, archive: Archive) -> None:
+    """Content ends where the directory says, since behind it there may be bytes that decode to anything."""
+    from lzma import FILTER_LZMA1, FORMAT_RAW, LZMACompressor
+
+    content = b"some text, " * 30
+    compressor = LZMACompressor(FORMAT_RAW, filters=[{"id": FILTER_LZMA1, "dict_size": 4096}])
+    packed = b"\x09\x14\5\0\x5d\0\x10\0\0" + (compressor.compress(content) + compressor.flush())[:-4] + b"\x55" * 9
+    numbers = struct.pack("<3L", crc32(content), len(packed), len(content))
+    changes = [(b"L", 8, b"\x0e\0"), (b"C", 10, b"\x0e\0"), (b"L", 14, numbers), (b"C", 16, numbers)]
+    data = patched(made(content=packed), *changes)
+    assert entries(run("cat", archive(data, "in.zip")).stdout) == [("a.x", content)]
 
 
 @each_feed

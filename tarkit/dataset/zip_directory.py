@@ -24,6 +24,7 @@ CUT = "the file was not written or not copied to its end: copy or make it again"
 _LOCAL = Struct("<4s5H3L2H")
 _CENTRAL = Struct("<4s4B4H3L5H2L")
 _END = Struct("<4s4H2LH")
+_FIELD = Struct("<2H").unpack_from
 _END64 = Struct("<4sQ2H2L4Q")
 _LOCATOR = Struct("<4sLQL")
 _ENTRY, _LISTED, _SIGNATURE, _LAST = b"PK\3\4", b"PK\1\2", b"PK\5\5", b"PK\5\6"
@@ -208,7 +209,7 @@ def extra_fields(extra: bytes, *, lenient: bool = False) -> dict[int, bytes]:
     fields: dict[int, bytes] = {}
     at = 0
     while at + 4 <= len(extra):
-        number, size = int.from_bytes(extra[at : at + 2], "little"), int.from_bytes(extra[at + 2 : at + 4], "little")
+        number, size = _FIELD(extra, at)
         at += 4 + size
         if at <= len(extra):
             fields.setdefault(number, extra[at - size : at])

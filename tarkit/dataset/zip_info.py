@@ -16,8 +16,8 @@ from typing import NamedTuple
 from zlib import crc32
 
 from tarkit.dataset.zip_directory import Member, extra_fields
+from tarkit.streams.codecs_zip import METHODS
 
-METHODS = {0: "stored", 8: "deflate", 12: "bzip2", 14: "lzma"}
 TIME, UNIX_OLD, UNIX_16, OWNER, NAME = 0x5455, 0x5855, 0x7855, 0x7875, 0x7075  # extra fields of Info-ZIP
 NTFS, PKWARE_UNIX = 0x000A, 0x000D
 NTFS_EPOCH = 11_644_473_600  # seconds from 1601, where NTFS begins, to 1970
@@ -27,6 +27,7 @@ _UNIX = (3, 19)  # systems whose modes are in the external attributes
 _DOS_FOLDER = 0x10  # in the attributes of MS-DOS, which all systems write
 _DEVICES = (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK)
 _KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO)
+_MODES = frozenset((0, *_KINDS))
 
 
 class About(NamedTuple):
@@ -73,7 +74,7 @@ def kind_of(member: Member) -> int:
 def name_of(member: Member) -> bytes:
     """The name of an entry: the bytes that the zip has, or what the Unicode path field says, if it is about them."""
     raw = member.name
-    if not member.extra or member.flags & _UTF8:
+    if b"up" not in member.extra or member.flags & _UTF8:  # the number of the field; most have none
         return raw
     said = extra_fields(member.extra).get(NAME, b"")
     if len(said) > 5 and said[0] == 1 and said[1:5] == crc32(raw).to_bytes(4, "little"):
@@ -90,17 +91,18 @@ def about(member: Member, local: bytes) -> About:
 
     What the zip does not say is as `create` has it: mode 0644, or 0755 for directories, owner 0, time 0.
     """
-    mode = member.attributes >> 16 & 0o7777 if member.system in _UNIX else 0
-    if stat.S_IFMT(member.attributes >> 16) not in (0, *_KINDS):
+    mode = member.attributes >> 16
+    if member.system not in _UNIX or mode & 0o170000 not in _MODES:
         mode = 0
-    mode = mode or (0o755 if is_folder(member) else 0o644)
+    mode = mode & 0o7777 or (0o755 if is_folder(member) else 0o644)
     time = _dos_time(member.date, member.time)
     if not member.extra and not local:
         return About(mode, time, 0, 0)
-    fields = extra_fields(local, lenient=True)
-    for number, said in extra_fields(member.extra).items():
-        if len(said) >= len(fields.get(number, b"")):  # the directory's is the shorter where it lacks the owner
-            fields[number] = said
+    fields = extra_fields(member.extra)
+    if local != member.extra:
+        for number, said in extra_fields(local, lenient=True).items():
+            if len(said) > len(fields.get(number, b"")):  # the directory's is the shorter where it lacks the owner
+                fields[number] = said
     return About(mode, _mtime(fields, time), *_owner(fields))
 
 

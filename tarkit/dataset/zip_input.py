@@ -5,22 +5,22 @@ that does not come from a file is first copied to a temporary one, since the dir
 bytes that the zip has, unless an extra field says them in UTF-8. Sizes, times and owners that a USTAR header cannot say
 go to a PAX header before it, as in all that tarkit writes.
 
-Source: PKWARE APPNOTE.TXT 6.3.10: 4.3.7 (local header), 4.4.5 (methods), 5.8.8 (LZMA).
+Source: PKWARE APPNOTE.TXT 6.3.10: 4.3.7 (local header), 4.3.8 (content).
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from struct import Struct
-from typing import Any
 from zlib import crc32, decompressobj
 from zlib import error as zlib_error
 
 from tarkit.dataset.zip_directory import CUT, Member, damaged, read_directory
 from tarkit.dataset.zip_info import about, is_folder, kind_of, name_of, unable
 from tarkit.errors import Problem, TarkitError, Unsupported, show
+from tarkit.streams.codecs_zip import DEFLATE, STORED, Malformed, decoded
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.source import FileSource, Reader
@@ -33,7 +33,6 @@ SHORT = 1 << 16  # bytes in the zip; an entry of more is read in pieces
 MOST = 1 << 62  # bytes; no file has more
 
 _LOCAL = Struct("<4s22x2H")
-_DEFLATE, _BZIP2, _LZMA = 8, 12, 14
 
 
 class ZipReader:
@@ -114,7 +113,7 @@ class ZipReader:
             look = _Window(source)
             for member in members:
                 start, local = self._local(look, member)
-                if member.packed <= SHORT and member.size <= CHUNK and member.method in (0, _DEFLATE):
+                if member.packed <= SHORT and member.size <= CHUNK and member.method in (STORED, DEFLATE):
                     yield self._short(look, member, start, local)
                 else:
                     yield from self._long(source, member, start, local)
@@ -140,7 +139,7 @@ class ZipReader:
             raise damaged(self.name, f"an entry has the name {show(name)}")
         if max(member.size, member.packed) > MOST:
             raise damaged(self.name, f"{show(name)} has {member.size} bytes, or {member.packed} in the zip")
-        if member.method == 0 and member.packed != member.size:
+        if member.method == STORED and member.packed != member.size:
             raise damaged(self.name, f"{show(name)} has {member.size} bytes, of which {member.packed} are stored")
 
     def _header(self, member: Member, local: bytes, target: bytes | None = None) -> bytes:
@@ -203,7 +202,7 @@ class ZipReader:
         crc = size = 0
         last = b""
         try:
-            for data in _unpacked(self._packed(source, member, start), member):
+            for data in decoded(self._packed(source, member, start), member.method, member.size):
                 yield last
                 last = data
                 size += len(data)
@@ -233,10 +232,6 @@ class ZipReader:
         return Problem("truncated", self.name, None, f"the zip ends inside the entry {show(name_of(member))}", CUT)
 
 
-class Malformed(Exception):
-    """Compressed content does not decode."""
-
-
 class _Window:
     """Reads what lies near to what was read before: the headers and contents of short entries, in few system calls."""
 
@@ -251,48 +246,3 @@ class _Window:
         if at < 0 or at + size > len(self._view):
             self._view, self._start, at = self._source.peek(start, size), start, 0
         return self._view[at : at + size]
-
-
-def _unpacked(pieces: Iterable[bytes], member: Member) -> Iterator[bytes]:
-    """Decode the content of an entry, at most CHUNK bytes at a time."""
-    if member.method == 0:
-        yield from pieces
-        return
-    from lzma import LZMAError
-
-    decoder: Any = None
-    held = b""
-    try:
-        for piece in pieces:
-            held += piece
-            if decoder is None:
-                decoder, held = _decoder(member, held)
-            while not decoder.eof and (data := decoder.decompress(held, CHUNK)):
-                held = getattr(decoder, "unconsumed_tail", b"")  # the others keep it themselves
-                yield data
-            held = getattr(decoder, "unconsumed_tail", b"")
-    except (zlib_error, LZMAError, EOFError, ValueError) as failure:
-        raise Malformed(str(failure)) from None
-    except OSError as failure:
-        if failure.errno is None:  # bz2 reports wrong data so
-            raise Malformed(str(failure)) from None
-        raise
-
-
-def _decoder(member: Member, head: bytes) -> tuple[Any, bytes]:
-    """The decoder of an entry whose compressed content begins with `head`, and what of that it takes."""
-    if member.method == _DEFLATE:
-        return decompressobj(-15), head
-    if member.method == _BZIP2:
-        from bz2 import BZ2Decompressor
-
-        return BZ2Decompressor(), head
-    from lzma import FILTER_LZMA1, FORMAT_RAW, LZMADecompressor
-
-    # Two bytes of version, two that say five, then the literal bits, position bits and the size of the dictionary.
-    if len(head) < 9 or head[2:4] != b"\5\0" or head[4] >= 9 * 5 * 5:
-        raise ValueError("its LZMA properties are wrong")
-    bits, literals = divmod(head[4], 9)
-    dictionary = min(int.from_bytes(head[5:9], "little"), member.size)  # more would be memory that nothing uses
-    filters = {"id": FILTER_LZMA1, "dict_size": max(dictionary, 4096), "lc": literals, "lp": bits % 5, "pb": bits // 5}
-    return LZMADecompressor(FORMAT_RAW, filters=[filters]), head[9:]
