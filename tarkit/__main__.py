@@ -1,10 +1,11 @@
 """Where `tarkit` and `python -m tarkit` begin."""
 
-import signal
+# `signal` itself takes a while to load, and these are there.
+from _signal import SIG_DFL, SIGINT, default_int_handler, getsignal, signal  # type: ignore[import-not-found]
 
 # While modules load there is nothing to clean up yet: a Ctrl-C ends us at once, and not with a traceback.
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+if getsignal(SIGINT) is default_int_handler:
+    signal(SIGINT, SIG_DFL)
 
 from tarkit.cli import main
 

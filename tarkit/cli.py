@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from tarkit import __version__
-from tarkit.ending import catch_signals, clean_up, die
+from tarkit.ending import catch_signals, clean_up, die, release_signals
 from tarkit.errors import Interrupted, Problem, TarkitError, Usage, printable, system_hint
 
 Result = TypeVar("Result")
@@ -287,17 +287,26 @@ def group() -> None:
 
 def main() -> None:
     """The entry point."""
-    bytes(HEAP)
-    reserve_standard_descriptors()
-    catch_signals()
-    status: Any = 1
     try:
-        group(prog_name="tarkit")
-    except SystemExit as done:
-        status = done.code
-    finally:
-        clean_up()
+        status = _status()
+        release_signals()
+    except Interrupted as error:  # a signal that came before a command began, or after it had ended
+        die(error.signum)
     if threading.active_count() > 1:  # one may wait for a FIFO that nobody will ever open
         sys.stdout.flush()
         os._exit(status if isinstance(status, int) else 1)
     sys.exit(status)
+
+
+def _status() -> Any:
+    """Run the command line; its exit status."""
+    try:
+        catch_signals()
+        bytes(HEAP)
+        reserve_standard_descriptors()
+        group(prog_name="tarkit")
+    except SystemExit as done:
+        return done.code
+    finally:
+        clean_up()
+    return 1

@@ -1,4 +1,10 @@
-"""How tarkit ends: what is cleaned up on every way out, and the signals that ask for it."""
+"""How tarkit ends: what is cleaned up on every way out, and the signals that ask for it.
+
+A signal raises `Interrupted` in the main thread, once, and `die` is what follows. Two moments must not be torn apart:
+what is inside of `uninterrupted`, and an import. Python and other packages make something else of what is raised while
+a module loads, such as a RuntimeError or nothing. In the first case the signal is raised at the end of the block, in
+the second it is sent again.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +12,75 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Sequence
+from types import FrameType
 from typing import NoReturn
 
 from tarkit.errors import Interrupted
 
-SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AGAIN = 0.01  # seconds until a signal that could not be raised is sent again
+_IMPORT = "<frozen importlib._bootstrap>"  # the file of the code that loads modules, as its frames have it
+
+_ending = False
+_again: int | None = None  # a signal that is to come once more
+_outermost: FrameType | None = None
+
+
+class _Shield:
+    """Keeps back what a signal raises in the main thread; other threads, where nothing is raised, leave it alone."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.kept: list[int] = []
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self.depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self.depth -= 1
+            if self.kept and not self.depth:
+                _interrupt(self.kept[0], sys._getframe())
+
+
+_shield = _Shield()
+
+
+def uninterrupted() -> _Shield:
+    """Keep signals back inside of a `with`, for what must not be left half done and takes no time."""
+    return _shield
+
+
+def catch_signals(signals: Sequence[signal.Signals] = SIGNALS) -> None:
+    """Let these signals raise `Interrupted` from now on, unless they are ignored; imports count from the caller on."""
+    global _ending, _outermost
+    _ending, _outermost = False, sys._getframe(1)
+    sys.unraisablehook = _lost
+    for signum in signals:
+        if signal.getsignal(signum) != signal.SIG_IGN:
+            signal.signal(signum, _interrupt)
+
+
+def heed_no_signals() -> None:
+    """Let signals do nothing from now on: whoever is impatient must not keep us from cleaning up."""
+    global _ending  # noqa: PLW0603
+    _ending = True
+
+
+def release_signals() -> None:
+    """Let signals end the process at once, as they do where nobody catches them: there is nothing left to clean up."""
+    for signum in SIGNALS:
+        if signal.getsignal(signum) is _interrupt:
+            signal.signal(signum, signal.SIG_DFL)
+    if _again is not None:  # it has not yet
+        os.kill(os.getpid(), _again)
 
 
 def die(signum: int) -> NoReturn:
     """Die of a signal, so that whoever started us sees it."""
+    heed_no_signals()
     _last_act("tarkit.streams.sink_plain", "discard_unfinished")
     clean_up()
     signal.signal(signum, signal.SIG_DFL)
@@ -36,46 +101,41 @@ def _last_act(module: str, name: str) -> None:
         function()
 
 
-def catch_signals() -> None:
-    """Let INT, TERM and HUP end us through all that cleans up, unless they are ignored."""
-
-    ending = False
-
-    def interrupt(signum: int, frame: object) -> None:
-        nonlocal ending
-        command = sys.modules.get("tarkit.streams.command")
-        # whoever is impatient must not keep us from cleaning up
-        if not ending:
-            ending = True
-            if not (command and command.kept_back(signum)):
-                raise Interrupted(signum)
-
-    def lost() -> None:
-        nonlocal ending
-        ending = False
-
-    caught = [getattr(signal, name) for name in SIGNALS if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN]
-    for signum in caught:
-        signal.signal(signum, interrupt)
-    _send_again(lost)
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    """Raise `Interrupted` where that can be done, the first time."""
+    if _ending:
+        return
+    if _shield.depth:
+        _shield.kept.append(signum)
+    elif _loading(frame):
+        _send_again(signum)
+    else:
+        heed_no_signals()
+        raise Interrupted(signum)
 
 
-def _send_again(lost: Callable[[], None]) -> None:
-    """From now on a signal is sent once more whose `Interrupted` was raised where nothing can be, such as in __del__.
+def _loading(frame: FrameType | None) -> bool:
+    """Whether a module is being imported in a frame, or in those that called it."""
+    while frame is not None and frame is not _outermost:
+        if frame.f_code.co_filename == _IMPORT:
+            return True
+        frame = frame.f_back
+    return False
 
-    `lost` is called just before, in a thread.
-    """
 
-    def hook(said: sys.UnraisableHookArgs) -> None:
-        if not isinstance(said.exc_value, Interrupted):
-            sys.__unraisablehook__(said)
-            return
-        signum = said.exc_value.signum
+def _lost(said: sys.UnraisableHookArgs) -> None:
+    """Send a signal again whose `Interrupted` was raised where nothing can be, such as in __del__."""
+    global _ending  # noqa: PLW0603
+    if isinstance(said.exc_value, Interrupted):
+        _ending = False
+        _send_again(said.exc_value.signum)
+    else:
+        sys.__unraisablehook__(said)
 
-        def send() -> None:
-            lost()
-            os.kill(os.getpid(), signum)
 
-        threading.Timer(0.01, send).start()
-
-    sys.unraisablehook = hook
+def _send_again(signum: int) -> None:
+    """Have a signal come once more, soon. A timer of the system does that: a thread would be in the way of a fork."""
+    global _again  # noqa: PLW0603
+    _again = signum
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signum))
+    signal.setitimer(signal.ITIMER_REAL, AGAIN)

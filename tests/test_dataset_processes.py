@@ -241,25 +241,24 @@ def test_a_signal_ends_all(signum: signal.Signals, here: Path) -> None:
     assert sorted(path.name for path in here.iterdir()) == ["0.pid", "1.pid"]
 
 
-def test_a_second_signal_while_one_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both a group and each of it are asked to end: what is to be done at the end is done all the same."""
-    old = signal.getsignal(signal.SIGUSR1), signal.getsignal(signal.SIGUSR2)
-    signal.signal(signal.SIGUSR1, processes_child._Asked().raised)
-    come = [signal.SIGUSR1]
-    set_ = signal.signal
+def test_signals_while_it_cleans_up(here: Path) -> None:
+    """A process that is asked to end, once more and while it does, ends what it has started all the same."""
 
-    def late(signum: int, action: object) -> object:
-        if come:
-            os.kill(os.getpid(), come.pop())
-        return set_(signum, action)  # type: ignore[arg-type]
+    def work(job: int) -> Iterator[int]:
+        end_commands, asked = processes_child.end_commands, os.getpid()
 
-    monkeypatch.setattr(signal, "signal", late)
-    assert processes_child._ignore([signal.SIGUSR1, signal.SIGUSR2]) == signal.SIGUSR1
-    monkeypatch.undo()
-    assert [signal.signal(each, old[number]) for number, each in enumerate((signal.SIGUSR1, signal.SIGUSR2))] == [
-        signal.SIG_IGN,
-        signal.SIG_IGN,
-    ]
+        def ending() -> None:
+            os.kill(asked, signal.SIGTERM)
+            end_commands()
+
+        processes_child.end_commands = ending  # type: ignore[assignment]
+        if job:
+            os.kill(asked, signal.SIGTERM)
+        yield job
+
+    for job in (0, 1):
+        with pytest.raises(TarkitError, match="was ended by SIGTERM"):
+            list(map(list, in_order([job, job], work, 2)))
 
 
 class Full:

@@ -62,8 +62,8 @@ LAYERS = {
     "errors": set(),
     "problems": {"errors"},
     "tar": {"errors"},
-    "streams": {"errors"},
-    "dataset": {"tar", "streams", "errors", "problems"},
+    "streams": {"errors", "ending"},
+    "dataset": {"tar", "streams", "errors", "problems", "ending"},
     "work": {"dataset", "tar", "streams", "errors", "problems"},
     "views": {"dataset", "tar", "streams", "errors", "problems"},
     "commands": {"views", "work", "dataset", "tar", "streams", "errors", "problems", "cli"},  # cli: Command, say

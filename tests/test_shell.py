@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import conftest
@@ -26,6 +27,7 @@ import pytest
 from _served import served
 from _tools import MARKER, TARKIT, archive, contents, each_row, member, process, tarkit
 
+from tarkit import cli
 from tarkit.streams import source
 from tarkit.tar.writer import Writer
 
@@ -669,6 +671,61 @@ def test_interrupted_while_it_loads() -> None:
         code = f"import signal; signal.signal(signal.SIGINT, {first})\n{press}"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
         assert (done.returncode, done.stderr) == (status, "")
+
+
+EACH_IMPORT = """
+import os, runpy, sys
+
+seen = []
+
+class Finder:
+    def find_spec(self, name, *rest):
+        if not seen and name != "tarkit.__main__":
+            return
+        seen.append(name)
+        if len(seen) == 1:  # what comes before the first line of ours is Python's
+            return
+        signum = (2, 15, 1)[len(seen) % 3]
+        pid = os.fork()
+        if not pid:  # a copy, whose output is that of the other
+            sys.meta_path.remove(self)
+            os.unlink = os.rename = lambda *names: None
+            os.kill(os.getpid(), signum)
+            return
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signum, name
+
+sys.meta_path.insert(0, Finder())
+try:
+    runpy.run_module("tarkit.__main__", run_name="__main__", alter_sys=True)
+finally:
+    print(*seen)
+"""
+
+
+def test_a_signal_at_each_import() -> None:
+    """Whatever is being loaded, before a command begins and while it runs: death by that signal, silently."""
+    done = subprocess.run(
+        [sys.executable, "-c", EACH_IMPORT, "cat", "a.tar", "-o", "b.tar.gz"], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    seen = done.stdout.decode().split()
+    assert {"signal", "enum", "click", "tarkit.cli", "tarkit.streams.family", "tarkit.streams.codecs_write"} <= {*seen}
+    assert left() == ["a.tar", "b.tar.gz"]
+
+
+@each("moment", ["reserve_standard_descriptors", "group", "clean_up", "release_signals", "threading"])
+def test_a_signal_before_and_after_the_command(moment: str) -> None:
+    """The same from the first line of `main` to the last."""
+
+    def first() -> None:
+        def kill(*_: object, **__: object) -> int:
+            os.kill(os.getpid(), TERM)
+            return 1
+
+        setattr(cli, moment, SimpleNamespace(active_count=kill) if moment == "threading" else kill)
+
+    assert tarkit("cat", "a.tar", "-o", "b.tar", exit=-TERM, first=first).stderr == b""
+    assert left() == ["a.tar"] if moment in ("reserve_standard_descriptors", "group") else ["a.tar", "b.tar"]
 
 
 # ---- memory files and limits

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tarkit import ending
 from tarkit.errors import Interrupted
 from tarkit.streams import command
 from tarkit.streams.process import Program
@@ -20,11 +21,12 @@ def test_a_signal_that_comes_while_a_program_starts(monkeypatch: pytest.MonkeyPa
 
     def popen(*words: Any, **settings: Any) -> Any:
         process = real(*words, **settings)
-        assert command.kept_back(signal.SIGTERM)
+        ending._interrupt(signal.SIGTERM, None)
         return process
 
     before = set(command._running)
-    monkeypatch.setattr(command._shield, "signals", [])
+    monkeypatch.setattr(ending._shield, "kept", [])
+    monkeypatch.setattr(ending, "_ending", False)
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "Popen", popen)
         with pytest.raises(Interrupted):

@@ -11,14 +11,13 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from _tools import each_row, on_disk
 
 from tarkit import ending
-from tarkit.dataset.processes_child import _Asked
 from tarkit.errors import CommandFailed, Interrupted, TarkitError, Usage
 from tarkit.streams.copy import Short
 from tarkit.streams.sink import CommandSink, DescriptorSink, FileSink, Sink, discard_unfinished, open_sink
@@ -240,6 +239,7 @@ def test_discard_unfinished() -> None:
 def test_death_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever dies of a signal first removes what is not complete, wherever it was open."""
     sink = open_sink("path", "out")
+    monkeypatch.setattr(ending, "_ending", False)
     for place, name in ((ending, "clean_up"), (signal, "signal"), (os, "kill")):
         monkeypatch.setattr(place, name, lambda *args: None)
     with pytest.raises(SystemExit):
@@ -249,17 +249,12 @@ def test_death_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_second_signal_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first one is on its way through all that cleans up, here and in the processes of -p."""
-    handlers: dict[int, Callable[[int, object], None]] = {}
-    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
-    monkeypatch.setattr(ending, "_send_again", lambda lost: None)
-    ending.catch_signals()
-    ours = handlers[signal.SIGTERM]
-    for handler in (ours, _Asked().raised):
-        with pytest.raises(Interrupted):
-            handler(signal.SIGTERM, None)
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            handler(signum, None)
+    """The first one is on its way through all that cleans up."""
+    monkeypatch.setattr(ending, "_ending", False)
+    with pytest.raises(Interrupted):
+        ending._interrupt(signal.SIGTERM, None)
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        ending._interrupt(signum, None)
 
 
 def test_a_signal_while_a_part_is_removed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

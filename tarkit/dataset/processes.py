@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from tarkit.dataset.processes_child import BUFFER, ENDING, ROOM, results, run
+from tarkit.dataset.processes_child import BUFFER, ROOM, results, run
+from tarkit.ending import SIGNALS
 from tarkit.errors import TarkitError, signal_name
 from tarkit.streams import command
 from tarkit.streams.scratch import Scratch
@@ -144,7 +145,7 @@ def _start(
         file = Scratch(tmpdir)
         file.reserve(ROOM)
         # A signal waits until the process is known: else nobody would end it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             process = context.Process(target=run, args=(work, jobs, file, before, os.getpid()), daemon=True)
             process.start()

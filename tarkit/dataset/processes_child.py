@@ -6,13 +6,13 @@ import gc
 import os
 import pickle
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, TypeVar
 
+from tarkit.ending import catch_signals, heed_no_signals
 from tarkit.errors import CommandFailed, Interrupted, Problem, TarkitError
-from tarkit.streams.command import disown_commands, end_commands, kept_back
+from tarkit.streams.command import disown_commands, end_commands
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink_plain import discard_unfinished, unfinished
 
@@ -20,7 +20,6 @@ Job = TypeVar("Job")
 Item = TypeVar("Item")
 
 BUFFER, ROOM = 1 << 16, 1 << 12  # bytes; the second is enough to tell of a full disk
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NEXT, _ITEM, _FAILED = range(3)
 
 
@@ -44,42 +43,28 @@ class Failed:
 
 def run(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scratch, mask: set[int], parent: int) -> None:
     """What a process does. What ends its parent ends it through its parent, which must be there."""
-    heeded = [each for each in ENDING[1:] if signal.getsignal(each) != signal.SIG_IGN]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asked = _Asked()
-    for signum in heeded:
-        signal.signal(signum, asked.raised)
-    sys.unraisablehook = asked.lost
+    catch_signals()
     gc.freeze()  # a collection that looks at what is the parent's would copy it
     unfinished.clear()
     disown_commands()
     threading.Thread(target=_outlive_nobody, daemon=True).start()
-    ended = None
     try:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        _work(work, jobs, file, parent)
-    except Interrupted as error:
-        ended = error.signum
-    finally:
-        ended = _ignore(heeded) or ended
-        discard_unfinished()
-        end_commands()
-    if ended is not None:
-        signal.signal(ended, signal.SIG_DFL)
-        os.kill(os.getpid(), ended)
-
-
-def _ignore(signals: Sequence[int]) -> int | None:
-    """Have signals do nothing from now on; hands back one that came first: a group is asked, and then each of it."""
-    came = None
-    waiting = list(signals)
-    while waiting:
         try:
-            signal.signal(waiting[-1], signal.SIG_IGN)
-            waiting.pop()
-        except Interrupted as error:
-            came = error.signum
-    return came
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            _work(work, jobs, file, parent)
+        finally:
+            _clean_up()
+            heed_no_signals()
+    except Interrupted as error:  # which may have come while it cleaned up, and comes once
+        _clean_up()
+        signal.signal(error.signum, signal.SIG_DFL)
+        os.kill(os.getpid(), error.signum)
+
+
+def _clean_up() -> None:
+    discard_unfinished()
+    end_commands()
 
 
 def _outlive_nobody() -> None:
@@ -90,30 +75,8 @@ def _outlive_nobody() -> None:
     parent = parent_process()
     assert parent is not None
     wait([parent.sentinel])
-    discard_unfinished()
-    end_commands()
+    _clean_up()
     os.kill(os.getpid(), signal.SIGKILL)  # nobody waits for the rest
-
-
-class _Asked:
-    """Whether a signal has been raised: the parent asks again and again, and must not keep us from cleaning up."""
-
-    def __init__(self) -> None:
-        self.once = False
-
-    def raised(self, signum: int, frame: object) -> None:
-        """A signal has come."""
-        if not self.once:
-            self.once = True
-            if not kept_back(signum):
-                raise Interrupted(signum)
-
-    def lost(self, said: sys.UnraisableHookArgs) -> None:
-        """Something was raised where nothing can be; a signal will come again."""
-        if isinstance(said.exc_value, Interrupted):
-            self.once = False
-        else:
-            sys.__unraisablehook__(said)
 
 
 def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scratch, parent: int) -> None:

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from tarkit.errors import CommandFailed, Interrupted, TarkitError
+from tarkit.ending import uninterrupted
+from tarkit.errors import CommandFailed, TarkitError
 from tarkit.streams.copy import widen
 from tarkit.streams.family import at_terminal, family, lives, send
 
@@ -26,8 +27,11 @@ _PIPE, _DEVNULL = -1, -3  # as subprocess has them
 class Child(Protocol):
     """A process of ours that runs."""
 
-    def end(self) -> None:
-        """End it and all that it started, whatever its status."""
+    def terminate(self) -> None:
+        """Ask it, and all that it started, to end."""
+
+    def end_by(self, limit: float) -> None:
+        """Wait for its end; at `limit`, as `time.monotonic` has it, end it with force, and all that it started."""
 
 
 _running: set[Child] = set()
@@ -35,49 +39,22 @@ _starting = threading.RLock()
 _over = False
 
 
-class _Shield:
-    """Keeps signals back while the main thread starts a command: it would be running, and nobody would know.
-
-    Other threads, which signals do not reach, leave it alone.
-    """
-
-    def __init__(self) -> None:
-        self.up = False
-        self.signals: list[int] = []
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self.up = True
-
-    def __exit__(self, *error: object) -> None:
-        if self.up and threading.current_thread() is threading.main_thread():
-            self.up = False
-            if self.signals:
-                raise Interrupted(self.signals[0])
-
-
-_shield = _Shield()
-
-
-def kept_back(signum: int) -> bool:
-    """Whether a signal must wait until a command has been started; it is raised then."""
-    if _shield.up:
-        _shield.signals.append(signum)
-    return _shield.up
-
-
-def uninterrupted() -> _Shield:
-    """Keep signals back inside of a `with`, for what must not be left half done and takes no time."""
-    return _shield
-
-
 def begin(start: Callable[[], Child]) -> None:
     """Have `start` start a child, which is known from then on, and ended with us."""
-    with _shield, _starting:
+    with uninterrupted(), _starting:
         child = start()
         _running.add(child)
     if _over:
-        child.end()
+        end_all(child)
+
+
+def end_all(*children: Child) -> None:
+    """End these, whatever their status: all are asked first, and have the same time to do so."""
+    for child in children:
+        child.terminate()
+    limit = time.monotonic() + PATIENCE
+    for child in children:
+        child.end_by(limit)
 
 
 def forget(child: Child) -> None:
@@ -91,8 +68,7 @@ def end_commands() -> None:
     with _starting:
         _over = True
         running = list(_running)
-    for process in running:
-        process.end()
+    end_all(*running)
 
 
 def disown_commands() -> None:
@@ -102,11 +78,14 @@ def disown_commands() -> None:
 
 def call(text: str, **environment: str) -> int:
     """Run a command and wait for it; its status. Its stdin is empty, its output ours."""
-    process = _Process(text, _DEVNULL, environment=environment)
+    process: _Process | None = None
     try:
+        with uninterrupted():  # once it runs it is ours to end
+            process = _Process(text, _DEVNULL, environment=environment)
         return process.status()
     except BaseException:
-        process.end()
+        if process is not None:
+            process.end()
         raise
 
 
@@ -131,8 +110,9 @@ class _Process:
 
         self.text = text
         self._alone = not at_terminal()
+        self._known: list[int] = []  # it and what it had started when it was asked to end
         words = [f"{name}={value}" for name, value in (environment or {}).items()]
-        with _shield, _starting:
+        with uninterrupted(), _starting:
             try:
                 self.process = subprocess.Popen(
                     [*(["env", *words] if words else []), "bash", "-o", "pipefail", "-c", text],
@@ -153,17 +133,25 @@ class _Process:
         _running.discard(self)
         return status
 
+    def terminate(self) -> None:
+        """Ask it, and all that it started, to end."""
+        self._known = family(self.process.pid) if self.process.poll() is None else []
+        send(self._targets(), signal.SIGTERM)
+
+    def end_by(self, limit: float) -> None:
+        """Wait for its end; at `limit`, as `time.monotonic` has it, end it with force, and all that it started."""
+        while (self.process.poll() is None or any(map(lives, self._known[1:]))) and time.monotonic() < limit:
+            time.sleep(0.002)
+        send(self._targets(), signal.SIGKILL)
+        self.process.wait()
+        _running.discard(self)  # last: a signal that comes before finds it there
+
     def end(self) -> None:
         """End it and all that it started, whatever its status."""
-        _running.discard(self)
-        known = family(self.process.pid) if self.process.poll() is None else []
-        targets = [-self.process.pid] if self._alone else known
-        send(targets, signal.SIGTERM)
-        limit = time.monotonic() + PATIENCE
-        while (self.process.poll() is None or any(map(lives, known[1:]))) and time.monotonic() < limit:
-            time.sleep(0.002)
-        send(targets, signal.SIGKILL)
-        self.process.wait()
+        end_all(self)
+
+    def _targets(self) -> list[int]:
+        return [-self.process.pid] if self._alone else self._known
 
 
 class _Command(_Process):

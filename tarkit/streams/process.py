@@ -138,12 +138,15 @@ class Program:
             if self._status is None:
                 send([-self.pid], signum)
 
-    def end(self) -> None:
-        """End it and all of its group, whatever its status: by asking, then with force."""
-        self.terminate()
-        if self.wait(PATIENCE) is None:
+    def end_by(self, limit: float) -> None:
+        """Wait for its end; at `limit`, as `time.monotonic` has it, end all of its group with force."""
+        if self.wait(max(0.0, limit - time.monotonic())) is None:
             self.kill()
             self.wait()
+
+    def end(self) -> None:
+        """End it and all of its group, whatever its status: by asking, then with force."""
+        command.end_all(self)
 
 
 def _pidfd(pid: int) -> int:
