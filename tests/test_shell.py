@@ -678,18 +678,22 @@ import os, runpy, sys
 
 seen = []
 
+def spare(act):
+    other = f".{os.getppid()}."
+    return lambda path, *to: other in str(path) or act(path, *to)
+
 class Finder:
     def find_spec(self, name, *rest):
         if not seen and name != "tarkit.__main__":
             return
         seen.append(name)
-        if len(seen) == 1:  # what comes before the first line of ours is Python's
+        if len(seen) == 1 or "tarkit" not in name and len(seen) % 4:  # before the first there is no line of ours
             return
         signum = (2, 15, 1)[len(seen) % 3]
         pid = os.fork()
         if not pid:  # a copy, whose output is that of the other
             sys.meta_path.remove(self)
-            os.unlink = os.rename = lambda *names: None
+            os.unlink, os.rename = map(spare, (os.unlink, os.rename))
             os.kill(os.getpid(), signum)
             return
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signum, name

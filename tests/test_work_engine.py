@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 import pytest
 from _tools import archive, on_disk, stream
@@ -207,6 +208,44 @@ def test_hands_are_made_when_they_are_needed() -> None:
     assert all("close" in hand.acts for hand in made)
     with Engine(start, 8) as engine:
         assert list(engine(iter(()))) == []
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_hands_end_at_the_same_time(well: bool) -> None:
+    """Each may take its time to end, but not after the others have taken theirs."""
+    together = threading.Barrier(4)
+    started = threading.Barrier(4)
+
+    def start() -> Hand:
+        hand = Hand(work)
+        hand.close = lambda: (together.wait(20), hand.acts.append("close"))[1]  # type: ignore[method-assign]
+        return hand
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        started.wait(20)
+        return good(jobs)
+
+    with suppress(KeyboardInterrupt), Engine(start, 4) as engine:
+        assert len(list(engine(jobs(4)))) == 4
+        if not well:
+            raise KeyboardInterrupt
+    assert not together.broken
+
+
+def test_what_goes_wrong_at_the_end() -> None:
+    """An executor that ends badly is an error when all is done."""
+
+    def start() -> Hand:
+        hand = Hand(good)
+
+        def close() -> None:
+            raise TarkitError("it ended badly")
+
+        hand.close = close  # type: ignore[method-assign]
+        return hand
+
+    with pytest.raises(TarkitError, match="it ended badly"), Engine(start, 2) as engine:
+        list(engine(jobs(3)))
 
 
 def test_an_error_of_all() -> None:

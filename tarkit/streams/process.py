@@ -14,7 +14,6 @@ from tarkit.errors import TarkitError, show
 from tarkit.streams import command
 from tarkit.streams.family import send
 
-PATIENCE = command.PATIENCE
 DEVNULL, PIPE = -3, -1  # as subprocess has them
 _LOOK = 0.005  # seconds between two looks where the system cannot wake us
 

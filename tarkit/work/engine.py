@@ -61,6 +61,7 @@ class Engine:
         self._results: dict[int, list[Finished]] = {}  # that wait for their turn
         self._given = self._taken = self._busy = self._held = 0
         self._over = False
+        self._failed: list[BaseException] = []  # executors that ended badly
         self._size = batch if exact else 1
         self._exact = exact
 
@@ -167,6 +168,10 @@ class Engine:
                 outcomes = error
             self._done.put((number, jobs, outcomes, time.monotonic() - started))
             del task, jobs, outcomes
+        try:
+            executor.close()
+        except BaseException as error:
+            self._failed.append(error)
 
     def _settle(self, executor: Executor, jobs: Sequence[Job]) -> list[Outcome]:
         """Have the jobs done; those that fail together by halves, those that fail alone once more."""
@@ -196,18 +201,15 @@ class Engine:
     # ---- the end
 
     def _close(self) -> None:
-        """All is done: the hands go home."""
-        hands, self._hands = self._hands, []
-        for _ in hands:
+        """Stop the threads when all is done. Each closes its executor, so that all have the same time to end."""
+        for _ in self._hands:
             self._tasks.put(None)
-        try:
-            while hands:
-                thread, executor = hands[-1]
-                thread.join()
-                executor.close()
-                hands.pop()
-        finally:
-            self._hands = hands
+        for thread, _ in self._hands:
+            while thread.is_alive():
+                thread.join(WAIT)
+        self._hands = []
+        if self._failed:
+            raise self._failed[0]
 
     def _end(self) -> None:
         """End all that runs, with force if need be."""
@@ -218,8 +220,11 @@ class Engine:
             for _ in self._hands:
                 self._tasks.put(None)
             limit = time.monotonic() + PATIENCE
-            for thread in (hand[0] for hand in self._hands if hand[0].ident):
-                thread.join(max(0.0, limit - time.monotonic()))
+            for thread, executor in self._hands:
+                if thread.ident:
+                    thread.join(max(0.0, limit - time.monotonic()))
+                elif act == "cancel":  # it was never started
+                    executor.close()
             self._hands = [hand for hand in self._hands if hand[0].is_alive()]
 
     def __enter__(self) -> Self:
@@ -228,13 +233,7 @@ class Engine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        hands = list(self._hands)
         self._end()
-        for _, executor in hands:
-            try:
-                executor.close()
-            except TarkitError:
-                pass  # it was ended by us
 
 
 def _weight(jobs: list[Job]) -> int:

@@ -191,7 +191,7 @@ class Executor(Protocol):
         """The same, with force: some time after `cancel`, if `run` has not ended."""
 
     def close(self) -> None:
-        """All is done: end what is resident. Raises TarkitError when that ends badly."""
+        """End what is resident when all is done, in the thread that ran it. Raises TarkitError when that ends badly."""
 
 
 def status_words(status: int) -> str:

@@ -198,9 +198,10 @@ class Mapper:
 
     def close(self) -> None:
         """Let the process end. How it does is of no account: all that it was asked for is there."""
-        process, self._process = self._process, None
+        process = self._process
         if process is not None:
-            process.close()
+            process.close()  # which `cancel` and `kill` may cut short
+            self._process = None
 
 
 def _tail(said: bytes) -> bytes:

@@ -10,6 +10,7 @@ run these samples are given to new programs by halves, each with an end to its i
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -276,5 +277,6 @@ class Residents:
         for act, seconds in (("terminate", 2.0), ("kill", 5.0)):
             for hand in self._hands:
                 hand.end(act)
+            limit = time.monotonic() + seconds
             for hand in self._hands:
-                hand.thread.join(seconds)
+                hand.thread.join(max(0.0, limit - time.monotonic()))
