@@ -8,6 +8,7 @@ import gc
 import inspect
 import io
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import tarfile
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,22 @@ def tarkit(
     assert started.returncode == exit, f"status {started.returncode}: {err.decode()}"
     assert b"Traceback" not in err, err.decode()
     return subprocess.CompletedProcess(words, exit, out, err)
+
+
+def at_terminal(words: Sequence[str], **others: Any) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a program at a terminal of its own, as Popen would with `others`; the other side of the terminal.
+
+    The first process of a session gets the terminal that it opens. `pty.fork` would copy this process.
+    """
+    ours, theirs = pty.openpty()
+    opens = ["sh", "-c", ': <"$0"; exec "$@"', os.ttyname(theirs)]
+    try:
+        started = subprocess.Popen(
+            [*opens, *words], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, **others
+        )
+    finally:
+        os.close(theirs)
+    return started, ours
 
 
 def gone(pid: int) -> bool:

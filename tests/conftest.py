@@ -20,6 +20,7 @@ import sys
 import tarfile
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias
 
 import pytest
+from _alone import run_alone, several_threads
 from _tools import each_row
 from click.testing import CliRunner
 
@@ -45,6 +47,8 @@ sys.dont_write_bytecode = False
 
 os.environ.pop("SOURCE_DATE_EPOCH", None)
 
+ALONE = "TARKIT_TESTS_ALONE" in os.environ
+
 # Thousands of tests are made and stay until the end: nothing that a search for garbage should look at again and again.
 gc.disable()
 
@@ -56,6 +60,33 @@ def pytest_collection_finish() -> None:
     gc.enable()
     with suppress(OSError, AttributeError):  # glibc's
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marks of our own."""
+    config.addinivalue_line("markers", "forks: the test copies its process, and so runs in one that has one thread")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run tests marked `forks` where no other thread is."""
+    if pyfuncitem.get_closest_marker("forks") and not ALONE and several_threads():
+        run_alone(pyfuncitem, pyfuncitem._request.getfixturevalue("tmp_path_factory").getbasetemp())
+        return True
+    return None
+
+
+def no_threads(event: str, words: tuple[object, ...]) -> None:
+    """Refuse to copy this process while threads run, but for the last moment of one that has ended."""
+    if event in ("os.fork", "os.forkpty"):
+        limit = time.monotonic() + 1
+        while several_threads():
+            if time.monotonic() > limit:
+                raise RuntimeError("threads run where the process is copied: mark the test with @pytest.mark.forks")
+            time.sleep(0.001)
+
+
+sys.addaudithook(no_threads)
 
 
 Content: TypeAlias = "bytes | Link | None"

@@ -6,7 +6,6 @@ import errno
 import inspect
 import json
 import os
-import pty
 import re
 import select
 import shlex
@@ -21,7 +20,7 @@ from pathlib import Path
 import click
 import pytest
 from _served import served
-from _tools import TARKIT, archive, each_row, tarkit
+from _tools import TARKIT, archive, at_terminal, each_row, tarkit
 
 from tarkit import __version__, cli, errors
 from tarkit.cli import COMMANDS, Command, group
@@ -417,9 +416,7 @@ class Terminal:
     """A shell at a terminal of its own, to type to."""
 
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.execvpe(words[0], words, environment)
+        self.process, self.fd = at_terminal(words, env=environment)
         self.shown = ""
 
     def type(self, text: str, until: str) -> str:
@@ -433,8 +430,8 @@ class Terminal:
 
     def close(self) -> None:
         """Hang up."""
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
+        self.process.kill()
+        self.process.wait()
         os.close(self.fd)
 
 

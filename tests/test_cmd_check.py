@@ -371,6 +371,7 @@ def test_require(run: Run, archive: Archive, feed: Feed) -> None:
     run("check", name, "--require", "CLS")
 
 
+@pytest.mark.forks
 @each_row(
     ("table", "text"),
     [
@@ -393,6 +394,7 @@ def test_against(table: str, text: str, run: Run, archive: Archive, here: Path) 
     run("check", archive(R[:2], "1.tar"), "--against", "no.tsv", exit=1)
 
 
+@pytest.mark.forks
 def test_manifest(run: Run, archive: Archive, here: Path) -> None:
     """What split wrote is verified: samples, bytes, sha256, keys, missing and extra shards."""
     run("split", archive(rows(count=9)), "-c", "3", "-o", "s/%d.tar", "--manifest", "m.tsv", exit=1)
@@ -448,6 +450,7 @@ def test_manifest_of_a_copy(run: Run, archive: Archive, here: Path) -> None:
 # ---- how it is told
 
 
+@pytest.mark.forks
 def test_output_is_the_same_for_any_number_of_processes(
     run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def told(ran: Ran) -> list[str]:
     return [line for line in ran.stdout.decode().splitlines() if line.endswith("]")]
 
 
+@pytest.mark.forks
 @each_feed
 def test_the_same(run: Run, archive: Archive, feed: Feed) -> None:
     """Another order, other shards, other fields first, another dialect, other times: the same samples."""
@@ -47,6 +48,7 @@ def test_the_same(run: Run, archive: Archive, feed: Feed) -> None:
     assert objects(run("check", name, "--same-as", *shards, "--json"), "summary")[0]["same"] is True
 
 
+@pytest.mark.forks
 @each_feed
 def test_what_differs(run: Run, archive: Archive, feed: Feed) -> None:
     """Missing, added, changed: each sample once, where it is, and its fields."""

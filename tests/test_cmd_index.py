@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import struct
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ def files(folder: str = "s") -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
 
 
+@pytest.mark.forks
 def test_beside_the_shards(run: Run, shards: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Several formats at once; any number of processes makes the same, and so do indexes that memory does not hold."""
     ran = run("index", "s", "--format", ALL, "--report", "1.json")
@@ -122,6 +124,7 @@ def test_what_is_there(format: str, name: str, run: Run, archive: Archive) -> No
     assert files()[name] == good
 
 
+@pytest.mark.forks
 def test_damage_leaves_no_index(run: Run, shards: list[str], archive: Archive) -> None:
     """A damaged shard is an error; the shards before it have their indexes, it has none."""
     archive(tar(TWO)[:1600], "s/2.tar")
@@ -213,21 +216,22 @@ def test_verify_misses(run: Run, shards: list[str], archive: Archive) -> None:
     assert "no index to verify" in run("index", "s", "--verify", exit=1).stderr
 
 
+@pytest.mark.forks
 def test_parquet(run: Run, shards: list[str]) -> None:
     """The columns of the table, by pyarrow; without it the extra is named."""
-    try:
-        from pyarrow import parquet
-    except ImportError:
+    if find_spec("pyarrow") is None:
         ran = run("index", "s", "--format", "parquet", exit=1)
         assert ran.lines[-1] == "hint: pip install 'tarkit[parquet]'"
         return
     run("index", "s", "--format", "parquet,tsv", "-p", "2")
     first = files()
+    run("index", "s", "--format", "parquet,tsv")
+    assert files() == first
+    assert run("index", "s", "--verify").stdout == b""
+    from pyarrow import parquet  # at the end, since it starts threads
+
     table = parquet.read_table("s/1.index.parquet")
     rows = [line.split("\t") for line in Path("s/1.index.tsv").read_text().splitlines()]
     assert [list(map(str, row.values())) for row in table.to_pylist()] == rows[1:]
     assert table.column_names == rows[0]
     assert table.schema.metadata[b"tarkit.size"] == b"10240"
-    run("index", "s", "--format", "parquet,tsv")
-    assert files() == first
-    assert run("index", "s", "--verify").stdout == b""

@@ -249,6 +249,7 @@ def test_entries_are_those_of_create(mtime: str, run: Run, tree: Tree, monkeypat
     assert Path("s-0.tar").read_bytes() == expected
 
 
+@pytest.mark.forks
 def test_any_number_of_writers(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bytes, messages and summary for any -p."""
     tree({f"{n:03d}.x": b"%d" % n for n in range(19)})
@@ -312,6 +313,7 @@ def test_what_is_told(run: Run, tree: Tree) -> None:
     assert len(Path("m.tsv").read_text().splitlines()) == 1
 
 
+@pytest.mark.forks
 def test_the_bar_ends_full(run: Run, tree: Tree) -> None:
     """Bytes of content out of those that are planned, by one process and by two."""
     tree()
@@ -425,6 +427,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[Path], object]]:
     return changes
 
 
+@pytest.mark.forks
 @each_row(
     ("change", "size", "p"),
     [*product(CHANGES, (3, 300_000), "1"), (vanish, 3, "2"), (grow, 300_000, "2"), (shrink, 3, "2"), (fifo, 3, "2")],
@@ -442,6 +445,7 @@ def test_a_file_that_changes(
     assert "s-1.tar" not in shards()
 
 
+@pytest.mark.forks
 @each_row(
     ("mtime", "size", "p"),
     [*product(("@0", "source"), (0, 1, 3, 511, 65_535, 65_536, 65_537, 300_000), "1"), ("source", 65_537, "2")],
@@ -489,6 +493,7 @@ def test_a_large_file_that_changes_while_it_is_read(
     assert left() == set()
 
 
+@pytest.mark.forks
 def test_missing_samples_are_skipped(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole samples are left out, told of and counted; a shard of which nothing is left is not there."""
     tree()
@@ -637,6 +642,7 @@ def test_resume_of_zips_with_times(when: str | None, run: Run, tree: Tree) -> No
     assert os.stat("s-2.zip").st_mtime_ns == before
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize(
     "words", [("shard", "t", "-c", "1"), ("shard", "t", "-c", "1", "-p", "2"), ("split", "in.tar", "-c", "1")]
 )
@@ -697,6 +703,7 @@ def test_resume_in_the_folder_itself(run: Run, tree: Tree) -> None:
     assert not Path("t/.s-0.tar.0.part").exists()
 
 
+@pytest.mark.forks
 def test_the_command_fails(here: Path, tree: Tree) -> None:
     """With several writers too nothing is written once that is known, and nothing half is left."""
     tree({f"{n:02d}.x": b"1" for n in range(50)})
@@ -738,6 +745,7 @@ def test_resume_with_other_shards_there(run: Run, tree: Tree) -> None:
     assert {name: len(names) for name, names in shards().items()} == {"s-0.tar": 4, "s-1.tar": 2}
 
 
+@pytest.mark.forks
 def test_killed(here: Path, run: Run, tree: Tree) -> None:
     """After kill -9 the same command goes on: nothing half has a final name, and nobody goes on writing."""
     tree({f"{n:03d}.x": b"%d" % n * 100 for n in range(24)})

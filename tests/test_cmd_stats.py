@@ -215,6 +215,7 @@ def test_few_bytes_are_read(run: Run, archive: Archive, monkeypatch: pytest.Monk
 # ---- several inputs
 
 
+@pytest.mark.forks
 def test_shards(run: Run, archive: Archive) -> None:
     """Counts of each and of all, the same at any -p, in the order of the inputs."""
     names = [archive({f"{s}{n}.cls": b"x" * (s + 1) for n in range(s + 1)}, f"{s}.tar") for s in range(3)]
@@ -229,6 +230,7 @@ def test_shards(run: Run, archive: Archive) -> None:
     assert (report["samples"], report["shards"], report["bytes"]) == (6, 3, 3 * 10240)
 
 
+@pytest.mark.forks
 @each_row("parallel", ["1", "2"])
 def test_errors_of_any_process(parallel: str, run: Run, archive: Archive) -> None:
     """The first input that is bad ends the run with its message, nothing on stdout; --skip goes on, and says so."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from _copies import Copied
-from _tools import each_row, gone, pid_in
+from _tools import archive, each_row, gone, pid_in, tarkit
 
 from tarkit.dataset import processes, processes_child
 from tarkit.dataset.processes import in_order, results_in_order
@@ -51,6 +53,7 @@ def several(job: int) -> Iterator[tuple[int, bytes]]:
         yield job, b"x" * number
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_results(count: int) -> None:
     """All, in the order of the jobs; several processes when there are to be several."""
@@ -60,6 +63,7 @@ def test_results(count: int) -> None:
     assert list(results_in_order(square, [], count)) == []
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("count", [0, 1, 2, 11])
 def test_many_items_of_each(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for any number of processes."""
@@ -70,6 +74,27 @@ def test_many_items_of_each(count: int, monkeypatch: pytest.MonkeyPatch) -> None
         assert [list(items) for items in in_order(jobs, several, number)] == expected
 
 
+@pytest.mark.forks
+@pytest.mark.parametrize("late", [False, True])
+def test_threads(late: bool) -> None:
+    """While one runs no process is copied, which could wait in the copy for its locks; the work is done here."""
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    found = results_in_order(square, range(4 * processes.AHEAD), 2, share=1)
+    first = [next(found) for _ in range(2)] if late else []
+    thread.start()
+    middle = [next(found) for _ in range(3 * processes.AHEAD)]
+    over.set()
+    thread.join()
+    last = list(found)
+    assert [result for result, _ in first + middle + last] == [number**2 for number in range(4 * processes.AHEAD)]
+    here = [who == os.getpid() for _, who in first + middle + last]
+    assert here[: len(first)] == [False] * len(first)
+    assert here[len(first) + len(middle) - 1]
+    assert not here[-1]
+
+
+@pytest.mark.forks
 @each_row(
     ("which", "count", "share"),
     [(0, 2, None), *((which, count, 6) for which in range(len(ERRORS)) for count in (1, 2))],
@@ -86,6 +111,7 @@ def test_errors(which: int, count: int, share: int | None) -> None:
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.forks
 def test_an_error_comes_behind_what_was_yielded() -> None:
     """It is raised where the result is read, however soon it was known."""
 
@@ -104,12 +130,14 @@ def test_an_error_comes_behind_what_was_yielded() -> None:
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.forks
 def test_a_command_that_failed() -> None:
     """Its message comes through."""
     with pytest.raises(TarkitError, match="command ended with status 1: false: tail"):
         list(results_in_order(partial(fail, len(ERRORS)), [3, 4], 2))
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize(
     ("how", "said"),
     [
@@ -134,6 +162,7 @@ def test_a_process_that_is_ended(how: object, said: str) -> None:
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.forks
 def test_no_room_for_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It is the error of the system, with the name of the place."""
     import resource
@@ -148,6 +177,7 @@ def test_no_room_for_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert (raised.value.errno, raised.value.filename) == (errno.EFBIG, f"temporary space in {tmp_path}")
 
 
+@pytest.mark.forks
 def test_processes_end_when_nobody_reads_on() -> None:
     """Whoever stops reading leaves none behind."""
 
@@ -163,6 +193,7 @@ def test_processes_end_when_nobody_reads_on() -> None:
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.forks
 def test_few_jobs_are_ahead(tmp_path: Path) -> None:
     """Jobs are begun as results are taken, not all at once."""
 
@@ -241,6 +272,7 @@ def test_a_signal_ends_all(signum: signal.Signals, here: Path) -> None:
     assert sorted(path.name for path in here.iterdir()) == ["0.pid", "1.pid"]
 
 
+@pytest.mark.forks
 def test_signals_while_it_cleans_up(here: Path) -> None:
     """A process that is asked to end, once more and while it does, ends what it has started all the same."""
 
@@ -291,3 +323,51 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         stream.seek(1)
         with pytest.raises(OSError, match="No space left on device: 'temporary space in "):
             list(processes_child.results(stream))
+
+
+FORKS = """
+import os, sys, time
+from tarkit.__main__ import main
+from tarkit.dataset import tree_ahead
+
+tree_ahead.SLOW = -1  # folders are read by threads
+
+def count(event, words):
+    if event == "os.fork":
+        limit = time.monotonic() + 1  # one that has ended may still be there
+        while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < limit:
+            time.sleep(0.001)
+        print(len(os.listdir("/proc/self/task")), end=" ", file=sys.stderr)
+
+sys.addaudithook(count)
+main()
+"""
+
+
+@each_row(
+    "words",
+    [
+        "check -p 2 -q in.tar in.tar.gz",
+        "check -p 2 -q in.tar in.tar.gz --unique --against in.keys",
+        "check -p 2 -q in.tar --same-as pipe:cat<in.tar",
+        "stats -p 2 in.tar.gz pipe:cat<in.tar",
+        "index -p 2 --format tsv,wids in.tar b.tar -o .",
+        "shard -p 2 tree -c 1 -o s-%d.tar",
+        "shard -p 2 tree -c 1 -o s-%d.tar.zst --post true --manifest list",
+        "shard -p 2 --from-plan plan",
+    ],
+)
+def test_commands_have_no_threads_when_they_fork(words: str, here: Path) -> None:
+    """Each that copies its process does that while it has one thread, whatever it reads and writes."""
+    Path("in.tar").write_bytes(archive({f"{key}.txt": b"x" * 1000 for key in range(50)}))
+    Path("in.tar.gz").write_bytes(gzip.compress(Path("in.tar").read_bytes()))
+    Path("b.tar").write_bytes(archive({"b.txt": b"x"}))
+    Path("in.keys").write_text("".join(f"{key}\n" for key in range(50)))
+    Path("tree").mkdir()
+    for key in range(9):
+        Path(f"tree/{key}.txt").write_text("x")
+    Path("plan").write_bytes(tarkit("shard", "tree", "-c", "1", "-o", "p-%d.tar", "--plan", "-").stdout)
+    done = subprocess.run([sys.executable, "-c", FORKS, *words.split()], capture_output=True, check=False)
+    threads = [word for word in done.stderr.decode().split() if word.isdigit()]
+    assert threads
+    assert set(threads) == {"1"}

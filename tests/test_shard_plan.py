@@ -230,6 +230,7 @@ def test_outputs_in_the_tree(run: Run, here: Path) -> None:
     assert names(layout(run, here, "-o", "s-%d.tar", "--exclude", "plan.tsv")) == expected
 
 
+@pytest.mark.forks
 def test_tree_in_pieces(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of many files comes in several pieces, and its samples do not notice."""
     root = grow(here / "tree", [f"{n:03}.{field}" for n in range(50) for field in "xyz"])

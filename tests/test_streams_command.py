@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import select
 import signal
 import subprocess
@@ -12,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from _tools import archive, each_row, gone, pid_in, process, tarkit
+from _tools import archive, at_terminal, each_row, gone, pid_in, process, tarkit
 
 from tarkit.errors import CommandFailed, TarkitError
 from tarkit.streams import command as commands
@@ -262,9 +261,8 @@ def test_an_error_ends_what_still_runs() -> None:
 def test_at_a_terminal() -> None:
     """A command may ask for a password there: it is not stopped as a group in the background would be."""
     words = "read -r word < /dev/tty; echo $word > answer"
-    pid, fd = pty.fork()
-    if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-c", f"from tarkit.streams.command import call; call({words!r})"])
+    code = f"from tarkit.streams.command import call; call({words!r})"
+    process, fd = at_terminal([sys.executable, "-c", code])
     os.write(fd, b"secret\n")
     for _ in range(300):
         if select.select([fd], [], [], 0.01)[0]:
@@ -273,8 +271,8 @@ def test_at_a_terminal() -> None:
             except OSError:  # nobody is left at the other side
                 break
     else:
-        os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+        process.kill()
+    process.wait()
     os.close(fd)
     assert Path("answer").read_text() == "secret\n"
 

@@ -3,12 +3,18 @@
 A few inputs in a row are for one process, forked when it is their turn, which writes what it yields to an unlinked
 temporary file; that is read when the inputs before are done. So what is held does not grow with the data, the output
 is the same for any number of processes, and there is no lock or queue that a process could hold when it ends.
+
+Nor is there a lock that a process could wait for in vain: what a thread holds when its process is copied is never
+released in the copy, so a process is copied only while it has no other thread. What has threads here, a stream that is
+read ahead, a long copy, a command, is opened by the processes, each for itself. Where threads run all the same, the
+work is done here.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -76,8 +82,8 @@ def in_order(
 
     What is yielded must be picklable when there are several `processes`, which are copies of this one. An error of the
     family, or of the system, that `work` raises is raised here when it is the turn of its job, behind what was yielded
-    before it. Whoever does not read to the end closes the iterator: that ends the processes. Where a process cannot be
-    copied, everything is done here.
+    before it. Whoever does not read to the end closes the iterator: that ends the processes. While this one cannot be
+    copied, the work is done here.
 
     Raises:
         TarkitError: a process was ended from outside.
@@ -86,9 +92,8 @@ def in_order(
         jobs = list(jobs)
         processes = min(processes, len(jobs))
         share = max(1, len(jobs) // (SHARES * max(1, processes)))
-    if processes <= 1 or not hasattr(os, "fork"):
-        for job in jobs:
-            yield work(job)
+    if processes <= 1:
+        yield from map(work, jobs)
         return
     shares = _shares(jobs, share)
     started: deque[_Started] = deque()
@@ -96,7 +101,10 @@ def in_order(
         while True:
             _start(shares, started, work, processes, tmpdir)
             if not started:
-                return
+                if not (some := next(shares, ())):
+                    return
+                yield from map(work, some)
+                continue
             running = [each.process for each in started if each.process.exitcode is None]
             if started[0].process in running:  # asked once: it may end any time
                 _wait(running, WAIT)
@@ -134,12 +142,12 @@ def _start(
     processes: int,
     tmpdir: str | None,
 ) -> None:
-    """Fork as long as there is something to do and not too many run."""
+    """Fork as long as there is something to do, not too many run, and no thread does."""
     import multiprocessing
 
     context = multiprocessing.get_context("fork")
     running = sum(each.process.exitcode is None for each in started)
-    while running < processes and len(started) < AHEAD * processes:
+    while running < processes and len(started) < AHEAD * processes and _may_fork():
         if (jobs := next(shares, None)) is None:
             return
         file = Scratch(tmpdir)
@@ -153,6 +161,10 @@ def _start(
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         running += 1
+
+
+def _may_fork() -> bool:
+    return hasattr(os, "fork") and threading.active_count() == 1
 
 
 def _wait(processes: Sequence[Any], seconds: float) -> None:

@@ -1,0 +1,108 @@
+"""Run a test in a process that has one thread, so that what it tests may be copied with `fork`.
+
+A process of pytest-xdist has threads that no test can end: one for its channel, and those of libraries that other
+tests load. A lock that one of them holds when the process is copied is never released in the copy. So tests that are
+marked `forks` run in copies of a server: a process with pytest and tarkit in it, which is started anew, not copied.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+HERE = Path(__file__).parent
+FORKS = ("-W", "error:This process:DeprecationWarning")  # what Python says of a fork while threads run, from 3.12 on
+_numbers = itertools.count()
+
+
+def several_threads() -> bool:
+    """Whether this process has more threads than one, of whatever library."""
+    try:
+        return len(os.listdir("/proc/self/task")) > 1
+    except FileNotFoundError:  # where the system does not say it
+        return threading.active_count() > 1
+
+
+def run_alone(item: pytest.Item, basetemp: Path) -> None:
+    """Run a test elsewhere; it passes, fails or is skipped here as it is there."""
+    server = _server()
+    assert server.stdin
+    assert server.stdout
+    asked = [item.nodeid, str(basetemp / f"alone{next(_numbers)}")]
+    server.stdin.write(json.dumps(asked) + "\n")
+    server.stdin.flush()
+    outcome, said = json.loads(server.stdout.readline())
+    if outcome == "skipped":
+        pytest.skip(said)
+    if outcome != "passed":
+        pytest.fail(said, pytrace=False)
+
+
+@functools.cache
+def _server() -> subprocess.Popen[str]:
+    """The server, which ends when this process does."""
+    words = [sys.executable, str(Path(__file__))]
+    # a library for matrices would start threads as soon as it is loaded
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "TARKIT_TESTS_ALONE": "1"}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, cwd=HERE.parent, env=environment)
+
+
+def serve(asked: IO[str], answers: IO[str]) -> None:
+    """Run the tests that are asked for, each in a copy of this process."""
+    for line in asked:
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.close(read)
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, 0)
+            os.dup2(nowhere, 1)  # the reports say it all
+            with open(write, "w") as answer:
+                json.dump(_outcome(*json.loads(line)), answer)
+            os._exit(0)
+        os.close(write)
+        with open(read) as answer:
+            answers.write((answer.read() or json.dumps(("failed", "its process ended on the way"))) + "\n")
+        answers.flush()
+        os.wait()
+
+
+def _outcome(test: str, basetemp: str) -> tuple[str, str]:
+    """What becomes of a test, and why."""
+    reports = _Reports()
+    words = [test, "-p", "no:xdist", "-p", "no:cacheprovider", f"--basetemp={basetemp}", *FORKS]
+    status = pytest.main(words, [reports])
+    for outcome in ("failed", "skipped"):
+        if outcome in reports.found:
+            return outcome, reports.found[outcome]
+    return ("passed", "") if status == 0 and reports.found else ("failed", f"pytest ended with status {status}")
+
+
+class _Reports:
+    """What pytest says of a test."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Keep it, without the marks that skip something."""
+        said = report.longrepr[2] if report.outcome == "skipped" else report.longreprtext + report.capstderr
+        self.found.setdefault(report.outcome, said.removeprefix("Skipped: "))
+
+
+if __name__ == "__main__":
+    import _tools
+
+    _tools._load()
+    with open(os.dup(1), "w") as answers:
+        os.dup2(2, 1)
+        serve(sys.stdin, answers)
