@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from _tools import archive, at_terminal, each_row, gone, pid_in, process, tarkit
 
-from tarkit.errors import CommandFailed, TarkitError
+from tarkit import ending
+from tarkit.errors import CommandFailed, Interrupted, TarkitError
 from tarkit.streams import command as commands
 from tarkit.streams.command import CommandReader, CommandWriter, call, end_commands, last_line
 from tarkit.streams.family import family
@@ -216,6 +217,45 @@ def test_call_and_a_signal() -> None:
     process.terminate()
     process.wait(10)
     assert gone(pid)
+
+
+def interrupting(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a signal come when `subprocess.Popen`, or a method of it, has done its work."""
+    monkeypatch.setattr(ending, "_ending", False)
+    monkeypatch.setattr(ending._shield, "kept", [])
+    place, last = (subprocess, "Popen") if name == "Popen" else (subprocess.Popen, name)
+    real = getattr(place, last)
+
+    def late(*words: object, **settings: object) -> object:
+        done = real(*words, **settings)
+        ending._interrupt(signal.SIGTERM, None)
+        return done
+
+    monkeypatch.setattr(place, last, late)
+
+
+def test_call_and_a_signal_as_the_command_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs before the function that started it has returned, and is ended all the same."""
+    interrupting("Popen", monkeypatch)
+    with pytest.raises(Interrupted):
+        call("echo $$ > pid; exec sleep 60")
+    assert not commands._running
+    assert not Path("pid").exists() or gone(pid_in("pid"))
+
+
+def test_a_signal_as_a_command_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is still known then, and ended as the last act."""
+    monkeypatch.setattr(commands, "_over", False)
+    reader = CommandReader("trap '' TERM; echo; while :; do sleep 0.05; done")
+    reader.readinto(memoryview(bytearray(1)))
+    with monkeypatch.context() as patched:
+        interrupting("poll", patched)
+        with pytest.raises(Interrupted):
+            reader.close()
+    monkeypatch.setattr(commands, "PATIENCE", 0.1)
+    end_commands()
+    assert gone(reader.process.pid)
+    assert not commands._running
 
 
 STAYS = "sh -c 'echo $$ > pid; exec sleep 60'"
