@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The environment of the checkout: .venv, with tarkit as it stands here and what a group of pyproject.toml asks for.
+# $TARKIT_VENV names another folder for it.
 #
 #   . scripts/_venv.sh; venv tarkit GROUP...    make it, and put it first in PATH
 #   scripts/_venv.sh COMMAND...                 run a command in it
@@ -10,7 +11,7 @@
 set -euo pipefail
 
 ROOT=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
-VENV=$ROOT/.venv
+VENV=${TARKIT_VENV:-$ROOT/.venv}
 
 # say WORDS: what comes next, on stderr.
 say() {
@@ -22,20 +23,30 @@ fits() {
     "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null </dev/null
 }
 
-# find_python: the path of $PYTHON or else of the first that fits.
+# pythons NAME...: the paths of all Pythons of these names, such as python3.12, in PATH and then those that pyenv has.
+pythons() {
+    type -aP "$@" || true
+    local name
+    for name in "$@"; do
+        compgen -G "${PYENV_ROOT:-${HOME:-}/.pyenv}/versions/*/bin/$name" || true
+    done
+}
+
+# find_python [NAME...]: the path of $PYTHON, or else of the first that fits, of those names if there are any.
 find_python() {
     local each
-    if [[ -n ${PYTHON:-} ]]; then
+    if [[ $# -eq 0 && -n ${PYTHON:-} ]]; then
         fits "$PYTHON" && { command -v -- "$PYTHON"; return; }
         printf '%s\n' "PYTHON=$PYTHON is no Python of at least 3.11 with venv and ensurepip" >&2
         return 1
     fi
+    [[ $# -gt 0 ]] || set -- python3 python3.{14,13,12,11} python
     while read -r each; do
         if [[ $each != "$VENV"/* ]] && fits "$each"; then
             printf '%s\n' "$each"
             return
         fi
-    done < <(type -aP python3 python3.{14,13,12,11} python || true)
+    done < <(pythons "$@")
     printf '%s\n' "no Python of at least 3.11 with venv and ensurepip (Debian: apt install python3-venv)" >&2
     return 1
 }
@@ -69,7 +80,7 @@ venv() {
     local python requirements line stamp group
     if ! usable; then
         python=$(find_python)
-        say "making .venv with Python $(version "$python")"
+        say "making ${VENV##*/} with Python $(version "$python")"
         rm -rf -- "$VENV"
         "$python" -m venv -- "$VENV"
     fi
@@ -78,10 +89,10 @@ venv() {
         # what was installed, for what, and from where
         if ! { printf '%s\n' "$ROOT"; cat -- "$ROOT/pyproject.toml"; } | cmp -s - "$stamp"; then
             if [[ $group == tarkit ]]; then
-                say "installing tarkit into .venv"
+                say "installing tarkit into ${VENV##*/}"
                 requirements=(--editable "$ROOT")
             else
-                say "installing what '$group' needs into .venv"
+                say "installing what '$group' needs into ${VENV##*/}"
                 requirements=()
                 while read -r line; do requirements+=("$line"); done < <(wanted "$group")
             fi

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +14,6 @@ from typing import Any
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
          "--hide-scrollbars", "--remote-debugging-pipe", "about:blank")  # fmt: skip
-
-
-def found() -> str | None:
-    """The path of a Chromium, None if there is none."""
-    return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:

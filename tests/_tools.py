@@ -9,6 +9,7 @@ import inspect
 import io
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import tarfile
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -38,9 +40,34 @@ TARKIT = (sys.executable, "-m", "tarkit")
 MARKER = bytes(2 * BLOCK)
 
 
+def program(*names: str, version: str = "") -> str:
+    """Return the path of the first of these programs that is here, and that says `version` when asked for its version.
+
+    Without one the test, or the row of `each_row`, is skipped with the names as the reason. Where TARKIT_TESTS_WITHOUT
+    is set, only programs that it names may be missing: without another one the test fails.
+    """
+    __tracebackhide__ = True  # the summary names the place of the call
+    for path in filter(None, map(shutil.which, names)):
+        if not version or version in _version(path):
+            return path
+    reason = f"{' or '.join(names)}{version and f' ({version})'} is not here"
+    allowed = os.environ.get("TARKIT_TESTS_WITHOUT")
+    if allowed is not None and set(names).isdisjoint(allowed.split()):
+        pytest.fail(f"{reason}, and TARKIT_TESTS_WITHOUT does not name it")
+    pytest.skip(reason)
+
+
+@functools.cache
+def _version(path: str) -> str:
+    return subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+
+
 def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Like pytest's `parametrize`, for a table whose rows need no fixture of their own but a folder: one test calls for
     all rows, and has an error for each that fails. Thousands of tests cost more than what is in them.
+
+    A row that is skipped hides no other one: all run, and when none fails the test is reported as skipped, with the
+    reasons and the numbers of rows that were left out.
 
     A test that is `here` (conftest), or uses what is, finds itself in a folder that is new for each row.
     """
@@ -55,6 +82,7 @@ def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Cal
         @functools.wraps(test)
         def all_rows(**given: Any) -> None:
             failed: list[Exception] = []
+            skipped: Counter[str] = Counter()
             here = given.pop("here") if apart else None
             for number, row in enumerate(table):
                 cells = (row,) if len(words) == 1 else row
@@ -63,11 +91,16 @@ def each_row(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Cal
                         own = _folder(here, f"row{number}")
                         given.update({"here": own} if asked else {})
                     test(**given, **dict(zip(words, cells, strict=True)))
+                except pytest.skip.Exception as skip:
+                    skipped[str(skip)] += 1
                 except (Exception, pytest.fail.Exception) as error:
                     failed.append(error if isinstance(error, Exception) else AssertionError(str(error)))
                     failed[-1].add_note(f"in row {number}: {row!r:.300}")
             if failed:
                 raise ExceptionGroup(f"{len(failed)} of {len(table)} rows of {test.__name__}", failed)
+            if skipped:
+                left_out = [f"{reason}: {count} of {len(table)} rows" for reason, count in skipped.items()]
+                pytest.skip(f"{'; '.join(left_out)} of {test.__name__}")
 
         assert table, "no rows"
         if apart and not asked:

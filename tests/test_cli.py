@@ -9,7 +9,6 @@ import os
 import re
 import select
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pathlib import Path
 import click
 import pytest
 from _served import served
-from _tools import TARKIT, archive, at_terminal, each_row, tarkit
+from _tools import TARKIT, archive, at_terminal, each_row, program, tarkit
 
 from tarkit import __version__, cli, errors
 from tarkit.cli import COMMANDS, Command, group
@@ -381,20 +380,18 @@ def test_scripts(shell: str, mark: str, call: Call) -> None:
     status, out, err = call("completion", shell)
     assert (status, err) == (0, "")
     assert mark in out
-    if shutil.which(shell):
-        subprocess.run([shell, "-n"], input=out, text=True, check=True)
+    subprocess.run([program(shell), "-n"], input=out, text=True, check=True)
 
 
 WORDS = [("tarkit sp", "split"), ("tarkit cat --shard-", "--shard-slice"), ("tarkit split --size-rule c", "content")]
 FILES = [("tarkit cat arch", "archive-one.tar"), ("tarkit cat -o arch", "archive-one.tar")]
 
 
-@pytest.mark.skipif(not shutil.which("fish"), reason="no fish here")
 def test_fish(path: dict[str, str]) -> None:
     """Asked for what it would offer."""
     lines = "; ".join(f"complete -C '{line}'; echo --" for line, _ in WORDS + FILES)
     done = subprocess.run(
-        ["fish", "-c", f"tarkit completion fish | source; {lines}"],
+        [program("fish"), "-c", f"tarkit completion fish | source; {lines}"],
         env=path,
         capture_output=True,
         text=True,
@@ -445,8 +442,7 @@ class Terminal:
 )
 def test_shells(shell: list[str], start: str, path: dict[str, str]) -> None:
     """At a terminal, with the key that completes."""
-    if not shutil.which(shell[0]):
-        pytest.skip(f"no {shell[0]} here")
+    program(shell[0])
     terminal = Terminal(shell, path)
     try:
         terminal.type(f'{start}; eval "$(tarkit completion {shell[0]})"; echo rea""dy\n', "ready\r\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from _copies import Copied, Popen
-from _tools import each_row, process
+from _tools import each_row, process, program
 from conftest import Archive, Content, Feed, Run, entries, tar
 
 from tarkit.work import worker
@@ -265,8 +264,7 @@ def test_examples(name: str, text: str, build: str | None, command: str, run: Ru
     """Ten lines in Python, bash and C do what they say."""
     Path(name).write_text(text)
     if build:
-        if shutil.which(build.split()[0]) is None:
-            pytest.skip("no compiler")
+        program(build.split()[0])
         subprocess.run(build, shell=True, check=True)
     members: dict[str, Content] = {f"d/{name}": content for name, content in ABC.items()}
     assert entries(run("proc", "--worker", command, archive(members)).stdout) == upper(members)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import shutil
 
 import pytest
-from _tools import each_row
+from _tools import each_row, program
 from conftest import Archive, Piped, Run
 
 
@@ -31,6 +32,43 @@ def test_every_row_runs_and_every_failure_has_its_row() -> None:
     assert inner.__notes__ == ["in row 1: 'y'"]
     assert isinstance(inner, ExceptionGroup)
     assert [each.__notes__ for each in inner.exceptions] == [["in row 0: (1, True)"], ["in row 2: (3, True)"]]
+
+
+def test_a_row_that_is_skipped_hides_no_other_row() -> None:
+    """All rows run; the reasons are those of the rows; a failure comes before them."""
+    ran = []
+
+    def check(name: str) -> None:
+        if name != "sh":
+            program(name)
+        ran.append(name)
+
+    with pytest.raises(pytest.skip.Exception) as caught:
+        each_row("name", ["no-such-program", "sh", "no-such-program", "no-other-program", "sh"])(check)()
+    assert ran == ["sh", "sh"]
+    assert str(caught.value) == (
+        "no-such-program is not here: 2 of 5 rows; no-other-program is not here: 1 of 5 rows of check"
+    )
+
+    @each_row("row", [0, 1])
+    def fails(row: int) -> None:
+        assert program("sh" if row else "no-such-program") != shutil.which("sh")
+
+    with pytest.raises(ExceptionGroup, match="1 of 2 rows of fails"):
+        fails()
+
+
+def test_a_program_that_must_be_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the programs that may be missing are named, a test that lacks another one fails."""
+    monkeypatch.setenv("TARKIT_TESTS_WITHOUT", "")
+    assert program("no-such-program", "sh") == shutil.which("sh")
+    with pytest.raises(pytest.fail.Exception, match="no-such-program or nor-this is not here, and TARKIT_TESTS"):
+        program("no-such-program", "nor-this")
+    with pytest.raises(pytest.fail.Exception, match=r"ls \(GNU tar\) is not here"):
+        program("ls", version="GNU tar")
+    monkeypatch.setenv("TARKIT_TESTS_WITHOUT", "something nor-this")
+    with pytest.raises(pytest.skip.Exception):
+        program("no-such-program", "nor-this")
 
 
 def test_a_table_without_rows_is_none() -> None:

@@ -25,7 +25,7 @@ from typing import Any
 import conftest
 import pytest
 from _served import served
-from _tools import MARKER, TARKIT, archive, contents, each_row, member, process, tarkit
+from _tools import MARKER, TARKIT, archive, contents, each_row, member, process, program, tarkit
 
 from tarkit import cli
 from tarkit.streams import source
@@ -174,6 +174,7 @@ def test_pipelines(quick: None) -> None:
 def test_other_shells(shell: str, bin: int, bins: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same elsewhere, once by a Python that starts anew."""
     monkeypatch.setenv("PATH", f"{bins[bin]}:{os.environ['PATH']}")
+    program(shell.split()[0])
     script = "printf 'x.txt text:one\\n' | tarkit create | tarkit cat - a.tar | tar tf - | tr '\\n' ' '"
     assert sh(script, shell=shell) == ("x.txt a.txt b.txt c.txt ", "")
 

@@ -7,14 +7,13 @@ import io
 import json
 import os
 import re
-import shutil
 import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from _tools import each_row
+from _tools import each_row, program
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -26,15 +25,6 @@ DATA = Path(__file__).parent / "data"
 EXPECTED: dict[str, list[tuple[str, str, int, int]]] = json.loads((DATA / "expected.json").read_text())
 
 
-def gnu_tar() -> str:
-    """The path of GNU tar, "" when there is only another one."""
-    for path in filter(None, map(shutil.which, ("gtar", "tar"))):
-        if b"GNU tar" in subprocess.run([path, "--version"], capture_output=True, check=False).stdout:
-            return path
-    return ""
-
-
-GNU_TAR = gnu_tar()
 GIB9 = 9 << 30
 
 COMPONENTS = st.binary(min_size=1, max_size=180).map(lambda text: text.replace(b"\0", b"_").replace(b"/", b"."))
@@ -310,13 +300,12 @@ def test_renaming_keeps_all_but_the_name(archive: str) -> None:
 def gnu_list(archive: bytes, path: Path) -> list[bytes]:
     path.write_bytes(archive)
     env = {**os.environ, "LC_ALL": "C"}
-    command = [GNU_TAR, "-tPf", str(path), "--quoting-style=escape"]
+    command = [program("gtar", "tar", version="GNU tar"), "-tPf", str(path), "--quoting-style=escape"]
     done = subprocess.run(command, env=env, capture_output=True, check=True)
     unquoted = [re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), line) for line in done.stdout.splitlines()]
     return [line.removesuffix(b"--Volume Header--") for line in unquoted]
 
 
-@pytest.mark.skipif(not GNU_TAR, reason="needs GNU tar")
 @each_row("archive", GOLDEN)
 def test_gnu_tar_reads_the_new_names(archive: str, tmp_path: Path) -> None:
     data = (DATA / archive).read_bytes()
@@ -468,7 +457,6 @@ def test_end_of_archive(length: int, record: int, zeros: int | None) -> None:
         assert (length + zeros) % record == 0
 
 
-@pytest.mark.skipif(not GNU_TAR, reason="needs GNU tar")
 def test_gnu_tar_reads_what_is_encoded(tmp_path: Path) -> None:
     archive = b"".join(h.encode(name, 0, mtime=index) for index, name in enumerate(NEW_NAMES.values()))
     archive += h.end_of_archive(len(archive))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import _browser
 import pytest
+from _tools import program
 
 from tarkit.dataset.look import Item, Payload, Seen
 from tarkit.views import page as pages
@@ -318,10 +319,7 @@ def test_charts() -> None:
 @pytest.fixture(scope="module")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_browser.Browser]:
     """A browser."""
-    chromium = _browser.found()
-    if chromium is None:
-        pytest.skip("there is no Chromium here")
-    with _browser.browser(chromium, tmp_path_factory.mktemp("profile")) as opened:
+    with _browser.browser(program(*_browser.NAMES), tmp_path_factory.mktemp("profile")) as opened:
         yield opened
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
-from _tools import Chunks, each_row
+from _tools import Chunks, each_row, program
 from conftest import Archive, Content, Feed, Link, Run, each_feed, entries, tar
 
 from tarkit.dataset import zip_input
@@ -142,9 +142,7 @@ def test_python(data: bytes, run: Run, archive: Archive, feeds: list[Feed]) -> N
 @pytest.mark.parametrize("name", ["zip", "bsdtar"])
 def test_others(name: str, run: Run, here: Path) -> None:
     """What Info-ZIP and libarchive write: folders, links, modes, times, names in UTF-8."""
-    program = shutil.which(name)
-    if program is None:
-        pytest.skip(f"{name} is not installed")
+    packer = program(name)
     (here / "d").mkdir()
     for row, content in (*ROWS, ("d/ü.txt", b"umlaut")):
         (here / row).write_bytes(content)
@@ -153,7 +151,7 @@ def test_others(name: str, run: Run, here: Path) -> None:
     names = sorted(f"d/{each.name}" for each in (here / "d").iterdir())
     words = ["-qy"] if name == "zip" else ["-ncf"]
     more = [] if name == "zip" else ["--format=zip"]
-    subprocess.run([program, *words, "x.zip", *more, "d/", *names], check=True, cwd=here)
+    subprocess.run([packer, *words, "x.zip", *more, "d/", *names], check=True, cwd=here)
     run("cat", "x.zip", "-o", "x.tar")
     expected = {"d": None, **dict(ROWS), "d/ü.txt": b"umlaut", "d/z.txt": Link("a.cls", tarfile.SYMTYPE)}
     assert dict(entries("x.tar")) == expected
