@@ -11,6 +11,7 @@ Interrupted                a signal asked us to stop (BaseException: nothing may
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 
@@ -65,6 +66,8 @@ class CommandFailed(TarkitError):
 
 def system_hint(error: OSError, path: str | bytes | None = None) -> str | None:
     """The hint for an error of the operating system about `path`, or the file that it names; None if there is none."""
+    if error.errno == errno.EMFILE:
+        return "raise the limit with ulimit -n"
     named = error.filename if path is None else path
     if not isinstance(named, (str, bytes)):
         return None

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from tarkit.streams import files
+
 Popen = subprocess.Popen
 
 
@@ -32,6 +34,7 @@ def _become(text: str, passed: Sequence[int]) -> None:
     status: Any = 1
     try:
         gc.freeze()  # a search for garbage would copy all that it looks at
+        files._latest.clear()  # those are closed here
         for below, above in pairwise([2, *sorted(passed), 1 << 16]):
             os.closerange(below + 1, above)
         for signum in (signal.SIGTERM, signal.SIGHUP):

@@ -27,6 +27,7 @@ import pytest
 from hypothesis import settings
 
 from tarkit import cli
+from tarkit.streams import files
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar.block import BLOCK, padding, seal
 from tarkit.tar.header import encode
@@ -182,6 +183,12 @@ def counted(source: FileSource) -> list[int]:
     return reads
 
 
+def fd_of(source: FileSource) -> int:
+    """The descriptor of a source whose file is open."""
+    assert source.file.opened is not None
+    return source.file.opened.fd
+
+
 def stream(data: bytes, step: int = 1 << 20, name: str = "x.tar", error: Exception | None = None) -> StreamSource:
     """A source for a stream that comes in pieces of at most `step` bytes."""
     return StreamSource(Chunks(data, step, error), name)
@@ -235,6 +242,7 @@ def process(
         status: Any = 1
         try:
             gc.freeze()  # files of the other process are not closed when they are found: here others have their numbers
+            files._latest.clear()  # nor when too many are open
             high = {there: fcntl.fcntl(fd, fcntl.F_DUPFD, 512) for there, fd in (fds or {0: 0, 1: 1, 2: 2}).items()}
             os.closerange(0, 512)
             for there, fd in high.items():

@@ -36,9 +36,10 @@ from click.testing import CliRunner
 from tarkit.cli import group
 from tarkit.streams import sink_plain
 
-# Whoever starts us in the background has SIGINT ignored, and so would be all that the tests start.
+# Whoever starts us in the background, or with nohup, has signals ignored, and so would be all that the tests start.
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # What Python has translated is kept, also where the environment says otherwise: hundreds of processes are started, and
 # each would translate tarkit again.

@@ -590,7 +590,7 @@ def test_more_categories_than_files(run: Run, archive: Archive, monkeypatch: pyt
     monkeypatch.setattr(resource, "setrlimit", lambda what, limits: None)
     text = json.dumps({f"c{n}-%d": [f"^{n}$"] for n in range(90)})
     ran = run("split", archive(TEN), "-c", "1", "--map", text, exit=1)
-    assert ran.lines[0] == "tarkit: --map: 90 shards at once, and the system lets 68 be open"
+    assert ran.lines[0] == "tarkit: --map: 90 shards at once, and the system lets 84 be open"
 
 
 def test_many_encoders_take_memory(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,13 +11,12 @@ import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from shutil import which
 from typing import Any, TypeAlias
 
 import lz4.frame
 import pytest
 import zstandard
-from _tools import each_row
+from _tools import each_row, program
 from conftest import Archive, Content, Feed, Run, keys, tar
 
 from tarkit.dataset import inputs as inputs_module
@@ -152,18 +151,17 @@ def test_a_tar_whatever_its_suffix(archive: Archive) -> None:
 
 
 @each_row(
-    ("program", "name"),
+    ("command", "name"),
     [
         ("compress", "a.tar.Z"), ("lzip", "a.tar.lz"), ("lzop", "a.tar.lzo"), ("lz4 -l", "a.tar.lz4"),
         ("brotli", "a.tar.br"),
     ],
 )  # fmt: skip
-def test_the_command_of_the_hint_decodes(program: str, name: str, run: Run, archive: Archive) -> None:
-    """What a program wrote is refused, and read by the words of the hint, as far as the program is here."""
-    if which(program.split()[0]) is None:
-        return
+def test_the_command_of_the_hint_decodes(command: str, name: str, run: Run, archive: Archive) -> None:
+    """What a program wrote is refused, and read by the words of the hint."""
+    program(command.split()[0])
     archive(AB)
-    subprocess.run(f"{program} -c < in.tar > {name}", shell=True, check=True)
+    subprocess.run(f"{command} -c < in.tar > {name}", shell=True, check=True)
     ran = run("cat", name, exit=1)
     [word] = shlex.split(ran.lines[1].partition("it: ")[2])
     assert run("cat", word).stdout == tar(AB)

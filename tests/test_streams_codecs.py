@@ -473,11 +473,11 @@ def test_lzma_that_is_damaged() -> None:
     assert failure("lzma", raw[:13] + b"\1" + raw[14:])[0].name == "bad-data"
 
 
-@pytest.mark.skipif(not which("xz"), reason="xz is not here")
 def test_lzma_of_xz() -> None:
     """What `xz --format=lzma` writes, with the dictionaries that it takes."""
+    xz = program("xz")
     for option in ("-0", "-6", "-9e", "--lzma1=dict=4KiB", "--lzma1=dict=6MiB"):
-        command = ["xz", "--format=lzma", "-c", option]
+        command = [xz, "--format=lzma", "-c", option]
         raw = subprocess.run(command, input=SHORT, stdout=subprocess.PIPE, check=True).stdout
         assert codec_by_magic(raw[:512]) == "lzma"
         assert decode("lzma", raw) == SHORT

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _tools import each_row, on_disk
+from _tools import each_row, fd_of, on_disk
 
 from tarkit import ending
 from tarkit.errors import CommandFailed, Interrupted, TarkitError, Usage
@@ -61,7 +61,7 @@ def test_a_file_appears_when_it_is_complete() -> None:
         sink.write(memoryview(b" and half"))
         sink.writev([b", ", b"pieces"] * 2000)
         source = on_disk(b"0123456789")
-        sink.copy(source.fd, 2, 5)
+        sink.copy(fd_of(source), 2, 5)
     assert listing() == ["out.tar"]
     assert Path("out.tar").read_bytes() == b"half and half" + b", pieces" * 2000 + b"234"
 
@@ -220,7 +220,7 @@ def test_abort_leaves_nothing() -> None:
     assert listing() == []
     source = on_disk(b"short")
     with pytest.raises(Short), open_sink("path", "out") as sink:
-        sink.copy(source.fd, 0, 10)
+        sink.copy(fd_of(source), 0, 10)
     assert listing() == []
 
 
@@ -292,7 +292,7 @@ def test_cut() -> None:
         sink.cut(4)
         sink.write(b"x")
         source = on_disk(b"yz")
-        sink.copy(source.fd, 0, 2)
+        sink.copy(fd_of(source), 0, 2)
     assert Path("out").read_bytes() == b"0123xyz"
 
 
@@ -332,7 +332,7 @@ def test_dev_null() -> None:
     with open_sink("path", "/dev/null") as sink:
         sink.write(b"x" * 100)
         source = on_disk(b"x" * 100)
-        sink.copy(source.fd, 0, 100)
+        sink.copy(fd_of(source), 0, 100)
     after = os.stat("/dev/null")
     assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
 
@@ -346,7 +346,7 @@ def test_fifo() -> None:
     with open_sink("path", "fifo") as sink:
         sink.write(b"abc")
         source = on_disk(b"0123456789")
-        sink.copy(source.fd, 5, 10)
+        sink.copy(fd_of(source), 5, 10)
     reader.join()
     assert got == [b"abc56789"]
     assert stat.S_ISFIFO(os.stat("fifo").st_mode)
@@ -423,7 +423,7 @@ def test_errors_have_a_name(text: str, message: str, act: str) -> None:
         {
             "write": lambda: sink.write(b"x"),
             "writev": lambda: sink.writev([b"x", b"y"]),
-            "copy": lambda: sink.copy(source.fd, 0, 100),
+            "copy": lambda: sink.copy(fd_of(source), 0, 100),
         }[act]()
     assert error.value.filename == text
     sink.abort()
@@ -440,7 +440,7 @@ def test_a_full_disk() -> None:
         for act in (
             lambda sink: sink.write(b"x" * 200_000),
             lambda sink: sink.writev([b"x" * 10_000] * 20),
-            lambda sink: [sink.copy(source.fd, 0, 10) for _ in range(20_000)],
+            lambda sink: [sink.copy(fd_of(source), 0, 10) for _ in range(20_000)],
         ):
             with pytest.raises(OSError, match="too large") as error, open_sink("path", "out") as sink:
                 act(sink)
@@ -459,7 +459,7 @@ def test_pipe() -> None:
         sink.write(b"abc")
         sink.writev([b"d", b"e"])
         source = on_disk(b"0123456789")
-        sink.copy(source.fd, 5, 10)
+        sink.copy(fd_of(source), 5, 10)
     assert Path("out").read_bytes() == b"abcde56789 end"
 
 
@@ -506,11 +506,11 @@ def test_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sink.fd is None
         sink.write(b"abc")
         sink.writev([b"d", b"e"])
-        sink.copy(source.fd, 5, 10)
+        sink.copy(fd_of(source), 5, 10)
         assert listing() == [f".out.gz.{os.getpid()}{PART}"]
     assert gzip.decompress(Path("out.gz").read_bytes()) == b"abcde56789"
     with pytest.raises(Short), open_sink("path", "out2.gz", codec=("gz", None)) as sink:
-        sink.copy(source.fd, 5, 11)
+        sink.copy(fd_of(source), 5, 11)
     assert listing() == ["out.gz"]
 
 

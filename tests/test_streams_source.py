@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from _tools import Chunks, counted, each_row, on_disk, stream
+from _tools import Chunks, counted, each_row, fd_of, on_disk, stream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,7 +160,7 @@ def test_no_byte_of_a_file_is_read_twice(n: int) -> None:
 def test_file_is_closed_with_its_last_reference() -> None:
     """Samples refer to the source, so the descriptor lives as long as they do; stdin is never closed."""
     source = on_disk(DATA)
-    fd = source.fd
+    fd = fd_of(source)
     source.close()
     assert os.fstat(fd)
     del source

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from _tools import MARKER, archive, contents, each_row, member, on_disk, stream
+from _tools import MARKER, archive, contents, each_row, fd_of, member, on_disk, stream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -220,7 +220,7 @@ def test_a_file_that_is_too_short() -> None:
     """An entry must not get less than its header says."""
     sink, source = Log(), on_disk(b"y" * 9999)
     with pytest.raises(Short), Writer(sink) as writer:
-        writer.add_file(encode(b"x", 10_000), source.fd, 10_000)
+        writer.add_file(encode(b"x", 10_000), fd_of(source), 10_000)
     assert sink.calls[-1] == "abort"
 
 

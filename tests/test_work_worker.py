@@ -21,6 +21,8 @@ from test_work_mapper import Collected
 from tarkit.dataset.grouping import Samples
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
+from tarkit.streams.files import Descriptor, File
+from tarkit.streams.source import FileSource
 from tarkit.tar.writer import Writer
 from tarkit.work import worker
 from tarkit.work.job import Job, Outcome
@@ -342,6 +344,26 @@ def test_what_is_no_file_is_not_sent() -> None:
     finished = run(["cat"], data)
     assert failed(finished) == {"b": "has 'b.txt', a symbolic link, which has no content to work on"}
     assert written(finished) == [("a.txt", b"1"), ("c.txt", b"1")]
+
+
+@pytest.mark.parametrize("settle", [False, True])
+def test_a_sample_that_cannot_be_read(settle: bool, tmp_path: Path) -> None:
+    """What is wrong is said, and not what the program made of an input that ends there."""
+    path = tmp_path / "x.tar"
+    path.write_bytes(archive(ABC))
+    source = FileSource(File(Descriptor(os.open(path, os.O_RDONLY)), "x.tar", str(path)), "x.tar")
+
+    def chosen() -> Iterator[Job]:
+        for index, sample in enumerate([*Samples(source, Policy())]):
+            yield Job(index, sample)
+            path.write_bytes(b"something else")
+            source.file.close()
+
+    with (
+        Residents(Resident(python(UPPER), "it", Maker(), settle=settle), 2) as residents,
+        pytest.raises(TarkitError, match=r"^x\.tar: the file was changed while it was read$"),
+    ):
+        list(residents(chosen()))
 
 
 def test_leaving_early_ends_all() -> None:

@@ -13,13 +13,13 @@ from tarkit.commands import _options as options
 from tarkit.commands._map import MapOptions, Unmatched, map_options
 from tarkit.commands._output import Output, numbered_output
 from tarkit.commands._run import Run, aligned
-from tarkit.dataset.inputs import allow_files
 from tarkit.dataset.names import AS_IT_IS, DEFAULT_NAME, Notation, Template, parse_template, split_last
 from tarkit.dataset.sample import Sample
 from tarkit.dataset.series import Series
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
 from tarkit.streams.codecs_names import CODECS, ZIP, codec_by_suffix
+from tarkit.streams.files import allow_files
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -143,7 +143,7 @@ class Cuts:
             return Plan(output, [Lot("", naming.template(words))])
         if plan.output.location.kind == "path":
             _look_for_folders([lot.template for lot in plan.lots])
-        most = allow_files(OPEN_EACH * len(plan.lots) + inputs) // 2
+        most = allow_files(OPEN_EACH * len(plan.lots) + inputs)
         if most < len(plan.lots):
             what = f"{self.given}: {len(plan.lots)} shards at once, and the system lets {most} be open"
             raise TarkitError(what, "raise the limit with ulimit -n, or cut in several runs, each with some of them")

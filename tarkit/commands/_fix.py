@@ -12,14 +12,15 @@ from tarkit.commands._run import Run
 from tarkit.dataset.checking import Asked, Item, check_source
 from tarkit.dataset.clean import AnyOf, Tally, write_clean
 from tarkit.dataset.findings import Report
-from tarkit.dataset.inputs import allow_files, open_source
+from tarkit.dataset.inputs import open_source
 from tarkit.dataset.names import parse_template, refuse_template
 from tarkit.dataset.salvage import Salvage, salvage
 from tarkit.dataset.sample import Source
 from tarkit.errors import TarkitError, Usage
+from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
 from tarkit.streams.source import StreamSource
-from tarkit.streams.spool import spooled
+from tarkit.streams.spool import Copy, spooled
 from tarkit.tar.writer import Writer
 
 _UNMENDED = {"changed-shard", "missing-shard"}  # nobody knows what is wrong, so the copy has it too
@@ -62,6 +63,7 @@ class Fix:
         self.tallies: list[Tally] = []
         self._plans: list[tuple[Salvage, Tally]] = []
         self._unread = False  # an input, or all of it
+        self._spooled: Copy | None = None
         self._taken: set[bytes] = set()
         self._last: bytes | None = None  # the last key of the copy before
 
@@ -70,7 +72,9 @@ class Fix:
 
         def opened() -> Source:
             source = open_source(location, tmpdir=asked.tmpdir)
-            return spooled(source) if isinstance(source, StreamSource) else source
+            if isinstance(source, StreamSource):
+                source = self._spooled = spooled(source, self._spooled)
+            return source
 
         def read(source: Source) -> None:
             tally = Tally(location.name, self.output.location.name if self.names is None else self.names[index])
@@ -105,7 +109,7 @@ class Fix:
         """Write the copies of what was read, if no other input has to be known first."""
         if self.together and not last:
             return
-        plans, self._plans = self._plans, []
+        plans, self._plans, self._spooled = self._plans, [], None
         known = AnyOf([plan.keys for plan, _ in plans])
         for plan, tally in plans:
             taken = self._taken if self.together else set()

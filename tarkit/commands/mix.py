@@ -13,7 +13,6 @@ from tarkit.commands import _options as options
 from tarkit.commands._output import Output
 from tarkit.commands._run import Run, aligned, current
 from tarkit.dataset.fields import Fields
-from tarkit.dataset.inputs import allow_files
 from tarkit.dataset.mixing import Mix, Stock, Until, derived
 from tarkit.dataset.mixsource import Laps, locate
 from tarkit.dataset.mixspec import MixSpec, SourceSpec, parse_mix
@@ -23,6 +22,7 @@ from tarkit.dataset.select import Select, Slice
 from tarkit.dataset.stages import buffer_shuffle, neighbours
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import ONE_ARCHIVE, Policy
+from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
 from tarkit.tar.writer import Writer
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import NoReturn, TypeVar
 
-from tarkit.ending import uninterrupted
 from tarkit.errors import TarkitError, show
 from tarkit.streams.copy import write_all
 from tarkit.streams.sink_plain import Sink, unfinished

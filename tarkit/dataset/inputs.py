@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,17 +17,19 @@ from tarkit.streams import remote
 from tarkit.streams.codecs import ReadAhead, codec_by_magic, decoder, foreign_codec, not_decoded
 from tarkit.streams.codecs_names import ZIP
 from tarkit.streams.command import CommandReader
+from tarkit.streams.files import Descriptor, File, allow_files
 from tarkit.streams.location import Location
-from tarkit.streams.readers import ByRead, DescriptorReader, Prepended, reading
+from tarkit.streams.readers import ByRead, DescriptorReader, FileReader, Prepended, reading
 from tarkit.streams.source import FileSource, Reader, StreamSource
-from tarkit.streams.spool import spooled
+from tarkit.streams.spool import Copy, spooled
 from tarkit.tar import block
 
-SPARE_FILES = 64  # descriptors besides those of inputs
 SNIFFED = 512  # bytes that tell an archive from a compressed one
 
 
-def open_source(location: Location, *, ahead: bool = False, tmpdir: str | None = None, stream: bool = False) -> Source:
+def open_source(
+    location: Location, *, ahead: bool = False, tmpdir: str | None = None, stream: bool = False
+) -> FileSource | StreamSource:
     """Open one input; `ahead` reads a stream in a thread.
 
     By what they begin with, compressed ones are decoded, and a zip becomes an archive: both are streams.
@@ -61,15 +62,18 @@ def open_source(location: Location, *, ahead: bool = False, tmpdir: str | None =
         if fd > 2:
             os.close(fd)
         raise
+    file = File(Descriptor(fd), location.name, location.text if location.kind == "path" else None)
     if plain:
-        return FileSource(fd, location.name, offset)
-    return _stream(DescriptorReader(fd, location.name), location, ahead, tmpdir, None if offset else fd)
+        return FileSource(file, location.name, offset)
+    # others who share stdin go on behind what was read of it
+    reader = DescriptorReader(fd, location.name) if file.path is None else FileReader(file, offset)
+    return _stream(reader, location, ahead, tmpdir, None if offset else file)
 
 
 def _stream(
-    reader: Reader, location: Location, ahead: bool, tmpdir: str | None, file: int | None = None
+    reader: Reader, location: Location, ahead: bool, tmpdir: str | None, file: File | None = None
 ) -> StreamSource:
-    """The stream that `reader` has, decoded; `file` is the descriptor of a file that it reads from its start."""
+    """The stream that `reader` has, decoded; `file` is what it reads from its start, if that is a file."""
     name, head = location.name, bytearray(SNIFFED)
     have = 0
     while have < SNIFFED and (got := reader.readinto(memoryview(head)[have:])):
@@ -110,20 +114,6 @@ def _codec(head: bytes, location: Location) -> str | None:
     return codec
 
 
-def allow_files(count: int) -> int:
-    """Let that many files be open at once, as far as the system does: a shuffled sample keeps its archive open.
-
-    Gives back how many may be.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + SPARE_FILES
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return count
-    most = max(soft, wanted if hard == resource.RLIM_INFINITY else min(wanted, hard))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    return most - SPARE_FILES
-
-
 @dataclass
 class Inputs:
     """Iterate over the samples of all inputs, one after another, or `mix` of them in turn.
@@ -152,7 +142,7 @@ class Inputs:
     dropped: int = 0
 
     def __post_init__(self) -> None:
-        self._again: list[Source | Location] = []
+        self._again: list[FileSource] = []
 
     def __iter__(self) -> Iterator[Sample]:
         """Yield the samples."""
@@ -174,29 +164,31 @@ class Inputs:
         finally:
             self.dropped += samples.dropped
             source.close()
+        if self.spool and isinstance(source, FileSource):
+            source.unchanged()
         if len(self.locations) == 1 and self.shard_slice is None:
             self.zeros = samples.zeros
 
     def _sources(self) -> Iterator[Source]:
         if self._again:
-            yield from (open_source(each) if isinstance(each, Location) else each for each in self._again)
+            yield from self._again
             return
-        waiting: deque[tuple[Location, Source]] = deque()
+        waiting: deque[FileSource | StreamSource] = deque()
+        copy: Copy | None = None
         rest = iter(self.locations)
         while True:
             for location in islice(rest, self.ahead + 1 - len(waiting)):
                 source = open_source(location, ahead=self.ahead > 0, tmpdir=self.tmpdir, stream=self.stream)
                 if self.ahead and isinstance(source, FileSource):
                     source.will_need()
-                waiting.append((location, source))
+                waiting.append(source)
             if not waiting:
                 return
-            location, source = waiting.popleft()
-            if isinstance(source, StreamSource) and self.spool:
-                source = spooled(source)
+            source = waiting.popleft()
+            if self.spool:
+                if isinstance(source, StreamSource):
+                    source = copy = spooled(source, copy)
                 self._again.append(source)
-            elif self.spool:
-                self._again.append(location if location.kind == "path" else source)
             yield source
 
     def _round_robin(self, sources: Iterator[Source]) -> Iterator[Sample]:

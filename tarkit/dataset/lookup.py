@@ -58,7 +58,7 @@ def look_up(source: FileSource, path: str, format: str, key: bytes, policy: Poli
 def _read(source: FileSource, path: str, format: str, key: bytes) -> tuple[Sequence[Row], list[int]]:
     """What an index lists, and where in that the key is. Raises Stale when the index is older than the shard."""
     with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_mtime_ns < os.fstat(source.fd).st_mtime_ns:
+        if os.fstat(file.fileno()).st_mtime_ns < source.file.mtime:
             raise Stale("it is older than the shard")
         data = file.read()
     if format == "dali":  # other samples need not be parsed

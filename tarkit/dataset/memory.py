@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from tarkit.dataset.inputs import SPARE_FILES
 from tarkit.dataset.names import parse_size
 from tarkit.errors import Usage
 from tarkit.streams.location import Location
@@ -29,16 +27,9 @@ def parse_memory(text: str | None) -> int:
 
 
 def in_place(locations: Sequence[Location], note: Callable[[str], None]) -> bool:
-    """Whether the samples of files are to stay where they are: these fit into free memory, else that would be seeks.
-
-    All of them are open at once then, which must be allowed.
-    """
+    """Whether the samples of files are to stay where they are: these fit into free memory, else that would be seeks."""
     files = [each.text for each in locations if each.kind == "path" and os.path.isfile(each.text)]
     total = sum(os.stat(path).st_size for path in files)
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if most != resource.RLIM_INFINITY and len(files) + SPARE_FILES > most:
-        note(f"{len(files)} files are read in order and sorted in runs: only {most} can be open at once")
-        return False
     free = memory_of_machine()[1]
     if total > free:
         note(f"files of {total} bytes are read in order and sorted in runs: {free} bytes of memory are free")

@@ -10,7 +10,6 @@ Source: PKWARE APPNOTE.TXT 6.3.10: 4.3.7 (local header), 4.3.8 (content).
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Generator, Iterator
 from struct import Struct
@@ -22,6 +21,7 @@ from tarkit.dataset.zip_info import about, is_folder, kind_of, name_of, unable
 from tarkit.errors import Problem, TarkitError, Unsupported, show
 from tarkit.streams.codecs_zip import DEFLATE, STORED, Malformed, decoded
 from tarkit.streams.copy import CHUNK
+from tarkit.streams.files import File
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.source import FileSource, Reader
 from tarkit.tar import block as blocks
@@ -38,15 +38,14 @@ _LOCAL = Struct("<4s22x2H")
 class ZipReader:
     """The zip that `reader` has, as a tar archive; `name` is for messages.
 
-    `fd`, if given, is the descriptor of a file that is read from its first byte to its last. Memory: some 500 bytes
-    for each entry.
+    `file`, if given, is the zip, from its first byte to its last. Memory: some 500 bytes for each entry.
     """
 
-    def __init__(self, reader: Reader, name: str, tmpdir: str | None = None, fd: int | None = None) -> None:
+    def __init__(self, reader: Reader, name: str, tmpdir: str | None = None, file: File | None = None) -> None:
         self.reader = reader
         self.name = name
         self._tmpdir = tmpdir
-        self._fd = fd
+        self._file = file
         self._tar = self._archive()
         self._data = memoryview(b"")
         self._failure: TarkitError | None = None
@@ -104,8 +103,7 @@ class ZipReader:
 
     def _pieces(self) -> Iterator[bytes]:
         """The same without its end."""
-        scratch = self._spooled() if self._fd is None else None
-        source = FileSource(os.dup(scratch.fd if scratch else self._fd or 0), self.name)
+        source = FileSource(self._file or File(self._spooled(), self.name), self.name)
         try:
             members = read_directory(source, self.name)
             for member in members:

@@ -6,6 +6,7 @@ import os
 from typing import Protocol
 
 from tarkit.streams.copy import CHUNK, is_pipe, widen
+from tarkit.streams.files import File
 from tarkit.streams.source import Reader
 
 
@@ -35,6 +36,33 @@ class DescriptorReader:
         if self.fd > 2:
             os.close(self.fd)
             self.fd = -1
+
+
+class FileReader:
+    """A regular file, read from `offset` to its end; where there are many, not all of them are open."""
+
+    def __init__(self, file: File, offset: int = 0) -> None:
+        self.file = file
+        self.pos = offset
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`."""
+        held = self.file.opened or self.file.open()
+        try:
+            got = os.preadv(held.fd, [view], self.pos)
+        except OSError as error:
+            error.filename = self.file.name
+            raise
+        self.pos += got
+        return got
+
+    def fileno(self) -> int | None:
+        """None: the descriptor is not at the place that is read."""
+        return None
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
 
 
 class Prepended:

@@ -6,6 +6,7 @@ import os
 from typing import Protocol
 
 from tarkit.streams.copy import write_all
+from tarkit.streams.files import Descriptor
 
 FALLBACK = "/var/tmp"  # /tmp may be memory
 
@@ -17,12 +18,12 @@ class Target(Protocol):
         """Write bytes [start, stop) of the file `source`."""
 
 
-class Scratch:
+class Scratch(Descriptor):
     """A new file without a name in `folder`, to write and to read again; gone when nobody refers to it."""
 
     def __init__(self, folder: str | None = None) -> None:
         self.name = f"temporary space in {folder or FALLBACK}"
-        self.fd = -1
+        super().__init__(-1)
         self.fd = _unnamed(folder or FALLBACK)
 
     def write(self, data: bytes | memoryview) -> None:
@@ -41,15 +42,6 @@ class Scratch:
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop)."""
         return os.pread(self.fd, stop - start, start)
-
-    def close(self) -> None:
-        """Give its room back."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class Overflow:

@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable
 from typing import Protocol
 
-from tarkit.errors import Problem, TarkitError
+from tarkit.errors import Problem
 from tarkit.streams.copy import CHUNK, Short
+from tarkit.streams.files import Descriptor, File
 from tarkit.streams.scratch import Overflow
 
 HELD = 16 << 20  # bytes of a stream that may be in memory
@@ -48,18 +49,16 @@ class Reader(Protocol):
 
 
 class FileSource:
-    """A regular file from `offset` on."""
+    """A regular file, or a descriptor of one, from `offset` on."""
 
     seekable = True
     codec: str | None = None
 
-    def __init__(self, fd: int, name: str, offset: int = 0) -> None:
-        self.fd = fd
+    def __init__(self, file: File | int, name: str, offset: int = 0) -> None:
+        self.file = file if isinstance(file, File) else File(Descriptor(file), name)
         self.name = name
         self.offset = offset
-        status = os.fstat(fd)
-        self.size: int | None = max(0, status.st_size - offset)
-        self._written = status.st_mtime_ns
+        self.size: int | None = max(0, self.file.size - offset)
         self.failure: Problem | None = None
         self._view = self._seen = memoryview(b"")
         self._level = self._base = self._end = 0
@@ -92,10 +91,11 @@ class FileSource:
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop)."""
+        held = self.file.opened or self.file.open()
         try:
-            data = os.pread(self.fd, stop - start, self.offset + start)
+            data = os.pread(held.fd, stop - start, self.offset + start)
             while len(data) < stop - start:
-                more = os.pread(self.fd, stop - start - len(data), self.offset + start + len(data))
+                more = os.pread(held.fd, stop - start - len(data), self.offset + start + len(data))
                 if not more:
                     raise self._shortened(self.offset + start + len(data))
                 data += more
@@ -106,22 +106,21 @@ class FileSource:
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
+        held = self.file.opened or self.file.open()
         try:
-            sink.copy(self.fd, self.offset + start, self.offset + stop, self._shortened)
+            sink.copy(held.fd, self.offset + start, self.offset + stop, self._shortened)
         except Short as error:
             raise self._shortened(error.pos) from None
 
     def will_need(self) -> None:
         """Let the system read the file before it is asked for."""
         if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_WILLNEED)
+            held = self.file.opened or self.file.open()
+            os.posix_fadvise(held.fd, 0, 0, os.POSIX_FADV_WILLNEED)
 
     def unchanged(self) -> None:
-        """Raise TarkitError if somebody wrote to the file since it was opened."""
-        if os.fstat(self.fd).st_mtime_ns != self._written:
-            raise TarkitError(
-                f"{self.name}: the file was changed while it was read", "make a copy that nobody writes to"
-            )
+        """Raise TarkitError if somebody replaced the file or wrote to it since it was opened."""
+        self.file.unchanged()
 
     def release(self, pos: int) -> None:
         """A file keeps its bytes."""
@@ -133,16 +132,13 @@ class FileSource:
         """Give back what was read ahead. Samples may still refer to the file, which is closed with the last of them."""
         self._view, self._seen, self._end = memoryview(b""), memoryview(b""), 0
 
-    def __del__(self) -> None:
-        if self.fd > 2:
-            os.close(self.fd)
-
     def _fill(self, view: memoryview, pos: int, n: int) -> int:
         """Read at least `n` bytes from `pos` on, unless the file ends before; how many."""
+        held = self.file.opened or self.file.open()
         try:
-            got = os.preadv(self.fd, [view], self.offset + pos)
+            got = os.preadv(held.fd, [view], self.offset + pos)
             while 0 < got < n:
-                more = os.preadv(self.fd, [view[got:]], self.offset + pos + got)
+                more = os.preadv(held.fd, [view[got:]], self.offset + pos + got)
                 if more == 0:
                     break
                 got += more

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tarkit.errors import Problem
 from tarkit.streams import source as sources
+from tarkit.streams.files import File
 from tarkit.streams.scratch import Scratch
 from tarkit.streams.sink import Sink
 
@@ -133,15 +134,35 @@ class Spool:
         return offset
 
 
-def spooled(source: sources.StreamSource) -> sources.FileSource:
-    """All of a stream in a temporary file, to read it in any order or more than once."""
-    file = Scratch(source.tmpdir)
-    pos = 0
-    while view := source.peek(pos, 1):
+class Copy(sources.FileSource):
+    """A stream that was read to its end, in a temporary file where others may lie behind it."""
+
+    def __init__(self, file: Scratch, start: int, size: int, stream: sources.StreamSource) -> None:
+        super().__init__(File(file, stream.name), stream.name, start)
+        self.size: int = size
+        self.failure, self.codec = stream.failure, stream.codec
+
+    def peek(self, pos: int, n: int) -> memoryview:
+        """At least `n` bytes from `pos` on, fewer only at the end; good until the next call."""
+        return super().peek(pos, n)[: max(0, self.size - pos)]
+
+    def unchanged(self) -> None:
+        """Nobody else writes to it."""
+
+
+def spooled(source: sources.StreamSource, behind: Copy | None = None) -> Copy:
+    """All of a stream in a temporary file, to read it in any order or more than once.
+
+    It is the file that has the copy `behind` at its end, if one is given: any number of streams take one open file.
+    """
+    file = Scratch(source.tmpdir) if behind is None else behind.file.opened
+    assert isinstance(file, Scratch)
+    start = 0 if behind is None else behind.offset + behind.size
+    os.lseek(file.fd, start, os.SEEK_SET)
+    size = 0
+    while view := source.peek(size, 1):
         file.write(view)
-        pos += len(view)
-        source.release(pos)
-    copy = sources.FileSource(os.dup(file.fd), source.name)
-    copy.failure, copy.codec = source.failure, source.codec
+        size += len(view)
+        source.release(size)
     source.close()
-    return copy
+    return Copy(file, start, size, source)

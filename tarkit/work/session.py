@@ -67,6 +67,7 @@ class Session:
         self._passed = Recent()
         self._lock = threading.Lock()
         self._over = self._all_sent = False
+        self._failure: BaseException | None = None  # of the thread that writes
         self._length = self._written = self.status = 0  # bytes of samples, bytes of all
         self._writing = False
         self._active = time.monotonic()
@@ -86,7 +87,7 @@ class Session:
     # ---- reading
 
     def run(self) -> None:
-        """Read all answers; raises Broken."""
+        """Read all answers; raises Broken, and what went wrong when a sample was read."""
         self._writer.start()
         self._listener.start()
         assert self.program.process.stdout is not None
@@ -103,6 +104,9 @@ class Session:
             problem = error.failure.reason
         finally:
             self._stop(problem is None, reader.ended)
+        if self._failure is not None:
+            os.close(self._unread)
+            raise self._failure
         self._judge(problem, reader)
 
     def _stop(self, well: bool, ended: bool) -> None:
@@ -207,6 +211,8 @@ class Session:
                 self._put(end_of_archive(self._length))
         except BrokenPipeError:
             pass  # the program has ended: whoever reads finds out
+        except BaseException as error:
+            self._failure = error
         finally:
             self.touch()
             os.close(self._stdin)
