@@ -318,23 +318,32 @@ def at_terminal(words: Sequence[str], **others: Any) -> tuple[subprocess.Popen[b
     return started, ours
 
 
+PATIENT = 60  # seconds that a test waits for what happens at once, unless the machine has other work
+
+
+def happens(event: Callable[[], object]) -> bool:
+    """Wait for something; whether it happens."""
+    limit = time.monotonic() + PATIENT
+    while not event():
+        if time.monotonic() > limit:
+            return False
+        time.sleep(0.005)
+    return True
+
+
 def gone(pid: int) -> bool:
-    """Whether a process has ended, soon enough; a zombie that nobody waits for has."""
-    for _ in range(800):
+    """Whether a process ends, or has; a zombie that nobody waits for has."""
+
+    def ended() -> bool:
         try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
         except (FileNotFoundError, ProcessLookupError):
             return True
-        if state == "Z":
-            return True
-        time.sleep(0.01)
-    return False
+
+    return happens(ended)
 
 
 def pid_in(name: str) -> int:
     """The process id that a command writes to a file."""
-    for _ in range(300):
-        if os.path.exists(name) and (text := Path(name).read_text()).endswith("\n"):
-            return int(text)
-        time.sleep(0.01)
-    raise AssertionError(f"no {name}")
+    assert happens(lambda: os.path.exists(name) and Path(name).read_text().endswith("\n")), f"no {name}"
+    return int(Path(name).read_text())

@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 import pytest
 from _served import served
-from _tools import TARKIT, archive, at_terminal, each_row, program, tarkit
+from _tools import PATIENT, TARKIT, archive, at_terminal, each_row, program, tarkit
 
 from tarkit import __version__, cli, errors
 from tarkit.cli import COMMANDS, Command, group
@@ -419,7 +419,7 @@ class Terminal:
     def type(self, text: str, until: str) -> str:
         """Type, and wait until something is there; all that was shown since."""
         os.write(self.fd, text.encode())
-        self.shown, limit = "", time.monotonic() + 10
+        self.shown, limit = "", time.monotonic() + PATIENT
         while until not in self.shown and time.monotonic() < limit:
             if select.select([self.fd], [], [], 0.1)[0]:
                 self.shown += os.read(self.fd, 4096).decode(errors="replace")

@@ -10,12 +10,11 @@ import signal
 import stat
 import subprocess
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
 from _feeds import in_turn
-from _tools import each_row, process, program
+from _tools import PATIENT, each_row, happens, process, program
 from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_feed, tar, tarkit
 
 from tarkit.dataset import extraction, folder, grouping
@@ -344,12 +343,9 @@ def test_signal(force: bool, here: Path) -> None:
         assert started.stdin
         started.stdin.write(head + bytes(1 << 20))
         started.stdin.flush()
-        until = time.monotonic() + 20
-        while not [*here.glob("out/.b.bin.*.part")] and time.monotonic() < until:
-            time.sleep(0.01)
-        assert [*here.glob("out/.b.bin.*.part")]
+        assert happens(lambda: [*here.glob("out/.b.bin.*.part")])
         started.terminate()
-        assert started.wait(20) == -signal.SIGTERM
+        assert started.wait(PATIENT) == -signal.SIGTERM
     assert [path.name for path in (here / "out").iterdir()] == ["a.x"]
 
 

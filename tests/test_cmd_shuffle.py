@@ -10,12 +10,11 @@ import random
 import resource
 import signal
 import subprocess
-import time
 from operator import itemgetter
 from pathlib import Path
 
 import pytest
-from _tools import each_row, process, tarkit
+from _tools import PATIENT, each_row, happens, process, tarkit
 from conftest import Archive, Content, Feed, Link, Run, each_feed, entries, keys, pick, tar
 
 from tarkit.dataset import grouping
@@ -518,11 +517,9 @@ def test_a_signal_while_it_writes(options: str, run: Run, archive: Archive) -> N
     os.mkfifo("s-1.tar")  # where nobody reads, so that there it waits
     words = ["shuffle", "in.tar", "--seed", "1", "-q", "--force", "-o", "s-%d.tar", *options.split()]
     with process(*words, stderr=subprocess.PIPE) as started:
-        limit = time.monotonic() + 20
-        while not os.path.exists("s-0.tar") and time.monotonic() < limit:
-            time.sleep(0.005)
+        assert happens(lambda: os.path.exists("s-0.tar"))
         started.send_signal(signal.SIGTERM)
-        assert started.wait(20) == -signal.SIGTERM
+        assert started.wait(PATIENT) == -signal.SIGTERM
         assert started.stderr
         assert started.stderr.read() == b""
     assert sorted(os.listdir()) == ["in.tar", "s-0.tar", "s-1.tar"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from _tools import each_row, member, process
+from _tools import PATIENT, each_row, member, process
 from conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, each_feed, entries, keys, pick, tar
 
 from tarkit.dataset import grouping, memory, order, passes
@@ -524,7 +524,7 @@ def test_signals(signum: int, here: Path) -> None:
         if b"sorted in runs" in line:
             break
     command.send_signal(signum)
-    out, err = command.communicate(timeout=10)
+    out, err = command.communicate(timeout=PATIENT)
     assert command.returncode == -signum
     assert (out, err) == (b"", b"")
     left = [f".o.tar.{command.pid}.part", "space"] if signum == signal.SIGKILL else ["space"]

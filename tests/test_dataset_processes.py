@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from _copies import Copied
-from _tools import archive, each_row, gone, pid_in, tarkit
+from _tools import archive, each_row, gone, happens, pid_in, tarkit
 
 from tarkit.dataset import processes, processes_child
 from tarkit.dataset.processes import in_order, results_in_order
@@ -202,9 +202,7 @@ def test_few_jobs_are_ahead(tmp_path: Path) -> None:
     def begin(job: int) -> int:
         (tmp_path / str(job)).touch()
         if not job:  # as slow as all others that may be begun before it is done, and a little more
-            limit = time.monotonic() + 10
-            while not (tmp_path / str(most - 1)).exists() and time.monotonic() < limit:
-                time.sleep(0.002)
+            happens((tmp_path / str(most - 1)).exists)
             time.sleep(0.1)
         return job
 

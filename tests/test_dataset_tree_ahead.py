@@ -80,13 +80,13 @@ def test_folders_are_read_ahead() -> None:
 
 def test_only_where_folders_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody reads ahead before one has taken long; then those that are expected already are read."""
-    monkeypatch.setattr(tree_ahead, "SLOW", 0.05)
+    monkeypatch.setattr(tree_ahead, "SLOW", 0.5)
     where: dict[bytes, threading.Thread] = {}
 
     def scan(folder: bytes) -> Scanned:
         where[folder] = threading.current_thread()
         if folder == b"b":
-            time.sleep(0.2)
+            time.sleep(0.6)
         return [folder], [], Counter()
 
     names = [b"a", b"b", b"c", b"d"]

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any
 import conftest
 import pytest
 from _served import served
-from _tools import MARKER, TARKIT, archive, contents, each_row, member, process, program, tarkit
+from _tools import MARKER, PATIENT, TARKIT, archive, contents, each_row, happens, member, process, program, tarkit
 
 from tarkit import cli
 from tarkit.streams import source
@@ -64,7 +63,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bins: tuple[Path, Path
 
 def sh(script: str, exit: int = 0, shell: str = "bash -o pipefail -c", stdin: int = DEVNULL) -> tuple[str, str]:
     """Run a script; stdout and stderr. Its status must be `exit`, and nobody may lose the countenance."""
-    done = subprocess.run([*shell.split(), script], stdin=stdin, capture_output=True, timeout=20, check=False)
+    done = subprocess.run([*shell.split(), script], stdin=stdin, capture_output=True, timeout=PATIENT, check=False)
     out, err = done.stdout.decode("latin-1"), done.stderr.decode("latin-1")
     assert done.returncode == exit, f"status {done.returncode}\n{err}"
     assert_calm(err)
@@ -346,13 +345,13 @@ def at_terminal(words: list[str], fds: tuple[int, ...]) -> tuple[int, str]:
     os.close(child)
     shown = b""
     try:
-        while select.select([parent], [], [], 5)[0] and (piece := os.read(parent, 4096)):
+        while select.select([parent], [], [], PATIENT)[0] and (piece := os.read(parent, 4096)):
             shown += piece
     except OSError:  # nobody is left at the other side
         pass
     if started.poll() is None:
         try:
-            started.wait(1)
+            started.wait(PATIENT)
         except subprocess.TimeoutExpired:
             started.kill()
     os.close(parent)
@@ -532,15 +531,12 @@ class Started:
         assert self.process.stdin
         self.process.stdin.write(data)
         self.process.stdin.flush()
-        limit = time.monotonic() + 10
-        while not until() and time.monotonic() < limit:
-            assert self.process.poll() is None, self.process.stderr and self.process.stderr.read()
-            time.sleep(0.005)
-        assert until()
+        happens(lambda: until() or self.process.poll() is not None)
+        assert until(), self.process.poll() is not None and self.process.stderr and self.process.stderr.read()
 
     def end(self) -> tuple[int, str]:
         """Its status and what it said."""
-        out, err = self.process.communicate(timeout=10)
+        out, err = self.process.communicate(timeout=PATIENT)
         assert out == b""
         assert_calm(err.decode())
         return self.process.returncode, err.decode()

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _tools import each_row, fd_of, on_disk
+from _tools import PATIENT, each_row, fd_of, on_disk
 
 from tarkit import ending
 from tarkit.errors import CommandFailed, Interrupted, TarkitError, Usage
@@ -177,7 +177,7 @@ def test_two_processes() -> None:
         process.stdout.readline()
     assert len(listing()) == 2
     for process, letter in zip(both, b"ab", strict=True):
-        process.communicate(b"\n", timeout=10)
+        process.communicate(b"\n", timeout=PATIENT)
         assert Path("out").read_bytes() == bytes([letter]) * 100_000
     assert listing() == ["out"]
 

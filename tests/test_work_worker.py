@@ -314,8 +314,8 @@ def test_a_program_that_takes_too_long() -> None:
     """It is ended; whose fault it was is found out."""
     hangs = python("if key == 'b': time.sleep(60)\nput(entry.name, data)")
     with pytest.raises(TarkitError, match="--worker it: the program took too long; it had in hand 'a', 'b', 'c'"):
-        run(hangs, archive(ABC), timeout=0.2)
-    finished = run(hangs, archive(ABC), timeout=0.2, settle=True)
+        run(hangs, archive(ABC), timeout=1)
+    finished = run(hangs, archive(ABC), timeout=1, settle=True)
     assert failed(finished) == {"b": "the program took too long"}
     assert written(finished) == [(name, data) for name, data in ABC.items() if name[0] != "b"]
 

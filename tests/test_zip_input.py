@@ -24,6 +24,7 @@ from tarkit.dataset import zip_input
 from tarkit.dataset.zip_input import ZipReader
 from tarkit.errors import TarkitError
 from tarkit.streams import codecs_zip
+from tarkit.streams.files import Descriptor, File
 
 ROWS: list[tuple[str, bytes]] = [
     ("d/a.cls", b"1"),
