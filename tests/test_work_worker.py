@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from _copies import Copied
-from _tools import archive, contents, each_row, member, on_disk
+from _tools import PATIENT, archive, contents, each_row, happens, member, on_disk
 from test_work_mapper import Collected
 
 from tarkit.dataset.grouping import Samples
@@ -356,7 +356,8 @@ def test_a_sample_that_cannot_be_read(settle: bool, tmp_path: Path) -> None:
     def chosen() -> Iterator[Job]:
         for index, sample in enumerate([*Samples(source, Policy())]):
             yield Job(index, sample)
-            path.write_bytes(b"something else")
+            (tmp_path / "new").write_bytes(b"something else")
+            (tmp_path / "new").rename(path)
             source.file.close()
 
     with (
@@ -375,7 +376,7 @@ def test_leaving_early_ends_all() -> None:
         pids = []
 
         def give_up() -> None:
-            time.sleep(0.2)
+            happens(lambda: any(hand._session for hand in residents._hands))
             pids.extend(hand._session.program.pid for hand in residents._hands if hand._session)
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
@@ -386,7 +387,7 @@ def test_leaving_early_ends_all() -> None:
             next(iterator)
         thread.join()
     assert threading.active_count() == before
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < PATIENT
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
