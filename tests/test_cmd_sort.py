@@ -274,6 +274,22 @@ def test_gathering(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_way
+def test_values_of_what_was_scattered(run: Run, archive: Archive, feed: Feed) -> None:
+    """Sizes, contents and paths are those of the whole sample, once it is gathered."""
+    name = feed(
+        archive(
+            [
+                *(("a.x", b"1"), ("README", b"r" * 99), ("a.json", b'{"v": 3}'), ("b.x", b"2"), ("a.y", b"3" * 40)),
+                *(("b.json", b'{"v": 2}'), ("c.x", b"3" * 20), ("c.json", b'{"v": 1}'), ("b.y", b"")),
+            ]
+        )
+    )
+    for field, order in (("size", "bca"), ("size.y", "ba"), ("json.v", "cba"), ("x", "abc"), ("y", "ab")):
+        names = sorted_to(run, [name, "-s", field, "--skip", "missing-field"])
+        assert "".join(dict.fromkeys(each[0] for each in names if "." in each)) == order, field
+
+
+@each_way
 def test_everything_is_scattered(run: Run, archive: Archive, feed: Feed) -> None:
     """Images first, then labels, then more: 25 samples of three parts, in another order each time."""
     draw = random.Random(2)

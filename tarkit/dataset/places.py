@@ -78,6 +78,11 @@ class PlacedSample(Sample):
         self._named = True
 
     @property
+    def raw(self) -> list[Entry]:
+        """The entries, in order."""
+        return self.entries
+
+    @property
     def content(self) -> int:
         """Bytes of payload in it."""
         return sum(entry.size for entry in self.entries)
