@@ -284,9 +284,9 @@ def test_values_of_what_was_scattered(run: Run, archive: Archive, feed: Feed) ->
             ]
         )
     )
-    for field, order in (("size", "bca"), ("size.y", "ba"), ("json.v", "cba"), ("x", "abc"), ("y", "ab")):
+    for field, expected in (("size", "bca"), ("size.y", "ba"), ("json.v", "cba"), ("x", "abc"), ("y", "ab")):
         names = sorted_to(run, [name, "-s", field, "--skip", "missing-field"])
-        assert "".join(dict.fromkeys(each[0] for each in names if "." in each)) == order, field
+        assert "".join(dict.fromkeys(each[0] for each in names if "." in each)) == expected, field
 
 
 @each_way
