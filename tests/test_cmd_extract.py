@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
