@@ -192,9 +192,7 @@ class Walk:
         """The entry of a global header; what it says holds for all that follow."""
         self._globals_length += len(payload)
         if self._globals_length > EXTENSION_LIMIT:
-            raise ValueError(
-                f"global extension headers of more than {EXTENSION_LIMIT} bytes together, the last of them"
-            )
+            raise ValueError(f"{self._globals_length} bytes of global headers, more than {EXTENSION_LIMIT},")
         self._globals.update(pax.parse_decisive(payload))
         self._learned = _Learned(plain=not pax.Overrides.of(self._globals).any)
         data, size = pos + BLOCK, len(payload)
