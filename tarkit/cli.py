@@ -292,6 +292,9 @@ def main() -> None:
         release_signals()
     except Interrupted as error:  # a signal that came before a command began, or after it had ended
         die(error.signum)
+    except BaseException:  # a bug, which shows
+        release_signals()
+        raise
     if threading.active_count() > 1:  # one may wait for a FIFO that nobody will ever open
         sys.stdout.flush()
         os._exit(status if isinstance(status, int) else 1)

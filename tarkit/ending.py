@@ -1,9 +1,10 @@
 """How tarkit ends: what is cleaned up on every way out, and the signals that ask for it.
 
-A signal raises `Interrupted` in the main thread, once, and `die` is what follows. Two moments must not be torn apart:
-what is inside of `uninterrupted`, and an import. Python and other packages make something else of what is raised while
-a module loads, such as a RuntimeError or nothing. In the first case the signal is raised at the end of the block, in
-the second it is sent again.
+A signal raises `Interrupted` in the main thread, once, and `die` is what follows. Three moments must not be torn apart.
+What is inside of `uninterrupted`: there it is raised at the end of the block. An import: Python and other packages make
+something else of what is raised while a module loads, such as a RuntimeError or nothing. And the moment when Python's
+own code takes a lock, which nobody would release: whoever cleans up would wait for it. In these two cases the signal is
+sent again, a little later.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import NoReturn
 from tarkit.errors import Interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+RAISING = (*SIGNALS, signal.SIGALRM)  # those whose handlers may raise
 AGAIN = 0.01  # seconds until a signal that could not be raised is sent again
 _IMPORT = "<frozen importlib._bootstrap>"  # the file of the code that loads modules, as its frames have it
 
@@ -107,7 +109,7 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
         return
     if _shield.depth:
         _shield.kept.append(signum)
-    elif _loading(frame):
+    elif _locking(frame) or _loading(frame):
         _send_again(signum)
     else:
         heed_no_signals()
@@ -121,6 +123,15 @@ def _loading(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _locking(frame: FrameType | None) -> bool:
+    """Whether a frame of Python's own code takes a lock or gives it back, and does not merely wait."""
+    where, what = (frame.f_globals.get("__name__"), frame.f_code.co_name) if frame is not None else ("", "")
+    if frame is not None and where == "threading":
+        # Condition.wait is prepared for an error from where it sets `gotit`
+        return what not in ("wait_for", "join", "_wait_for_tstate_lock") and "gotit" not in frame.f_locals
+    return (where, what) == ("subprocess", "_internal_poll")
 
 
 def _lost(said: sys.UnraisableHookArgs) -> None:
@@ -137,5 +148,5 @@ def _send_again(signum: int) -> None:
     """Have a signal come once more, soon. A timer of the system does that: a thread would be in the way of a fork."""
     global _again  # noqa: PLW0603
     _again = signum
-    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signum))
+    signal.signal(signal.SIGALRM, lambda _, frame: _interrupt(signum, frame))
     signal.setitimer(signal.ITIMER_REAL, AGAIN)

@@ -257,6 +257,39 @@ def test_a_signal_that_comes_where_nothing_can_be_raised() -> None:
     assert (done.returncode, done.stderr) == (-signal.SIGTERM, b"")
 
 
+LOCKS = """
+import os, signal, sys, threading
+from functools import partial
+from types import SimpleNamespace
+from tarkit.cli import guarded
+from tarkit.ending import catch_signals
+
+# the signal comes as these functions return, which are not Python's: it is handled in what has called them
+kill = partial(os.kill, os.getpid(), signal.SIGTERM)
+come = dict.fromkeys(sys.argv[1:], kill)
+lock = SimpleNamespace(acquire=None, release=None, _is_owned=lambda: True)
+lock.__enter__ = come.get("enter", lambda: None)
+lock.__exit__ = lambda *_: print("released", flush=True)
+lock._release_save = come.get("wait", lambda: None)
+lock._acquire_restore = lambda state: print("taken again", flush=True)
+
+def work():
+    changed = threading.Condition(lock)
+    with changed:
+        changed.wait(10)
+
+catch_signals()
+guarded(work)
+"""
+
+
+@each_row("moment", ["enter", "wait"])
+def test_a_signal_as_a_lock_is_taken(moment: str) -> None:
+    """It is released all the same: threads that are waited for in the end may want it."""
+    done = subprocess.run([sys.executable, "-c", LOCKS, moment], capture_output=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, b"taken again\nreleased\n", b"")
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_all(signum: signal.Signals, here: Path) -> None:
     """The processes, the commands that they run, which do not want to, and their unfinished outputs."""

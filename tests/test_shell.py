@@ -26,7 +26,7 @@ import pytest
 from _served import served
 from _tools import MARKER, PATIENT, TARKIT, archive, contents, each_row, happens, member, process, program, tarkit
 
-from tarkit import cli
+from tarkit import cli, ending
 from tarkit.streams import source
 from tarkit.tar.writer import Writer
 
@@ -689,7 +689,7 @@ class Finder:
         signum = (2, 15, 1)[len(seen) % 3]
         pid = os.fork()
         if not pid:  # a copy, whose output is that of the other
-            sys.meta_path.remove(self)
+            sys.meta_path = sys.meta_path[1:]
             os.unlink, os.rename = map(spare, (os.unlink, os.rename))
             os.kill(os.getpid(), signum)
             return
@@ -727,6 +727,16 @@ def test_a_signal_before_and_after_the_command(moment: str) -> None:
 
     assert tarkit("cat", "a.tar", "-o", "b.tar", exit=-TERM, first=first).stderr == b""
     assert left() == ["a.tar"] if moment in ("reserve_standard_descriptors", "group") else ["a.tar", "b.tar"]
+
+
+def test_a_signal_that_waits_before_a_bug() -> None:
+    """It is what ends us."""
+
+    def broken(**_: object) -> None:
+        ending._send_again(TERM)
+        raise KeyError("x")
+
+    assert tarkit("cat", "a.tar", exit=-TERM, first=lambda: setattr(cli, "group", broken)).stderr == b""
 
 
 # ---- memory files and limits

@@ -22,7 +22,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from tarkit.dataset.processes_child import BUFFER, ROOM, results, run
-from tarkit.ending import SIGNALS
+from tarkit.ending import RAISING
 from tarkit.errors import TarkitError, signal_name
 from tarkit.streams import command
 from tarkit.streams.scratch import Scratch
@@ -153,7 +153,7 @@ def _start(
         file = Scratch(tmpdir)
         file.reserve(ROOM)
         # A signal waits until the process is known: else nobody would end it.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, RAISING)
         try:
             process = context.Process(target=run, args=(work, jobs, file, before, os.getpid()), daemon=True)
             process.start()
