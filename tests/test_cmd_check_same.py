@@ -164,6 +164,7 @@ def test_damage_is_no_proof(run: Run, archive: Archive) -> None:
         assert ran.stdout.decode().splitlines()[-1] == "not the same samples"
 
 
+@pytest.mark.forks
 @each_row(
     ("these", "others"),
     [

@@ -765,6 +765,7 @@ def test_killed(here: Path, run: Run, tree: Tree) -> None:
         assert Path(name).read_bytes() == Path("s" + name[1:]).read_bytes()
 
 
+@pytest.mark.forks
 def test_a_full_disk(here: Path, tree: Tree) -> None:
     """It is said which shard it was, and nothing of that one stays."""
     tree({"a.x": b"1" * 1000, "b.x": b"2" * 400_000, "c.x": b"3" * 100_000})

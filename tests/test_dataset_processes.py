@@ -290,6 +290,7 @@ def test_a_signal_as_a_lock_is_taken(moment: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGTERM, b"taken again\nreleased\n", b"")
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_all(signum: signal.Signals, here: Path) -> None:
     """The processes, the commands that they run, which do not want to, and their unfinished outputs."""

@@ -78,6 +78,7 @@ def limited(*words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.CompletedProcess(words, started.returncode, out, err)
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("kind", KINDS)
 def test_commands(kind: str, inputs: None, run: Run) -> None:
     """Those that write to stdout."""

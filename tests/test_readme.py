@@ -263,6 +263,7 @@ CHECKS: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.forks
 @pytest.mark.parametrize("section", SECTIONS)
 def test_the_blocks_of_a_section_run(
     section: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -360,6 +360,7 @@ def test_a_function_that_says_too_much(start: Start) -> None:
     assert said(outcome) == "x" * (1 << 20) + f"\n... {3_000_001 - (1 << 20)} bytes more\n"
 
 
+@pytest.mark.forks
 def test_a_function_that_forks(start: Start) -> None:
     """The copy of the process does not answer a second time."""
     outcomes = start("forks").run(jobs(archive(ABC)))
