@@ -17,7 +17,7 @@ from _bench_data import header, marker
 def walk(path: str) -> tuple[float, int]:
     """The entries of an archive, by tarkit's walk alone."""
     from tarkit.streams.source import FileSource
-    from tarkit.tar.walk import Walk
+    from tarkit.tar.reader import Walk
 
     fd = os.open(path, os.O_RDONLY)
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What can go wrong, as one family; `cli.py` turns it into an exit status in one place.
+"""What can go wrong, as one family; `cli/app.py` turns it into an exit status in one place.
 
 TarkitError            1   anything the user can understand; str(error) is the whole message
 ├── Problem            1   something is wrong with an archive: archive, offset, detail, [name]

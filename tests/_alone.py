@@ -100,7 +100,7 @@ class _Reports:
 
 
 if __name__ == "__main__":
-    import _tools
+    from tests import _tools
 
     _tools._load()
     with open(os.dup(1), "w") as answers:

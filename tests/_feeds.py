@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from conftest import KINDS, Feed
+from tests.conftest import KINDS, Feed
 
 
 def in_turn(rows: Iterable[Any], wholly: int = 2) -> list[tuple[Any, ...]]:

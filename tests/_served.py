@@ -17,7 +17,7 @@ import subprocess
 import threading
 from pathlib import Path
 
-from _tools import TARKIT, process
+from tests._tools import TARKIT, process
 
 CLIENT = rb"""
 #include <fcntl.h>

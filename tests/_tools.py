@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tarkit import cli
+from tarkit.cli import app
 from tarkit.streams import files
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar.block import BLOCK, padding, seal
@@ -146,7 +146,7 @@ class Chunks:
 
 
 class Peeked:
-    """A source for `walk` alone: bytes in memory, of which a peek shows `ahead` at least; a stream hides its size."""
+    """A source for `tar.reader`: bytes in memory, of which a peek shows `ahead` at least; a stream hides its size."""
 
     name = "x.tar"
 
@@ -254,7 +254,7 @@ def process(
             first()
             sys.stdin, sys.stdout, sys.stderr = _standard(0), _standard(1), _standard(2)  # type: ignore[assignment]
             sys.argv = ["tarkit", *map(str, words)]
-            cli.main()
+            app.main()
         except SystemExit as done:
             status = done.code
         except BaseException:
@@ -276,7 +276,7 @@ def process(
 @functools.cache
 def _load() -> None:
     """What commands need is there before a process is made, and not loaded in each."""
-    for name in cli.COMMANDS:
+    for name in app.COMMANDS:
         import_module(f"tarkit.commands.{name}")
 
 

@@ -29,12 +29,12 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias
 
 import pytest
-from _alone import run_alone, several_threads
-from _tools import each_row
 from click.testing import CliRunner
 
-from tarkit.cli import group
+from tarkit.cli.app import group
 from tarkit.streams import sink_plain
+from tests._alone import run_alone, several_threads
+from tests._tools import each_row
 
 # Whoever starts us in the background, or with nohup, has signals ignored, and so would be all that the tests start.
 if threading.current_thread() is threading.main_thread():

@@ -14,10 +14,10 @@ from typing import Any
 
 import click
 import pytest
-from _tools import each_row, program
 
-from tarkit.cli import COMMANDS, group
+from tarkit.cli.app import COMMANDS, group
 from tarkit.problems import PROBLEMS
+from tests._tools import each_row, program
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "man").glob("*.1"))

@@ -8,8 +8,9 @@ import os
 import shutil
 
 import pytest
-from _tools import each_row, program
-from conftest import Archive, Piped, Run
+
+from tests._tools import each_row, program
+from tests.conftest import Archive, Piped, Run
 
 
 def test_every_row_runs_and_every_failure_has_its_row() -> None:

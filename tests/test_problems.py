@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from _tools import each_row
-from conftest import Archive, Piped, Run
 
 from tarkit import errors
-from tarkit.dataset import grouping
 from tarkit.errors import CommandFailed, Problem, TarkitError, Usage, printable, show
 from tarkit.problems import PROBLEMS, SHOWN, Policy
+from tarkit.samples import reader
+from tests._tools import each_row
+from tests.conftest import Archive, Piped, Run
 
 SPEC = Path(__file__).parent.parent.parent / "shared" / "cli.md"
 
@@ -231,7 +231,7 @@ def test_printable() -> None:
 
 def test_a_stream_that_ends_amid_a_copy(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has judged that when it is found; the line says what helps all the same."""
-    monkeypatch.setattr(grouping, "LARGE", 1 << 16)
+    monkeypatch.setattr(reader, "LARGE", 1 << 16)
     large = Path(archive({"a.bin": bytes(6 << 20)})).read_bytes()
     ran = run("cat", Piped(100, archive(large[: 5 << 20], "cut.tar")), "-o", "out.tar", exit=1)
     assert ran.stderr == (

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import click
 import pytest
-from _served import served
-from _tools import each_row, program
 
-from tarkit.cli import group
+from tarkit.cli.app import group
+from tests._served import served
+from tests._tools import each_row, program
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN = ("sh", "python", "c", "make")

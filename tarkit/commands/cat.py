@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands import _options as options
-from tarkit.commands._output import Output, total_size
-from tarkit.commands._run import Run, current
-from tarkit.dataset.fields import Fields
-from tarkit.dataset.inputs import Inputs
-from tarkit.dataset.names import number_of_samples
-from tarkit.dataset.select import Select, Slice
-from tarkit.dataset.stages import buffer_shuffle, neighbours
+from tarkit.cli import options
+from tarkit.cli.app import Command
+from tarkit.cli.console import Run, current
+from tarkit.cli.output import Output, total_size
 from tarkit.problems import ONE_ARCHIVE, Policy
+from tarkit.samples.dataset import Inputs
+from tarkit.samples.fields import Fields
+from tarkit.samples.pipeline import buffer_shuffle, neighbours
+from tarkit.samples.select import Select, Slice
+from tarkit.shards.template import number_of_samples
 from tarkit.streams.location import Location
 from tarkit.tar.writer import Writer
 

@@ -11,20 +11,20 @@ from typing import Any
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands._findings import Form, Printer
-from tarkit.commands._fix import Fix
-from tarkit.commands._run import Run, current
-from tarkit.dataset import across
-from tarkit.dataset.checking import Asked, Item, check_shard
-from tarkit.dataset.findings import FINDINGS, Finding, Report
-from tarkit.dataset.keys import read_table_keys
-from tarkit.dataset.manifest import Manifest, places, read_manifest
-from tarkit.dataset.processes import in_order
-from tarkit.dataset.sameness import Sameness
-from tarkit.dataset.targets import TARGETS
+from tarkit.checking import dataset as across
+from tarkit.checking.compare import Sameness
+from tarkit.checking.findings import FINDINGS, Finding, Report
+from tarkit.checking.manifest import Manifest, places, read_manifest
+from tarkit.checking.shard import Asked, Item, check_shard
+from tarkit.checking.targets import TARGETS
+from tarkit.cli.app import Command
+from tarkit.cli.check_findings import Form, Printer
+from tarkit.cli.check_fix import Fix
+from tarkit.cli.console import Run, current
 from tarkit.errors import Usage
+from tarkit.parallel import in_order
 from tarkit.problems import PROBLEMS
+from tarkit.samples.keys import read_table_keys
 from tarkit.streams.lenient import expand_each
 from tarkit.streams.location import Location, expand_inputs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tarkit.cli import Command, group
+from tarkit.cli.app import Command, group
 
 EXAMPLES = (
     'eval "$(tarkit completion bash)"    # in ~/.bashrc',

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands import _options as options
-from tarkit.commands._output import Output, status_of
-from tarkit.commands._run import Run, current
-from tarkit.dataset.content import Content, Loader, loaded
-from tarkit.dataset.depfile import make_rule
-from tarkit.dataset.naming import Names
-from tarkit.dataset.recipe import Malformed, Row, read_recipe
-from tarkit.dataset.sample import split_name
+from tarkit.cli import options
+from tarkit.cli.app import Command
+from tarkit.cli.console import Run, current
+from tarkit.cli.output import Output, status_of
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.streams import remote
+from tarkit.samples.sample import split_name
+from tarkit.samples.validate import Names
+from tarkit.stores import schemes
 from tarkit.streams.copy import Short
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
+from tarkit.tables.content import Content, Loader, loaded
+from tarkit.tables.depfile import make_rule
+from tarkit.tables.recipe import Malformed, Row, read_recipe
 from tarkit.tar.encoder import encoder
 from tarkit.tar.header import encode
 from tarkit.tar.writer import Writer
 
 if TYPE_CHECKING:
-    from tarkit.dataset.table import Format
+    from tarkit.tables.reader import Format
 
 EXAMPLES = (
     "tarkit create recipe -o data.tar",
@@ -165,9 +165,9 @@ def _refuse_other_sources(recipe: str) -> None:
     if os.path.isdir(recipe):
         hint = f"tarkit shard packs the files below it: tarkit shard {quote(recipe)}"
         raise TarkitError(f"{recipe}: Is a directory", hint)
-    if remote.scheme_of(recipe) and not os.path.lexists(recipe):
-        hint = f"{remote.command_for(recipe)} | tarkit create -"
-        raise Usage(f"{remote.public_name(recipe)}: a recipe is a file or stdin", hint)
+    if schemes.scheme_of(recipe) and not os.path.lexists(recipe):
+        hint = f"{schemes.command_for(recipe)} | tarkit create -"
+        raise Usage(f"{schemes.public_name(recipe)}: a recipe is a file or stdin", hint)
 
 
 def _rows(lines: BinaryIO, name: str, chosen: CreateOptions) -> Iterator[Row]:
@@ -175,7 +175,7 @@ def _rows(lines: BinaryIO, name: str, chosen: CreateOptions) -> Iterator[Row]:
     if chosen.format is None:
         rows = read_recipe(lines, name, pipes_allowed=chosen.pipes)
     else:
-        from tarkit.dataset.table import read_table
+        from tarkit.tables.reader import read_table
 
         rows = read_table(
             lines, chosen.format, name, key=chosen.key, columns=chosen.columns, pipes_allowed=chosen.pipes

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands import _options as options
-from tarkit.commands._output import status_of, total_size
-from tarkit.commands._run import Run, current
-from tarkit.dataset.extraction import Extraction
-from tarkit.dataset.fields import Fields
-from tarkit.dataset.folder import Folder
-from tarkit.dataset.inputs import Inputs, open_source
-from tarkit.dataset.names import refuse_braces
-from tarkit.dataset.sample import Sample
-from tarkit.dataset.select import Select, Slice
+from tarkit.cli import options
+from tarkit.cli.app import Command
+from tarkit.cli.console import Run, current
+from tarkit.cli.output import status_of, total_size
 from tarkit.errors import TarkitError, Usage, show
+from tarkit.extraction.extraction import Extraction
+from tarkit.extraction.folder import Folder
 from tarkit.problems import PROBLEMS, Policy
+from tarkit.samples.dataset import Inputs, open_source
+from tarkit.samples.fields import Fields
+from tarkit.samples.sample import Sample
+from tarkit.samples.select import Select, Slice
+from tarkit.shards.template import refuse_braces
 from tarkit.streams.location import Location
 
 EXAMPLES = (

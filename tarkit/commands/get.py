@@ -9,22 +9,22 @@ from shlex import quote
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands import _options as options
-from tarkit.commands._output import Output, named_output, refuse_overwrite
-from tarkit.commands._run import Run, current
-from tarkit.dataset import lookup
-from tarkit.dataset.inputs import Inputs, open_source
-from tarkit.dataset.names import refuse_template
-from tarkit.dataset.sample import Sample, key_of, split_name
-from tarkit.dataset.select import Select, Slice
+from tarkit.cli import options
+from tarkit.cli.app import Command
+from tarkit.cli.console import Run, current
+from tarkit.cli.output import Output, named_output, refuse_overwrite
 from tarkit.errors import Problem, TarkitError, Usage, show
+from tarkit.indexing import lookup
 from tarkit.problems import Policy
+from tarkit.samples.dataset import Inputs, open_source
+from tarkit.samples.sample import Sample, key_of, split_name
+from tarkit.samples.select import Select, Slice
+from tarkit.shards.template import refuse_template
 from tarkit.streams.location import ARCHIVE_SUFFIXES, Location
 from tarkit.streams.sink import open_sink
 from tarkit.streams.source import FileSource
 from tarkit.tar import block
-from tarkit.tar.walk import Entry
+from tarkit.tar.reader import Entry
 from tarkit.tar.writer import Writer
 
 EXAMPLES = (

@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands import _options as options
-from tarkit.commands._output import Output, refuse_overwrite, status_of, total_size
-from tarkit.commands._run import Run, current
-from tarkit.dataset import sidecar_wids as wids
-from tarkit.dataset.names import refuse_template
-from tarkit.dataset.processes import results_in_order
-from tarkit.dataset.sidecar import Index, may_replace, open_shard, write_indexes
-from tarkit.dataset.sidecar_check import faults, wids_faults
-from tarkit.dataset.sidecar_layouts import FORMATS, index_path, is_index, make_layout
+from tarkit.cli import options
+from tarkit.cli.app import Command
+from tarkit.cli.console import Run, current
+from tarkit.cli.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.errors import TarkitError, Usage
+from tarkit.indexing import wids
+from tarkit.indexing.formats import FORMATS, index_path, is_index, make_layout
+from tarkit.indexing.scan import Index, may_replace, open_shard, write_indexes
+from tarkit.indexing.verify import faults, wids_faults
+from tarkit.parallel import results_in_order
 from tarkit.problems import Policy
+from tarkit.shards.template import refuse_template
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import open_sink
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands import _options as options
-from tarkit.commands._output import Output
-from tarkit.commands._run import Run, aligned, current
-from tarkit.dataset.fields import Fields
-from tarkit.dataset.mixing import Mix, Stock, Until, derived
-from tarkit.dataset.mixsource import Laps, locate
-from tarkit.dataset.mixspec import MixSpec, SourceSpec, parse_mix
-from tarkit.dataset.names import parse_size
-from tarkit.dataset.sample import Sample
-from tarkit.dataset.select import Select, Slice
-from tarkit.dataset.stages import buffer_shuffle, neighbours
+from tarkit.cli import options
+from tarkit.cli.app import Command
+from tarkit.cli.console import Run, aligned, current
+from tarkit.cli.output import Output
 from tarkit.errors import TarkitError, Usage, show
+from tarkit.mixing.mixer import Mix, Stock, Until, derived
+from tarkit.mixing.source import Laps, locate
+from tarkit.mixing.spec import MixSpec, SourceSpec, parse_mix
 from tarkit.problems import ONE_ARCHIVE, Policy
+from tarkit.samples.fields import Fields
+from tarkit.samples.pipeline import buffer_shuffle, neighbours
+from tarkit.samples.sample import Sample
+from tarkit.samples.select import Select, Slice
+from tarkit.shards.template import parse_size
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
 from tarkit.tar.writer import Writer

@@ -10,24 +10,24 @@ from typing import Any
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands import _options as options
-from tarkit.commands._output import Output, open_output, total_size
-from tarkit.commands._proc import Results, jobs_of, prepared
-from tarkit.commands._run import Run, current
-from tarkit.commands._work import Work, hands, parse_work
-from tarkit.dataset.fields import Fields
-from tarkit.dataset.inputs import Inputs
-from tarkit.dataset.select import Select, Slice
-from tarkit.dataset.stages import neighbours
+from tarkit.cli import options
+from tarkit.cli.app import Command
+from tarkit.cli.console import Run, current
+from tarkit.cli.output import Output, open_output, total_size
+from tarkit.cli.proc_executors import Work, hands, parse_work
+from tarkit.cli.proc_results import Results, jobs_of, prepared
 from tarkit.errors import Usage
 from tarkit.problems import ONE_ARCHIVE, Policy
+from tarkit.proc.job import Job
+from tarkit.proc.policy import Failures, Limit, OnError, parse_limit
+from tarkit.proc.redo import merged
+from tarkit.proc.text import Mode, text_samples
+from tarkit.samples.dataset import Inputs
+from tarkit.samples.fields import Fields
+from tarkit.samples.pipeline import neighbours
+from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.tar.writer import Writer
-from tarkit.work.job import Job
-from tarkit.work.policy import Failures, Limit, OnError, parse_limit
-from tarkit.work.redo import merged
-from tarkit.work.text import Mode, text_samples
 
 EXAMPLES = (
     "tarkit proc -p 2 -c 'gm mogrify -resize 256 sample.jpg' a.tar -o b.tar",

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands import _options as options
-from tarkit.commands._map import MapOptions, map_options
-from tarkit.commands._output import text_output
-from tarkit.commands._pack import PackOptions, pack_options, run_pack, saved_plan
-from tarkit.commands._run import Run, current
-from tarkit.commands._shard import (
+from tarkit.cli import options
+from tarkit.cli.app import Command
+from tarkit.cli.category_options import MapOptions, map_options
+from tarkit.cli.console import Run, current
+from tarkit.cli.output import text_output
+from tarkit.cli.shard_existing import refuse_existing, there
+from tarkit.cli.shard_options import (
     Division,
     Files,
     Names,
@@ -25,24 +25,24 @@ from tarkit.commands._shard import (
     names_options,
     samples_options,
 )
-from tarkit.commands._shard_report import report
-from tarkit.commands._shard_there import refuse_existing, there
-from tarkit.dataset.batch import Batch
-from tarkit.dataset.dressing import Dress
-from tarkit.dataset.hiding import hidden
-from tarkit.dataset.layout import Layout, recipe_line
-from tarkit.dataset.names import Template
-from tarkit.dataset.sharding import lay_out
-from tarkit.dataset.shards import NO_LIMIT
-from tarkit.dataset.tree import Tree
+from tarkit.cli.shard_plan import PackOptions, pack_options, run_pack, saved_plan
+from tarkit.cli.shard_report import report
 from tarkit.errors import Usage
-from tarkit.streams import remote
+from tarkit.packing.batch import Batch
+from tarkit.packing.hiding import hidden
+from tarkit.packing.layout import Layout, recipe_line
+from tarkit.packing.planner import lay_out
+from tarkit.packing.transform import Dress
+from tarkit.packing.tree import Tree
+from tarkit.shards.template import Template
+from tarkit.shards.writer import NO_LIMIT
+from tarkit.stores import schemes
 from tarkit.streams.sink import open_sink
 
 if TYPE_CHECKING:
-    from tarkit.dataset.classes import Classes
-    from tarkit.dataset.join import Join
-    from tarkit.dataset.required import Required
+    from tarkit.packing.classes import Classes
+    from tarkit.packing.labels import Join
+    from tarkit.packing.required import Required
 
 EXAMPLES = (
     "tarkit shard photos/ -o 'x-%06d.tar' -c 1000 --label-from-dir cls",
@@ -188,23 +188,23 @@ def _adornments(run: Run, wanted: Samples) -> tuple[Required | None, Join | None
     """What --require, --join and --label-from-dir ask for, each with what it alone needs."""
     required = join = classes = None
     if wanted.require:
-        from tarkit.dataset.required import Required
+        from tarkit.packing.required import Required
 
         required = Required(wanted.require, wanted.on_missing, wanted.rule.last_dot, run.warn)
     if wanted.join is not None:
-        from tarkit.dataset.join import Join
+        from tarkit.packing.labels import Join
 
         join = Join(wanted.join, wanted.rule.kind == "base")
     if wanted.labels:
-        from tarkit.dataset.classes import Classes
+        from tarkit.packing.classes import Classes
 
         classes = Classes(wanted.labels, wanted.classes)
     return required, join, classes
 
 
 def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[Template]) -> Tree:
-    if remote.scheme_of(root) and not os.path.exists(root):
-        what = f"{remote.public_name(root)}: only folders of this machine can be listed"
+    if schemes.scheme_of(root) and not os.path.exists(root):
+        what = f"{schemes.public_name(root)}: only folders of this machine can be listed"
         raise Usage(what, "mount it, or copy it here")
     if not os.path.isdir(root):
         os.stat(root)

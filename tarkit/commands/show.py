@@ -9,17 +9,17 @@ from typing import Any
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands import _options as options
-from tarkit.commands._output import Output, text_output
-from tarkit.commands._run import Run, current
-from tarkit.commands._show import ShowOptions, view
-from tarkit.dataset.fields import Fields
-from tarkit.dataset.inputs import Inputs
-from tarkit.dataset.sample import Sample
-from tarkit.dataset.select import Select, Slice
+from tarkit.cli import options
+from tarkit.cli.app import Command
+from tarkit.cli.console import Run, current
+from tarkit.cli.output import Output, text_output
+from tarkit.cli.show_views import ShowOptions, view
 from tarkit.errors import Usage
 from tarkit.problems import Policy
+from tarkit.samples.dataset import Inputs
+from tarkit.samples.fields import Fields
+from tarkit.samples.sample import Sample
+from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
 
 EXAMPLES = (

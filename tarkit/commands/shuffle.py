@@ -9,25 +9,25 @@ from typing import Any
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands import _options as options
-from tarkit.commands._order import note_order, reading, write_in_order
-from tarkit.commands._run import Run, current
-from tarkit.commands._target import Target, target
-from tarkit.dataset.epochs import epoch_names, refuse_epoch
-from tarkit.dataset.fields import Fields
-from tarkit.dataset.inputs import Inputs
-from tarkit.dataset.memory import in_place
-from tarkit.dataset.mixedness import Count, measure
-from tarkit.dataset.names import number_of_samples
-from tarkit.dataset.order import Arrange
-from tarkit.dataset.permute import pcg_keys, random_keys
-from tarkit.dataset.sample import Sample
-from tarkit.dataset.select import Select, Slice
-from tarkit.dataset.sortkeys import SortKey
-from tarkit.dataset.stages import buffer_shuffle, neighbours
+from tarkit.cli import options
+from tarkit.cli.app import Command
+from tarkit.cli.console import Run, current
+from tarkit.cli.order import note_order, reading, write_in_order
+from tarkit.cli.target import Target, target
 from tarkit.errors import Usage
 from tarkit.problems import ONE_ARCHIVE, Policy
+from tarkit.samples.dataset import Inputs
+from tarkit.samples.fields import Fields
+from tarkit.samples.pipeline import buffer_shuffle, neighbours
+from tarkit.samples.sample import Sample
+from tarkit.samples.select import Select, Slice
+from tarkit.shards.epochs import epoch_names, refuse_epoch
+from tarkit.shards.template import number_of_samples
+from tarkit.sorting.audit import Count, measure
+from tarkit.sorting.keys import SortKey
+from tarkit.sorting.memory import in_place
+from tarkit.sorting.shuffle import pcg_keys, random_keys
+from tarkit.sorting.sorter import Arrange
 from tarkit.streams.location import Location
 
 INITIAL = 100  # samples in webdataset's buffer before the first comes out

@@ -8,22 +8,22 @@ from typing import Any
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands import _options as options
-from tarkit.commands._order import note_order, reading, write_in_order
-from tarkit.commands._run import Run, current
-from tarkit.commands._target import Target, target
-from tarkit.dataset.fields import Fields
-from tarkit.dataset.inputs import Inputs
-from tarkit.dataset.memory import in_place
-from tarkit.dataset.order import Arrange, Rank
-from tarkit.dataset.permute import random_keys
-from tarkit.dataset.sample import Sample
-from tarkit.dataset.select import Select, Slice
-from tarkit.dataset.sortkeys import OrderFile, SortKey, check_order
-from tarkit.dataset.stages import neighbours
+from tarkit.cli import options
+from tarkit.cli.app import Command
+from tarkit.cli.console import Run, current
+from tarkit.cli.order import note_order, reading, write_in_order
+from tarkit.cli.target import Target, target
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import ONE_ARCHIVE, Policy
+from tarkit.samples.dataset import Inputs
+from tarkit.samples.fields import Fields
+from tarkit.samples.pipeline import neighbours
+from tarkit.samples.sample import Sample
+from tarkit.samples.select import Select, Slice
+from tarkit.sorting.keys import OrderFile, SortKey, check_order
+from tarkit.sorting.memory import in_place
+from tarkit.sorting.shuffle import random_keys
+from tarkit.sorting.sorter import Arrange, Rank
 from tarkit.streams.location import Location
 
 RANDOM = "__random__"

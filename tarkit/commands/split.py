@@ -8,21 +8,21 @@ from typing import Any
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands import _options as options
-from tarkit.commands._cuts import Cuts, Naming, Plan, cuts, naming
-from tarkit.commands._equal import Equal, chosen_samples, equal, plan_equal
-from tarkit.commands._output import total_size
-from tarkit.commands._run import Run, current
-from tarkit.commands._target import refuse_inputs
-from tarkit.dataset.inputs import Inputs
-from tarkit.dataset.names import parse_size
-from tarkit.dataset.sample import Sample
-from tarkit.dataset.select import Select, Slice
-from tarkit.dataset.series import Names, Series
-from tarkit.dataset.shards import DEFAULT_SIZE, NO_LIMIT, Limits, Shards, write_manifest
+from tarkit.cli import options
+from tarkit.cli.app import Command
+from tarkit.cli.console import Run, current
+from tarkit.cli.output import total_size
+from tarkit.cli.split_equal import Equal, chosen_samples, equal, plan_equal
+from tarkit.cli.split_series import Cuts, Naming, Plan, cuts, naming
+from tarkit.cli.target import refuse_inputs
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
+from tarkit.samples.dataset import Inputs
+from tarkit.samples.sample import Sample
+from tarkit.samples.select import Select, Slice
+from tarkit.shards.series import Names, Series
+from tarkit.shards.template import parse_size
+from tarkit.shards.writer import DEFAULT_SIZE, NO_LIMIT, Limits, Shards, write_manifest
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import open_sink
 

@@ -9,16 +9,16 @@ from functools import partial
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands import _options as options
-from tarkit.commands._output import text_output
-from tarkit.commands._run import Run, current
-from tarkit.dataset.census import Census, count_input
-from tarkit.dataset.inputs import Inputs
-from tarkit.dataset.processes import results_in_order
-from tarkit.dataset.select import Select, Slice
+from tarkit.cli import options
+from tarkit.cli.app import Command
+from tarkit.cli.console import Run, current
+from tarkit.cli.output import text_output
 from tarkit.errors import Usage
+from tarkit.inspecting.census import Census, count_input
+from tarkit.parallel import results_in_order
 from tarkit.problems import Policy
+from tarkit.samples.dataset import Inputs
+from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
 
@@ -187,7 +187,7 @@ def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions) -> str
     """What to write."""
     if chosen.total:
         return f"{total.samples}\n"
-    from tarkit.dataset.deal import deal
+    from tarkit.inspecting.deal import deal
     from tarkit.views.stats import as_json, sections
 
     shares = deal([each.samples for each in shards], chosen.world, chosen.workers) if chosen.world else []

@@ -8,22 +8,22 @@ from typing import Any
 
 import click
 
-from tarkit.cli import Command
-from tarkit.commands import _options as options
-from tarkit.commands._output import Output
-from tarkit.commands._run import Run, current
-from tarkit.dataset.columns import Column, Row, Table, checked, parse_columns
-from tarkit.dataset.fields import Fields
-from tarkit.dataset.inputs import Inputs
-from tarkit.dataset.sample import Sample
-from tarkit.dataset.select import Select, Slice
-from tarkit.dataset.stages import unrepeated
-from tarkit.dataset.tsv import escape_tsv
-from tarkit.dataset.values import View
+from tarkit.cli import options
+from tarkit.cli.app import Command
+from tarkit.cli.console import Run, current
+from tarkit.cli.output import Output
 from tarkit.errors import Usage, printable
+from tarkit.export.columns import Column, Row, Table, checked, parse_columns
 from tarkit.problems import Policy
+from tarkit.samples.dataset import Inputs
+from tarkit.samples.fields import Fields
+from tarkit.samples.pipeline import unrepeated
+from tarkit.samples.sample import Sample
+from tarkit.samples.select import Select, Slice
+from tarkit.samples.values import View
 from tarkit.streams.location import Location
 from tarkit.streams.sink import Sink
+from tarkit.tables.tsv import escape_tsv
 
 EXAMPLES = (
     "tarkit tsv 'train-{000..099}.tar' -f 'cls json.label size.jpg' -o t.tsv",
@@ -179,12 +179,12 @@ class _Seen(_Counted):
 
 
 def _write_table(run: Run, samples: Iterator[Sample], sink: _Counted, chosen: TsvOptions, policy: Policy) -> None:
-    from tarkit.dataset.writing import gathered, pieces
+    from tarkit.export.writer import gathered, pieces
 
     table, found = Table.of(chosen.columns, samples, policy, chosen.fields.on_missing, chosen.key)
     rows = _watched(run, found)
     if chosen.format == "parquet":
-        from tarkit.dataset.parquet import write_parquet
+        from tarkit.export.parquet import write_parquet
 
         write_parquet(table.columns, rows, sink.write)
     else:

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from tarkit.ending import uninterrupted
 from tarkit.errors import CommandFailed, TarkitError
+from tarkit.signals import uninterrupted
 from tarkit.streams.copy import widen
 from tarkit.streams.family import at_terminal, family, lives, send
 

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.streams import braces, remote
+from tarkit.stores import schemes
+from tarkit.streams import braces
 from tarkit.streams.location import STDIN, Location, expand_inputs, list_name, read_list
 
 
@@ -38,7 +39,7 @@ def _each(word: str) -> Iterator[Location]:
         raise
     except TarkitError:
         path = word.removeprefix("file:")
-        if os.path.isdir(path) or word.startswith("pipe:") or remote.scheme_of(word):
+        if os.path.isdir(path) or word.startswith("pipe:") or schemes.scheme_of(word):
             raise
         names = [path] if path != word else braces.expand(word)
         if len(names) == 1 and any(char in path for char in "*?[") and path == word:

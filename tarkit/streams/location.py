@@ -24,8 +24,9 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.streams import braces, remote
-from tarkit.streams.codecs_names import CODECS, FOREIGN, LZMA, ZIP
+from tarkit.stores import schemes
+from tarkit.streams import braces
+from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, ZIP
 
 ARCHIVE_SUFFIXES = (
     ".tar",
@@ -101,7 +102,7 @@ def parse_output(word: str) -> Location:
         return _path(word.removeprefix("file:"))
     if word.startswith("pipe:"):
         return _pipe(word.removeprefix("pipe:"))
-    if remote.scheme_of(word):
+    if schemes.scheme_of(word):
         return _url(word, writing=True)
     return _path(word)
 
@@ -188,7 +189,7 @@ def _special(word: str) -> list[Location]:
         return [_path(path)] if found == "file" else _archives_or_error(path)
     if word.startswith("pipe:"):
         return [_pipe(command) for command in braces.expand_command(word.removeprefix("pipe:"))]
-    if remote.scheme_of(word):
+    if schemes.scheme_of(word):
         return [_url(url) for url in braces.expand(word)]
     return _paths(word)
 
@@ -239,9 +240,9 @@ def _pipe(command: str) -> Location:
 
 
 def _url(url: str, writing: bool = False) -> Location:
-    if remote.scheme_of(url) not in remote.SCHEMES:
-        raise remote.unknown(url, writing)
-    return Location("url", url, remote.public_name(url))
+    if schemes.scheme_of(url) not in schemes.SCHEMES:
+        raise schemes.unknown(url, writing)
+    return Location("url", url, schemes.public_name(url))
 
 
 def _look(paths: Sequence[str]) -> list[_Found]:

@@ -7,8 +7,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from tarkit.streams.background import WAIT
 from tarkit.streams.copy import Copier, Short
-from tarkit.streams.readahead import WAIT
 
 LONG = 4 << 20  # bytes from which on a copy is worth a thread
 _STEP = 32 << 20  # bytes between two looks whether to go on

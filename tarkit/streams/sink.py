@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import NoReturn
 
-from tarkit.streams import remote
+from tarkit.stores import schemes
 from tarkit.streams.codecs import encoder
 from tarkit.streams.command import CommandWriter
 from tarkit.streams.copy import CHUNK, Short
@@ -84,8 +84,8 @@ class UrlSink(Written):
     """A remote object, which appears when it is complete."""
 
     def __init__(self, url: str) -> None:
-        self.name = remote.public_name(url)
-        self.writer = remote.open_write(url)
+        self.name = schemes.public_name(url)
+        self.writer = schemes.open_write(url)
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all of `data`."""

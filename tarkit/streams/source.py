@@ -13,7 +13,7 @@ from typing import Protocol
 from tarkit.errors import Problem
 from tarkit.streams.copy import CHUNK, Short
 from tarkit.streams.files import Descriptor, File
-from tarkit.streams.scratch import Overflow
+from tarkit.streams.tempfile import Overflow
 
 HELD = 16 << 20  # bytes of a stream that may be in memory
 AHEAD = (1536, 8192, 32768, 1 << 18)  # how far a file is read ahead: far when entries are small

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tarkit.errors import Problem, TarkitError
 from tarkit.tar import block as blocks
 from tarkit.tar.block import BLOCK
-from tarkit.tar.walk import NO_END, Source, Walk
+from tarkit.tar.reader import NO_END, Source, Walk
 
 
 def is_header(block: bytes) -> bool:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tarkit.dataset.look import Item, Seen
+from tarkit.inspecting.item import Item, Seen
 from tarkit.views.words import escaped, one_line, safe, shortened, size_words
 
 CLASSES = 20  # bars of a class field; the rest is one

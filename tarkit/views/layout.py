@@ -6,10 +6,10 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 
-from tarkit.dataset.batch import File
-from tarkit.dataset.layout import Layout, Shard
-from tarkit.dataset.tsv import escape_tsv
+from tarkit.packing.batch import File
+from tarkit.packing.layout import Layout, Shard
 from tarkit.streams.location import ARCHIVE_SUFFIXES
+from tarkit.tables.tsv import escape_tsv
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
 _SUFFIXES = sorted((*ARCHIVE_SUFFIXES, ".zip"), key=len, reverse=True)

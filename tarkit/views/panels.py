@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tarkit.dataset.look import Item, Seen
+from tarkit.inspecting.item import Item, Seen
 from tarkit.views.words import ELLIPSIS, about_words, escaped, label_of, lines_of, safe, size_words
 
 if TYPE_CHECKING:

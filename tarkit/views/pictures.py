@@ -6,8 +6,8 @@ import io
 import warnings
 from typing import TYPE_CHECKING
 
-from tarkit.dataset.look import Item
 from tarkit.errors import MissingLibrary
+from tarkit.inspecting.item import Item
 
 if TYPE_CHECKING:
     from PIL.Image import Image

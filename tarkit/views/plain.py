@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tarkit.dataset.look import Item, Seen
-from tarkit.dataset.sample import Sample, key_of
+from tarkit.inspecting.item import Item, Seen
+from tarkit.samples.sample import Sample, key_of
 from tarkit.views.words import about_words, escaped, label_of, one_line, safe, shortened
 
 PREVIEW = 80  # characters of a text

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tarkit.dataset.census import OTHERS, Census, Set
-from tarkit.dataset.deal import Share
-from tarkit.dataset.sizes import Sizes
 from tarkit.errors import printable
+from tarkit.inspecting.census import OTHERS, Census, Set
+from tarkit.inspecting.deal import Share
+from tarkit.inspecting.sizes import Sizes
 from tarkit.views.report import Bar, Cell, Section, Spark, amount, number, share
 
 MOST_ROWS = 40  # of a table; JSON has all

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tarkit.dataset.look import Item
 from tarkit.errors import printable, show
+from tarkit.inspecting.item import Item
 
 ELLIPSIS = "\u2026"
 INSIDE = 12  # names of what is inside of a file that are shown

@@ -1,0 +1,88 @@
+"""What shards have together: keys that come again, neighbours of one key, fields that differ; a table of keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from struct import Struct
+
+from tarkit.checking.fieldsets import LISTED, listed
+from tarkit.checking.findings import Finding, Report
+from tarkit.checking.shard import Seen
+from tarkit.errors import show
+from tarkit.samples.select import KeyList
+from tarkit.spill.multimap import Ledger, in_runs
+
+_PLACE = Struct("<IQ")  # the number of a shard, an offset in it
+
+
+class Unique:
+    """Keys that come in more than one shard: found exactly, whatever their number, in bounded memory (`Ledger`)."""
+
+    def __init__(self, tmpdir: str | None = None) -> None:
+        self._ledger = Ledger(tmpdir)
+
+    def add(self, index: int, samples: Sequence[Seen]) -> None:
+        """Samples of shard number `index`."""
+        for key, offset, _ in samples:
+            self._ledger.add(key, _PLACE.pack(index, offset))
+
+    def findings(self, shards: Sequence[Report]) -> Iterator[Finding]:
+        """Each later place of a key that was in another shard, in order as far as they are not too many."""
+        for (index, offset), (other, before), key in in_runs(self._again()):
+            what = f"the key {show(key)} is also in {shards[other].shard}, at {before}"
+            yield Finding("repeated-key", shards[index].shard, offset, key, what)
+
+    def _again(self) -> Iterator[tuple[tuple[int, int], tuple[int, int], bytes]]:
+        for key, places in self._ledger.repeated():
+            first, *rest = map(_PLACE.unpack, places)
+            yield from (((index, offset), first, key) for index, offset in rest if index != first[0])
+
+
+class Against:
+    """The keys of a table, compared with those of the samples."""
+
+    def __init__(self, table: KeyList) -> None:
+        self.table = table
+
+    def add(self, shard: str, samples: Sequence[Seen]) -> Iterator[Finding]:
+        """Samples that the table does not have."""
+        for key, offset, _ in samples:
+            if key in self.table.wanted:
+                self.table.found.add(key)
+            else:
+                what = f"{show(key)} is not in {self.table.name}"
+                yield Finding("extra-sample", shard, offset, key, what, "error", "leave it out: --keys-from")
+
+    def findings(self) -> Iterator[Finding]:
+        """Keys of the table that no sample has."""
+        for key in self.table.missing():
+            yield Finding("missing-sample", self.table.name, None, key, f"no shard has the sample {show(key)}")
+
+
+def joined(shards: Sequence[Report]) -> Iterator[Finding]:
+    """Shards whose last sample has the key of the first one in the shard that follows."""
+    filled = [shard for shard in shards if shard.samples]
+    for before, after in pairwise(filled):
+        if before.last == after.first and after.first is not None:
+            what = f"its first sample has the key {show(after.first)} of the last one in {before.shard}"
+            hint = "tarkit cat --rekey '{stem}/{key}' makes keys differ"
+            yield Finding("joined-sample", after.shard, 0, after.first, what, "error", hint)
+
+
+def mixed(shards: Sequence[Report]) -> Iterator[Finding]:
+    """Shards whose samples mostly have other fields than those of most shards."""
+    main = [next(iter(shard.fields), None) for shard in shards]
+    counts = Counter(each for each in main if each is not None)
+    if len(counts) < 2:
+        return
+    most = max(counts, key=lambda each: counts[each])
+    others = [(shard, own) for shard, own in zip(shards, main, strict=True) if own is not None and own != most]
+    for shard, own in others[:LISTED]:
+        what = f"its samples have {listed(own)}, those of most shards {listed(most)}"
+        yield Finding("mixed-fields", shard.shard, None, None, what, "note")
+    if len(others) > LISTED:
+        shard = others[LISTED][0]
+        what = f"{len(others) - LISTED} more shards differ from most in their fields, from this one on"
+        yield Finding("mixed-fields", shard.shard, None, None, what, "note")

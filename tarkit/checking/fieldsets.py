@@ -1,0 +1,139 @@
+"""What the samples of a shard have as fields, and what is odd about it: the notes of `check`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tarkit.checking.findings import Finding
+from tarkit.errors import show
+
+SETS = 4096  # distinct lists of fields that are remembered of a shard
+LISTED = 10  # notes of one kind that a shard gets; what is left is counted
+
+_PLAIN = re.compile(rb"[A-Za-z][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*|[0-9][A-Za-z0-9_+-]*")
+
+
+def is_odd(name: bytes) -> bool:
+    """Whether a field looks like a piece of a name: blanks, brackets, an empty part, digits before another dot."""
+    return _PLAIN.fullmatch(name) is None
+
+
+@dataclass
+class FieldSet:
+    """The fields of some samples, as they are spelled, in order; `first` is the offset and the key of the first one."""
+
+    names: tuple[bytes, ...]
+    first: tuple[int, bytes]
+    count: int = 0
+    lower: frozenset[bytes] = field(init=False)
+    twice: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lower = frozenset(map(bytes.lower, self.names))
+        self.twice = len(set(self.names)) < len(self.names)
+
+    def lacks(self, wanted: Iterable[tuple[bytes, ...]]) -> list[tuple[bytes, ...]]:
+        """Those of the wanted fields, each with its alternatives in lower case, that are not there."""
+        return [names for names in wanted if self.lower.isdisjoint(names)]
+
+
+class FieldSets:
+    """The field sets of a shard; beyond `SETS` different ones, further ones are only counted."""
+
+    def __init__(self, shard: str) -> None:
+        self.shard = shard
+        self.known: dict[tuple[bytes, ...], FieldSet] = {}
+        self.others = 0
+
+    def of(self, names: tuple[bytes, ...], start: int, key: bytes) -> FieldSet:
+        """The set of a sample with these fields, which counts it."""
+        found = self.known.get(names)
+        if found is None:
+            found = FieldSet(names, (start, key))
+            if len(self.known) < SETS:
+                self.known[names] = found
+            else:
+                self.others += 1
+        found.count += 1
+        return found
+
+    def counts(self) -> Counter[frozenset[bytes]]:
+        """Samples by their set of fields, in lower case."""
+        counts: Counter[frozenset[bytes]] = Counter()
+        for each in self.known.values():
+            counts[each.lower] += each.count
+        return counts
+
+    def notes(self) -> Iterator[Finding]:
+        """What is odd about them."""
+        yield from self._variants()
+        yield from self._mixed()
+        yield from self._odd()
+
+    def _first_of(self, sets: Iterable[FieldSet]) -> tuple[int, bytes]:
+        return min(each.first for each in sets)
+
+    def _note(self, name: str, sets: list[FieldSet], detail: str) -> Finding:
+        offset, key = self._first_of(sets)
+        return Finding(name, self.shard, offset, key, detail, "note")
+
+    def _variants(self) -> Iterator[Finding]:
+        spelled: dict[bytes, dict[bytes, list[FieldSet]]] = {}
+        for each in self.known.values():
+            for name in set(each.names):
+                spelled.setdefault(name.lower(), {}).setdefault(name, []).append(each)
+        for lower, spellings in sorted(spelled.items()):
+            if len(spellings) < 2:
+                continue
+            counts = {name: sum(each.count for each in sets) for name, sets in spellings.items()}
+            most, *rest = sorted(counts, key=lambda name: (-counts[name], name != lower, name))
+            words = ", ".join(f"{show(name)} (in {counts[name]})" for name in rest)
+            sets = [each for name in rest for each in spellings[name]]
+            yield self._note(
+                "case-variant", sets, f"the field {show(most)} (in {counts[most]} samples) is also spelled {words}"
+            )
+
+    def _mixed(self) -> Iterator[Finding]:
+        counts = self.counts()
+        if len(counts) < 2:
+            return
+        sets = {lower: [each for each in self.known.values() if each.lower == lower] for lower in counts}
+        most, *rest = sorted(counts, key=lambda lower: (-counts[lower], self._first_of(sets[lower])))
+        rest.sort(key=lambda lower: self._first_of(sets[lower]))
+        for lower in rest[:LISTED]:
+            lacks, has = most - lower, lower - most
+            words = [f"no {listed(lacks)}"] * bool(lacks) + [f"{listed(has)} besides"] * bool(has)
+            detail = f"{_samples(counts[lower])} {' and '.join(words)}, unlike most; the first is"
+            _, key = self._first_of(sets[lower])
+            yield self._note("mixed-fields", sets[lower], f"{detail} {show(key)}")
+        if len(rest) > LISTED:
+            left = [each for lower in rest[LISTED:] for each in sets[lower]]
+            number = sum(each.count for each in left) + self.others
+            yield self._note("mixed-fields", left, f"{_samples(number)} still other sets of fields")
+
+    def _odd(self) -> Iterator[Finding]:
+        odd: dict[bytes, list[FieldSet]] = {}
+        for each in self.known.values():
+            for name in set(each.names):
+                if is_odd(name):
+                    odd.setdefault(name, []).append(each)
+        names = sorted(odd, key=lambda name: (self._first_of(odd[name]), name))
+        for name in names[:LISTED]:
+            _, key = self._first_of(odd[name])
+            detail = f"{show(key)} has the field {show(name)}, of a file named {show(key + b'.' + name)}"
+            yield self._note("odd-field", odd[name], detail)
+        if len(names) > LISTED:
+            sets = [each for name in names[LISTED:] for each in odd[name]]
+            yield self._note("odd-field", sets, f"{len(names) - LISTED} more fields like that")
+
+
+def listed(names: Iterable[bytes]) -> str:
+    """Names for a message, in order."""
+    return ", ".join(map(show, sorted(names)))
+
+
+def _samples(count: int) -> str:
+    return "1 sample has" if count == 1 else f"{count} samples have"

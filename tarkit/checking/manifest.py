@@ -1,0 +1,96 @@
+"""The list of shards that `--manifest` writes, read again and compared with the shards."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tarkit.checking.findings import Finding, Report
+from tarkit.errors import TarkitError, show
+from tarkit.shards.writer import MANIFEST_COLUMNS
+from tarkit.tables.recipe import Malformed, without_bom, without_end
+from tarkit.tables.tsv import unescape_tsv
+
+
+class Listed(NamedTuple):
+    """A row of a manifest: `stored` is the length of the file in bytes."""
+
+    shard: str
+    samples: int
+    stored: int
+    sha256: str
+    first: bytes
+    last: bytes
+
+
+def read_manifest(path: str) -> list[Listed]:
+    """The rows of a manifest; raises TarkitError, with the line, for what is none."""
+    header = "\t".join(MANIFEST_COLUMNS).encode()
+    rows = []
+    with open(path, "rb") as file:
+        for number, line in enumerate(without_bom(file), 1):
+            text = without_end(line)
+            if number == 1 and text != header:
+                raise TarkitError(f"{path}: no manifest: its first line is not {show(header)}")
+            if number > 1 and text:
+                try:
+                    shard, samples, stored, sha256, first, last = map(unescape_tsv, text.split(b"\t"))
+                    keys = (first, last)
+                    rows.append(Listed(os.fsdecode(shard), int(samples), int(stored), sha256.decode(), *keys))
+                except (ValueError, Malformed):
+                    raise TarkitError(f"{path}:{number}: not a row of a manifest") from None
+    if not rows:
+        raise TarkitError(f"{path}: no shard in it")
+    return rows
+
+
+def places(rows: Sequence[Listed], manifest: str) -> list[str]:
+    """Where the shards of a manifest are: named from where it is, or beside it, else as it names them."""
+    folder = os.path.dirname(manifest)
+    alone = Counter(os.path.basename(row.shard) for row in rows)
+    found = []
+    for row in rows:
+        name = os.path.basename(row.shard)
+        near = [] if os.path.isabs(row.shard) else [os.path.join(folder, row.shard)]
+        near += [os.path.join(folder, name)] if alone[name] == 1 else []
+        found.append(next(filter(os.path.exists, near), row.shard))
+    return found
+
+
+class Manifest:
+    """The rows of a manifest, and which of them have been compared. A shard is known by its path, else by its name."""
+
+    def __init__(self, path: str, rows: Sequence[Listed]) -> None:
+        self.path = path
+        self._left = dict(enumerate(rows))
+        self._by_path = {os.path.realpath(place): number for number, place in enumerate(places(rows, path))}
+        self._by_name: dict[str, int | None] = {}
+        for number, row in enumerate(rows):
+            name = os.path.basename(row.shard)
+            self._by_name[name] = None if name in self._by_name else number
+
+    def compare(self, report: Report, path: str) -> Iterator[Finding]:
+        """What of a shard is not as it is listed."""
+        number = self._by_path.get(os.path.realpath(path), self._by_name.get(os.path.basename(path)))
+        row = None if number is None else self._left.pop(number, None)
+        if row is None:
+            yield Finding("extra-shard", report.shard, None, None, f"{self.path} does not list it")
+            return
+        if not report.readable:
+            return
+        have = (report.samples, report.stored, report.sha256, report.first or b"", report.last or b"")
+        labels = ("samples", "bytes", "sha256", "first key", "last key")
+        for label, listed, found in zip(labels, row[1:], have, strict=True):
+            if found is None:
+                yield Finding("changed-shard", report.shard, None, None, f"{label} cannot be compared: it is no file")
+            elif listed != found:
+                words = [show(each) if isinstance(each, bytes) else str(each) for each in (listed, found)]
+                what = f"{label}: {self.path} says {words[0]}, it has {words[1]}"
+                yield Finding("changed-shard", report.shard, None, None, what)
+
+    def findings(self) -> Iterator[Finding]:
+        """Shards that are listed and were not compared."""
+        for row in self._left.values():
+            yield Finding("missing-shard", row.shard, None, None, f"{self.path} lists it, and it is not there")

@@ -1,0 +1,265 @@
+"""What can be kept of an archive, whatever is wrong with it: the plan of a clean copy.
+
+- A sample that touches damage is left out whole: the one that stands before a damaged header and the one behind it,
+  whose entry it may have been; the one whose entry is cut at the end; the last one, if the end marker is missing. Of
+  compressed data that fail their checksum all samples are left out, since any of them may be wrong; but the entries of
+  a zip have a checksum each.
+- The parts of a scattered sample are gathered where the first stands. But an entry whose name its sample has already is
+  of another sample of that key: it goes to the first of the samples KEY~2, KEY~3 .. that does not have it yet.
+- A sample with an unsafe name, or with a hard link to what is not in it, is left out.
+- Entries without key are dropped. So is a global PAX header, if it is about times and owners alone; else whatever
+  follows it is left out, since it cannot be read without.
+
+Two archives that were glued together are one then. But zeros may also be a hole that took entries away. They are the
+end of an archive if they are two blocks or fill a record, and the samples before and behind have the same fields; else
+they touch both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tarkit.checking.survey import Damage, Survey
+from tarkit.samples.sample import KEYLESS, Source, is_safe, key_of, split_name
+from tarkit.tar import block, pax
+from tarkit.tar.reader import Entry, Raw
+
+_HARMLESS = (b"comment", b"mtime", b"atime", b"ctime", b"uid", b"gid", b"uname", b"gname", b"charset", b"hdrcharset")
+
+
+class Lost(NamedTuple):
+    """Bytes [start, stop) that hold no whole entry."""
+
+    start: int
+    stop: int
+    problem: str
+
+
+class Part:
+    """Entries of one key that stand together: those of the key in [start, stop), or with `plain` all that is there."""
+
+    __slots__ = ("count", "plain", "start", "stop")
+
+    def __init__(self, start: int) -> None:
+        self.start = self.stop = start
+        self.count = 0
+        self.plain = True
+
+    def read(self, source: Source, key: bytes) -> Iterator[Raw]:
+        """The entries, read again."""
+        for entry in Survey(source, self.start):
+            if not isinstance(entry, Damage):
+                if key_of(Entry._make(entry)) == key:
+                    yield entry
+                if entry[4] >= self.stop:
+                    return
+
+
+class Kept(NamedTuple):
+    """A sample of the copy: its parts as they are, or some entries; `key` is its new one, None if that stays."""
+
+    parts: list[Part]
+    entries: list[Raw] | None
+    old: bytes
+    key: bytes | None
+
+
+@dataclass
+class Salvage:
+    """What to do with each entry of an archive; `why` counts samples that are left out by the problem."""
+
+    source: Source
+    keys: dict[bytes, list[Part]] = field(default_factory=dict)
+    strays: list[Raw] = field(default_factory=list)
+    lost: list[Lost] = field(default_factory=list)
+    bad: dict[bytes, str] = field(default_factory=dict)
+    entries: int = 0
+    unread: int = 0  # entries that cannot be read without what stands before them
+
+    def samples(
+        self, taken: set[bytes], known: Container[bytes], before: bytes | None = None
+    ) -> Iterator[Kept | tuple[str, bytes, list[Raw]]]:
+        """The samples of the copy, and between them what is left out: the problem, the key, the entries.
+
+        `taken` are keys that the copy has already; it learns the new ones. The first sample does not get the key
+        `before`. New names are none of those in `known`.
+        """
+        for key, parts in self.keys.items():
+            why = self.bad.get(key)
+            if why is not None:
+                yield why, key, [entry for part in parts for entry in part.read(self.source, key)]
+                continue
+            if len(parts) == 1 and parts[0].plain and key not in taken and key != before:
+                taken.add(key)
+                before = None
+                yield Kept(parts, None, key, None)
+                continue
+            for entries in _distinct(entry for part in parts for entry in part.read(self.source, key)):
+                new = _new_key(key, taken, known) if key in taken or key == before else None
+                if not _movable(entries, new is not None):
+                    yield "unmovable-entry", key, entries
+                    continue
+                taken.add(new or key)
+                before = None
+                yield Kept([], entries, key, new)
+
+
+def _distinct(entries: Iterable[Raw]) -> list[list[Raw]]:
+    """Entries of one key as samples that have no name twice: each goes to the first that does not have it."""
+    samples: list[tuple[set[bytes], list[Raw]]] = []
+    for entry in entries:
+        for names, sample in samples:
+            if entry[0] not in names:
+                names.add(entry[0])
+                sample.append(entry)
+                break
+        else:
+            samples.append(({entry[0]}, [entry]))
+    return [sample for _, sample in samples]
+
+
+def _movable(entries: list[Raw], renamed: bool) -> bool:
+    names: set[bytes] = set()
+    for entry in entries:
+        if entry[5] == block.HARD_LINK and (renamed or entry[6] not in names):
+            return False
+        names.add(entry[0])
+    return True
+
+
+def _new_key(key: bytes, taken: Container[bytes], known: Container[bytes]) -> bytes:
+    number = 2
+    while (new := key + b"~%d" % number) in taken or new in known:
+        number += 1
+    return new
+
+
+class _Reading:
+    """Reads an archive into its plan."""
+
+    def __init__(self, source: Source, allowed: Container[str]) -> None:
+        self.plan = Salvage(source)
+        self.allowed = allowed
+        self.key: bytes | None = None
+        self.part: Part | None = None
+        self.prefix = b""  # of names of the sample that was begun
+        self.greatest = b""  # of the names in the part: beyond it none is there twice
+        self.stop = self.first = 0  # of the entry before, of the archive among those that were glued together
+        self.doubt: str | None = None  # damage may have taken the first entries of the next sample
+        self.unreadable = False
+        self.border: tuple[bytes, Part] | None = None  # the last sample before zeros that may be the end of an archive
+        self.borders: list[tuple[tuple[bytes, Part], tuple[bytes, Part]]] = []
+
+    def follows(self, entry: Raw) -> bool:
+        """Take note of a plain file if it is as most are: the next of the sample that was begun."""
+        part, name = self.part, entry[0]
+        if (
+            part is None
+            or entry[1] != part.stop
+            or name <= self.greatest
+            or not name.startswith(self.prefix)
+            or name.find(b"/", len(self.prefix)) >= 0
+            or entry[2] - entry[1] != block.BLOCK
+            or self.unreadable
+        ):
+            return False
+        self.plan.entries += 1
+        part.count += 1
+        part.stop = self.stop = entry[4]
+        self.greatest = name
+        return True
+
+    def entry(self, entry: Raw) -> None:
+        """Take note of an entry, whatever it is."""
+        plan = self.plan
+        plan.entries += 1
+        self.stop = entry[4]
+        if self.unreadable:
+            plan.unread += 1
+            return
+        split = None if entry[5] in KEYLESS else split_name(entry[0])
+        key = None if split is None else split[0]
+        if key is None:
+            if entry[5] == block.PAX_GLOBAL and not self._harmless(entry):
+                self.unreadable = True
+                plan.unread += 1
+            else:
+                plan.strays.append(entry)
+            return
+        if key != self.key or self.part is None:
+            self.key, self.part, self.prefix, self.greatest = key, Part(entry[1]), key + b".", b""
+            plan.keys.setdefault(key, []).append(self.part)
+            if self.doubt is not None:
+                plan.bad.setdefault(key, self.doubt)
+            if self.border is not None:
+                self.borders.append((self.border, (key, self.part)))
+                self.border = None
+        self.doubt = None
+        part = self.part
+        if entry[1] != part.stop or entry[5] != b"0" or entry[0] <= self.greatest:
+            part.plain = False
+        part.count += 1
+        part.stop = entry[4]
+        self.greatest = max(self.greatest, entry[0])
+        if (block.SLASH in key or entry[2] - entry[1] != block.BLOCK) and not is_safe(entry[0]):
+            plan.bad.setdefault(key, "unsafe-name")
+
+    def damage(self, damage: Damage) -> None:
+        """Take note of damage."""
+        name = damage.problem.name
+        nothing = damage.start == damage.stop and name in ("no-end-marker", "bad-data")
+        if name in self.allowed and (nothing or name == "no-end-marker"):  # half an end is zeros, and no more
+            return
+        if nothing and not self.plan.entries:
+            self.plan.lost.append(Lost(0, 0, name))
+        start, border = damage.start, False
+        if name == "trailing-data":
+            zeros = damage.start - self.stop
+            border = zeros == 2 * block.BLOCK or (damage.start - self.first) % block.RECORD == 0
+            start = damage.start if border else self.stop
+        if damage.stop > start:
+            self.plan.lost.append(Lost(start, damage.stop, name))
+        if damage.key is not None and damage.key != self.key:
+            self.plan.bad[damage.key] = name
+        if name == "bad-data" and name not in self.allowed and self.plan.source.codec != "zip":
+            self.plan.bad = {**dict.fromkeys(self.plan.keys, name), **self.plan.bad}
+        if self.key is not None and not border and damage.key in (None, self.key):
+            self.plan.bad.setdefault(self.key, name)
+        if not border or damage.stop > damage.start:
+            self.doubt = name
+        if damage.glued:
+            if border and self.key is not None and self.part is not None:
+                self.border = (self.key, self.part)
+            self.key = self.part = None
+            self.first = damage.stop
+
+    def finish(self) -> Salvage:
+        """The plan, when all is read."""
+        plan = self.plan
+        for sides in self.borders:
+            fields = [sorted(entry[0][len(key) :] for entry in part.read(plan.source, key)) for key, part in sides]
+            if fields[0] != fields[1]:
+                for key, _ in sides:
+                    plan.bad.setdefault(key, "trailing-data")
+        plan.bad = {key: why for key, why in plan.bad.items() if key in plan.keys}
+        return plan
+
+    def _harmless(self, entry: Raw) -> bool:
+        payload = self.plan.source.read(entry[2], entry[2] + entry[3])
+        return all(keyword in _HARMLESS for keyword, _ in pax.parse_pairs(payload))
+
+
+def salvage(source: Source, allowed: Container[str] = ()) -> Salvage:
+    """The plan of a clean copy of an archive, all of which is read; the source is seekable."""
+    reading = _Reading(source, allowed)
+    follows = reading.follows
+    for entry in Survey(source):
+        if entry[5] == b"0" and follows(entry):  # type: ignore[arg-type]
+            continue
+        if isinstance(entry, Damage):
+            reading.damage(entry)
+        else:
+            reading.entry(entry)
+    return reading.finish()

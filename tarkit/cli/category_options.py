@@ -1,0 +1,122 @@
+"""The options of a map from names to categories, for the commands that cut by one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tarkit.cli import options
+from tarkit.cli.console import Run
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.samples.sample import Sample
+
+if TYPE_CHECKING:
+    from tarkit.shards.categories import Map
+    from tarkit.shards.template import Notation
+
+_OLD_WORDS = {"abort": "error", "ignore": "skip", "exclude": "skip"}
+
+
+@dataclass(frozen=True)
+class MapOptions:
+    """What was said about a map; `spec` is its name or JSON, None when there is none."""
+
+    spec: str | None = None
+    sep: str | None = None
+    first_match: bool = False
+    unmatched: str | None = None
+    on_unmatched: str = "warn"
+    on_bad_line: str = "error"
+
+    def __post_init__(self) -> None:
+        defaults = (None, False, None, "warn", "error")
+        said = (self.sep, self.first_match, self.unmatched, self.on_unmatched, self.on_bad_line)
+        if self.spec is None and said != defaults:
+            raise Usage("--map-sep, --first-match, --unmatched, --on-unmatched and --on-bad-line are about --map")
+        if self.unmatched is not None and self.on_unmatched != "warn":
+            raise Usage("--unmatched collects what --on-unmatched is about: choose one")
+
+    def read(self, run: Run, folder: str = "", extension: str = ".tar", notation: Notation = "auto") -> Map:
+        """Read the map, whose templates are below `folder`."""
+        from tarkit.shards.categories import read_map
+
+        assert self.spec is not None
+        if os.path.isfile(self.spec):
+            run.reserve(self.spec, "the map", written=False)
+        say = {"error": None, "warn": run.warn, "skip": lambda line: None}[self.on_bad_line]
+        return read_map(
+            self.spec,
+            unmatched=self.unmatched,
+            first_match=self.first_match,
+            sep=self.sep,
+            extension=extension,
+            folder=folder,
+            notation=notation,
+            bad_line=say,
+        )
+
+
+class Unmatched:
+    """What becomes of samples in no category: an error, or they are counted and told at the end."""
+
+    def __init__(self, name: str, reaction: str) -> None:
+        self.count = 0
+        self._name = name
+        self._reaction = reaction
+        self._first = b""
+
+    def __call__(self, sample: Sample) -> None:
+        """Note one; raises TarkitError when it is an error."""
+        if not self.count:
+            self._first = sample.key or b""
+        self.count += 1
+        if self._reaction == "error":
+            what = f"{sample.source.name}: at {sample.start}: {show(self._first)} is in no category of {self._name}"
+            raise TarkitError(what, "--unmatched TEMPLATE collects such samples, --on-unmatched warn leaves them out")
+
+    def tell(self, run: Run) -> None:
+        """Say how many there were."""
+        run.facts["unmatched"] = self.count
+        if self.count:
+            run.extra = f", {self.count} in no category"
+        if self.count and self._reaction == "warn":
+            what = "1 sample is" if self.count == 1 else f"{self.count} samples are"
+            run.warn(f"{what} in no category of {self._name} and left out, {show(self._first)} first")
+
+
+def _map(
+    map_: str | None, map_sep: str | None, first_match: bool, unmatched: str | None, on_unmatched: str, on_bad_line: str
+) -> MapOptions:
+    on_unmatched, on_bad_line = (_OLD_WORDS.get(word, word) for word in (on_unmatched, on_bad_line))
+    return MapOptions(map_, map_sep, first_match, unmatched, on_unmatched, on_bad_line)
+
+
+def _reaction(name: str, default: str, what: str) -> Any:
+    return click.option(
+        name,
+        type=click.Choice(["error", "warn", "skip", *_OLD_WORDS]),
+        default=default,
+        metavar="error|warn|skip",
+        help=f"{what}  [default: {default}]",
+    )
+
+
+map_options = options.group(
+    "map_",
+    _map,
+    click.option(
+        "--map",
+        "map_",
+        metavar="FILE|JSON",
+        help='Shards by category, after ishard and dSort: {"cats-%06d.tar": ["cat/.*", "glob:pets/cat*"]}, or lines '
+        "PATTERN TEMPLATE.",
+    ),
+    click.option("--map-sep", metavar="TEXT", help="What parts the two in a line.  [default: a tab, or blanks]"),
+    click.option("--first-match", is_flag=True, help="Of two categories, the one that --map has first; else an error."),
+    click.option("--unmatched", metavar="TEMPLATE", help="Shards for samples that are in no category."),
+    _reaction("--on-unmatched", "warn", "What to do with those otherwise: leaving them out is counted."),
+    _reaction("--on-bad-line", "error", "What to do with a line of FILE that is none."),
+)

@@ -1,0 +1,190 @@
+"""check --fix: where the clean copies go, and writing them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+from tarkit.checking.clean import AnyOf, Tally, write_clean
+from tarkit.checking.findings import Report
+from tarkit.checking.salvage import Salvage, salvage
+from tarkit.checking.shard import Asked, Item, check_source
+from tarkit.cli.check_findings import Printer
+from tarkit.cli.console import Run
+from tarkit.cli.output import Output, numbered_output, open_output, refuse_overwrite, status_of
+from tarkit.errors import TarkitError, Usage
+from tarkit.samples.dataset import open_source
+from tarkit.samples.sample import Source
+from tarkit.shards.template import parse_template, refuse_template
+from tarkit.streams.files import allow_files
+from tarkit.streams.location import Location
+from tarkit.streams.ranges import Copy, spooled
+from tarkit.streams.source import StreamSource
+from tarkit.tar.writer import Writer
+
+_UNMENDED = {"changed-shard", "missing-shard"}  # nobody knows what is wrong, so the copy has it too
+
+
+class Fix:
+    """The clean copies of some inputs: one file of all, or, in a folder or by a template, one for each.
+
+    `together` keeps keys from coming twice in all copies; in one file they never do.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        locations: Sequence[Location],
+        word: str,
+        rejects: str | None,
+        together: bool,
+        allowed: frozenset[str],
+    ) -> None:
+        self.run = run
+        self.allowed = allowed
+        self.output = numbered_output(word.rstrip("/") or word, None)
+        if self.output.location.kind == "stdout":
+            raise Usage("--fix writes to files, the findings go to stdout", "name it: --fix clean.tar")
+        self.names = _names(word, locations)
+        self.single = self.names is None
+        self.together = together or self.single
+        for name in [self.output.location.text] if self.names is None else self.names:
+            if self.names is not None and os.path.lexists(name):
+                raise TarkitError(
+                    f"{name}: there is a file of this name", "a clean copy replaces nothing: remove it first"
+                )
+            refuse_overwrite(status_of(name), locations)
+            run.reserve(name, "the clean copy")
+        self.rejects = None if rejects is None else open_output(rejects, None)
+        if self.rejects is not None and self.rejects.location.kind == "path":
+            run.refuse(locations, self.rejects.location.text)
+            run.reserve(self.rejects.location.text, "the file of rejects")
+        self.tallies: list[Tally] = []
+        self._plans: list[tuple[Salvage, Tally]] = []
+        self._unread = False  # an input, or all of it
+        self._spooled: Copy | None = None
+        self._taken: set[bytes] = set()
+        self._last: bytes | None = None  # the last key of the copy before
+
+    def read(self, location: Location, index: int, asked: Asked) -> Iterator[Item]:
+        """What is found in an input, and the plan of its copy."""
+
+        def opened() -> Source:
+            source = open_source(location, tmpdir=asked.tmpdir)
+            if isinstance(source, StreamSource):
+                source = self._spooled = spooled(source, self._spooled)
+            return source
+
+        def read(source: Source) -> None:
+            tally = Tally(location.name, self.output.location.name if self.names is None else self.names[index])
+            self._plans.append((salvage(source, self.allowed), tally))
+
+        for item in check_source(location, index, asked, opened, read):
+            self._unread = self._unread or (isinstance(item, Report) and not item.readable)
+            yield item
+
+    def start(self, stack: ExitStack, inputs: int) -> None:
+        """Open what is written to from the first input to the last."""
+        allow_files(inputs)
+        self._rejects = None
+        if self.rejects is not None:
+            self._rejects = stack.enter_context(Writer(self.rejects.open()))
+        self._copy = None
+        if self.single:
+            self._copy = Writer(self.output.open())
+            stack.push(self._end_copy)
+
+    def _end_copy(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Complete the one copy of all; there is none if an input could not be read, and no other has an entry."""
+        assert self._copy is not None
+        if kind is None and (not self._unread or any(tally.entries for tally in self.tallies)):
+            self._copy.close()
+            return
+        self._copy.abort()
+        for tally in self.tallies:
+            tally.output = None
+
+    def write(self, last: bool) -> None:
+        """Write the copies of what was read, if no other input has to be known first."""
+        if self.together and not last:
+            return
+        plans, self._plans, self._spooled = self._plans, [], None
+        known = AnyOf([plan.keys for plan, _ in plans])
+        for plan, tally in plans:
+            taken = self._taken if self.together else set()
+            if self._copy is not None:
+                copy = self._copy
+                write_clean(plan, tally, lambda copy=copy: copy, self._rejects, taken, known)  # type: ignore[misc]
+                copy.flush()
+            else:
+                with _Lazy(self.output, tally) as lazy:
+                    final = write_clean(plan, tally, lazy, self._rejects, taken, known, self._last)
+                    self._last = final or self._last
+            if self._rejects is not None:
+                self._rejects.flush()
+            self.tallies.append(tally)
+
+    def report(self, printer: Printer) -> bool:
+        """Account for every entry; whether all samples are in the copies."""
+        for tally in self.tallies:
+            printer.say(tally.lines, tally.record)
+        numbers = ("entries", "kept", "renamed", "dropped", "rejected", "samples")
+        total = {name: sum(getattr(tally, name) for tally in self.tallies) for name in numbers}
+        lost = sum(stop - start for tally in self.tallies for start, stop, _ in tally.lost)
+        text = "{entries} entries = {kept} kept + {renamed} renamed + {dropped} dropped + {rejected} rejected"
+        line = f"fix: {text.format(**total)}; {total['samples']} samples; {lost} bytes lost to damage"
+        printer.say([line], {"type": "fix-summary", **total, "lost_bytes": lost})
+        self.run.facts["fix"] = {**total, "lost_bytes": lost}
+        read = all(report.readable for report in printer.reports)
+        unmended = _UNMENDED & set(printer.run.policy.counts) - self.allowed
+        return read and not unmended and all(tally.whole for tally in self.tallies)
+
+
+class _Lazy:
+    """A copy that is opened when there is a sample for it: there is never an empty shard."""
+
+    def __init__(self, output: Output, tally: Tally) -> None:
+        self.output = output
+        self.tally = tally
+        self.writer: Writer | None = None
+
+    def __call__(self) -> Writer:
+        if self.writer is None:
+            assert self.tally.output is not None
+            self.writer = Writer(self.output.open_named(self.tally.output))
+        return self.writer
+
+    def __enter__(self) -> Callable[[], Writer]:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self.writer is None:
+            self.tally.output = None
+        elif kind is None:
+            self.writer.close()
+        else:
+            self.writer.abort()
+
+
+def _names(word: str, locations: Sequence[Location]) -> list[str] | None:
+    """The name of each copy; None when all go to the one that `word` names."""
+    last = word.rpartition("/")[2]
+    if word.startswith(("pipe:", "file:")):
+        return None
+    if word.endswith("/") or os.path.isdir(word):
+        if not os.path.isdir(word):
+            raise TarkitError(f"{word}: there is no such folder", f"make it: mkdir -p {word}")
+        names = []
+        for location in locations:
+            if location.kind not in ("path", "url"):
+                raise Usage(f"{location.name} has no name for a copy in a folder", "name the file: --fix clean.tar")
+            names.append(os.path.join(word, os.path.basename(location.text)))
+        if len(set(names)) < len(names):
+            raise Usage("two inputs have one file name", "number the copies: --fix 'clean-%06d.tar'")
+        return names
+    if "%" in last or ("{" in last and ".." in last):
+        template = parse_template(word, "printf" if "%" in last else "bash")
+        return [template.name(index) for index in range(len(locations))]
+    refuse_template(word, "--fix 'clean-%06d.tar' writes a copy of each")
+    return None

@@ -1,0 +1,228 @@
+"""What all commands do around their work: open the output, talk to the user, show progress, sum up."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import click
+
+from tarkit.cli.app import bars, say
+from tarkit.cli.output import Output, file_name, refuse_overwrite, status_of
+from tarkit.errors import Usage
+from tarkit.problems import Policy
+from tarkit.samples.sample import Sample
+from tarkit.streams.location import Location
+from tarkit.streams.sink import open_sink
+
+Item = TypeVar("Item")
+
+PAUSE = 0.1  # seconds between two looks of the bar
+
+
+@dataclass
+class Run:
+    """One run of a command: what the common options say, and what there is to tell at the end."""
+
+    command: str
+    verbose: bool = False
+    quiet: bool = False
+    progress: bool | None = None
+    report: str | None = None
+    tmpdir: str | None = None
+    policy: Policy = field(default_factory=Policy)
+    samples: int = 0
+    shards: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    extra: str = ""  # more words for the summary
+    facts: dict[str, Any] = field(default_factory=dict)
+    places: dict[str, tuple[str, bool, str]] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.policy.warn = self.warn
+        self.report = None if self.report is None else file_name(self.report)
+        if self.report == "-":
+            raise Usage("--report -: stdout is for data", "name a file, such as /dev/stderr")
+        self.reserve(self.report, "the report")
+
+    def scratch(self, output: Output) -> str | None:
+        """The folder for temporary files: --tmpdir, $TMPDIR, that of the output; None for the last resort."""
+        return self.tmpdir or os.environ.get("TMPDIR") or output.folder
+
+    def refuse(self, inputs: Sequence[Location], *written: str | None) -> None:
+        """Raises Usage when the report, or another file that is written besides the output, is an input."""
+        for path in (self.report, *written):
+            refuse_overwrite(status_of(path), inputs)
+
+    def reserve(self, path: str | None, what: str, written: bool = True) -> None:
+        """Note a file that is read or written; raises Usage when it is written and something else too."""
+        if path is None or path == "-":
+            return
+        folder = os.path.dirname(path)
+        if written and folder and not os.path.isdir(folder):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        try:
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                return
+        except OSError:
+            pass
+        other = self.places.setdefault(os.path.realpath(path), (what, written, path))
+        if other[0] != what and (written or other[1]):
+            raise Usage(f"{path} is {other[0]}, and {what} too")
+
+    def note(self, text: str) -> None:
+        """A line for those who asked for more."""
+        if self.verbose and not self.quiet:
+            say(text)
+
+    def warn(self, text: str) -> None:
+        """A line for all but those who asked for less."""
+        if not self.quiet:
+            say(f"warning: {text}")
+
+    def tell(self, text: str) -> None:
+        """A line that is no warning, for all but those who asked for less."""
+        if not self.quiet:
+            say(text)
+
+    def remove_others(self, paths: Sequence[str]) -> None:
+        """Remove files that have names of a series and are none of its shards, as --force does; say so."""
+        for path in paths:
+            os.unlink(path)
+        if paths:
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            names = paths if self.verbose else [f"{paths[0]}{more}"]
+            for name in names:
+                self.tell(f"{name}: removed: --force leaves no other shards of this name")
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether a bar is drawn: asked for, or stderr is a terminal and stdout no pipe, so that a pipeline has one."""
+        if self.quiet or self.progress is False or not sys.stderr:
+            return False
+        if self.progress:
+            return True
+        return os.isatty(2) and not _is_pipe(1)
+
+    def watch(self, samples: Iterator[Sample], position: Callable[[], int], total: int | None) -> Iterator[Sample]:
+        """Count the samples that pass; draw a bar of the bytes written if one is wanted."""
+        counted = self._count(samples)
+        return self.draw(counted, position, lambda: self.samples, total) if self.shows_progress else counted
+
+    def _count(self, samples: Iterator[Sample]) -> Iterator[Sample]:
+        for sample in samples:
+            self.samples += sample.key is not None
+            yield sample
+
+    def draw(
+        self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None = None
+    ) -> Iterator[Item]:
+        """Draw a bar of the bytes written while items pass; the first has passed before there is one."""
+        bar: Any = None
+        started, due = time.monotonic(), 0.0
+        try:
+            for item in items:
+                yield item
+                now = time.monotonic()
+                if now >= due:
+                    due = now + PAUSE
+                    if bar is None:
+                        bar = _bar(self.command, total, now - started)
+                    rate = samples() / max(now - started, 1e-3)
+                    bar.set_postfix_str(f"{_many(samples(), 'sample')}, {rate:.0f}/s", refresh=False)
+                    bar.update(position() - bar.n)
+            if bar is not None and total is not None:
+                bar.total = position()  # the end of an archive is no sample, and not all may have been chosen
+        finally:
+            if bar is not None:
+                bar.n = position()
+                bar.set_postfix_str(_many(samples(), "sample"), refresh=False)
+                _end(bar)
+
+    def finish(self, table: Sequence[str] = ()) -> None:
+        """Print the summary, before it the lines of a table; write the report."""
+        seconds = time.monotonic() - self.started
+        dropped = dict(self.policy.dropped)
+        summary = {
+            "command": self.command,
+            "samples": self.samples,
+            "bytes": self.bytes,
+            "shards": self.shards,
+            "seconds": round(seconds, 3),
+            "problems": dict(self.policy.counts),
+            "skipped": dropped,
+            **({"dropped": self.dropped} if self.dropped else {}),
+            **self.facts,
+        }
+        if not self.quiet and (self.verbose or self.shows_progress or dropped):
+            for line in table:
+                say(line)
+            text = f"{self.command}: {_many(self.samples, 'sample')}, {_many(self.bytes, 'byte')}"
+            if self.shards:
+                text += f", {_many(self.shards, 'shard')}"
+            text += f"{self.extra}, {seconds:.2f} s"
+            if dropped:
+                text += ", skipped for " + ", ".join(f"{name}: {count}" for name, count in dropped.items())
+            say(text)
+        if self.report:
+            import json
+
+            with open_sink("path", self.report) as sink:
+                sink.write(json.dumps(summary, indent=2).encode() + b"\n")
+
+
+def current() -> Run:
+    """The run of the command that is being called, as the common options describe it."""
+    context = click.get_current_context()
+    run: Run | None = context.meta.get("tarkit.run")
+    if run is None:
+        names = ("verbose", "quiet", "progress", "report", "tmpdir")
+        said = {name: context.meta[f"tarkit.{name}"] for name in names if f"tarkit.{name}" in context.meta}
+        run = context.meta["tarkit.run"] = Run(context.info_name or "tarkit", **said)
+    return run
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines of a table; the first column is text, the others are numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+
+
+def _bar(command: str, total: int | None, seconds: float) -> Any:
+    """A bar for work that began some seconds ago. It ends with the command at the latest, before an error is told."""
+    from tqdm import tqdm
+
+    tqdm.monitor_interval = 0  # no thread
+    bar = tqdm(
+        total=total, unit="B", unit_scale=True, desc=command, file=sys.stderr, leave=True, mininterval=0, miniters=0
+    )
+    bar.start_t = bar.last_print_t = bar.start_t - seconds
+    bars.append(bar)
+    click.get_current_context().call_on_close(lambda: _end(bar))
+    return bar
+
+
+def _end(bar: Any) -> None:
+    bars[:] = [each for each in bars if each is not bar]
+    bar.close()
+
+
+def _is_pipe(fd: int) -> bool:
+    return stat.S_ISFIFO(os.fstat(fd).st_mode)
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -1,0 +1,177 @@
+"""Where a command writes, and what it must not write over."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tarkit.errors import Usage
+from tarkit.shards.template import refuse_template
+from tarkit.streams.codecs import codec_by_suffix, parse_spec
+from tarkit.streams.location import Location, parse_output
+from tarkit.streams.sink import Sink, open_sink
+
+BY_SPLIT = "tarkit split writes a series of shards"
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where the output goes and how it is compressed: -o, --compress, --fsync, and threads for the codec."""
+
+    location: Location
+    codec: tuple[str, int | None] | None
+    sync: bool = False
+    threads: int = 1
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether what is written comes before somebody's eyes."""
+        if self.location.kind == "stdout":
+            return os.isatty(1)
+        return self.location.kind == "path" and _is_terminal(self.location.text)
+
+    def refuse_terminal(self, what: str = "an archive") -> None:
+        """Raises Usage when it is a terminal."""
+        if self.is_terminal:
+            name = "stdout" if self.location.kind == "stdout" else self.location.name
+            raise Usage(f"{name} is a terminal, and {what} is not for eyes", "name the output with -o, or use a pipe")
+
+    def open(self, inputs: Sequence[Location] = ()) -> Sink:
+        """Open it; raises Usage when it is one of the inputs or a terminal."""
+        refuse_overwrite(self.status(), inputs)
+        return self.open_named(self.location.text)
+
+    def open_named(self, text: str, fresh: bool = False) -> Sink:
+        """Open the output of this name in place of its own; what is `fresh` replaces no file, also none that comes."""
+        codec = self._codec_of(text)
+        if codec is not None and codec[0] == "zip":
+            from tarkit.zip.writer import ZipSink
+
+            return ZipSink(open_sink(self.location.kind, text, sync=self.sync, fresh=fresh), codec[1], self.folder)
+        return open_sink(self.location.kind, text, codec=codec, threads=self.threads, sync=self.sync, fresh=fresh)
+
+    def _codec_of(self, text: str) -> tuple[str, int | None] | None:
+        """The codec, or zip, that an output of this name gets."""
+        codec = self.codec
+        if codec is None and self.location.kind in ("path", "url"):
+            suffix = codec_by_suffix(text)
+            codec = (suffix, None) if suffix else None
+        return None if codec is not None and codec[0] == "none" else codec
+
+    def check_time(self, mtime: int | None, text: str | None = None) -> None:
+        """Raises Usage when entries cannot get the time `mtime` in this output, or in the one called `text`."""
+        codec = self._codec_of(self.location.text if text is None else text)
+        if mtime is not None and codec is not None and codec[0] == "zip":
+            from tarkit.zip.record import check_time
+
+            check_time(mtime)
+
+    def for_text(self) -> Output:
+        """This output, for what is no archive; raises Usage when it is a zip."""
+        codec = self._codec_of(self.location.text)
+        if codec is not None and codec[0] == "zip":
+            raise Usage(
+                f"{self.location.name}: a zip is for entries, and this is text", "--compress none, or another name"
+            )
+        return self
+
+    def status(self) -> os.stat_result | None:
+        """What is there now under its name, if that is a regular file."""
+        try:
+            status = os.fstat(1) if self.location.kind == "stdout" else os.stat(self.location.text)
+        except OSError:
+            return None
+        return status if self.location.kind in ("stdout", "path") and stat.S_ISREG(status.st_mode) else None
+
+    @property
+    def folder(self) -> str | None:
+        """The directory of a file."""
+        if self.location.kind != "path":
+            return None
+        try:
+            if not stat.S_ISREG(os.stat(self.location.text).st_mode):
+                return None
+        except OSError:
+            pass
+        return os.path.dirname(os.path.abspath(self.location.text))
+
+
+def named_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
+    """The output that the options describe, stdout without a name; the name may be a template. Raises Usage."""
+    return Output(parse_output("-" if word is None else word), parse_spec(compress) if compress else None, fsync)
+
+
+def numbered_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
+    """The same for archives, which no terminal gets."""
+    output = named_output(word, compress, fsync)
+    output.refuse_terminal()
+    return output
+
+
+def open_output(word: str | None, compress: str | None, fsync: bool = False, series: str | None = BY_SPLIT) -> Output:
+    """The same for one archive, whose name may not look like a template; `series` is a hint on what makes shards."""
+    refuse_template(word, series)
+    return numbered_output(word, compress, fsync)
+
+
+def text_output(word: str | None = None, compress: str | None = None, fsync: bool = False) -> Output:
+    """The same for one table or page, which a terminal may get unless it is compressed."""
+    refuse_template(word)
+    output = named_output(word, compress, fsync)
+    if compress is not None:
+        output.refuse_terminal()
+    return output.for_text()
+
+
+def file_name(word: str) -> str:
+    """The path of one file that is written besides the output; raises Usage when it looks like a template."""
+    refuse_template(word)
+    return word.removeprefix("file:")
+
+
+def status_of(path: str | None) -> os.stat_result | None:
+    """What is there under a name, if that is a regular file."""
+    return None if path is None else Output(Location("path", path, path), None).status()
+
+
+def refuse_overwrite(taken: os.stat_result | None, inputs: Sequence[Location]) -> None:
+    """Raises Usage when the file that will be written is also an input, by name or by redirection."""
+    if taken is None:
+        return
+    for location in inputs:
+        if location.kind not in ("stdin", "path"):
+            continue
+        try:
+            status = os.fstat(0) if location.kind == "stdin" else os.stat(location.text)
+        except OSError:
+            continue
+        if os.path.samestat(status, taken):
+            raise Usage(f"{location.name} is the output too", "write to another file, then rename it")
+
+
+def total_size(inputs: Sequence[Location]) -> int | None:
+    """Bytes of all inputs if they are plain files, for a bar that knows its end."""
+    total = 0
+    for location in inputs:
+        if location.kind != "path" or codec_by_suffix(location.text):
+            return None
+        try:
+            total += os.stat(location.text).st_size
+        except OSError:
+            return None
+    return total or None
+
+
+def _is_terminal(path: str) -> bool:
+    try:
+        if not stat.S_ISCHR(os.stat(path).st_mode):
+            return False
+        fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.isatty(fd)
+    finally:
+        os.close(fd)

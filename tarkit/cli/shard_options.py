@@ -1,0 +1,296 @@
+"""What `shard` is asked for: which files, which samples they are, how these are divided, what shards are called."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tarkit.cli import options
+from tarkit.cli.category_options import MapOptions
+from tarkit.cli.console import Run
+from tarkit.cli.output import Output, numbered_output
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.packing.divide import Dirs
+from tarkit.packing.filekeys import KeyRule, parse_key
+from tarkit.packing.planner import UNSORTED, Cut, Sort, parse_sort
+from tarkit.shards.patterns import compile_regex
+from tarkit.shards.template import Template, parse_size, parse_template
+from tarkit.shards.writer import DEFAULT_SIZE, Limits
+from tarkit.streams.codecs import codec_by_suffix
+from tarkit.streams.location import ARCHIVE_SUFFIXES
+
+if TYPE_CHECKING:
+    from tarkit.packing.classes import LabelField
+    from tarkit.packing.required import OnMissing
+    from tarkit.shards.categories import Map
+
+DEFAULT_NAME = "shard-%06d"
+SUFFIXES = (*ARCHIVE_SUFFIXES, ".zip")
+_OLD_WORDS: dict[str, OnMissing] = {"abort": "error", "ignore": "keep", "skip": "exclude"}
+
+
+@dataclass(frozen=True)
+class Files:
+    """Which files of the tree count, and what they are called."""
+
+    keep_root: bool = False
+    symlinks: Any = "files"
+    prefix: str = ""
+    match: re.Pattern[str] | None = None
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Which files are one sample, and what it is to have."""
+
+    rule: KeyRule
+    rename: Any = "none"
+    require: Sequence[tuple[bytes, ...]] = ()
+    on_missing: OnMissing = "error"
+    labels: Sequence[LabelField] = ()
+    classes: str | None = None
+    classes_out: str | None = None
+    join: str | None = None
+
+
+@dataclass(frozen=True)
+class Division:
+    """How samples are ordered and divided."""
+
+    count: int | None = None
+    size: str | None = None
+    size_rule: Any = "tar"
+    shards: int | None = None
+    even: bool = False
+    dirs: Dirs = "pack"
+    sort: Sort = UNSORTED
+
+    @property
+    def limited(self) -> bool:
+        """Whether it says how large shards are."""
+        return self.even or not (self.count is None and self.size is None and self.shards is None)
+
+    def cut(self, templates: Sequence[Template]) -> Cut:
+        """What that comes to for shards of these names. Raises Usage."""
+        shards = self.shards
+        if self.even and shards is None:
+            shards = templates[0].count
+            if shards is None:
+                raise Usage("--even wants a number of shards", "-n 64, or names that end: -o 'x-{00..63}.tar'")
+        size = self.size if self.limited else DEFAULT_SIZE
+        limits = Limits(self.count, None if size is None else parse_size(size, "-c"), self.size_rule)
+        return Cut(limits, self.dirs, self.sort, shards, self.even)
+
+
+@dataclass(frozen=True)
+class Names:
+    """What shards are called: the template of all, or a map that has one for each category."""
+
+    output: Output
+    text: str
+    template: Any
+    extension: str
+
+    def templates(self, run: Run, map_: MapOptions) -> tuple[list[Template], Map | None]:
+        """The templates of all categories, and the map that leads to them. Raises Usage."""
+        if map_.spec is None:
+            return [self._template()], None
+        folder = self.text.removeprefix("file:")
+        if folder in (DEFAULT_NAME, "."):
+            folder = ""
+        elif not (folder.endswith("/") or os.path.isdir(folder)):
+            raise Usage("with --map, -o is the folder of the shards: the map has their names", "for example -o out/")
+        folder += "/" if folder and not folder.endswith("/") else ""
+        try:
+            found = map_.read(run, folder, self.extension, self.template)
+        except TarkitError as error:
+            raise Usage(str(error), error.hint) from None
+        return [category.template for category in found.categories], found
+
+    def _template(self) -> Template:
+        text = self.text
+        if text.endswith("/") or os.path.isdir(text.removeprefix("file:")):
+            text = text.rstrip("/") + "/" + DEFAULT_NAME
+        if text.startswith("pipe:"):
+            raise Usage(
+                "shards are files", "--post runs a command for each: --post 'aws s3 cp {} s3://bucket/ && rm {}'"
+            )
+        known = text.lower().endswith(SUFFIXES) or codec_by_suffix(text)
+        if text.strip() not in ("", "*") and not known:
+            text += self.extension
+        return parse_template(text, self.template)
+
+
+def _files(keep_root: bool, symlinks: str, prefix: str | None, match: str | None, exclude: tuple[str, ...]) -> Files:
+    pattern = None
+    if match is not None:
+        try:
+            pattern = compile_regex(match)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise Usage(f"--match {show(match)}: {error}") from None
+    return Files(keep_root, symlinks, prefix or "", pattern, exclude)
+
+
+def _samples(
+    key: str,
+    last_dot: bool,
+    rename: str,
+    require: tuple[str, ...],
+    on_missing_field: str,
+    label_from_dir: tuple[str, ...],
+    classes: str | None,
+    classes_out: str | None,
+    join: str | None,
+) -> Samples:
+    labels: list[LabelField] = []
+    fields: Sequence[tuple[bytes, ...]] = ()
+    if label_from_dir:
+        from tarkit.packing.classes import parse_label
+
+        labels = [parse_label(word) for word in label_from_dir]
+    elif classes or classes_out:
+        raise Usage("--classes and --classes-out are about --label-from-dir")
+    if require:
+        from tarkit.packing.required import parse_required
+
+        fields = parse_required(require)
+    action: Any = _OLD_WORDS.get(on_missing_field, on_missing_field)
+    rule = parse_key(key, last_dot)
+    return Samples(rule, rename, fields, action, labels, classes, classes_out, join)
+
+
+def _division(
+    count: int | None, size: str | None, size_rule: str, shards: int | None, even: bool, dirs: Any, sort: str | None
+) -> Division:
+    found = Division(count, size, size_rule, shards, even, dirs, parse_sort(sort))
+    if (shards is not None or even) and (count is not None or size is not None):
+        raise Usage("-n and --even make equal shards: they do not go with -c or -s")
+    if (shards is not None or even) and dirs != "pack":
+        raise Usage(f"-n and --even make equal shards: they do not go with --dirs {dirs}")
+    if size is not None:
+        parse_size(size, "-c")
+    return found
+
+
+def _names(
+    output: str | None,
+    template: str,
+    ext: str | None,
+    compress: str | None,
+    fsync: bool,
+) -> Names:
+    words = DEFAULT_NAME if output is None else output
+    if words == "-":
+        raise Usage("shard writes numbered files, not stdout", "name them with -o 'out-%06d.tar'")
+    extension = ".tar" if ext is None else "." + ext.removeprefix(".")
+    if extension not in SUFFIXES:
+        raise Usage(f"--ext {show(ext or '')}: no archive is called so", " ".join(SUFFIXES))
+    return Names(numbered_output(words, compress, fsync), words, template, extension)
+
+
+def _choice(*words: str) -> dict[str, Any]:
+    return {"type": click.Choice(list(words)), "default": words[0], "metavar": "|".join(words)}
+
+
+names_options = options.group(
+    "names",
+    _names,
+    click.option(
+        "-o",
+        "--output",
+        metavar="TEMPLATE",
+        help="Names of the shards; without a number, -%06d goes before the suffix.  "
+        f"[default: {DEFAULT_NAME}, and --ext]",
+    ),
+    click.option(
+        "--template",
+        **_choice("auto", "printf", "bash", "at"),
+        help="How TEMPLATE counts: %06d, {0000..4096..8}, or @00001, which auto does not take.  [default: auto]",
+    ),
+    click.option("--ext", metavar="SUFFIX", help="Suffix for names without one: tgz, tar.zst, zip.  [default: .tar]"),
+    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, zip, none.  [default: by suffix]"),
+    click.option("--fsync", is_flag=True, help="Have each shard on the disk before it gets its name."),
+)
+files_options = options.group(
+    "files",
+    _files,
+    click.option("--keep-root", is_flag=True, help="Names begin with the name of DIR itself."),
+    click.option(
+        "--symlinks",
+        **_choice("files", "all", "skip"),
+        help="Links that count: those to files, to folders too, or none.  [default: files]",
+    ),
+    click.option("--prefix", metavar="TEXT", help="Only names that begin with TEXT, a part of a name perhaps."),
+    click.option("--match", metavar="REGEX", help="Only names that have REGEX in them."),
+    click.option(
+        "--exclude", multiple=True, metavar="GLOB", help="No names that GLOB matches; without a slash, bases."
+    ),
+)
+samples_options = options.group(
+    "samples",
+    _samples,
+    click.option(
+        "-k",
+        "--key",
+        default="full",
+        metavar="full|base|flat|REGEX",
+        help="Files are one sample if paths, base names, or what REGEX leaves are equal up to a dot.  [default: full]",
+    ),
+    click.option("--last-dot", is_flag=True, help="Fields begin at the last dot of a name, as in ishard."),
+    click.option(
+        "--rename",
+        **_choice("none", "key", "flat"),
+        help="Call entries KEY.FIELD, or by their path with _ for each slash.  [default: none]",
+    ),
+    click.option("--require", multiple=True, metavar="F1,F2", help="Fields that samples have, and no others."),
+    click.option(
+        "--on-missing-field",
+        type=click.Choice(["error", "warn", "keep", "exclude", *_OLD_WORDS]),
+        default="error",
+        metavar="error|warn|keep|exclude",
+        help="What to do with other samples; exclude drops other fields too.  [default: error]",
+    ),
+    click.option(
+        "--label-from-dir",
+        multiple=True,
+        metavar="FIELD[:name]",
+        help="Add a field with the number of the folder that files are in, or its name.",
+    ),
+    click.option(
+        "--classes", metavar="FILE", help="Number folders as the lines of FILE.  [default: in order of names]"
+    ),
+    click.option(
+        "--classes-out",
+        type=options.WRITTEN,
+        metavar="FILE",
+        help="Write those names to FILE, in order of their numbers.",
+    ),
+    click.option(
+        "--join", metavar="TABLE:COLUMN", help="Add the other columns of TABLE; COLUMN has keys or file names."
+    ),
+)
+division_options = options.group(
+    "division",
+    _division,
+    click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="At most N samples in a shard."),
+    click.option("-s", "--size", metavar="SIZE", help=f"At most SIZE bytes.  [default without others: {DEFAULT_SIZE}]"),
+    click.option(
+        "--size-rule",
+        **_choice("tar", "content"),
+        help="SIZE is what no tar exceeds, or what contents reach as in ishard.  [default: tar]",
+    ),
+    click.option("-n", "--shards", type=click.IntRange(1), metavar="N", help="N shards with equally many samples."),
+    click.option("--even", is_flag=True, help="Equally many bytes too; N is that of the names if it is not given."),
+    click.option(
+        "--dirs",
+        **_choice("pack", "separate", "collapse"),
+        help="Folders do not count, end shards, or hand their rest up.  [default: pack]",
+    ),
+    click.option("--sort", metavar="key|-key|shuffle:SEED", help="Order whole samples before they are divided."),
+)

@@ -1,0 +1,277 @@
+"""Cutting into several series of shards at once: by a map, into parts, into folds. Their options, names and ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from tarkit.cli import options
+from tarkit.cli.category_options import MapOptions, Unmatched, map_options
+from tarkit.cli.console import Run, aligned
+from tarkit.cli.output import Output, numbered_output
+from tarkit.errors import TarkitError, Usage
+from tarkit.problems import Policy
+from tarkit.samples.sample import Sample
+from tarkit.shards.series import Series
+from tarkit.shards.template import AS_IT_IS, DEFAULT_NAME, Notation, Template, parse_template, split_last
+from tarkit.streams.codecs.registry import CODECS, ZIP, codec_by_suffix
+from tarkit.streams.files import allow_files
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from tarkit.shards.partition import Part
+
+PART = "{part}"
+HEAVY = {"xz": 95 << 20, "bz2": 8 << 20, "zst": 3 << 20}  # bytes that an encoder takes at its usual level, about
+OPEN_EACH = 18  # files that one series may have open: a shard, an input, and what a copying thread has before it
+
+
+class Naming(NamedTuple):
+    """What the options say about the names of shards, and how they are written."""
+
+    words: str | None
+    notation: Notation
+    compress: str | None
+    fsync: bool
+
+    def output(self, words: str) -> Output:
+        """The output of this name."""
+        if words == "-":
+            raise Usage("split writes numbered files, not stdout", "name them with -o 'out-%06d.tar'")
+        return numbered_output(words, self.compress, self.fsync)
+
+    def template(self, words: str, hint: str | None = AS_IT_IS) -> Template:
+        """The template that is spelled so; `hint` is for a name with a part that does not count."""
+        return parse_template(words, self.notation, hint)
+
+
+class Lot(NamedTuple):
+    """One series of shards; `share` is what was asked for, if anything."""
+
+    name: str
+    template: Template
+    share: Fraction | None = None
+
+
+@dataclass
+class Plan:
+    """Where samples go: `assign` says to which of the `lots`, None to none."""
+
+    output: Output
+    lots: list[Lot]
+    assign: Callable[[Sample], int | None] | None = None
+    unmatched: Unmatched | None = None
+
+    def codecs(self) -> list[str]:
+        """The codec of each lot that has one."""
+        asked = None if self.output.codec is None else self.output.codec[0]
+        found = [asked or codec_by_suffix(lot.template.text) for lot in self.lots]
+        return [codec for codec in found if codec and codec != "none"]
+
+    def wind_up(self, run: Run, series: Series) -> list[str]:
+        """Report what each lot got, warn of those without samples; the lines of a table."""
+        if self.assign is None:
+            return []
+        total = sum(series.samples)
+        rows = [("part", "asked", "got", "samples", "shards", "bytes")]
+        facts = run.facts["parts"] = {}
+        for lot, samples, shards in zip(self.lots, series.samples, series.shards, strict=True):
+            size = sum(shard.size for shard in shards.done)
+            asked = "" if lot.share is None else f"{float(lot.share):.2%}"
+            got = samples / total if total else 0.0
+            rows.append((lot.name, asked, f"{got:.2%}", str(samples), str(len(shards.done)), str(size)))
+            facts[lot.name] = {"samples": samples, "shards": len(shards.done), "bytes": size, "got": got}
+            if lot.share is not None:
+                facts[lot.name]["asked"] = float(lot.share)
+        if self.unmatched is not None:
+            self.unmatched.tell(run)
+        empty = [lot.name for lot, samples in zip(self.lots, series.samples, strict=True) if not samples]
+        if total and empty:
+            more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
+            run.warn(f"no sample for {', '.join(empty[:3])}{more}, so no shard")
+        return aligned(rows)
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """What was said about several series; `map_` among it."""
+
+    map_: MapOptions = field(default_factory=MapOptions)
+    parts: str | None = None
+    folds: int | None = None
+    group: str | None = None
+    group_field: str | None = None
+    salt: str | None = None
+    stratify: str | None = None
+
+    def __post_init__(self) -> None:
+        given = {"--map": self.map_.spec, "--parts": self.parts, "--folds": self.folds}
+        chosen = [name for name, value in given.items() if value is not None]
+        if len(chosen) > 1:
+            raise Usage(f"{' and '.join(chosen)} are different cuts: choose one")
+        hashed = {"--group": self.group, "--group-field": self.group_field, "--salt": self.salt}
+        about = [name for name, value in (hashed | {"--stratify": self.stratify}).items() if value is not None]
+        if about and chosen not in (["--parts"], ["--folds"]):
+            raise Usage(f"{about[0]} is about --parts and --folds")
+        if self.stratify is not None and len(about) > 1:
+            raise Usage(f"--stratify deals sample after sample, by no hash: it does not go with {about[0]}")
+        if self.group is not None and self.group_field is not None:
+            raise Usage("--group and --group-field both say what a group is: choose one")
+
+    @property
+    def given(self) -> str | None:
+        """The option that asks for several series, if one does."""
+        names = {"--map": self.map_.spec, "--parts": self.parts, "--folds": self.folds}
+        return next((name for name, value in names.items() if value is not None), None)
+
+    def plan(self, run: Run, naming: Naming, policy: Policy, inputs: int) -> Plan:
+        """Find all names, before anything is read. Raises Usage, and TarkitError for what is in files or not there."""
+        if self.map_.spec is not None:
+            plan = self._mapped(run, naming)
+        elif self.given is not None:
+            plan = self._parted(naming, policy)
+        else:
+            words = DEFAULT_NAME if naming.words is None else naming.words
+            output = naming.output(words)
+            if PART in words:
+                raise Usage(f"{PART} in a name needs --parts or --folds")
+            return Plan(output, [Lot("", naming.template(words))])
+        if plan.output.location.kind == "path":
+            _look_for_folders([lot.template for lot in plan.lots])
+        most = allow_files(OPEN_EACH * len(plan.lots) + inputs)
+        if most < len(plan.lots):
+            what = f"{self.given}: {len(plan.lots)} shards at once, and the system lets {most} be open"
+            raise TarkitError(what, "raise the limit with ulimit -n, or cut in several runs, each with some of them")
+        from tarkit.sorting.memory import parse_memory
+
+        needed = sum(HEAVY.get(codec, 1 << 20) for codec in plan.codecs())
+        if needed > parse_memory(None):
+            run.warn(f"{len(plan.lots)} compressed shards at once take about {needed >> 20} MiB of memory")
+        return plan
+
+    def _mapped(self, run: Run, naming: Naming) -> Plan:
+        from tarkit.shards.partition import ByMap
+
+        folder = naming.words or ""
+        if folder and not folder.endswith("/"):
+            if folder != "-" and not os.path.isdir(folder):
+                raise Usage("--map names the shards: -o names the folder that they go to", f"-o '{folder}/'")
+            folder += "/" * (folder != "-")
+        output = naming.output(folder + DEFAULT_NAME if folder != "-" else folder)
+        if output.location.kind != "path":
+            raise Usage("--map writes shards that are files")
+        codec = None if output.codec is None else {**CODECS, "zip": ZIP}.get(output.codec[0])
+        extension = codec.suffixes[0] if codec else ".tar"
+        found = self.map_.read(run, folder.removeprefix("file:"), extension, naming.notation)
+        unmatched = Unmatched(found.name, self.map_.on_unmatched)
+        lots = [Lot(category.text, category.template) for category in found.categories]
+        return Plan(output, lots, ByMap(found, unmatched), unmatched)
+
+    def _parted(self, naming: Naming, policy: Policy) -> Plan:
+        from tarkit.shards.categories import check_apart
+        from tarkit.shards.partition import folds, parse_parts
+
+        parts = folds(self.folds) if self.folds is not None else parse_parts(self.parts or "")
+        words = f"{PART}-%06d.tar" if naming.words is None else naming.words
+        output = naming.output(words)
+        if PART not in words:
+            if output.location.kind == "pipe":
+                raise Usage(f"a command for several parts needs their name: {PART}")
+            folder, name = split_last(words)
+            words = f"{folder}{PART}-{name or '%06d.tar'}"
+        lots = []
+        for part in parts:
+            own = words.replace(PART, part.name)
+            lots.append(Lot(part.name, naming.template(own, f"{PART} is the name of the part"), part.share))
+        check_apart([lot.template for lot in lots])
+        return Plan(output, lots, self._assign(parts, policy))
+
+    def _assign(self, parts: Sequence[Part], policy: Policy) -> Callable[[Sample], int | None]:
+        from tarkit.shards.partition import ByHash, FieldValue, KeyGroup
+        from tarkit.shards.strata import Dealer
+
+        if self.stratify is not None:
+            return Dealer(parts, FieldValue(self.stratify, policy))
+        group: Callable[[Sample], bytes | None] | None = None
+        if self.group is not None:
+            group = KeyGroup(self.group)
+        elif self.group_field is not None:
+            group = FieldValue(self.group_field, policy)
+        return ByHash(parts, self.salt or "", group)
+
+
+def _look_for_folders(templates: Sequence[Template]) -> None:
+    """Raise TarkitError for folders that are not there: a part would be written before another has none."""
+    folders = dict.fromkeys(template.directory for template in templates)
+    missing = [folder.rstrip("/") for folder in folders if folder and not os.path.isdir(folder)]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise TarkitError(f"{missing[0]}{more}: no such folder", f"mkdir -p {' '.join(missing[:9])}")
+
+
+def _cuts(
+    map_: MapOptions,
+    parts: str | None,
+    folds: int | None,
+    group: str | None,
+    group_field: str | None,
+    salt: str | None,
+    stratify: str | None,
+) -> Cuts:
+    return Cuts(map_, parts, folds, group, group_field, salt, stratify)
+
+
+def _naming(output: str | None, template: Notation, compress: str | None, fsync: bool) -> Naming:
+    return Naming(output, template, compress, fsync)
+
+
+naming = options.group(
+    "naming",
+    _naming,
+    click.option(
+        "-o",
+        "--output",
+        "--outputs",
+        metavar="TEMPLATE",
+        help=f"Names of the shards; without a number, -%06d goes before the suffix.  [default: {DEFAULT_NAME}]",
+    ),
+    click.option(
+        "--template",
+        type=click.Choice(["auto", "printf", "bash", "at"]),
+        default="auto",
+        metavar="auto|printf|bash|at",
+        help="How TEMPLATE counts: %06d, {0000..4096..8}, or @00001, which auto does not take.  [default: auto]",
+    ),
+    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, zip, none.  [default: by suffix]"),
+    click.option("--fsync", is_flag=True, help="Have each shard on the disk before it gets its name."),
+)
+
+_of_parts = options.group(
+    "cuts",
+    _cuts,
+    click.option(
+        "--parts",
+        metavar="A=0.9,B=0.1",
+        help="Shards for parts such as train and val, by a hash of the key; their name is {part} in TEMPLATE, "
+        "or comes before it.",
+    ),
+    click.option("--folds", type=click.IntRange(2, 9999), metavar="K", help="The same for K equal parts fold-0 .."),
+    click.option("--group", metavar="REGEX", help="Keep keys together where REGEX finds the same, or its group."),
+    click.option("--group-field", metavar="FIELD", help="Keep samples together that agree in FIELD: json.patient."),
+    click.option("--salt", metavar="TEXT", help="Another hash: other samples in each part."),
+    click.option(
+        "--stratify",
+        metavar="FIELD",
+        help="By no hash, but so that each part has its share of each class that FIELD says: cls, json.label.",
+    ),
+)
+
+
+def cuts(function: options.Function) -> options.Function:
+    """The options of several series, which arrive as one object `cuts`."""
+    return map_options(_of_parts(function))

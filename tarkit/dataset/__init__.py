@@ -1,1 +1,0 @@
-"""The convention: keys, fields, samples and shards."""

@@ -1,0 +1,177 @@
+"""Tables as Parquet files, by pyarrow: row group after row group, so that memory does not grow with the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from tarkit.errors import MissingLibrary, TarkitError, show
+from tarkit.export.columns import MISSING, Column, Row
+
+GROUP_ROWS, GROUP_BYTES = 8192, 16 << 20  # at most so much is in a row group
+
+
+class PyarrowFile:
+    """What pyarrow wants of a file that is written."""
+
+    closed = False
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write: Callable[[bytes], None] | None = write
+        self._position = 0
+
+    def give_up(self) -> None:
+        """Write no more: pyarrow completes its file even after an error, when ours is closed already."""
+        self._write = None
+
+    def write(self, data: Any) -> int:
+        """Hand it on."""
+        data = bytes(data)
+        if self._write is not None:
+            self._write(data)
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """Bytes so far."""
+        return self._position
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Whoever opened the output closes it."""
+
+    def seekable(self) -> bool:
+        """It goes forward only."""
+        return False
+
+    def readable(self) -> bool:
+        """It is written."""
+        return False
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+
+def write_parquet(columns: Sequence[Column], rows: Iterable[Row], write: Callable[[bytes], None]) -> None:
+    """Write a table. Its first rows, up to 8192, decide on the type of each column.
+
+    That is int64, double, bool or string; binary where bytes are no UTF-8; string with JSON in it where values are of
+    several kinds, objects or lists. Raises TarkitError for a later value that does not fit, or where pyarrow is not.
+    """
+    try:
+        import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError:
+        raise MissingLibrary("--format parquet", "pyarrow", "parquet") from None
+    out = PyarrowFile(write)
+    file = pyarrow.PythonFile(out, mode="w")
+    writer: Any = None
+    types: list[str] = []
+    done = 0
+    try:
+        for group in _groups(iter(rows)):
+            values = list(zip(*group, strict=True)) or [()] * len(columns)
+            types = types or [_type(cells) for cells in values]
+            arrays = []
+            for column, kind, cells in zip(columns, types, values, strict=True):
+                try:
+                    arrays.append(pyarrow.array([_fitted(cell, kind) for cell in cells], getattr(pyarrow, kind)()))
+                except (ValueError, TypeError, pyarrow.ArrowException):
+                    what = f"column {show(column.head)}: in rows {done + 1} to {done + len(group)} a value is no {kind}"
+                    raise TarkitError(f"{what}, as those of the first rows are", "--format jsonl takes any") from None
+            table = pyarrow.table(arrays, names=[column.head for column in columns])
+            writer = writer or parquet.ParquetWriter(file, table.schema, compression="zstd")
+            writer.write_table(table)
+            done += len(group)
+        writer.close()
+    except BaseException:
+        out.give_up()
+        raise
+
+
+def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """Rows in groups; at least one, which may be empty."""
+    first = True
+    while True:
+        group: list[Row] = []
+        size = 0
+        for row in islice(rows, GROUP_ROWS):
+            group.append(row)
+            size += sum(len(cell) for cell in row if isinstance(cell, (bytes, str)))
+            if size >= GROUP_BYTES:
+                break
+        if not group and not first:
+            return
+        yield group
+        first = False
+
+
+def _type(cells: Sequence[Any]) -> str:
+    kinds = {_kind(cell) for cell in cells if cell is not MISSING and cell is not None}
+    if kinds == {"int64", "float64"}:
+        return "float64"
+    if kinds == {"string", "binary"}:
+        return "binary"
+    return kinds.pop() if len(kinds) == 1 else "string"
+
+
+def _kind(cell: Any) -> str:
+    if isinstance(cell, bytes):
+        try:
+            cell.decode("utf-8")
+        except ValueError:
+            return "binary"
+        return "string"
+    if isinstance(cell, bool):
+        return "bool_"
+    if isinstance(cell, int):
+        return "int64" if -(1 << 63) <= cell < 1 << 63 else "float64"
+    return "float64" if isinstance(cell, float) else "string"
+
+
+def _fitted(cell: Any, kind: str) -> Any:
+    """A cell for a column of this type. Raises ValueError, TypeError."""
+    if cell is MISSING or cell is None:
+        return None
+    if kind == "string":
+        if isinstance(cell, bytes):
+            return cell.decode("utf-8")
+        return cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False)
+    if kind == "float64" and isinstance(cell, int) and not isinstance(cell, bool):
+        return float(cell)
+    if kind == "int64" and isinstance(cell, bool):
+        raise ValueError
+    return cell
+
+
+def read_parquet(path: str) -> Iterator[tuple[tuple[str, ...], list[bytes | None]]]:
+    """The rows of a file: names of columns, and cells as bytes. Text is UTF-8, what is no text or bytes is JSON.
+
+    A null is None. Raises TarkitError for what is no such file, or where pyarrow is not.
+    """
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingLibrary(f"{path}: Parquet", "pyarrow", "parquet") from None
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = tuple(file.schema_arrow.names)
+            for batch in file.iter_batches(GROUP_ROWS):
+                for cells in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    yield names, [_as_bytes(cell) for cell in cells]
+    except pyarrow.ArrowException as error:
+        raise TarkitError(f"{path}: {error}") from None
+
+
+def _as_bytes(cell: Any) -> bytes | None:
+    if cell is None or isinstance(cell, bytes):
+        return cell
+    if isinstance(cell, str):
+        return cell.encode()
+    return json.dumps(cell, ensure_ascii=False, separators=(",", ":"), default=str).encode()

@@ -1,0 +1,170 @@
+"""Tables as bytes: TSV, CSV, JSON lines, JSON, YAML, Parquet.
+
+How bytes go in: TSV and CSV take them as they are. In JSON, content that is UTF-8 is a string; other content is under
+`@FIELD` as `base64:...`, a source that `create --format jsonl` reads back. Names that are no UTF-8 have surrogates
+(`\\udce9`), as Python writes them. YAML has `!!binary`; a column of Parquet is binary where its first rows say so.
+
+Where a sample has nothing for a column, a cell of TSV is `\\N` (PostgreSQL reads and writes the same), one of CSV is
+empty, and elsewhere it is null.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import StringIO
+from typing import Any, Literal, Protocol
+
+from tarkit.errors import MissingLibrary, TarkitError, show
+from tarkit.export.columns import MISSING, Column, Row
+from tarkit.tables.recipe import BOM
+from tarkit.tables.tsv import ABSENT, escape_tsv
+
+Format = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
+
+CHUNK = 1 << 18  # bytes that are written at once
+
+
+class Sink(Protocol):
+    """What a table is written to."""
+
+    def write(self, data: bytes) -> None:
+        """Write all of `data`."""
+
+
+def pieces(format: Format, columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterator[bytes]:
+    """The table as bytes, row by row; `header` is for TSV and CSV."""
+    if format == "tsv":
+        return _tsv(columns, rows, header)
+    if format == "csv":
+        return _csv(columns, rows, header)
+    return _yaml(columns, rows) if format == "yaml" else _json(columns, rows, as_lines=format == "jsonl")
+
+
+def gathered(parts: Iterable[bytes], write: Callable[[bytes], None]) -> None:
+    """Write `parts`, many at a time."""
+    waiting: list[bytes] = []
+    size = 0
+    for part in parts:
+        waiting.append(part)
+        size += len(part)
+        if size >= CHUNK:
+            write(b"".join(waiting))
+            waiting, size = [], 0
+    if waiting:
+        write(b"".join(waiting))
+
+
+def as_bytes(value: Any) -> bytes:
+    """A cell as bytes: text as it is, all else as JSON has it."""
+    if type(value) is bytes:
+        return value
+    if type(value) is int:
+        return b"%d" % value
+    if isinstance(value, str):
+        return value.encode()
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _tsv(columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterator[bytes]:
+    if header:
+        rows = _headed(columns, rows)
+    first, tabs = True, len(columns) - 1
+    for row in rows:
+        cells = [cell if type(cell) is bytes else None if cell is MISSING else as_bytes(cell) for cell in row]
+        line = b"\t".join([ABSENT if cell is None else cell for cell in cells])
+        if b"\\" in line or b"\n" in line or b"\r" in line or line.count(b"\t") != tabs:
+            line = b"\t".join([ABSENT if cell is None else escape_tsv(cell) for cell in cells])
+        yield (BOM if first and line.startswith(BOM) else b"") + line + b"\n"  # a reader takes the first one away
+        first = False
+
+
+def _headed(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[Row]:
+    yield [column.head.encode("utf-8", "surrogateescape") for column in columns]
+    yield from rows
+
+
+def _csv(columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterator[bytes]:
+    import csv
+
+    text = StringIO(newline="")
+    write = csv.writer(text, lineterminator="\r\n").writerow  # so that cells with either are quoted
+    first = True
+    for row in _headed(columns, rows) if header else rows:
+        write(["" if cell is MISSING else as_bytes(cell).decode("utf-8", "surrogateescape") for cell in row])
+        line = text.getvalue().removesuffix("\r\n").encode("utf-8", "surrogateescape") + b"\n"
+        yield (BOM if first and line.startswith(BOM) else b"") + line
+        first = False
+        text.seek(0)
+        text.truncate()
+
+
+def _json(columns: Sequence[Column], rows: Iterable[Row], as_lines: bool) -> Iterator[bytes]:
+    heads = [(column.head, column.is_name) for column in columns]
+    between = b"" if as_lines else b"[\n"
+    for row in rows:
+        found = {}
+        for (head, is_name), cell in zip(heads, row, strict=True):
+            value: Any = None if cell is MISSING else cell
+            if type(value) is bytes:
+                try:
+                    value = value.decode("utf-8", "surrogateescape" if is_name else "strict")
+                except ValueError:
+                    head, value = f"@{head}", "base64:" + b64encode(value).decode()
+            found[head] = value
+        yield between + _object(found)
+        between = b"\n" if as_lines else b",\n"
+    if as_lines:
+        yield b"\n" if between == b"\n" else b""
+    else:
+        yield b"\n]\n" if between == b",\n" else b"[]\n"
+
+
+def _object(found: dict[str, Any]) -> bytes:
+    try:
+        try:
+            return json.dumps(found, ensure_ascii=False, allow_nan=False).encode("utf-8")
+        except UnicodeEncodeError:
+            return json.dumps(found, allow_nan=False).encode("ascii")
+    except ValueError:
+        raise _odd(found, "a number that JSON cannot say, NaN or Infinity") from None
+    except RecursionError:
+        raise _odd(found, "a value that is nested too deep") from None
+
+
+def _odd(found: dict[str, Any], what: str) -> TarkitError:
+    """That a row cannot be written; its first cell, which is the key unless that is not wanted, names it."""
+    return TarkitError(f"the row of {show(str(next(iter(found.values()), '')))} has {what}")
+
+
+def _yaml(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
+    try:
+        import yaml
+    except ImportError:
+        raise MissingLibrary("--format yaml", "PyYAML", "yaml") from None
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    empty = True
+    for row in rows:
+        found = {
+            column.head: None if cell is MISSING else _text(cell) for column, cell in zip(columns, row, strict=True)
+        }
+        try:
+            yield yaml.dump(
+                [found], Dumper=dumper, allow_unicode=True, sort_keys=False, width=1 << 30, encoding="utf-8"
+            )
+        except RecursionError:
+            raise _odd(found, "a value that is nested too deep for YAML") from None
+        empty = False
+    if empty:
+        yield b"[]\n"
+
+
+def _text(cell: Any) -> Any:
+    """Bytes as text where they are UTF-8."""
+    if type(cell) is bytes:
+        try:
+            return cell.decode("utf-8")
+        except ValueError:
+            return cell
+    return cell

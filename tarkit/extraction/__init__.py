@@ -1,0 +1,1 @@
+"""Samples as files in a directory, and nothing outside of it."""

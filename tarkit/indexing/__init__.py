@@ -1,0 +1,1 @@
+"""Index files beside shards: made, verified, and used to find samples."""

@@ -1,0 +1,270 @@
+"""What is in an archive, by its headers alone: samples, fields with their sizes, sets of fields, what the format costs.
+
+One archive is counted at a time and the counts are merged, so that it does not matter where each was counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tarkit.errors import Problem
+from tarkit.inspecting.sizes import Sizes
+from tarkit.problems import Policy
+from tarkit.samples.dataset import open_source
+from tarkit.samples.judging import Judge, said_twice
+from tarkit.samples.reader import Samples
+from tarkit.samples.sample import KEYLESS, Recent, Sample, Source, split_name
+from tarkit.streams.location import Location
+from tarkit.tar.block import BLOCK, PAX_GLOBAL, SLASH
+from tarkit.tar.reader import Entry, Raw, Walk
+
+MOST = 4096  # different fields, and sets of them, that are told apart
+OTHERS = b"/"  # stands for the rest: no field has a slash
+PENDING = 1 << 16  # sizes that wait to be counted
+FEW = 64  # fields of a sample among which a name is simply looked for
+
+Set = tuple[bytes, ...]
+
+
+@dataclass
+class Census:
+    """Counts of one archive, or of several. Sizes are in bytes of the decompressed archive."""
+
+    name: str = ""
+    samples: int = 0
+    dropped: int = 0  # samples that were left out for a problem
+    entries: int = 0
+    strays: int = 0  # entries that have no key
+    content: int = 0  # as stored
+    headers: int = 0  # of entries and their extensions
+    extensions: int = 0  # of these, what is not the header itself
+    padding: int = 0
+    end: int = 0  # the end marker and all behind it
+    fields: dict[bytes, Sizes] = field(default_factory=dict)
+    sets: Counter[Set] = field(default_factory=Counter)
+
+    @property
+    def size(self) -> int:
+        """All of it."""
+        return self.content + self.headers + self.padding + self.end
+
+    @property
+    def overhead(self) -> int:
+        """What is not content."""
+        return self.size - self.content
+
+    def merge(self, other: Census) -> None:
+        """Count what `other` has too."""
+        for name in ("samples", "dropped", "entries", "strays", "content", "headers", "extensions", "padding", "end"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for each, sizes in other.fields.items():
+            self.sizes(each).merge(sizes)
+        for names, count in other.sets.items():
+            self.add_set(names, count)
+
+    def sizes(self, name: bytes) -> Sizes:
+        """Those of a field; of the fields beyond what is told apart all together."""
+        if name not in self.fields and len(self.fields) >= MOST:
+            name = OTHERS
+        return self.fields.setdefault(name, Sizes())
+
+    def add_set(self, names: Set, count: int = 1) -> None:
+        """Count samples that have just these fields."""
+        self.sets[names if names in self.sets or len(self.sets) < MOST else (OTHERS,)] += count
+
+    def add(self, sample: Sample) -> None:
+        """Count a sample that was chosen, whose entries have been read."""
+        sample.complete()
+        key, names = sample.key, []
+        for raw in sample.raw:
+            self._add_entry(raw)
+            parts = None if raw[5] in KEYLESS else split_name(raw[0])
+            if parts is None or parts[0] != key:
+                self.strays += raw[5] != PAX_GLOBAL
+            else:
+                names.append(parts[1])
+                self.sizes(parts[1]).add([raw[7] if raw[7] >= 0 else raw[3]])
+        if key is not None:
+            self.samples += 1
+            self.add_set(_set(names))
+
+    def _add_entry(self, raw: Raw) -> None:
+        _, start, data, size, stop, kind, _, _ = raw
+        self.padding += stop - data - size
+        if kind == PAX_GLOBAL:
+            self.headers += data - start + size
+            self.extensions += data - start + size
+            return
+        self.entries += 1
+        self.content += size
+        self.headers += data - start
+        self.extensions += data - start - BLOCK
+
+
+def _set(names: Iterable[bytes]) -> Set:
+    """The set of these fields, always in the same order."""
+    return tuple(sorted(set(names)))
+
+
+def count(source: Source, policy: Policy) -> Census:
+    """Count a whole archive at the speed of its headers: no sample is made. All its faults must end the run.
+
+    Raises Problem.
+    """
+    return _Counting(source, policy).run()
+
+
+class _Counting:
+    def __init__(self, source: Source, policy: Policy) -> None:
+        self.source = source
+        self.policy = policy
+        self.judge = Judge(source, policy, moves=False)
+        self.census = Census()
+        self.walk = Walk(source)
+        self.rows: dict[
+            tuple[bytes, ...], list[int]
+        ] = {}  # sizes of samples that have these fields, one after the other
+        self.known: set[bytes] = set()  # the first of the fields of a sample that has very many, and how many
+        self.knows = 0
+        self.pending = 0
+        self.recent = Recent()
+
+    def run(self) -> Census:
+        """Count."""
+        census = self.census
+        try:
+            self._count()
+        except Problem as problem:
+            self.policy.judge(self.source.failure or problem)
+        if self.source.failure is not None:
+            self.policy.judge(self.source.failure)
+        self._settle()
+        assert self.walk.marker is not None
+        assert self.walk.end is not None
+        census.end = self.walk.end - self.walk.marker
+        census.headers = census.entries * BLOCK + census.extensions
+        census.padding = self.walk.marker - census.headers - census.content
+        return census
+
+    def _count(self) -> None:
+        release = self.source.release
+        prefix, length, key, last = b"/", 1, b"", b""
+        names: list[bytes] = []
+        sizes: list[int] = []
+        entries = 0
+        for raw in self.walk.raw():
+            name, start, data, size, _, kind, _, real = raw
+            entries += 1
+            if name.startswith(prefix) and kind == b"0" and name.find(b"/", length) < 0:
+                word = name[length:]
+                if word > last:  # the greatest so far: beyond it none is there twice
+                    last = word
+                elif self._has(names, word):
+                    self._twice(raw)
+            else:
+                parts = None if kind in KEYLESS else split_name(name)
+                if parts is None:
+                    entries -= self._stray(raw)
+                    continue
+                word = parts[1]
+                if parts[0] == key and names:
+                    if self._has(names, word):
+                        self._twice(raw)
+                    last = max(last, word)
+                else:
+                    if names:
+                        self._close(names, sizes)
+                        names, sizes = [], []
+                    key, last = parts[0], word
+                    prefix, length = key + b".", len(key) + 1
+                    release(start)
+                    if self.recent.add(key):
+                        self.judge.scattered(key, start)
+                    if SLASH in key or self.walk.nul:
+                        self._check_name(raw)
+            names.append(word)
+            if real >= 0 or data - start != BLOCK:
+                self.census.extensions += data - start - BLOCK
+                if real >= 0:
+                    self.census.content += size - real
+                    size = real
+            sizes.append(size)
+        if names:
+            self._close(names, sizes)
+        self.census.entries = entries
+
+    def _stray(self, raw: Raw) -> bool:
+        """Count an entry without key; whether it is none, but a global header."""
+        _, start, data, size, _, kind, _, _ = raw
+        if kind == PAX_GLOBAL:
+            self.census.extensions += data - start + size
+            return True
+        self.census.strays += 1
+        self.census.content += size
+        self.census.extensions += data - start - BLOCK
+        self._check_name(raw)
+        return False
+
+    def _has(self, names: list[bytes], word: bytes) -> bool:
+        """Whether the sample has a field of this name already."""
+        if len(names) < FEW:
+            return word in names
+        self.known.update(names[self.knows :])
+        self.knows = len(names)
+        return word in self.known
+
+    def _close(self, names: list[bytes], sizes: list[int]) -> None:
+        """Take note of a sample that is complete."""
+        row = tuple(names)
+        if row in self.rows:
+            self.rows[row] += sizes
+        else:
+            self.rows[row] = sizes
+        self.pending += len(sizes)
+        if self.pending >= PENDING:
+            self._settle()
+        if self.knows:
+            self.known.clear()
+            self.knows = 0
+
+    def _settle(self) -> None:
+        """Count what waits."""
+        for names, sizes in self.rows.items():
+            for at, name in enumerate(names):
+                self.census.sizes(name).add(sizes[at :: len(names)])
+            self.census.content += sum(sizes)
+            times = len(sizes) // len(names)
+            self.census.samples += times
+            self.census.add_set(_set(names), times)
+        self.rows.clear()
+        self.pending = 0
+
+    def _twice(self, raw: Raw) -> None:
+        self.judge("duplicate-entry", raw[1], said_twice(raw[0]))
+
+    def _check_name(self, raw: Raw) -> None:
+        self.judge.name(Entry._make(raw))
+
+
+def count_samples(source: Source, policy: Policy) -> Census:
+    """Count an archive whose faults may be passed over: sample by sample, as any command would read it."""
+    samples, census = Samples(source, policy, moves=False), Census()
+    for sample in samples:
+        census.add(sample)
+    census.end = samples.zeros or 0
+    census.dropped = samples.dropped
+    return census
+
+
+def count_input(location: Location, policy: Policy, tmpdir: str | None = None) -> Census:
+    """Count one input. Raises Problem, and what opening an input raises."""
+    source = open_source(location, tmpdir=tmpdir)
+    try:
+        lenient = policy.allowed or policy.skipped or policy.maxerr
+        census = (count_samples if lenient else count)(source, policy)
+    finally:
+        source.close()
+    census.name = source.name
+    return census

@@ -1,0 +1,273 @@
+"""Values of fields: decoded by the name of the field, and encoded back by the name and the type of the value.
+
+What follows the last dot of a field decides, whatever its case: `seg.PNG` is a picture.
+
+| field                                         | decoded                    | taken back                              |
+|-----------------------------------------------|----------------------------|-----------------------------------------|
+| txt text transcript                           | str, of UTF-8              | str                                     |
+| cls cls2 class index inx count int            | int, of decimal digits     | integers; neither bool nor float        |
+| json jsn                                      | what the JSON says         | the same types; no NaN, keys are str    |
+| jsonl ndjson                                  | list of these, one a line  | list or tuple of these                  |
+| npy                                           | numpy array                | numpy array or scalar                   |
+| npz                                           | dict of numpy arrays       | the same                                |
+| jpg jpeg png webp gif bmp tif tiff ppm pgm .. | Pillow image, loaded late  | Pillow image, or array of its pixels    |
+| pkl pickle pyd, only where pickle is allowed  | what was pickled           | anything that can be pickled            |
+| all others                                    | bytes                      | bytes, str as UTF-8                     |
+
+Bytes are taken back for every field and written as they are. A value that says what the original said is written as
+the original bytes, under another field of the same kind too: a JPEG picture that nobody changed loses nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from tarkit.errors import MissingLibrary, TarkitError, show
+from tarkit.media import coding_arrays as arrays
+from tarkit.media import coding_pictures as pictures
+
+_INTEGER = re.compile(rb"\s*[-+]?[0-9]+\s*")
+
+
+class Kind(NamedTuple):
+    """How the values of some fields are decoded and encoded; all three may raise exceptions of any sort.
+
+    `encode` gets the extension too. `same` says whether a value says what some bytes say; it may be costly.
+    """
+
+    decode: Callable[[bytes], Any]
+    encode: Callable[[str, Any], bytes]
+    same: Callable[[Any, bytes], bool]
+
+
+def extension(field: str) -> str:
+    """What decides about a field: what follows its last dot, in lower case."""
+    return field.rpartition(".")[2].lower()
+
+
+class Coder:
+    """Decodes the fields of samples and encodes them back. With `pickles`, pickles too: they can run any code."""
+
+    def __init__(self, pickles: bool = False) -> None:
+        self._kinds: dict[str, Kind | None] = {}
+        self._pickles = pickles
+
+    def kind(self, field: str) -> Kind | None:
+        """The kind of a field, None for one whose bytes are left alone."""
+        name = extension(field)
+        if name not in self._kinds:
+            self._kinds[name] = (_PICKLED.get(name) if self._pickles else None) or _KINDS.get(name)
+        return self._kinds[name]
+
+    def decode(self, field: str, data: bytes) -> Any:
+        """The value of a field. Raises TarkitError."""
+        kind = self.kind(field)
+        if kind is None:
+            return data
+        try:
+            return kind.decode(data)
+        except MissingLibrary:
+            raise
+        except Exception as error:
+            raise _named(field, "cannot be decoded", error) from error
+
+    def encode(self, field: str, value: Any) -> bytes:
+        """The bytes of a value. Raises TarkitError for one that the field cannot hold."""
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)
+        kind = self.kind(field)
+        try:
+            return _encode_other(value) if kind is None else kind.encode(extension(field), value)
+        except MissingLibrary:
+            raise
+        except Exception as error:
+            raise _named(field, "cannot be encoded", error) from error
+
+
+class Coded:
+    """One sample: its decoded values, and the bytes that they were, for those that come back unchanged."""
+
+    def __init__(self, coder: Coder, raw: Mapping[str, bytes]) -> None:
+        """`raw`: fields and their bytes. Raises TarkitError."""
+        self._coder = coder
+        self._raw = raw
+        self.values = {field: coder.decode(field, data) for field, data in raw.items()}
+        self._kept = list(self.values.values())  # alive, so that no other object gets the identity of one
+        self._origin = {id(value): field for field, value in self.values.items()}
+
+    def encode(self, field: str, value: Any) -> bytes:
+        """The bytes for a value of a field; the original ones if it says what they said. Raises TarkitError."""
+        kind = None if isinstance(value, (bytes, bytearray, memoryview)) else self._coder.kind(field)
+        if kind is not None:
+            for origin in dict.fromkeys((field, self._origin.get(id(value), field))):
+                original = self._raw.get(origin)
+                if original is not None and self._coder.kind(origin) is kind:
+                    try:
+                        if kind.same(value, original):
+                            return original
+                    except MissingLibrary:
+                        raise
+                    except Exception as error:
+                        raise _named(field, "cannot be compared with what it was", error) from error
+        return self._coder.encode(field, value)
+
+
+def _named(field: str, what: str, error: Exception) -> TarkitError:
+    """An error of a field in one line; those of other libraries with their kind."""
+    if isinstance(error, TarkitError):
+        return TarkitError(f"field {show(field)}: {error}", error.hint)
+    text = " ".join(str(error).split())
+    return TarkitError(f"field {show(field)} {what}: {type(error).__name__}{': ' if text else ''}{text}")
+
+
+def _encode_other(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    raise TarkitError(
+        f"it takes bytes or str, not {_type(value)}",
+        "encode it yourself, or give the field a name that says how: .json",
+    )
+
+
+def _type(value: object) -> str:
+    return "None" if value is None else type(value).__name__
+
+
+def _encode_text(name: str, value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TarkitError(f"it takes str or bytes, not {_type(value)}", f"str() makes text of it: {name} is for text")
+    return value.encode()
+
+
+def _decode_integer(data: bytes) -> int:
+    if not _INTEGER.fullmatch(data):
+        raise TarkitError(f"{show(data[:40])} is no integer, as cls, index, int and the like must be")
+    return int(data)
+
+
+def _encode_integer(name: str, value: Any) -> bytes:
+    if type(value) is bool or not hasattr(type(value), "__index__"):
+        raise TarkitError(f"it takes an integer, not {_type(value)}", "int() makes one of it")
+    return b"%d" % value.__index__()
+
+
+def _decode_json(data: bytes) -> Any:
+    import json
+
+    return json.loads(data)
+
+
+def _encode_json(name: str, value: Any) -> bytes:
+    import json
+
+    _check_keys(value)
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can say
+        return json.dumps(value, allow_nan=False).encode()
+
+
+def _check_keys(value: Any) -> None:
+    """Keys that are no text would become text, and two of them perhaps one."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if not isinstance(key, str):
+                raise TarkitError(f"the key {key!r} of a dict is {_type(key)}; JSON has str alone", "str() makes one")
+            _check_keys(each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            _check_keys(each)
+
+
+def _decode_lines(data: bytes) -> list[Any]:
+    return [_decode_json(line) for line in data.splitlines() if line.strip()]
+
+
+def _encode_lines(name: str, value: Any) -> bytes:
+    if not isinstance(value, (list, tuple)):
+        raise TarkitError(f"it takes a list, an item for each line, not {_type(value)}")
+    return b"".join(_encode_json(name, each) + b"\n" for each in value)
+
+
+def _decode_pickle(data: bytes) -> Any:
+    import pickle
+
+    return pickle.loads(data)
+
+
+def _encode_pickle(name: str, value: Any) -> bytes:
+    import pickle
+
+    return pickle.dumps(value, protocol=4)
+
+
+def _same_pickle(value: Any, original: bytes) -> bool:
+    return _encode_pickle("", value) == _encode_pickle("", _decode_pickle(original))
+
+
+def _same_text(value: Any, original: bytes) -> bool:
+    return isinstance(value, str) and value.encode("utf-8", "surrogatepass") == original
+
+
+def _same_integer(value: Any, original: bytes) -> bool:
+    return type(value) is int and value == int(original)
+
+
+def _same_json(value: Any, original: bytes) -> bool:
+    text = _dumped(value)
+    return text is not None and text == _dumped(_decode_json(original))
+
+
+def _same_lines(value: Any, original: bytes) -> bool:
+    text = _dumped(value)
+    return text is not None and text == _dumped(_decode_lines(original))
+
+
+def _dumped(value: Any) -> str | None:
+    """The JSON text of a value, NaN and all, which tells 1 from True and 1.0; None if there is none."""
+    import json
+
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def _kinds(
+    names: str, decode: Callable[..., Any], encode: Callable[..., bytes], same: Callable[..., bool], **more: Any
+) -> dict[str, Kind]:
+    """One kind under several names."""
+    kind = Kind(partial(decode, **more), partial(encode, **more), partial(same, **more))
+    return dict.fromkeys(names.split(), kind)
+
+
+def _pictures(names: str, format: str) -> dict[str, Kind]:
+    return _kinds(names, pictures.decode, partial(pictures.encode, format), pictures.same)
+
+
+_KINDS = {
+    **_kinds("txt text transcript", bytes.decode, _encode_text, _same_text),
+    **_kinds("cls cls2 class index inx count int", _decode_integer, _encode_integer, _same_integer),
+    **_kinds("json jsn", _decode_json, _encode_json, _same_json),
+    **_kinds("jsonl ndjson", _decode_lines, _encode_lines, _same_lines),
+    **_kinds("npy", arrays.decode, arrays.encode, arrays.same),
+    **_kinds("npz", arrays.decode, arrays.encode, arrays.same),
+    **_pictures("jpg jpeg jpe jfif", "JPEG"),
+    **_pictures("png", "PNG"),
+    **_pictures("webp", "WEBP"),
+    **_pictures("gif", "GIF"),
+    **_pictures("bmp", "BMP"),
+    **_pictures("tif tiff", "TIFF"),
+    **_pictures("ppm", "PPM"),
+    **_pictures("pgm", "PPM"),
+    **_pictures("pbm", "PPM"),
+    **_pictures("pnm", "PPM"),
+}
+_PICKLED = {
+    **_kinds("pkl pickle pyd", _decode_pickle, _encode_pickle, _same_pickle),
+    **_kinds("npy", arrays.decode, arrays.encode, arrays.same, pickles=True),
+    **_kinds("npz", arrays.decode, arrays.encode, arrays.same, pickles=True),
+}

@@ -1,0 +1,1 @@
+"""Several sources drawn from by their weights."""

@@ -1,0 +1,174 @@
+"""What a mix is made of: words such as `'A-{000..099}.tar@1.45' B.tar@1`, or a file in YAML or JSON.
+
+Two forms of that file are read. tarmix's:
+
+    shuffle: 1000                       # of the mixed samples, through a buffer
+    sources:
+      - shards: "A-{000..099}.tar"      # a word of the command line, or a list of them
+        weight: 1.45                    # drawn in proportion to it; default 1
+        probability: 0.5                # a sample that was drawn is kept with this probability; default 1
+        nstreams: 4                     # so many shards are read in turn; default 1
+        nrepeats: 2                     # all of it so many times; default 1
+        shuffle: 500                    # shards in random order, samples through a buffer of so many
+        allow_missing: true             # files that are missing are left out
+        rename: {page.jpg: jpg, xml: ""}    # fields; also a list of {from: OLD, to: NEW}; "" deletes
+        rekey: "A/{key}"                # not in tarmix: as the option --rekey, for this source
+        name: A                         # not in tarmix: for messages and reports
+
+and webdataset's `datasets` (also `dataset`): `prefix`, `buckets`, and for each data set `shards`, `name`, `buckets`,
+`choose: N` shards without replacement or `resample: N` with it. There all shards are read in random order, and a
+data set without a weight is drawn in proportion to the number of shards that are taken of it. That is what comes of
+webdataset's own way, which shuffles the shards of all together. `~` and `$VARIABLE` are expanded there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.mixing.described import MOST, NUMBER, Place, load
+
+SUFFIXES = (".yaml", ".yml", ".json")
+SOURCE_KEYS = (
+    *("shards", "weight", "probability", "nstreams", "nrepeats", "shuffle", "allow_missing", "rename", "rekey"),
+    "name",
+)
+DATASET_KEYS = (*SOURCE_KEYS, "buckets", "choose", "resample")
+
+
+@dataclass
+class SourceSpec:
+    """One source of a mix, as it was asked for.
+
+    `words` name its inputs. A `weight` of None is the number of shards that are taken of it. `rename` are pairs of
+    fields, old and new. `any_order`: its shards in random order.
+    """
+
+    name: str
+    words: list[str]
+    weight: float | None = 1.0
+    probability: float = 1.0
+    nstreams: int = 1
+    nrepeats: int = 1
+    shuffle: int = 0
+    allow_missing: bool = False
+    rename: tuple[tuple[bytes, bytes], ...] = ()
+    rekey: str | None = None
+    choose: int = 0
+    resample: int = 0
+    any_order: bool = False
+
+
+@dataclass
+class MixSpec:
+    """All sources; `shuffle` is the size of a buffer behind the mix, `path` the file that said so."""
+
+    sources: list[SourceSpec]
+    shuffle: int = 0
+    path: str | None = None
+
+
+def parse_mix(words: Sequence[str], warn: Callable[[str], None] = lambda line: None) -> MixSpec:
+    """The mix that the words of a command line describe: `SPEC.yaml` (or .yml, .json), or sources with weights.
+
+    Raises Usage, and TarkitError for a file that cannot be read or makes no sense.
+    """
+    if not words:
+        raise Usage("nothing to mix", "name the sources: tarkit mix 'A-{000..099}.tar@1.45' B.tar@1 -o OUT")
+    sources = [parse_source(word) for word in words]
+    specs = [source.name for source in sources if source.name.lower().endswith(SUFFIXES)]
+    if specs and specs != list(words):
+        raise Usage(f"{show(specs[0])} describes a whole mix: it has no weight, and no other sources beside it")
+    if len(specs) > 1:
+        raise Usage(f"{show(specs[0])} describes a whole mix: only one can be given")
+    return read_spec(specs[0], warn) if specs else MixSpec(sources)
+
+
+def parse_source(word: str) -> SourceSpec:
+    """`NAME@WEIGHT`: the weight is what follows the last `@`, if that is a number; else it is 1.
+
+    The name of a file that is there, `@` and all, has the weight 1. Raises Usage for a weight that is none.
+    """
+    name, at, weight = word.rpartition("@")
+    if not at or not NUMBER.fullmatch(weight) or os.path.lexists(word):
+        return SourceSpec(word, [word])
+    if not name:
+        raise Usage(f"{show(word)}: a weight without a source")
+    if not 0 < float(weight) <= MOST:
+        raise Usage(f"{show(word)}: a weight is more than 0", "leave the source out if nothing is wanted of it")
+    return SourceSpec(name, [name], float(weight))
+
+
+def read_spec(path: str, warn: Callable[[str], None] = lambda line: None) -> MixSpec:
+    """The mix that a file describes. `warn` hears of keys that webdataset's form has and nobody knows.
+
+    Raises TarkitError, with the place in the file.
+    """
+    found = load(path)
+    if not isinstance(found, dict):
+        raise TarkitError(f"{path}: no mix, which is a mapping with a list of `sources`")
+    here = Place(path)
+    if "sources" in found:
+        here.known(found, ("sources", "shuffle"))
+        sources = [_source(here.of(f"sources[{n}]"), each) for n, each in enumerate(here.listed(found, "sources"))]
+        return MixSpec(sources, here.count(found, "shuffle", 0, least=0), path)
+    word = "datasets" if "datasets" in found else "dataset"
+    if word not in found:
+        raise TarkitError(f"{path}: neither `sources` nor `datasets` in it", "a mix is a list of sources with weights")
+    here.known(found, (word, "prefix", "buckets"), warn)
+    sources = [_dataset(here.of(f"{word}[{n}]"), each, found, warn) for n, each in enumerate(here.listed(found, word))]
+    return MixSpec(sources, 0, path)
+
+
+def _source(here: Place, found: Any) -> SourceSpec:
+    here.mapping(found)
+    here.known(found, SOURCE_KEYS)
+    return _common(here, found, here.words(found, "shards"), 1.0)
+
+
+def _dataset(here: Place, found: Any, top: dict[str, Any], warn: Callable[[str], None]) -> SourceSpec:
+    here.mapping(found)
+    here.known(found, DATASET_KEYS, warn)
+    buckets = here.words(found if "buckets" in found else top, "buckets", [""])
+    if len(buckets) > 1:
+        raise here.wrong("more than one of `buckets`")
+    prefix = here.text(top, "prefix", "")
+    words = here.words(found, "shards")
+    shards = [_expanded(prefix) + os.path.join(_expanded(buckets[0]), _expanded(word)) for word in words]
+    spec = _common(here, found, shards, None)
+    if "name" not in found:
+        spec.name = f"@{buckets[0]}" if buckets[0] and "buckets" in found else spec.name
+    spec.choose = here.count(found, "choose", 0, least=0)
+    spec.resample = here.count(found, "resample", 0, least=0)
+    if spec.choose and spec.resample:
+        raise here.wrong("`choose` takes shards without replacement, `resample` with it: not both")
+    spec.any_order = True
+    return spec
+
+
+def _common(here: Place, found: dict[str, Any], words: list[str], weight: float | None) -> SourceSpec:
+    more = f" and {len(words) - 1} more" if len(words) > 1 else ""
+    spec = SourceSpec(here.text(found, "name", words[0] + more), words, weight)
+    if "weight" in found:
+        spec.weight = here.number(found, "weight")
+    if "probability" in found:
+        spec.probability = here.number(found, "probability")
+        if spec.probability > 1:
+            raise here.wrong("a `probability` is at most 1")
+    spec.nstreams = here.count(found, "nstreams", 1)
+    spec.nrepeats = here.count(found, "nrepeats", 1)
+    spec.shuffle = here.count(found, "shuffle", 0, least=0)
+    spec.any_order = spec.shuffle > 0
+    spec.allow_missing = found.get("allow_missing", False)
+    if not isinstance(spec.allow_missing, bool):
+        raise here.wrong("`allow_missing` is true or false")
+    spec.rename = here.renames(found)
+    spec.rekey = here.text(found, "rekey", None)
+    return spec
+
+
+def _expanded(word: str) -> str:
+    return os.path.expanduser(os.path.expandvars(word))

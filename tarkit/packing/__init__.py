@@ -1,0 +1,1 @@
+"""From a directory tree to shards: list files, group them into samples, plan the shards, write them."""

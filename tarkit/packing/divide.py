@@ -1,0 +1,252 @@
+"""Where shards end: by number and by size, at the borders of folders or over them, or evenly (ishard-spec 2.5).
+
+Samples come in order, those of one category together, and with `separate` and `collapse` those of one folder too, as
+`folder_rank` orders them: folders below before the samples of their own. Their own size counts as in `split`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Iterable
+from itertools import accumulate, repeat
+from operator import sub
+from typing import Literal, Protocol
+
+from tarkit.packing.batch import Batch, Group, batched
+from tarkit.shards.writer import Limits
+from tarkit.tar.block import BLOCK, RECORD
+from tarkit.tar.header import encode
+
+Dirs = Literal["pack", "separate", "collapse"]
+
+_END = 2 * BLOCK
+_PLAIN_NAME, _PLAIN_SIZE = 100, 8**11 - 1  # what a header of one block holds in any case
+
+
+class Out(Protocol):
+    """What shards are told to: samples, and that the last one was the last of its shard; and whether these have sizes,
+    which are 0 otherwise."""
+
+    @property
+    def sized(self) -> bool:
+        """Whether the sizes of files are known."""
+
+    def extend(self, batch: Batch) -> None:
+        """Add samples, of the category of the shard."""
+
+    def close(self, category: int, samples: int, content: int, tar: int) -> None:
+        """End a shard: samples in it, bytes of their contents, and those their entries take in a tar."""
+
+
+def weigh(batch: Batch, sized: bool = True) -> tuple[list[int], list[int]]:
+    """For each sample bytes of its contents, and those that its entries take in a tar; 0 where sizes are not known."""
+    if not sized:
+        nothing = [0] * len(batch.keys)
+        return nothing, nothing
+    taken = [
+        (512 if len(name) <= _PLAIN_NAME and size <= _PLAIN_SIZE else len(encode(name, size))) + (size + 511 & -512)
+        for name, size in zip(batch.names, batch.sizes, strict=True)
+    ]
+    return _sums(batch.sizes, batch.stops), _sums(taken, batch.stops)
+
+
+def _sums(numbers: list[int], stops: list[int]) -> list[int]:
+    totals = [0, *accumulate(numbers)]
+    ends = [totals[stop] for stop in stops]
+    return list(map(sub, ends, [0, *ends]))
+
+
+def tar_length(entries: int) -> int:
+    """The length of a tar whose entries take so many bytes: with its end, in whole records."""
+    return -(-(entries + _END) // RECORD) * RECORD
+
+
+class _Full:
+    """Says of a shard whether it must close before or after what comes."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.most = limits.count or 0
+        self.content = limits.size if limits.rule == "content" else None
+        self.tar = limits.size // RECORD * RECORD - _END if limits.size and limits.rule == "tar" else None
+
+    def before(self, samples: int, tar: int) -> bool:
+        """Whether a shard that has something may not hold so many samples, of so many bytes in all."""
+        return bool((self.tar is not None and tar > self.tar) or (self.most and samples > self.most))
+
+    def after(self, samples: int, content: int) -> bool:
+        """Whether a shard with this in it takes no more."""
+        return bool((self.content is not None and content >= self.content) or (self.most and samples >= self.most))
+
+
+def pack(batches: Iterable[Batch], limits: Limits, dirs: Dirs, out: Out) -> None:
+    """Divide samples by limits; `separate` also ends a shard where the folder of the key changes."""
+    if limits.count and limits.size is None and dirs != "separate":
+        by_number(batches, repeat(limits.count), out)
+        return
+    full = _Full(limits)
+    samples = content = tar = 0
+    before: tuple[int, bytes] | None = None
+    here: tuple[int, bytes] = (0, b"")
+    for batch in batches:
+        start = 0
+        contents, lengths = weigh(batch, out.sized)
+        for at, key in enumerate(batch.keys):
+            here = (batch.category, folder_of(key) if dirs == "separate" else b"")
+            if samples and (here != before or full.before(samples + 1, tar + lengths[at])):
+                if at > start:
+                    out.extend(batch.part(start, at))
+                start = at
+                out.close(before[0] if before else 0, samples, content, tar)
+                samples = content = tar = 0
+            before = here
+            samples += 1
+            content += contents[at]
+            tar += lengths[at]
+            if full.after(samples, content):
+                out.extend(batch.part(start, at + 1))
+                start = at + 1
+                out.close(batch.category, samples, content, tar)
+                samples = content = tar = 0
+        if start < len(batch.keys):
+            out.extend(batch.part(start, len(batch.keys)))
+    if samples:
+        out.close(here[0], samples, content, tar)
+
+
+def by_number(batches: Iterable[Batch], counts: Iterable[int], out: Out) -> None:
+    """Shards of so many samples, or fewer where a category ends; a number may be 0, which makes none.
+
+    Where they come to an end, samples do too: then they are of one category.
+    """
+    numbers = filter(None, counts)
+    samples = content = tar = category = most = 0
+    for batch in batches:
+        if samples and batch.category != category:
+            out.close(category, samples, content, tar)
+            samples = content = tar = 0
+        category = batch.category
+        contents, lengths = weigh(batch, out.sized)
+        start = 0
+        while start < len(batch.keys):
+            most = most if samples else next(numbers)
+            stop = min(start + most - samples, len(batch.keys))
+            out.extend(batch.part(start, stop))
+            samples += stop - start
+            content += sum(contents[start:stop])
+            tar += sum(lengths[start:stop])
+            start = stop
+            if samples == most:
+                out.close(category, samples, content, tar)
+                samples = content = tar = 0
+    if samples:
+        out.close(category, samples, content, tar)
+
+
+class _Rest:
+    """What a folder has not filled a shard with yet."""
+
+    def __init__(self, path: list[bytes]) -> None:
+        self.path = path
+        self.groups: list[Group] = []
+        self.content = self.tar = 0
+
+
+def collapse(batches: Iterable[Batch], limits: Limits, out: Out) -> None:
+    """The same where a folder hands what is left over to the one above, which takes it whole before its own samples.
+
+    What is left over is held in memory: less than a shard for each level of folders.
+    """
+    full = _Full(limits)
+    stack: list[_Rest] = []
+    current = 0
+
+    def emit(rest: _Rest) -> None:
+        for batch in batched(rest.groups):
+            out.extend(batch)
+        out.close(current, len(rest.groups), rest.content, rest.tar)
+        rest.groups, rest.content, rest.tar = [], 0, 0
+
+    def take(rest: _Rest, more: list[Group], content: int, tar: int) -> None:
+        if rest.groups and full.before(len(rest.groups) + len(more), rest.tar + tar):
+            emit(rest)
+        rest.groups += more
+        rest.content += content
+        rest.tar += tar
+        if rest.groups and full.after(len(rest.groups), rest.content):
+            emit(rest)
+
+    def hand_up(path: list[bytes]) -> None:
+        """Close the folders that `path` is not in."""
+        while stack and stack[-1].path != path[: len(stack[-1].path)]:
+            done = stack.pop()
+            above = done.path[:-1]
+            if not stack or stack[-1].path != above:
+                stack.append(_Rest(above))
+            take(stack[-1], done.groups, done.content, done.tar)
+
+    def finish() -> None:
+        if stack:
+            hand_up([b"\0"])
+            if stack and stack[-1].groups:
+                emit(stack[-1])
+            stack.clear()
+
+    for batch in batches:
+        if batch.category != current:
+            finish()
+            current = batch.category
+        for group, content, tar in zip(batch.groups(), *weigh(batch, out.sized), strict=True):
+            folder = folder_of(group[0])
+            path = folder.split(b"/") if folder else []
+            hand_up(path)
+            if not stack or stack[-1].path != path:
+                stack.append(_Rest(path))
+            take(stack[-1], [group], content, tar)
+    finish()
+
+
+def equal(total: int, shards: int) -> list[int]:
+    """How many of `total` samples each of `shards` gets; the first get one more where it does not come out even."""
+    each, rest = divmod(total, shards)
+    return [each + (number < rest) for number in range(shards)]
+
+
+def level(sizes: array[int], shards: int) -> array[int]:
+    """The shard that each sample goes to, so that numbers are equal and sizes as equal as a simple rule makes them.
+
+    Sizes in bytes, the largest first: each goes to the shard with the fewest bytes among those that take more. It takes
+    about 50 bytes a sample meanwhile.
+    """
+    room = equal(len(sizes), shards)
+    heap = [(0, number) for number in range(shards) if room[number]]
+    chosen = array("L", bytes(array("L").itemsize * len(sizes)))
+    for index in sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True):
+        filled, number = heap[0]
+        chosen[index] = number
+        room[number] -= 1
+        if room[number]:
+            heapq.heapreplace(heap, (filled + sizes[index], number))
+        else:
+            heapq.heappop(heap)
+    return chosen
+
+
+def folder_of(key: bytes) -> bytes:
+    """The virtual folder that a key lies in, empty for the root."""
+    return key[: max(key.rfind(b"/"), 0)]
+
+
+def folder_rank(key: bytes) -> bytes:
+    """What orders samples by folder: those below come first, by name, then those of the folder itself."""
+    folder = folder_of(key)
+    parts = folder.split(b"/") if folder else []
+    return b"".join([b"\x01%b\0" % part for part in parts]) + b"\x02"
+
+
+_DOWN = bytes(255 - byte for byte in range(256))
+
+
+def falling(key: bytes) -> bytes:
+    """What orders keys the other way round; they have no NUL in them."""
+    return key.translate(_DOWN) + b"\xff"

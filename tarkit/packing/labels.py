@@ -1,0 +1,126 @@
+"""Fields that samples get from a table, by key: --join TABLE:COLUMN of `shard`.
+
+Cells of a column are the content of the field that it is called by; those of a column `@FIELD` are sources, as in
+`create`. The cell in COLUMN is the key of a sample, or the name of one of its files: without its folder where keys are
+base names too. The table is held in memory.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.packing.batch import File
+from tarkit.packing.plan import source_of
+from tarkit.tables.reader import Format, Record, entry_columns, read_records
+from tarkit.tables.recipe import Malformed, parse_source
+
+_FORMATS: dict[str, Format] = {".csv": "csv", ".tsv": "tsv", ".txt": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+Field = tuple[bytes, int, bytes]
+"""Name of a field, bytes of its content, source."""
+
+
+class Join:
+    """The rows of a table; `found` and `lacking` count samples that have one and that have none, `first` before all."""
+
+    def __init__(self, spec: str, bases: bool = False) -> None:
+        """Read `TABLE:COLUMN`; names of files count without their folders too if `bases`. Raises Usage, TarkitError."""
+        self.name, colon, self.column = spec.rpartition(":")
+        if not colon or not self.name or not self.column:
+            raise Usage(f"--join {show(spec)}: it is TABLE:COLUMN", "the column has the keys of samples, or file names")
+        self.found = self.lacking = 0
+        self.first = b""
+        self._bases = bases
+        self._places: dict[bytes, int] = {}
+        self._rows: list[bytes] = []
+        line = 0
+        try:
+            for record in self._records():
+                line = record.line
+                key, fields = self._parsed(record)
+                if key in self._places:
+                    raise Malformed(f"{show(key)} is there twice in column {show(self.column)}")
+                self._places[key] = len(self._rows)
+                self._rows.append(marshal.dumps(fields, 2))
+        except Malformed as error:
+            raise TarkitError(f"{self.name}:{error.line or line}: {error}", error.hint) from None
+        self._used = bytearray(len(self._rows))
+
+    @property
+    def unused(self) -> int:
+        """Rows that no sample has taken."""
+        return self._used.count(0)
+
+    @property
+    def example(self) -> bytes:
+        """What the first row has in COLUMN, empty without rows."""
+        return next(iter(self._places), b"")
+
+    def fields(self, key: bytes, files: Sequence[File]) -> list[Field]:
+        """The fields for a sample, none if the table has no row for it."""
+        place = self._places.get(key)
+        if place is None:
+            place = next((self._places[name] for name, _, _ in files if name in self._places), None)
+        if place is None and self._bases:
+            bases = (name[name.rfind(b"/") + 1 :] for name, _, _ in files)
+            place = next((self._places[base] for base in bases if base in self._places), None)
+        if place is None:
+            self.first = self.first if self.lacking else key
+            self.lacking += 1
+            return []
+        self.found += 1
+        self._used[place] = 1
+        fields: list[Any] = marshal.loads(self._rows[place])
+        return fields
+
+    def _records(self) -> Iterator[Record]:
+        suffix = os.path.splitext(self.name)[1].lower()
+        if suffix == ".parquet":
+            from tarkit.export.parquet import read_parquet
+
+            for number, (names, values) in enumerate(read_parquet(self.name), 1):
+                yield Record(number, names, values)
+            return
+        if suffix not in _FORMATS:
+            known = " ".join((*_FORMATS, ".parquet"))
+            raise Usage(f"--join {show(self.name)}: what kind of table is this?", f"by its suffix: {known}")
+        with open(self.name, "rb") as file:
+            yield from read_records(file, _FORMATS[suffix])
+
+    def _parsed(self, record: Record) -> tuple[bytes, list[Field]]:
+        names = record.names
+        if self.column not in names:
+            raise Malformed(f"no column {show(self.column)}, there are {', '.join(map(show, names))}")
+        key = record.values[names.index(self.column)]
+        if not key:
+            raise Malformed(f"nothing in column {show(self.column)}")
+        fields = []
+        for position, suffix, is_source in entry_columns(names):
+            value = record.values[position]
+            if names[position] != self.column and value is not None and (value or not is_source):
+                fields.append(_field(suffix[1:], value, is_source))
+        return key, fields
+
+
+def _field(name: bytes, value: bytes, is_source: bool) -> Field:
+    if not is_source:
+        return name, len(value), text_source(value)
+    kind, content = parse_source(value, pipes_allowed=False)
+    if kind == "data":
+        return name, len(content), value
+    if kind != "path":
+        raise Malformed(f"{show(value)}: of a table that is joined, sources are paths")
+    return name, os.stat(content).st_size, source_of(content)
+
+
+def text_source(value: bytes) -> bytes:
+    """The source, as in a recipe, of content that is known: on one line."""
+    if any(byte in value for byte in b"\n\r\t\0"):
+        from binascii import b2a_base64
+
+        return b"base64:" + b2a_base64(value, newline=False)
+    return b"text:" + value

@@ -1,0 +1,140 @@
+r"""A plan: which file becomes which entry of which shard, and how that is written down so that people can edit it.
+
+The file is a TSV table with the header `shard position name source size`. Tab, LF, CR and backslash in a cell are
+escaped as in every table of ours (`tables/tsv.py`), so a plan that was written is read back as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple, Protocol
+
+from tarkit.errors import TarkitError, show
+from tarkit.tables.recipe import Malformed, parse_source, without_bom, without_end
+from tarkit.tables.tsv import escape_tsv, unescape_tsv
+
+COLUMNS = ("shard", "position", "name", "source", "size")
+GATHERED = 1000  # rows of a plan that are written at a time
+
+_HEADER = "\t".join(COLUMNS).encode()
+_SAVE = "tarkit shard --plan saves one"
+_PREFIXES = (b"file:", b"text:", b"hex:", b"base64:", b"pipe:")
+
+
+class Planned(NamedTuple):
+    """An entry to make. Rows of one sample have the same `position` in their shard, which counts from 0.
+
+    `shard` is the path or URL of the shard, `source` what a recipe has: a path (`file:PATH` where it could be taken for
+    something else), `text:LITERAL`, `hex:..`, `base64:..`. `size` is the content in bytes, or UNSIZED: what the file
+    has when it is read.
+    """
+
+    shard: bytes
+    position: int
+    name: bytes
+    source: bytes
+    size: int
+
+
+class Target(Protocol):
+    """Where a plan is written to: a sink."""
+
+    def write(self, data: bytes) -> None:
+        """Write all of `data`."""
+
+
+def source_of(path: bytes) -> bytes:
+    """A path as the source of a row: `file:` before what would be taken for something else."""
+    return b"file:" + path if path.startswith(_PREFIXES) or b"://" in path else path
+
+
+def write_plan(target: Target, plan: Iterable[Planned]) -> None:
+    """Write a plan; rows are written as they come."""
+    lines = [_HEADER]
+    for row in plan:
+        lines.append(format_row(row))
+        if len(lines) >= GATHERED:
+            target.write(b"\n".join(lines) + b"\n")
+            lines = []
+    if lines:
+        target.write(b"\n".join(lines) + b"\n")
+
+
+def format_row(row: Planned) -> bytes:
+    """The line of a row, without its end."""
+    shard, position, name, source, size = row
+    line = b"%b\t%d\t%b\t%b\t%d" % (shard, position, name, source, size)
+    if b"\\" in line or b"\n" in line or b"\r" in line or line.count(b"\t") != 4:
+        return b"%b\t%d\t%b\t%b\t%d" % (escape_tsv(shard), position, escape_tsv(name), escape_tsv(source), size)
+    return line
+
+
+class SavedPlan:
+    """The rows of a plan that was saved, as they stand in `lines`. `line` is the number of the last one's.
+
+    Blank lines are skipped. Raises TarkitError `NAME:LINE: reason` for a line that is no row.
+    """
+
+    def __init__(self, lines: Iterable[bytes], name: str) -> None:
+        self.name = name
+        self.line = 0
+        self._lines = without_bom(lines)
+
+    def __iter__(self) -> Iterator[Planned]:
+        """Read them, once."""
+        new = tuple.__new__
+        for line in self._lines:
+            if not line:
+                raise TarkitError(f"{self.name}: no plan: it is empty", _SAVE)
+            self.line += 1
+            line = without_end(line)
+            if self.line == 1:
+                if line != _HEADER:
+                    raise self.error(f"no plan: its first line is not {', '.join(COLUMNS)} between tabs", _SAVE)
+                continue
+            try:
+                cells = line.split(b"\t")
+                if len(cells) != len(COLUMNS):
+                    if not line.strip():
+                        continue
+                    raise Malformed(f"{len(cells)} cells, and a row has {len(COLUMNS)}: {', '.join(COLUMNS)}")
+                if b"\\" in line:
+                    cells = [unescape_tsv(cell) for cell in cells]
+                shard, position, name, source, size = cells
+                if not (shard and name and source) or b"\0" in line:
+                    raise Malformed(_wrong(shard, name, source))
+                yield new(Planned, (shard, _number(position, "position"), name, source, _number(size, "size")))
+            except Malformed as error:
+                raise self.error(str(error), error.hint) from error
+
+    def numbered(self) -> Iterator[tuple[bytes, int, bytes, bytes, int, int]]:
+        """The same rows with the numbers of their lines behind them."""
+        for row in self:
+            yield (*row, self.line)
+
+    def error(self, reason: str, hint: str | None = None) -> TarkitError:
+        """What to say of the last row."""
+        return TarkitError(f"{self.name}:{self.line}: {reason}", hint)
+
+
+def _number(cell: bytes, what: str) -> int:
+    if not cell.isdigit() or len(cell) > 18:
+        raise Malformed(f"the {what} {show(cell)} is no number from 0 on")
+    return int(cell)
+
+
+def _wrong(shard: bytes, name: bytes, source: bytes) -> str:
+    for what, cell in (("shard", shard), ("name", name), ("source", source)):
+        if not cell:
+            return f"no {what} in this row"
+    return "a NUL byte: is this a plan?"
+
+
+def content_of(source: bytes) -> tuple[Literal["path", "data"], bytes]:
+    """What the source of a row is: a path, or the content itself. Raises Malformed for what is neither."""
+    kind, value = parse_source(source, pipes_allowed=True)
+    if kind == "path" and value:
+        return "path", value
+    if kind == "data":
+        return "data", value
+    raise Malformed(f"the source {show(source)} has no size that a plan could know: use a file")

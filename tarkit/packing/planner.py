@@ -1,0 +1,147 @@
+"""From a tree of files to a layout of shards: list, key, group, dress, sort, pack (ishard-spec 2).
+
+Nothing is written here, and what cannot be fails here: two entries of one name, too few names of shards, fields that
+are not there.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.packing.batch import Batch, Group, batched
+from tarkit.packing.divide import Dirs, by_number, collapse, equal, falling, folder_rank, level, pack, weigh
+from tarkit.packing.filekeys import KeyRule
+from tarkit.packing.layout import Layout
+from tarkit.packing.samples import Keyless, by_key, in_folders, ranked
+from tarkit.packing.transform import Dress
+from tarkit.packing.tree import Tree
+from tarkit.shards.writer import Limits
+from tarkit.sorting.memory import no_collections
+from tarkit.sorting.shuffle import pcg_keys
+from tarkit.spill.records import Records
+
+Watch = Callable[[Iterator[Batch]], Iterator[Batch]]
+
+_SORT = re.compile(r"(-?)key|(?:alpha|alphanumeric)(?::(inc|dec))?|shuffle(?::([0-9]{1,19}))?")
+
+
+class Sort(NamedTuple):
+    """An order of samples; `seed` is that of a shuffle, None if one is to be drawn."""
+
+    by: Literal["none", "rising", "falling", "shuffle"] = "none"
+    seed: int | None = None
+
+
+UNSORTED = Sort()
+
+
+def parse_sort(text: str | None) -> Sort:
+    """`key`, `-key` or `shuffle:SEED`, or ishard's `alpha:inc`, `alphanumeric:dec`; raises Usage."""
+    if text is None:
+        return UNSORTED
+    found = _SORT.fullmatch(text)
+    if not found or (found[3] and int(found[3]) >= 2**63):
+        raise Usage(f"--sort {show(text)}: it is key, -key, shuffle or shuffle:SEED", "SEED is a number from 0 on")
+    if text.startswith("shuffle"):
+        return Sort("shuffle", int(found[3]) if found[3] else None)
+    return Sort("falling" if found[1] or found[2] == "dec" else "rising")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How samples are ordered and divided: by limits, or into `shards` of equal number, and `even` of equal size."""
+
+    limits: Limits
+    dirs: Dirs = "pack"
+    sort: Sort = UNSORTED
+    shards: int | None = None
+    even: bool = False
+
+
+@no_collections()
+def lay_out(
+    tree: Tree, rule: KeyRule, dress: Dress, cut: Cut, layout: Layout, tmpdir: str | None, watch: Watch
+) -> Keyless:
+    """Give `layout` all samples and shards; `watch` sees samples as they are found. Tells of files without a key."""
+    keyless = Keyless()
+    if rule.streams:
+        tree.together, tree.scattered = rule.stem, rule.last_dot
+        batches = in_folders(tree, keyless, rule.last_dot)
+    else:
+        batches = batched(by_key(tree, rule, keyless, tmpdir))
+    batches = watch(batches)
+    if dress.needed or cut.sort.by != "none" or cut.dirs != "pack":
+        groups = (group for batch in batches for group in batch.groups())
+        batches = batched(_sorted(_dressed(groups, dress, tmpdir), dress, cut, tmpdir))
+    if cut.shards is not None:
+        _divide(batches, cut, layout, tmpdir)
+    elif cut.dirs == "collapse":
+        collapse(batches, cut.limits, layout)
+    else:
+        pack(batches, cut.limits, cut.dirs, layout)
+    dress.close()
+    return keyless
+
+
+def _dressed(groups: Iterator[Group], dress: Dress, tmpdir: str | None) -> Iterator[Group]:
+    groups = dress.dressed(groups)
+    if dress.classes is not None:
+        if dress.classes.open:
+            groups = iter(_stored(groups, tmpdir))
+        dress.classes.close()
+        groups = dress.classes.filled(groups)
+    return groups
+
+
+def _stored(groups: Iterable[Group], tmpdir: str | None) -> Records[Group]:
+    records: Records[Group] = Records(tmpdir)
+    for group in groups:
+        records.append(group)
+    return records
+
+
+def _sorted(groups: Iterator[Group], dress: Dress, cut: Cut, tmpdir: str | None) -> Iterator[Group]:
+    """The samples by category, folder and the order that is asked for, as far as these count."""
+    sort, by_folder = cut.sort, cut.dirs != "pack"
+    if sort.by == "none" and not by_folder and dress.map is None:
+        return groups
+    ranks: Iterator[bytes] | None = None
+    if sort.by == "shuffle":
+        records = _stored(groups, tmpdir)
+        ranks = pcg_keys(len(records), sort.seed or 0)
+        groups = iter(records)
+
+    def rank(group: Group) -> bytes:
+        key = group[0]
+        front = group[2].to_bytes(4, "big") + (folder_rank(key) if by_folder else b"")
+        if ranks is not None:
+            return front + next(ranks)
+        return front + (falling(key) if sort.by == "falling" else key if sort.by == "rising" else b"")
+
+    return ranked(((rank(group), group) for group in groups), tmpdir)
+
+
+def _divide(batches: Iterator[Batch], cut: Cut, layout: Layout, tmpdir: str | None) -> None:
+    """Shards of equal numbers of samples, and with `even` of sizes as equal as can be."""
+    shards = cut.shards or 1
+    sizes = array("Q")
+    records: Records[Group] = Records(tmpdir)
+    for batch in batches:
+        if cut.even:
+            sizes.extend(weigh(batch)[1])
+        records.extend(list(batch.groups()))
+    total = len(records)
+    if 0 < total < shards:
+        raise TarkitError(f"{total} samples cannot fill {shards} shards", "ask for fewer shards")
+    each: Iterable[Group] = records
+    if cut.even and total:
+        chosen = level(sizes, shards)
+        each = ranked(
+            ((number.to_bytes(4, "big"), group) for number, group in zip(chosen, records, strict=True)), tmpdir
+        )
+    by_number(batched(each), equal(total, shards), layout)

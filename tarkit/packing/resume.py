@@ -1,0 +1,172 @@
+"""What `shard --resume` keeps: shards of which it is certain that they would be written again as they are.
+
+Two ways to be certain. A journal beside the shards has a fingerprint of each that was completed: its rows in the plan,
+and size, times and inode of every source, which no change of a file leaves as they were. Where it says nothing, the
+archive that would be written is made, and compared with the one that is there.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tarkit.errors import Problem, TarkitError
+from tarkit.packing.plan import content_of
+from tarkit.packing.spool import PlannedShard, load_rows
+from tarkit.samples.dataset import open_source
+from tarkit.shards.writer import Shard
+from tarkit.streams.copy import write_all
+from tarkit.streams.location import Location
+from tarkit.streams.sink import Written
+
+RACY = 2_000_000_000  # nanoseconds: a file may change again in the tick in which it was looked at
+GONE = "gone"  # identity of a shard that was moved away by --post
+
+
+class Differs(Exception):
+    """A shard is not as planned; str(error) is what can be said of it."""
+
+
+class Known(NamedTuple):
+    """A shard as the journal has it; `posted` is whether a command was run for it."""
+
+    fingerprint: str
+    identity: str
+    shard: Shard
+    planned: int
+    content: int
+    rows: int
+    posted: bool
+
+
+def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings: str) -> str:
+    """What a shard is made from, as a digest: its rows, the `settings` of the run and the state of each source.
+
+    Empty when that cannot be relied on: a source is not there, or was changed a moment ago.
+    """
+    import hashlib  # this and json take milliseconds, and are for --resume alone
+
+    digest = hashlib.blake2b(settings.encode("utf-8", "surrogateescape"), digest_size=16)
+    newest = 0
+    start = time.time_ns()
+    for batch in load_rows(read, shard.blobs):
+        states: list[tuple[int, ...]] = []
+        for source in batch.sources:
+            kind, path = content_of(source)
+            if kind == "path":
+                try:
+                    status = os.stat(path)
+                except OSError:
+                    return ""
+                newest = max(newest, status.st_ctime_ns)
+                states.append((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+        digest.update(marshal.dumps((batch.positions, batch.names, batch.sources, states), 2))
+    return digest.hexdigest() if newest < start - RACY else ""
+
+
+def identity(path: str) -> str:
+    """A file, as far as one can know it again without reading it."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return GONE
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+
+
+class Journal:
+    """The shards that were completed, a line for each, in `path`, which is there until all are.
+
+    It is called `.FIRST.0.part`: like the unfinished outputs, none of which is of a process 0.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._fd = -1
+
+    def read(self) -> dict[str, Known]:
+        """What it has by name; a line that was not finished counts for nothing."""
+        import json
+
+        known: dict[str, Known] = {}
+        try:
+            with open(self.path, "rb") as file:
+                for line in file:
+                    try:
+                        words = json.loads(line)
+                        first, last = (bytes.fromhex(word) for word in words["keys"])
+                        name, samples, size, stored, sha256 = words["shard"]
+                        numbers = words["numbers"]
+                        shard = Shard(name, samples, size, stored, first, last, sha256)
+                        known[name] = Known(words["fingerprint"], words["identity"], shard, *numbers)
+                    except (ValueError, KeyError, TypeError):
+                        continue
+        except FileNotFoundError:
+            pass
+        return known
+
+    def add(self, known: Known) -> None:
+        """Note a shard that is complete."""
+        import json
+
+        if self._fd < 0:
+            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        name, samples, size, stored, first, last, sha256 = known.shard
+        words: dict[str, Any] = {
+            "shard": [name, samples, size, stored, sha256],
+            "keys": [first.hex(), last.hex()],
+            "fingerprint": known.fingerprint,
+            "identity": known.identity,
+            "numbers": [known.planned, known.content, known.rows, known.posted],
+        }
+        write_all(self._fd, json.dumps(words).encode() + b"\n")
+
+    def close(self, complete: bool) -> None:
+        """Let go of it; when all is complete it goes."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        if complete:
+            try:
+                os.unlink(self.path)
+            except FileNotFoundError:
+                pass
+
+
+class Existing(Written):
+    """A sink that writes nothing: what comes must be what the archive `name` has, decoded. Raises Differs."""
+
+    def __init__(self, name: str, tmpdir: str | None = None) -> None:
+        self.name = name
+        self._position = 0
+        self._source = open_source(Location("path", name, name), tmpdir=tmpdir)
+        self.codec: str | None = getattr(self._source, "codec", None)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Compare what follows."""
+        stop = self._position + len(data)
+        try:
+            there = self._source.peek(self._position, len(data))[: len(data)]
+        except TarkitError as error:
+            raise Differs(f"cannot be read: {error}") from None
+        if there != data:
+            raise Differs(f"at {self._position} of its archive it is not as planned")
+        self._source.release(stop)
+        self._position = stop
+
+    def close(self) -> None:
+        """See that nothing follows."""
+        try:
+            more = len(self._source.peek(self._position, 1))
+        except Problem as error:
+            raise Differs(str(error)) from None
+        finally:
+            self._source.close()
+        if more:
+            raise Differs(f"more follows after {self._position} of its archive")
+
+    def abort(self) -> None:
+        """Let go of it."""
+        self._source.close()

@@ -1,0 +1,177 @@
+"""What becomes of each sample of a tree before it is packed: category, required fields, new names, added fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from tarkit.errors import TarkitError, show
+from tarkit.packing.batch import File, Group
+from tarkit.packing.filekeys import KeyRule, cut_first
+from tarkit.spill.multimap import Ledger
+
+if TYPE_CHECKING:
+    from tarkit.packing.classes import Classes
+    from tarkit.packing.labels import Join
+    from tarkit.packing.required import Required
+    from tarkit.shards.categories import Map
+
+Rename = Literal["none", "key", "flat"]
+
+
+@dataclass
+class Dress:
+    """What is asked of samples; iterate over `dressed(groups)`, then `close()`. `source` says where a file is.
+
+    `known` has the entries of shards that are there, with their sizes: samples whose files all are in it go (--update).
+    With `unmatched_ends` a sample in no category of the map is an error.
+
+    Afterwards the counters: `unmatched` samples were in no category, `known_samples` in shards already, files of
+    `changed` with another size there; `parted` samples are several for readers of shards, and `shared` keys of
+    readers are those of several samples.
+    """
+
+    rule: KeyRule
+    source: Callable[[bytes], bytes]
+    rename: Rename = "none"
+    map: Map | None = None
+    required: Required | None = None
+    join: Join | None = None
+    classes: Classes | None = None
+    known: dict[bytes, int] | None = None
+    tmpdir: str | None = None
+    unmatched_ends: bool = False
+    unmatched: int = 0
+    unmatched_first: bytes = b""
+    known_samples: int = 0
+    changed: int = 0
+    changed_first: bytes = b""
+    parted: int = 0
+    parted_first: bytes = b""
+    shared: int = 0
+    shared_first: bytes = b""
+    _names: Ledger | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        adds = self.join is not None or self.classes is not None
+        if self.rename == "flat" or (adds and self.rule.kind != "full" and self.rename == "none"):
+            self._names = Ledger(self.tmpdir)
+        self._looks = self.rename == "flat" or (self.rename == "none" and not self.rule.as_readers)
+        self._readers: Ledger | None = None
+        if self._looks and (self.rule.kind == "regex" or self.rule.last_dot or self.rename == "flat"):
+            self._readers = Ledger(self.tmpdir)
+        asked = any(each is not None for each in (self.map, self.required, self.known))
+        self.needed = adds or asked or self._looks or self.rename != "none"
+
+    def dressed(self, groups: Iterable[Group]) -> Iterator[Group]:
+        """The samples that stay, as they will be; the same when it is not `needed`. Raises TarkitError for what cannot
+        be."""
+        for key, files, category in groups:
+            if self.map is not None:
+                found = self.map.category([name for name, _, _ in files], key)
+                if found is None:
+                    self.unmatched_first = self.unmatched_first if self.unmatched else key
+                    self.unmatched += 1
+                    if self.unmatched_ends:
+                        what = f"sample {show(key)} is in no category of {self.map.name}"
+                        raise TarkitError(what, "--unmatched TEMPLATE packs such samples")
+                    continue
+                category = found.place
+            added = [] if self.join is None else self.join.fields(key, files)
+            if self.required is not None:
+                kept = self.required(key, files, [name for name, _, _ in added])
+                if not kept:
+                    continue
+                files = kept
+            old = files
+            if self.rename != "none":
+                files = [(self._new_name(key, name), size, source or self.source(name)) for name, size, source in old]
+            if self.known is not None and self._in_shards(key, files, self.known):
+                continue
+            if self.classes is not None or added:
+                files = self._with_more(old, files, added)
+            self._check(key, old, files)
+            yield key, files, category
+
+    def close(self) -> None:
+        """All have come by. Raises TarkitError when two entries would have one name."""
+        for reader, _ in self._readers.repeated() if self._readers is not None else ():
+            self.shared_first = min(self.shared_first, reader) if self.shared else reader
+            self.shared += 1
+        if self._names is not None:
+            for name, olds in self._names.repeated():
+                raise TarkitError(
+                    f"{show(olds[0])} and {show(olds[1])} would both be called {show(name)} [duplicate-entry]",
+                    "--rename key and --rename none keep samples apart",
+                )
+
+    def _new_name(self, key: bytes, name: bytes) -> bytes:
+        if self.rename == "flat":
+            return name.replace(b"/", b"_")
+        dot = b"." in key[key.rfind(b"/") + 1 :]
+        if dot:
+            raise TarkitError(
+                f"{show(name)}: a dot in the key {show(key)}, where readers of shards end keys",
+                "without --last-dot keys end at the first dot, or --rename none keeps the names",
+            )
+        cut = len(self.rule.cut(name)[0])
+        return key + name[cut:]
+
+    def _in_shards(self, key: bytes, files: list[File], known: dict[bytes, int]) -> bool:
+        there = [name in known for name, _, _ in files]
+        if not any(there):
+            return False
+        if not all(there):
+            new = files[there.index(False)][0]
+            raise TarkitError(
+                f"sample {show(key)} is in the shards, but without {show(new)}: --update packs whole samples",
+                "pack all anew with --force",
+            )
+        self.known_samples += 1
+        for name, size, _ in files:
+            if known[name] != size:
+                self.changed_first = self.changed_first if self.changed else name
+                self.changed += 1
+        return True
+
+    def _with_more(self, old: list[File], files: list[File], added: list[File]) -> list[File]:
+        """The files with fields from the table and the class; none for what readers see no sample in."""
+        keyed = next((name for name, _, _ in files if _has_key(name)), None)
+        if keyed is None:
+            return files
+        key = cut_first(keyed)[0]
+        more = [(key + b"." + name, size, source) for name, size, source in added]
+        if self.classes is not None:
+            more += self.classes.labels(key, self.classes.of(old))
+        return files + more
+
+    def _check(self, key: bytes, old: list[File], files: list[File]) -> None:
+        if self._looks and (len(files) > 1 or self._readers is not None):
+            readers = {cut_first(name)[0] for name, _, _ in files}
+            if self._readers is not None:
+                for reader in sorted(readers):
+                    self._readers.add(reader, b"")
+            if len(readers) > 1:
+                self.parted_first = self.parted_first if self.parted else key
+                self.parted += 1
+        if self._names is not None:
+            for place, (name, _, _) in enumerate(files):
+                self._names.add(name, old[place][0] if place < len(old) else b"a field that is added")
+        elif len(files) > 1 and (self.rename == "key" or len(files) > len(old)):
+            seen: dict[bytes, int] = {}
+            for place, (name, _, _) in enumerate(files):
+                other = seen.setdefault(name, place)
+                if other != place:
+                    what = show(old[place][0]) if place < len(old) else "a field that is added"
+                    raise TarkitError(
+                        f"{show(old[other][0]) if other < len(old) else 'a field that is added'} and {what} would "
+                        f"both be called {show(name)} [duplicate-entry]",
+                        "another --key keeps them apart"
+                        if place < len(old)
+                        else "give the field that is added another name",
+                    )
+
+
+def _has_key(name: bytes) -> bool:
+    return name.find(b".", name.rfind(b"/") + 1) > name.rfind(b"/") + 1

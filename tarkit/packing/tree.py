@@ -1,0 +1,295 @@
+"""The files below a folder, in byte order of their whole paths, folder after folder and so in little memory.
+
+A folder sorts as its name with a slash behind it: then whatever lies in it stands where the whole paths put it
+(`a.txt`, `a/b`, `a0`). Names are held for one folder at a time, about 60 bytes each besides their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+from tarkit.errors import TarkitError, show
+from tarkit.packing.plan import source_of
+from tarkit.packing.tree_ahead import Ahead, Scanned
+from tarkit.parallel import results_in_order
+from tarkit.shards.patterns import compile_glob
+from tarkit.tar.block import DOT
+
+Symlinks = Literal["skip", "files", "all"]
+Chunk = tuple[bytes, list[bytes], Sequence[int]]
+"""Files of one folder that stand together: the folder with a slash, or nothing, then their base names, their sizes."""
+
+STEP = 4096  # files whose sizes are looked up together, and of a chunk at most
+SHARE = 4  # of these steps, for one process
+FEW = 20_000  # files from which on processes of their own are worth it
+UNSIZED = -1  # the size of a file that nobody has looked up
+
+_UNSIZED = (UNSIZED,) * STEP
+
+_Run = tuple[bytes, bytes, list[bytes]]  # path of a folder, its name, base names
+
+
+@dataclass
+class Tree:
+    """The regular files below the folder `root` that `match`, begin with `prefix` and are not to `exclude`.
+
+    `keep_root` puts the folder's own name before the names. `symlinks`: links to files count as files, links to folders
+    as folders too (all), or none counts. `hidden` has, by folder, a test for base names that are left out, such as
+    those of the outputs. `together` says, for keys that are known within a folder, what the files of one sample have in
+    common, most of all up to the first dot: they then come one behind the other, where the first of them would.
+    `scattered` says that it is something else, and so they have to be gathered in each folder. Globs to `exclude` are
+    about whole paths, or about base names where they have no slash; a folder takes what is in it along.
+
+    Files that go before their size is looked up raise, or with `missing` have none, for who leaves them out later.
+    Sizes are looked up in `processes` when there are many files: where a look takes long, several wait at a time. Not
+    `sized`, they all are UNSIZED, and as many threads read folders ahead once one was slow. `skipped` counts what was
+    left out, by kind; `files` and `content` (bytes) what came.
+    """
+
+    root: str
+    keep_root: bool = False
+    symlinks: Symlinks = "files"
+    prefix: bytes = b""
+    match: re.Pattern[str] | None = None
+    exclude: Sequence[str] = ()
+    hidden: dict[bytes, Callable[[bytes], bool]] = field(default_factory=dict)
+    together: Callable[[bytes], bytes] | None = None
+    scattered: bool = False
+    processes: int = 1
+    sized: bool = True
+    missing: bool = False
+    skipped: Counter[str] = field(default_factory=Counter)
+    files: int = 0
+    content: int = 0
+
+    def __post_init__(self) -> None:
+        front = os.fsencode(self.root)
+        self._front = front if front.endswith(b"/") else front + b"/"
+        self._kept = b""
+        if self.keep_root:
+            self._kept = os.path.basename(os.path.abspath(front)) + b"/"
+        self.skip = len(self._kept)
+        self.mark = source_of(self._front)
+        self._scanned = Ahead(self._scan, 1)
+        self._globs = [("/" in glob, compile_glob(glob)) for glob in self.exclude]
+
+    def source(self, name: bytes) -> bytes:
+        """Where the file of this name is, as in a recipe."""
+        return self.mark + name[self.skip :]
+
+    def __iter__(self) -> Iterator[Chunk]:
+        """Yield all files; what cannot be read raises OSError."""
+        if not self.sized:
+            with Ahead(self._scan, self.processes) as self._scanned:
+                yield from self._without_sizes()
+            return
+        jobs = self._jobs()
+        sizes_of = partial(_sizes, missing=self.missing)
+        for runs in jobs:
+            yield from self._with_sizes(runs, sizes_of(runs))
+            if self.files >= FEW and self.processes > 1:
+                break
+        else:
+            return
+        waiting: deque[list[_Run]] = deque()
+
+        def remembered() -> Iterator[list[_Run]]:
+            for runs in jobs:
+                waiting.append(runs)
+                yield runs
+
+        for sizes in results_in_order(sizes_of, remembered(), self.processes, share=SHARE):
+            yield from self._with_sizes(waiting.popleft(), sizes)
+
+    def _without_sizes(self) -> Iterator[Chunk]:
+        for folder, names in self._runs():
+            self.files += len(names)
+            for start in range(0, len(names), STEP):
+                part = names if len(names) <= STEP else names[start : start + STEP]
+                yield folder, part, _UNSIZED[: len(part)]
+
+    def _with_sizes(self, runs: list[_Run], sizes: array[int]) -> Iterator[Chunk]:
+        self.files += len(sizes)
+        self.content += sum(sizes)
+        start = 0
+        for _, folder, names in runs:
+            stop = start + len(names)
+            yield folder, names, sizes[start:stop]
+            start = stop
+
+    def _jobs(self) -> Iterator[list[_Run]]:
+        """Files whose sizes are looked up together."""
+        job: list[_Run] = []
+        count = 0
+        for folder, names in self._runs():
+            path = self._front + folder[self.skip :]
+            for start in range(0, len(names), STEP):
+                part = names if len(names) <= STEP else names[start : start + STEP]
+                job.append((path, folder, part))
+                count += len(part)
+                if count >= STEP:
+                    yield job
+                    job, count = [], 0
+        if job:
+            yield job
+
+    def _runs(self) -> Iterator[tuple[bytes, list[bytes]]]:
+        """Files that stand together, without a folder between them."""
+        above = [self._ids(self._kept)]
+        stack = [(self._kept, self._listed(self._kept))]
+        while stack:
+            folder, rest = stack[-1]
+            for names, below in rest:
+                if names:
+                    yield folder, names
+                if below:
+                    deeper = folder + below
+                    if self.symlinks == "all":
+                        ids = self._ids(deeper)
+                        if ids in above:
+                            raise TarkitError(f"{show(deeper)} is a link to a folder that it lies in")
+                        above.append(ids)
+                    stack.append((deeper, self._listed(deeper)))
+                    break
+            else:
+                stack.pop()
+                if self.symlinks == "all":
+                    above.pop()
+
+    def _ids(self, folder: bytes) -> tuple[int, int]:
+        status = os.stat(self._front + folder[self.skip :])
+        return status.st_dev, status.st_ino
+
+    def _listed(self, folder: bytes) -> Iterator[tuple[list[bytes], bytes]]:
+        """What is in a folder: files, and the folder that comes behind them, if one does."""
+        files, folders, skipped = self._scanned(folder)
+        self.skipped += skipped
+        if self.match or self.exclude or self.prefix or folder[self.skip :] in self.hidden:
+            files, folders = self._chosen(folder, files, folders)
+        files.sort()
+        if self.together is not None and (self.scattered or _interrupts(files, folders)):
+            return self._regrouped(files, folders, self.together)
+        if not folders:
+            return iter([(files, b"")])
+        folders = [each + b"/" for each in folders]
+        folders.sort()
+        self._scanned.expect([folder + each for each in folders])
+        if not files:
+            return iter([([], each) for each in folders])
+        return _mixed(files, folders)
+
+    def _scan(self, folder: bytes) -> Scanned:
+        """What is in a folder as it comes: base names of files and of folders, and what does not count, by kind."""
+        skipped: Counter[str] = Counter()
+        files: list[bytes] = []
+        folders: list[bytes] = []
+        with os.scandir(self._front + folder[self.skip :]) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    files.append(entry.name)
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.name)
+                elif not entry.is_symlink():
+                    skipped["neither files nor folders"] += 1
+                elif self.symlinks == "skip":
+                    skipped["symbolic links"] += 1
+                elif entry.is_file():
+                    files.append(entry.name)
+                elif not entry.is_dir():
+                    skipped["symbolic links to nothing"] += 1
+                elif self.symlinks == "all":
+                    folders.append(entry.name)
+                else:
+                    skipped["symbolic links to folders"] += 1
+        return files, folders, skipped
+
+    def _chosen(self, folder: bytes, files: list[bytes], folders: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+        hides, prefix = self.hidden.get(folder[self.skip :]), self.prefix
+        if hides:
+            kept = [name for name in files if not hides(name)]
+            if len(kept) < len(files):
+                self.skipped["files of this run itself"] += len(files) - len(kept)
+            files = kept
+        if prefix and not folder.startswith(prefix):
+            files = [name for name in files if (folder + name).startswith(prefix)]
+            folders = [each for each in folders if _leads(folder + each + b"/", prefix)]
+        if self.match is not None:
+            search = self.match.search
+            files = [name for name in files if search(os.fsdecode(folder + name))]
+        for whole, glob in self._globs:
+            front = os.fsdecode(folder) if whole else ""
+            files = [name for name in files if not glob.match(front + os.fsdecode(name))]
+            folders = [name for name in folders if not glob.match(front + os.fsdecode(name))]
+        return files, folders
+
+    @staticmethod
+    def _regrouped(
+        files: list[bytes], folders: list[bytes], together: Callable[[bytes], bytes]
+    ) -> Iterator[tuple[list[bytes], bytes]]:
+        """Files of one sample where the first of them is, also where a folder or another sample sorts between them."""
+        groups: dict[bytes, list[bytes]] = {}
+        order: list[list[bytes] | bytes] = []
+        below = {each + b"/" for each in folders}
+        for item in sorted([*files, *below]):
+            if item in below:
+                order.append(item)
+                continue
+            stem = together(item)
+            group = groups.get(stem)
+            if group is None:
+                order.append(groups.setdefault(stem, [item]))
+            else:
+                group.append(item)
+        names: list[bytes] = []
+        for each in order:
+            if isinstance(each, bytes):
+                yield names, each
+                names = []
+            else:
+                names += each
+        yield names, b""
+
+
+def _mixed(files: list[bytes], folders: list[bytes]) -> Iterator[tuple[list[bytes], bytes]]:
+    start = 0
+    for folder in folders:
+        stop = start
+        while stop < len(files) and files[stop] < folder:
+            stop += 1
+        yield files[start:stop], folder
+        start = stop
+    yield files[start:], b""
+
+
+def _sizes(runs: list[_Run], missing: bool) -> array[int]:
+    """The sizes of files, in bytes; 0 for those that are `missing`, if they may be."""
+    look = os.stat
+    try:
+        return array("Q", [look(path + name).st_size for path, _, names in runs for name in names])
+    except (FileNotFoundError, NotADirectoryError):
+        if not missing:
+            raise
+    sizes = array("Q")
+    for file in (path + name for path, _, names in runs for name in names):
+        try:
+            sizes.append(look(file).st_size)
+        except (FileNotFoundError, NotADirectoryError):
+            sizes.append(0)
+    return sizes
+
+
+def _interrupts(files: list[bytes], folders: list[bytes]) -> bool:
+    """Whether files that are equal up to the first dot may not follow each other: `a.b/` is between a.a and a.c, and
+    a file without a dot is in front of `a-b.c`, which is in front of a.c."""
+    return bool([name for name in folders if DOT in name] or [name for name in files if DOT not in name])
+
+
+def _leads(folder: bytes, prefix: bytes) -> bool:
+    return folder.startswith(prefix) or prefix.startswith(folder)

@@ -1,0 +1,229 @@
+"""proc --map: samples go to a process that calls the user's function; what it hands back becomes samples.
+
+Each hand has one process, which is started once and gets many small samples at a time. A process that dies while it
+works on a sample has failed on that one; a new one goes on with what follows, and is given again the few whose results
+died with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+
+from tarkit.errors import TarkitError
+from tarkit.proc import plain
+from tarkit.proc.caller import Call, Caller
+from tarkit.proc.child import IDLE, WHOLE, Piece, Result
+from tarkit.proc.duplex import Gone, Late
+from tarkit.proc.job import TAIL, Failed, Failure, Job, Outcome, Words, status_words
+from tarkit.samples.sample import Source
+from tarkit.streams.tempfile import Scratch
+from tarkit.tar.reader import Raw
+
+TOGETHER = 256  # samples that are handed over at a time, when the function takes one
+TOGETHER_BYTES = 1 << 20  # and as many bytes of them are read at a time
+LARGEST = 1 << 31  # bytes that `marshal` does not take in one piece
+IN_VAIN = 3  # processes that may end one after the other before they have begun anything
+
+
+class Mappers:
+    """Makes executors that call one function. `prepare` starts the first, so that errors come before any output."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self._first: Mapper | None = None
+
+    def prepare(self) -> None:
+        """Start a process and wait until it has the function; raises TarkitError, in one line, if there is none."""
+        self._first = Mapper(self.call)
+        try:
+            self._first.load()
+        except BaseException:
+            self.close()
+            raise
+
+    def __call__(self) -> Mapper:
+        """The next executor."""
+        first, self._first = self._first, None
+        return first or Mapper(self.call)
+
+    def close(self) -> None:
+        """End the one that was prepared and not asked for."""
+        if self._first is not None:
+            self._first.cancel()
+            self._first.close()
+
+
+class Mapper:
+    """One hand, with a process that calls the function; as `tarkit.proc.job.Executor` has it."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self._said = Scratch(call.tmpdir)
+        fcntl.fcntl(self._said.fd, fcntl.F_SETFL, os.O_APPEND)
+        self._lock = threading.Lock()
+        self._over = False
+        self._news: list[Words] = []  # that belong to no sample
+        self._process: Caller | None = Caller(call, self._said)
+
+    def load(self) -> None:
+        """Wait until the process has the function; raises TarkitError if it has not."""
+        process = self._running()
+        if process.loaded:
+            return
+        try:
+            error, hint, _, said = process.receive()
+        except Gone:
+            status = process.close()
+            if self._over:
+                raise Failed(Failure("was given up")) from None
+            last = process.heard().decode("utf-8", "backslashreplace").strip().splitlines()[-1:]
+            words = f"--map {self.call.function}: the process {status_words(status)} before it had the function"
+            raise TarkitError(": ".join((words, *last))) from None
+        if error is not None:
+            raise TarkitError(f"--map: {error}", hint)
+        process.loaded = True
+        self._note(said)
+
+    def run(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """Call the function with each job's sample, or with all of them."""
+        outcomes: list[Outcome | None] = [None] * len(jobs)
+        for index, job in enumerate(jobs):
+            if job.sample.size >= LARGEST:
+                outcomes[index] = Outcome(failure=Failure("has 2 GiB or more, too much for --map"))
+        todo = [index for index, outcome in enumerate(outcomes) if outcome is None]
+        in_vain = 0
+        while todo:
+            before = len(todo)
+            todo = self._some(jobs, outcomes, todo)
+            in_vain = in_vain + 1 if len(todo) == before else 0
+            if in_vain == IN_VAIN:
+                what = "its process ends again and again before it does anything"
+                raise TarkitError(f"--map {self.call.function}: {what}")
+        return [outcome for outcome in outcomes if outcome is not None]
+
+    def _some(self, jobs: Sequence[Job], outcomes: list[Outcome | None], todo: list[int]) -> list[int]:
+        """Ask for those that are to do, and take what comes; those that are left when the process dies on the way."""
+        self.load()
+        process = self._running()
+        done = 0
+        late = False
+        try:
+            process.send(_pieces([jobs[index] for index in todo]))
+            while done < len(todo):
+                results = process.receive()
+                if isinstance(results, dict) and "error" in results:
+                    raise TarkitError(f"--map: {results['error']}", results["hint"])
+                if isinstance(results, dict):  # a batch failed as one
+                    self._note(results["said"])
+                    raise Failed(Failure(results["reason"], None, results["tail"], results["seconds"]))
+                for result in results:
+                    outcomes[todo[done]] = self._outcome(jobs[todo[done]], result)
+                    done += 1
+        except Late:
+            late = True
+            process.program.kill()
+        except Gone:
+            pass
+        else:
+            return []
+        return self._died(process, outcomes, todo, done, late)
+
+    def _died(
+        self, process: Caller, outcomes: list[Outcome | None], todo: list[int], done: int, late: bool
+    ) -> list[int]:
+        status = process.close()
+        place, begun = process.where()
+        self._process = None
+        said = process.heard()
+        if self._over:
+            raise Failed(Failure("was given up"))
+        reason = f"the process that calls the function {status_words(status)}"
+        if late:
+            reason, status = f"took longer than {self.call.timeout:g} s", -signal.SIGKILL
+        failure = Failure(reason, status, _tail(said), max(0.0, time.monotonic() - begun))
+        if place == WHOLE:
+            self._note(said)
+            raise Failed(failure)
+        if place == IDLE:
+            self._note(said)
+            return todo[done:]
+        self._news, news = [], self._news
+        words = [*news, Words(said)] if said else news
+        outcomes[todo[place]] = Outcome(failure=failure, said=words, seconds=failure.seconds)
+        return todo[done:place] + todo[place + 1 :]
+
+    def _outcome(self, job: Job, result: Result) -> Outcome:
+        made, failed, said, seconds = result
+        words: Sequence[Words] = ()
+        if said or self._news:
+            self._news, news = [], self._news
+            words = [*news, Words(said)] if said else news
+        if made is None:
+            reason, tail = failed or ("", b"")
+            return Outcome((), Failure(reason, None, tail, seconds), words, seconds)
+        return Outcome(
+            [job.sample if each is None else plain.sample_of(job.shard, *each) for each in made], None, words, seconds
+        )
+
+    def _note(self, said: bytes) -> None:
+        if said:
+            self._news.append(Words(said))
+
+    def _running(self) -> Caller:
+        with self._lock:
+            if self._over:
+                raise Failed(Failure("was given up"))
+            if self._process is None:
+                self._process = Caller(self.call, self._said)
+            return self._process
+
+    def cancel(self) -> None:
+        """End the process; let no other be started."""
+        with self._lock:
+            self._over = True
+            if self._process is not None:
+                self._process.program.terminate()
+
+    def kill(self) -> None:
+        """The same, with force."""
+        with self._lock:
+            self._over = True
+            if self._process is not None:
+                self._process.program.kill()
+
+    def close(self) -> None:
+        """Let the process end. How it does is of no account: all that it was asked for is there."""
+        process = self._process
+        if process is not None:
+            process.close()  # which `cancel` and `kill` may cut short
+            self._process = None
+
+
+def _tail(said: bytes) -> bytes:
+    """The end of what was said, without what `faulthandler` tells of frames that are ours."""
+    lines = said.splitlines(keepends=True)
+    folder = b'  File "' + os.fsencode(os.path.dirname(os.path.abspath(__file__)))
+    return b"".join(line for line in lines if not line.startswith((folder, b'  File "<string>"')))[-TAIL:]
+
+
+def _pieces(jobs: list[Job]) -> list[Piece]:
+    """What is sent of some samples; those that lie one behind the other are read at once."""
+    pieces: list[Piece] = []
+    runs: list[tuple[Source, int, int, list[tuple[bytes, list[Raw]]]]] = []
+    for job in jobs:
+        sample = job.sample
+        entries: list[Raw] = list(map(tuple, sample.raw))  # type: ignore[arg-type]
+        start, stop = (entries[0][1], entries[-1][4]) if entries else (0, 0)
+        if runs and runs[-1][0] is sample.source and runs[-1][2] == start and stop - runs[-1][1] <= TOGETHER_BYTES:
+            runs[-1][3].append((job.key, entries))
+            runs[-1] = (*runs[-1][:2], stop, runs[-1][3])
+        else:
+            runs.append((sample.source, start, stop, [(job.key, entries)]))
+    for source, start, stop, samples in runs:
+        pieces.append((source.name, start, source.read(start, stop), samples))
+    return pieces

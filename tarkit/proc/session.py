@@ -1,0 +1,306 @@
+"""One run of a resident program: samples go in as one tar stream, and its answers come out as another.
+
+Three threads look after it: one writes, the one that called reads, one listens to what is said. The program may read
+ahead and hold answers back as it likes, for nobody waits for an answer before the next sample is written.
+
+The rules that are kept here, so that each answer is known to belong to its sample: the answer to a sample are entries
+with its key. Answers come in the order in which the samples went in; a sample that is passed over has no answer, and
+that is its result. A key that was not sent, or comes too late, is an error. Archives one after the other are one
+stream, and it ends with the end of an archive, after the program has read all and ended with status 0.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import sys
+import termios
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from tarkit.errors import Problem, show
+from tarkit.problems import Policy
+from tarkit.proc import plain
+from tarkit.proc.feed import HELD, Feed, fields_of
+from tarkit.proc.job import TAIL, Failed, Failure, Job, Outcome, status_words
+from tarkit.proc.result import Content, Maker
+from tarkit.samples.reader import Samples
+from tarkit.samples.sample import Recent, Sample, key_of
+from tarkit.streams.copy import widen, write_all
+from tarkit.streams.process import PIPE, Program
+from tarkit.streams.ranges import Spool
+from tarkit.streams.readers import DescriptorReader
+from tarkit.streams.source import StreamSource
+from tarkit.tar.header import end_of_archive
+
+PATIENCE = 1.0  # seconds that a program gets to end after its last word
+LOOK = 0.2  # seconds between two looks whether a program that does not read has ended
+
+Done = Callable[[Job, Outcome], None]
+
+
+class Broken(Exception):
+    """The program died, or did what it must not; `hand` are the samples that it had and has not answered."""
+
+    def __init__(self, failure: Failure, hand: list[Job]) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+        self.hand = hand
+
+
+class Session:
+    """One run of the program, which gets the samples of `feed`. `run` reads its answers and hands them to `done`."""
+
+    def __init__(self, words: list[str], maker: Maker, feed: Feed, done: Done, tmpdir: str | None = None) -> None:
+        self.maker = maker
+        self.feed = feed
+        self.done = done
+        self.tmpdir = tmpdir
+        self.late = False
+        self.unsure = False  # what had no answer may have had one
+        self.tail = b""
+        self._spool = Spool(tmpdir)
+        self._sent: deque[Job] = deque()
+        self._passed = Recent()
+        self._lock = threading.Lock()
+        self._over = self._all_sent = False
+        self._failure: BaseException | None = None  # of the thread that writes
+        self._length = self._written = self.status = 0  # bytes of samples, bytes of all
+        self._writing = False
+        self._active = time.monotonic()
+        self._unread, self._stdin = os.pipe()  # that end is kept too: it tells what was not read
+        try:
+            self.program = Program(words, stdin=self._unread, stdout=PIPE, stderr=PIPE)
+        except BaseException:
+            os.close(self._unread)
+            os.close(self._stdin)
+            raise
+        self._room = select.poll()
+        self._room.register(self._stdin, select.POLLOUT)
+        self.program.watch(self._room)
+        self._writer = threading.Thread(target=self._write, daemon=True)
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+
+    # ---- reading
+
+    def run(self) -> None:
+        """Read all answers; raises Broken, and what went wrong when a sample was read."""
+        self._writer.start()
+        self._listener.start()
+        assert self.program.process.stdout is not None
+        fd = self.program.process.stdout.fileno()
+        widen(fd)
+        reader = _Watched(fd, self)
+        problem: str | None = "its output cannot be read"
+        try:
+            self._answers(StreamSource(reader, "its output", self.tmpdir))
+            problem = None
+        except Problem as error:
+            problem = f"its output: {error.detail}" if reader.got else "it wrote nothing, not even an empty archive"
+        except Failed as error:
+            problem = error.failure.reason
+        finally:
+            self._stop(problem is None, reader.ended)
+        if self._failure is not None:
+            os.close(self._unread)
+            raise self._failure
+        self._judge(problem, reader)
+
+    def _stop(self, well: bool, ended: bool) -> None:
+        """All is read that will be. A program that has all its input ends by itself, any other is made to."""
+        if not (well and self._all_sent) and self.program.wait(PATIENCE if ended else 0) is None:
+            self.program.end()
+        self.status = self.program.wait() or 0
+        self._over = True
+        self.feed.wake()
+        self._writer.join()
+        self._listener.join(PATIENCE)
+        for file in (self.program.process.stdout, self.program.process.stderr):
+            if file is not None:
+                file.close()
+
+    def _judge(self, problem: str | None, reader: _Watched) -> None:
+        """Whether all was well; raises Broken."""
+        ended, status = f"the program {status_words(self.status)}", None
+        left = bytearray(4)
+        fcntl.ioctl(self._unread, termios.FIONREAD, left)
+        os.close(self._unread)
+        unread = int.from_bytes(left, sys.byteorder)
+        if self.late:
+            problem, status = "the program took too long", self.status
+        elif self.status != 0 and (problem is None or reader.ended):
+            problem, status = ended, self.status
+        elif problem is None and (not self._all_sent or self._written - unread < self._length):
+            problem, status = f"{ended} before it had read all", self.status
+        if problem is not None:
+            raise Broken(Failure(problem, status, self.tail), list(self._sent))
+        while self._sent:
+            self.done(self._sent.popleft(), Outcome())
+
+    def _answers(self, source: StreamSource) -> None:
+        job: Job | None = None
+        fields: list[tuple[bytes, bytes | Content]] = []
+        for sample in Samples(source, Policy(allow=("trailing-data", "scattered-sample"))):
+            if job is None or sample.key != job.key:  # archives that are glued may have parts of one answer
+                self._finish(job, fields)
+                job, fields = self._match(sample), []
+            fields += fields_of(sample, self._spool)
+        self._finish(job, fields)
+
+    def _finish(self, job: Job | None, fields: list[tuple[bytes, bytes | Content]]) -> None:
+        if job is None:
+            return
+        try:
+            sample = plain.changed(job, fields, self.maker.mtime or 0) or self.maker(job, job.key, fields)
+            outcome = Outcome((sample,))
+        except Failed as error:
+            outcome = Outcome(failure=error.failure)
+        with self._lock:
+            self._sent.popleft()
+        self.done(job, outcome)
+
+    def _match(self, sample: Sample) -> Job | None:
+        """The job that is answered, which stays in hand; those before it have no answer, and are done."""
+        if sample.key is None:
+            fields_of(sample, self._spool)
+            return None
+        passed = []
+        with self._lock:
+            for place, job in enumerate(self._sent):
+                if job.key == sample.key:
+                    passed = [self._sent.popleft() for _ in range(place)]
+                    break
+            else:
+                if self._passed.add(sample.key):
+                    self.unsure = True
+                    late = "too late: a later sample was answered before it"
+                    raise Failed(Failure(f"the program answered {show(sample.key)} {late}"))
+                what = f"the program answered {show(sample.key)}, which it was not sent, or answered before"
+                raise Failed(Failure(what))
+        for each in passed:
+            self._passed.add(each.key)
+            self.done(each, Outcome())
+        return job
+
+    # ---- writing
+
+    def _write(self) -> None:
+        widen(self._stdin)
+        os.set_blocking(self._stdin, False)
+        last: bytes | None = None
+        try:
+            while (job := self.feed.take(lambda: self._over)) is not None:
+                try:
+                    if not job.inputs():
+                        raise Failed(Failure("has no field that could be sent"))
+                    if job.key == last:
+                        raise Failed(Failure("has the key of the sample before it, so that the two would be one"))
+                except Failed as error:
+                    self.done(job, Outcome(failure=error.failure))
+                    continue
+                last = job.key
+                with self._lock:
+                    self._sent.append(job)
+                self._send(job)
+            if not self._over:
+                self._length = self._written
+                self._all_sent = True
+                self._put(end_of_archive(self._length))
+        except BrokenPipeError:
+            pass  # the program has ended: whoever reads finds out
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self.touch()
+            os.close(self._stdin)
+
+    def _send(self, job: Job) -> None:
+        """Send the entries of a sample that have its key, as they are."""
+        source, entries = job.sample.source, job.sample.entries
+        whole = job.piece(entries[0].start, entries[-1].stop)
+        if whole is not None and len(entries) == len(job.inputs()):  # none is without key
+            self._put(whole)
+            return
+        for entry in entries:
+            if key_of(entry) is None:
+                continue
+            piece = job.piece(entry.start, entry.stop)
+            if piece is not None:
+                self._put(piece)
+            else:
+                for start in range(entry.start, entry.stop, HELD):
+                    self._put(source.read(start, min(start + HELD, entry.stop)))
+
+    def _put(self, data: bytes) -> None:
+        """Write to the program; raises BrokenPipeError once it has ended."""
+        view = memoryview(data)
+        while view:
+            try:
+                done = os.write(self._stdin, view)
+                self._written += done
+                view = view[done:]
+                self.touch()
+            except BlockingIOError:
+                self._writing = True
+                if self._over or self.program.ended():
+                    raise BrokenPipeError from None
+                self._room.poll(LOOK * 1000)
+
+    # ---- what others ask, and do
+
+    def overdue(self, seconds: float) -> bool:
+        """Whether the program has something to do and neither reads nor writes for so long."""
+        busy = self._writing or (self._all_sent and not self._over)
+        return busy and time.monotonic() - self._active > seconds
+
+    def end_late(self) -> None:
+        """End it because it takes too long."""
+        self.late = True
+        self.program.kill()
+
+    def give_up(self, act: str) -> None:
+        """`terminate` the program, or `kill` it; what it answers does not matter any more."""
+        self._over = True
+        getattr(self.program, act)()
+        self.feed.wake()
+
+    def touch(self) -> None:
+        """It has read something."""
+        self._active = time.monotonic()
+        self._writing = False
+
+    def heard(self) -> None:
+        """It has written something."""
+        self._active = time.monotonic()
+
+    def _listen(self) -> None:
+        assert self.program.process.stderr is not None
+        fd = self.program.process.stderr.fileno()
+        while said := os.read(fd, 4096):
+            self.tail = (self.tail + said)[-TAIL:]
+            try:
+                write_all(2, said)
+            except OSError:
+                pass  # nobody listens to us
+
+
+class _Watched(DescriptorReader):
+    """The program's output; notes that it lives."""
+
+    def __init__(self, fd: int, session: Session) -> None:
+        super().__init__(fd)
+        self.session = session
+        self.got = self.ended = False
+
+    def readinto(self, view: memoryview) -> int:
+        got = super().readinto(view)
+        self.session.heard()
+        self.got = self.got or got > 0
+        self.ended = not got
+        return got
+
+    def fileno(self) -> int | None:
+        return None

@@ -1,0 +1,84 @@
+"""Samples made of text: of each line, of each page, or of a list of keys. Parity: tarproc's --mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Literal
+
+from tarkit.errors import TarkitError, show
+from tarkit.samples.dataset import open_source
+from tarkit.samples.sample import Sample, Source, is_safe, split_name
+from tarkit.samples.select import Slice
+from tarkit.streams.location import Location
+from tarkit.streams.ranges import HeldRange
+from tarkit.tar.block import padding
+from tarkit.tar.header import encode
+from tarkit.tar.reader import Entry
+
+Mode = Literal["tar", "keys", "lines", "pages"]
+
+LONGEST = 16 << 20  # bytes of a line or a page
+FIELD = b"txt"
+_STEP = 1 << 20
+_ENDS = {"keys": b"\n", "lines": b"\n", "pages": b"\f"}
+
+
+def text_samples(locations: Sequence[Location], mode: Mode, shard_slice: Slice | None = None) -> Iterator[Sample]:
+    """One sample for each line or page: a running number of nine digits as key, the text as the field txt.
+
+    A line keeps its end; pages stand between form feeds. With `keys`
+    each line, but for blank ones, is the key of a sample without fields. Raises TarkitError.
+    """
+    number = 0
+    for location in locations:
+        source = open_source(location)
+        found = enumerate(_pieces(source, _ENDS[mode]), 1)
+        for line, text in islice(found, *(shard_slice or (0, None, 1))):
+            if mode == "keys":
+                key = text.rstrip(b"\r\n")
+                if key.strip():
+                    yield _of_key(key, f"{source.name}:{line}")
+                continue
+            if mode == "pages":
+                text = text.removesuffix(b"\f")
+            yield _sample(b"%09d" % number, text, source.name)
+            number += 1
+        source.close()
+
+
+def _pieces(source: Source, end: bytes) -> Iterator[bytes]:
+    """The text, cut behind each `end`."""
+    pos = 0
+    rest = b""
+    while view := source.peek(pos, 1):
+        data = bytes(view[:_STEP])
+        pos += len(data)
+        source.release(pos)
+        whole = rest + data
+        *pieces, rest = whole.split(end)
+        if len(rest) > LONGEST:
+            raise TarkitError(f"{source.name}: at {pos - len(rest)}: more than 16 MiB without an end: is this text?")
+        for piece in pieces:
+            yield piece + end
+    if source.failure is not None:
+        raise source.failure
+    if rest:
+        yield rest
+
+
+def _of_key(key: bytes, where: str) -> Sample:
+    if b"\0" in key or split_name(key + b".x") != (key, b"x") or not is_safe(key):
+        raise TarkitError(
+            f"{where}: {show(key)} is no key: it has a dot behind its last slash, or is not safe",
+            "--mode lines makes a sample of any line",
+        )
+    return Sample(key, HeldRange(where.rpartition(":")[0], 0, b""), [], 0, 0)
+
+
+def _sample(key: bytes, text: bytes, name: str) -> Sample:
+    size = len(text)
+    header = encode(key + b"." + FIELD, size)
+    data = header + text + bytes(padding(size))
+    entry = Entry(key + b"." + FIELD, 0, len(header), size, len(data), b"0", b"", -1)
+    return Sample(key, HeldRange(name, 0, data), [entry], 0, len(data))

@@ -1,0 +1,204 @@
+"""From locations to samples: open each input, look through its compression or its zip, iterate over its samples."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from tarkit.errors import Unsupported, Usage
+from tarkit.problems import Policy
+from tarkit.samples.reader import Samples
+from tarkit.samples.sample import Sample, Source
+from tarkit.stores import schemes
+from tarkit.streams.background import ReadAhead
+from tarkit.streams.codecs import codec_by_magic, decoder, foreign_codec, not_decoded
+from tarkit.streams.codecs.registry import ZIP
+from tarkit.streams.command import CommandReader
+from tarkit.streams.files import Descriptor, File, allow_files
+from tarkit.streams.location import Location
+from tarkit.streams.ranges import Copy, spooled
+from tarkit.streams.readers import ByRead, DescriptorReader, FileReader, Prepended, reading
+from tarkit.streams.source import FileSource, Reader, StreamSource
+from tarkit.tar import block
+
+SNIFFED = 512  # bytes that tell an archive from a compressed one
+
+
+def open_source(
+    location: Location, *, ahead: bool = False, tmpdir: str | None = None, stream: bool = False
+) -> FileSource | StreamSource:
+    """Open one input; `ahead` reads a stream in a thread.
+
+    By what they begin with, compressed ones are decoded, and a zip becomes an archive: both are streams.
+
+    `stream` reads files as streams too: in order, each byte once.
+
+    Raises:
+        OSError, CommandFailed: it cannot be opened.
+        Unsupported: it is compressed in a way that is not decoded here.
+        Usage: stdin is a terminal, or the URL's scheme is not known.
+    """
+    fd = 0
+    if location.kind == "pipe":
+        return _stream(CommandReader(location.text), location, ahead, tmpdir)
+    if location.kind == "url":
+        return _stream(ByRead(schemes.open_read(location.text)), location, ahead, tmpdir)
+    if location.kind == "path":
+        fd = os.open(location.text, os.O_RDONLY | os.O_CLOEXEC)
+    if os.isatty(fd):
+        raise Usage(f"{location.name} is a terminal", "name the inputs, or send an archive in")
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        return _stream(DescriptorReader(fd, location.name), location, ahead, tmpdir)
+    offset = os.lseek(fd, 0, os.SEEK_CUR)
+    try:
+        plain = not stream and _codec(os.pread(fd, SNIFFED, offset), location) is None
+    except OSError as error:
+        error.filename = location.name
+        raise
+    except Unsupported:
+        if fd > 2:
+            os.close(fd)
+        raise
+    file = File(Descriptor(fd), location.name, location.text if location.kind == "path" else None)
+    if plain:
+        return FileSource(file, location.name, offset)
+    # others who share stdin go on behind what was read of it
+    reader = DescriptorReader(fd, location.name) if file.path is None else FileReader(file, offset)
+    return _stream(reader, location, ahead, tmpdir, None if offset else file)
+
+
+def _stream(
+    reader: Reader, location: Location, ahead: bool, tmpdir: str | None, file: File | None = None
+) -> StreamSource:
+    """The stream that `reader` has, decoded; `file` is what it reads from its start, if that is a file."""
+    name, head = location.name, bytearray(SNIFFED)
+    have = 0
+    while have < SNIFFED and (got := reader.readinto(memoryview(head)[have:])):
+        have += got
+    reader = Prepended(bytes(head[:have]), reader)
+    try:
+        codec = _codec(bytes(head[:have]), location)
+    except Unsupported:
+        reader.close()
+        raise
+    if codec == "zip":
+        from tarkit.zip.reader import ZipReader
+
+        reader = ZipReader(reader, name, tmpdir, file)
+    elif codec is not None:
+        reader = ByRead(decoder(codec, reading(reader), name), reader)
+    if ahead:
+        reader = ByRead(ReadAhead(reading(reader)), reader)
+    source = StreamSource(reader, name, tmpdir)
+    source.codec = codec
+    return source
+
+
+def _codec(head: bytes, location: Location) -> str | None:
+    """The codec of what begins with `head`; a valid tar header beats any magic.
+
+    A zip with any bytes in front begins with no magic: its name ends in `.zip`. Raises Unsupported for a codec that is
+    not decoded.
+    """
+    if not head or (len(head) == SNIFFED and block.checksum_ok(head)):
+        return None
+    codec = codec_by_magic(head)
+    if codec is None and any(head) and location.name.lower().endswith(ZIP.suffixes):
+        return ZIP.name
+    path = location.text if location.kind in ("path", "url") else None
+    if codec is None and any(head) and (foreign := foreign_codec(head, path)) is not None:
+        raise not_decoded(foreign, location.name)
+    return codec
+
+
+@dataclass
+class Inputs:
+    """Iterate over the samples of all inputs, one after another, or `mix` of them in turn.
+
+    `ahead` inputs are opened before their turn, and read in threads if they are streams. `shard_slice` applies to each.
+    With `gather` a key may come back in any of them. `stream` reads files as streams. `spool` keeps streams in
+    temporary files, so that all can be iterated over again. `partial` hands out what came before damage that ends the
+    run. `announce` hears of each input. Afterwards `zeros` is the length of the end of the archive, if there was one
+    only and all of it was given out.
+    """
+
+    locations: Sequence[Location]
+    policy: Policy
+    moves: bool = True
+    gather: bool = False
+    stream: bool = False
+    shard_slice: tuple[int, int | None, int] | None = None
+    mix: int = 1
+    ahead: int = 0
+    spool: bool = False
+    tmpdir: str | None = None
+    partial: bool = False
+    announce: Callable[[str], None] = lambda name: None
+    zeros: int | None = None
+    opened: int = 0
+    dropped: int = 0
+
+    def __post_init__(self) -> None:
+        self._again: list[FileSource] = []
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Yield the samples."""
+        self.dropped = 0
+        allow_files(len(self.locations))
+        sources = self._sources()
+        if self.mix > 1:
+            return self._round_robin(sources)
+        return (sample for source in sources for sample in self._samples(source))
+
+    def _samples(self, source: Source) -> Iterator[Sample]:
+        self.announce(source.name)
+        self.opened += 1
+        samples = Samples(source, self.policy, moves=self.moves, gather=self.gather)
+        samples.partial = self.partial
+        chosen = iter(samples) if self.shard_slice is None else islice(samples, *self.shard_slice)
+        try:
+            yield from chosen
+        finally:
+            self.dropped += samples.dropped
+            source.close()
+        if self.spool and isinstance(source, FileSource):
+            source.unchanged()
+        if len(self.locations) == 1 and self.shard_slice is None:
+            self.zeros = samples.zeros
+
+    def _sources(self) -> Iterator[Source]:
+        if self._again:
+            yield from self._again
+            return
+        waiting: deque[FileSource | StreamSource] = deque()
+        copy: Copy | None = None
+        rest = iter(self.locations)
+        while True:
+            for location in islice(rest, self.ahead + 1 - len(waiting)):
+                source = open_source(location, ahead=self.ahead > 0, tmpdir=self.tmpdir, stream=self.stream)
+                if self.ahead and isinstance(source, FileSource):
+                    source.will_need()
+                waiting.append(source)
+            if not waiting:
+                return
+            source = waiting.popleft()
+            if self.spool:
+                if isinstance(source, StreamSource):
+                    source = copy = spooled(source, copy)
+                self._again.append(source)
+            yield source
+
+    def _round_robin(self, sources: Iterator[Source]) -> Iterator[Sample]:
+        turns = deque(self._samples(source) for source in islice(sources, self.mix))
+        while turns:
+            samples = turns.popleft()
+            sample = next(samples, None)
+            if sample is not None:
+                yield sample
+                turns.append(samples)
+            else:
+                turns.extendleft(self._samples(source) for source in islice(sources, 1))

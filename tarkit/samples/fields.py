@@ -1,0 +1,237 @@
+"""Which entries of a sample, in what order and under what name: -f, --drop, --require, --rekey."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import translate
+from typing import Literal, NamedTuple
+
+from tarkit.errors import Problem, TarkitError, Usage, show
+from tarkit.problems import Policy
+from tarkit.samples.judging import twice
+from tarkit.samples.sample import Part, Sample, key_of, split_name
+from tarkit.tar import block
+from tarkit.tar.header import rename
+from tarkit.tar.reader import Entry
+
+OnMissing = Literal["error", "warn", "skip", "keep"]
+
+SMALL = 1 << 14  # bytes of a sample that are held in memory when names change
+
+_SUFFIX = re.compile(r"(\.tar)?(\.(gz|zst|lz4|xz|bz2|lzma)|\.(tgz|tzst|txz|tbz2|tlz))?$")
+
+
+class Wanted(NamedTuple):
+    """One field that is asked for: its new name if it gets one, and the names it may have, the first present counts."""
+
+    new: bytes | None
+    old: tuple[bytes, ...]
+
+
+def parse_fields(text: str) -> list[Wanted]:
+    """The fields of `'png new:old1,old2'`: separated by blanks, `:` or `=` renames, commas are alternatives.
+
+    Raises Usage.
+    """
+    wanted = []
+    for word in text.split():
+        *new, old = re.split("[:=]", word, maxsplit=1)
+        names = [os.fsencode(name) for name in old.split(",")]
+        if not all(names) or not all(new):
+            raise Usage(f"{show(word)}: a field is NAME, NEW:OLD or NEW:OLD1,OLD2")
+        if "/" in word:
+            raise Usage(f"{show(word)}: the name of a field has no slash")
+        if len(names) > 1 and not new:
+            both, first = word.replace(",", " "), os.fsdecode(names[0])
+            raise Usage(
+                f"{show(word)}: a comma means the first that is there",
+                f"{show(both)} for both, {show(f'{first}:{word}')} for either",
+            )
+        wanted.append(Wanted(os.fsencode(new[0]) if new else None, tuple(names)))
+    if not wanted:
+        raise Usage("no field is named")
+    return wanted
+
+
+@dataclass
+class Fields:
+    """What -f, --drop, --require, --on-missing-field and --rekey say, applied in this order.
+
+    Field names match whatever their case; what is not renamed keeps the name that it has. `rename` comes before them:
+    each is an old name and a new one, which is empty for a field that goes; all other fields stay. It does not go with
+    `keep`, which names fields anew itself.
+    """
+
+    keep: list[Wanted] = field(default_factory=list)
+    drop: tuple[str, ...] = ()
+    require: list[tuple[bytes, ...]] = field(default_factory=list)
+    on_missing: OnMissing = "error"
+    rekey: str | None = None
+    rename: tuple[tuple[bytes, bytes], ...] = ()
+
+    def __post_init__(self) -> None:
+        self._drops = [re.compile(os.fsencode(translate(glob)), re.IGNORECASE) for glob in self.drop]
+        self._rekey = None if self.rekey is None else _rekeyer(self.rekey)
+
+    @property
+    def all(self) -> bool:
+        """Whether nothing changes."""
+        return not (self.keep or self.drop or self.require or self.rename or self.rekey is not None)
+
+    def __call__(self, samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+        """The samples with the fields that were chosen."""
+        if self.all:
+            return samples
+        return self._apply(samples, policy)
+
+    def _apply(self, samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+        index = 0
+        for sample in samples:
+            if sample.key is None:
+                if not self.keep:
+                    yield sample
+                continue
+            sample.complete()
+            chosen = self._choose(sample, policy)
+            if chosen and self._rekey is not None:
+                key = self._rekey(sample.key, index, sample.source.name)
+                cut = len(sample.key)
+                chosen = [(entry, key + name[cut:] if key_of(entry) else name) for entry, name in chosen]
+                sample.key = key
+            if chosen and _change(sample, chosen, policy):
+                index += 1
+                yield sample
+
+    def _choose(self, sample: Sample, policy: Policy) -> list[tuple[Entry, bytes]]:
+        """The entries that stay, in order, each with its name; none when the sample is left out."""
+        entries = sample.entries
+        assert sample.key is not None
+        by_field: dict[bytes, Entry] = {}
+        for entry in entries:
+            if key_of(entry):
+                by_field.setdefault(entry.name[len(sample.key) + 1 :].lower(), entry)
+        chosen = [(entry, entry.name) for entry in entries]
+        if self.rename:
+            chosen = self._renamed(len(sample.key) + 1, chosen)
+        if self.keep:
+            chosen = []
+            for want in self.keep:
+                found = next((by_field[name.lower()] for name in want.old if name.lower() in by_field), None)
+                if found is not None:
+                    chosen.append((found, found.name if want.new is None else sample.key + b"." + want.new))
+                elif not self._missing(sample, want.old, policy):
+                    return []
+        for names in self.require:
+            if not any(name.lower() in by_field for name in names) and not self._missing(sample, names, policy):
+                return []
+        if self._drops:
+            skip = len(sample.key) + 1
+            chosen = [
+                (entry, name)
+                for entry, name in chosen
+                if not (key_of(entry) and any(glob.match(entry.name[skip:]) for glob in self._drops))
+            ]
+        return chosen
+
+    def _renamed(self, skip: int, chosen: list[tuple[Entry, bytes]]) -> list[tuple[Entry, bytes]]:
+        """The entries with the new names of their fields, which begin at `skip`, but for empty ones."""
+        news = {old.lower(): new for old, new in self.rename}
+        renamed = []
+        for entry, name in chosen:
+            new = news.get(name[skip:].lower()) if key_of(entry) else None
+            if new is None:
+                renamed.append((entry, name))
+            elif new:
+                renamed.append((entry, name[:skip] + new))
+        return renamed
+
+    def _missing(self, sample: Sample, names: tuple[bytes, ...], policy: Policy) -> bool:
+        """Whether a sample that lacks a field goes on."""
+        return pass_missing(missing_field(sample, names), self.on_missing, policy)
+
+
+def pass_missing(problem: Problem, on_missing: OnMissing, policy: Policy) -> bool:
+    """Whether a sample that lacks a field, as `problem` says, goes on."""
+    if on_missing != "error":
+        policy.counts["missing-field"] += 1
+    if on_missing == "skip":
+        policy.dropped["missing-field"] += 1
+        return False
+    if on_missing == "warn":
+        policy.say(problem)
+    return on_missing != "error" or policy.judge(problem) == "keep"
+
+
+def missing_field(sample: Sample, names: tuple[bytes, ...]) -> Problem:
+    """That a sample has none of these fields."""
+    key = sample.key or b""
+    have = ", ".join(show(entry.name[len(key) + 1 :]) for entry in sample.entries if key_of(entry))
+    what = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
+    return Problem("missing-field", sample.source.name, sample.start, what)
+
+
+def _change(sample: Sample, chosen: list[tuple[Entry, bytes]], policy: Policy) -> bool:
+    """Leave the sample just these entries, each under its name; False when it is to be left out.
+
+    Where it was changed before, its headers in the source may have other names than its entries.
+    """
+    source = sample.source
+    good = True
+    unchanged = sample.parts is None
+    room = SMALL
+    parts: list[Part] = []
+    entries = []
+    names = {entry.name: name for entry, name in chosen}
+    for entry, name in chosen:
+        if entry.type == block.HARD_LINK and names.get(entry.link) != entry.link:
+            what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which goes or changes its name"
+            good = policy.judge(Problem("unmovable-entry", source.name, entry.start, what)) == "keep" and good
+        if unchanged and name == entry.name:
+            parts.append((source, entry.start, entry.stop))
+        elif entry.stop - entry.start <= room:  # its header and payload in one read, and with others in one write
+            room -= entry.stop - entry.start
+            data = source.read(entry.start, entry.stop)
+            parts.append(rename(data[: entry.data - entry.start], name) + data[entry.data - entry.start :])
+        else:
+            parts.append(rename(source.read(entry.start, entry.data), name))
+            if entry.stop > entry.data:
+                parts.append((source, entry.data, entry.stop))
+        entries.append(entry._replace(name=name))
+    if len({entry.name for entry in entries}) < len(entries) and any(twice(entries, set())):
+        what = f"two fields of {show(sample.key or b'')} get one name"
+        good = policy.judge(Problem("duplicate-entry", source.name, sample.start, what)) == "keep" and good
+    sample.entries = entries
+    sample.parts = parts
+    return good
+
+
+def stem(name: str) -> str:
+    """A shard's name without folders and archive suffixes."""
+    base = os.path.basename(name)
+    return _SUFFIX.sub("", base) or base
+
+
+def _rekeyer(spec: str) -> Callable[[bytes, int, str], bytes]:
+    """A function of key, index and shard name that makes the new key; `#` is nine digits."""
+    template = spec.replace("#", "{index:09d}")
+    try:
+        template.format(key="k", index=0, shard="s.tar", stem="s")
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise Usage(
+            f"--rekey {show(spec)}: {error!s}", "it may hold {key}, {index:06d}, {shard}, {stem}, or # for nine digits"
+        ) from None
+
+    def rekey(key: bytes, index: int, shard: str) -> bytes:
+        text = template.format(key=os.fsdecode(key), index=index, shard=os.path.basename(shard), stem=stem(shard))
+        new = os.fsencode(text)
+        if b"\0" in new or split_name(new + b".x") != (new, b"x"):
+            raise TarkitError(
+                f"--rekey {show(spec)} makes {show(new)} of {show(key)}, which is no key",
+                "a key is not empty and has no dot behind its last slash",
+            )
+        return new
+
+    return rekey

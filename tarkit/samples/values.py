@@ -1,0 +1,307 @@
+"""What one sample has under a name: fields, paths into JSON, sizes, places. All commands ask here.
+
+A name is looked up in this order: `__key__`; a field of that very name; one of the words below; the field that the
+longest part of the name is, which then holds JSON, with the rest as the path into it (`json.a.b`, `json.items.0`).
+Case does not count in names of fields.
+
+    __key__   size   shard   offset          key, bytes of all fields, archive, where the sample starts in it
+    size.F    offset.F   header.F            bytes of content of the field F, where they start, where its headers start
+    width.F   height.F                       pixels of a picture, by its header
+
+Entries without key that lie in a sample are no part of its size. JSON is UTF-8, with or without a byte order mark, or
+UTF-16 or UTF-32, as Python's `json` takes it. A text in it with half of a surrogate pair, which only an escape can
+spell, is no Unicode text: `bad-field`, since no bytes stand for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tarkit.errors import Problem, show
+from tarkit.media.headers import Read, picture_size
+from tarkit.media.kinds import HEAD, kind_of
+from tarkit.samples.fields import missing_field
+from tarkit.samples.sample import KEYLESS, Sample
+from tarkit.tar import block
+from tarkit.tar.reader import Raw
+
+SMALL = 1 << 20  # bytes of a field that is decoded
+MISFITS = frozenset(("missing-field", "bad-field", "sparse-entry"))  # problems of asking a sample for what it has not
+NO_TEXT = "text with half of a surrogate pair, which is no Unicode text"
+
+_EMPTY = (block.SYMLINK, block.CHAR, block.BLOCK_DEVICE, block.FIFO)
+_JSON = frozenset((b"json", b"jsn"))
+_TEXT = frozenset((b"txt", b"text", b"transcript", b"html", b"htm"))
+_NUMBER = re.compile(r"[+-]?([0-9]{1,300}|([0-9]{1,300}\.[0-9]{0,300}|\.?[0-9]{1,300})([eE][+-]?[0-9]{1,3})?)")
+
+
+class Number(bytes):
+    """A number as JSON spells it: of any length, and not rounded."""
+
+
+class View:
+    """The fields of one sample, each read when it is asked for. It is good for as long as the sample is.
+
+    With `exact` the numbers of JSON are `Number`.
+    """
+
+    __slots__ = ("_decoded", "_escapes", "exact", "fields", "sample", "size")
+
+    def __init__(self, sample: Sample, complete: bool = True, exact: bool = False) -> None:
+        """Without `complete` it need not have all fields: enough for the key."""
+        if complete and sample.more is not None:
+            sample.complete()
+        self.sample = sample
+        self.exact = exact
+        self._decoded: dict[tuple[bytes, bool], Any] | None = None
+        self._escapes: frozenset[bytes] = frozenset()  # fields whose JSON may have half of a surrogate pair
+        fields: dict[bytes, Raw] = {}  # lower case; of two that differ in case alone it is the first
+        self.fields = fields
+        prefix = (sample.key or b"") + b"."
+        length, size = len(prefix), 0
+        for raw in sample.raw:
+            name = raw[0]
+            if name.startswith(prefix) and name.find(b"/", length) < 0 and raw[5] not in KEYLESS:
+                fields.setdefault(name[length:].lower(), raw)
+                size += raw[3] if raw[7] < 0 else raw[7]
+        self.size = size  # bytes of all fields
+
+    def content(self, field: bytes, raw: Raw, limit: int) -> bytes:
+        """The bytes of a field. Raises Problem: `bad-field` for more than `limit`, or none at all; `sparse-entry`."""
+        if raw[5] != block.REGULAR or raw[7] >= 0:
+            raw = self.located(field, raw)
+        start, size = raw[2], raw[3]
+        if size > limit:
+            raise self.bad(field, f"has {size} bytes, and at most {limit} are read")
+        return self.sample.source.read(start, start + size)
+
+    def located(self, field: bytes, raw: Raw) -> Raw:
+        """The entry that has the content of a field: a hard link is as good as what it links to."""
+        if raw[5] == block.HARD_LINK:
+            target = next((each for each in self.sample.raw if each[0] == raw[6]), raw)
+            if target[5] == block.HARD_LINK:
+                raise self.bad(field, f"is a hard link to {show(raw[6])}, which is no file of the sample")
+            raw = target
+        if raw[7] >= 0:
+            what = f"{show(raw[0])} is a sparse file, whose content is not read here"
+            raise Problem("sparse-entry", self.sample.source.name, raw[1], what)
+        if raw[5] in _EMPTY:
+            raise self.bad(field, "is no regular file")
+        return raw
+
+    def decoded(self, field: bytes, raw: Raw, as_json: bool = False) -> Any:
+        """The value of a field: what JSON says, text, or a number where the whole text is one."""
+        if self._decoded is None:
+            self._decoded = {}
+        known = (field, as_json)
+        if known not in self._decoded:
+            self._decoded[known] = self._decode(field, raw, as_json)
+        return self._decoded[known]
+
+    def text(self, field: bytes, raw: Raw) -> str:
+        """A field as text, without the line end behind it. Raises Problem: `bad-field`, `sparse-entry`."""
+        try:
+            return self.content(field, raw, SMALL).decode("utf-8").removesuffix("\n").removesuffix("\r")
+        except ValueError:
+            raise self.bad(field, "is no text") from None
+
+    def _decode(self, field: bytes, raw: Raw, as_json: bool) -> Any:
+        kind = field.rpartition(b".")[2]
+        if as_json or kind in _JSON:
+            return self._json(field, raw)
+        text = self.text(field, raw)
+        if kind in _TEXT:
+            return text
+        text = text.strip()
+        if not _NUMBER.fullmatch(text):
+            return text
+        return float(text) if any(char in ".eE" for char in text) else int(text)
+
+    def _json(self, field: bytes, raw: Raw) -> Any:
+        content = self.content(field, raw, SMALL)
+        try:
+            text = content.decode(json.detect_encoding(content))
+            value = (_EXACT if self.exact else _ROUNDED).decode(text)
+        except RecursionError:
+            raise self.bad(field, "is JSON that is nested too deep") from None
+        except ValueError as error:
+            raise self.bad(field, f"is no JSON: {error}") from None
+        if "\\ud" in text or "\\uD" in text:
+            self._escapes |= {field}
+        return value
+
+    def check_text(self, field: bytes, value: Any) -> None:
+        """Raises Problem `bad-field` for a value of the JSON of `field` whose text is no Unicode text."""
+        if field in self._escapes and not is_unicode(value):
+            raise self.bad(field, f"has {NO_TEXT}")
+
+    def missing(self, name: str) -> Problem:
+        """That there is nothing of this name."""
+        return missing_field(self.sample, (os.fsencode(name),))
+
+    def bad(self, field: bytes, what: str) -> Problem:
+        """That a field of the sample is not what was asked for."""
+        what = f"the field {show(field)} of {show(self.sample.key or b'')} {what}"
+        return Problem("bad-field", self.sample.source.name, self.sample.start, what)
+
+
+class Name:
+    """A name that is looked up in one sample after another."""
+
+    def __init__(self, text: str, exact: bool = False) -> None:
+        """`exact`: nothing but a field of this very name."""
+        self.text = text
+        self.field = os.fsencode(text).lower()
+        self.is_key = text == "__key__" and not exact
+        if self.is_key:
+            self.field = b"/"  # which no field has in its name
+        self.needs_entries = not self.is_key  # whether it takes more than the sample's key
+        head, _, rest = text.partition(".")
+        self.is_name = text in ("__key__", "shard")
+        self._word = None if exact else (_WORDS.get(text) or _of_field(head, rest))
+        parts = text.split(".")
+        self._paths = [
+            (os.fsencode(".".join(parts[:cut])).lower(), parts[cut:])
+            for cut in range(0 if exact else len(parts) - 1, 0, -1)
+        ]
+
+    def value(self, view: View) -> Any:
+        """Its decoded value. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`."""
+        raw = view.fields.get(self.field)
+        return self._checked(view) if raw is None else view.decoded(self.field, raw)
+
+    def words(self, view: View) -> Any:
+        """The same, but a field as its text, even if that is a number."""
+        raw = view.fields.get(self.field)
+        return self._checked(view) if raw is None else view.text(self.field, raw)
+
+    def cell(self, view: View, limit: int) -> Any:
+        """The same, but a field, a key and an archive's name as their bytes; at most `limit` of them."""
+        if self.is_key:
+            return view.sample.key
+        raw = view.fields.get(self.field)
+        if raw is not None:
+            return view.content(self.field, raw, limit)
+        value = self._checked(view)
+        return os.fsencode(value) if self.is_name else value
+
+    def present(self, view: View) -> bool:
+        """Whether there is anything of this name."""
+        if self.field in view.fields:
+            return True
+        try:
+            self._other(view)
+        except Problem as problem:
+            if problem.name == "missing-field":
+                return False
+            raise
+        return True
+
+    def _checked(self, view: View) -> Any:
+        value, field = self._other(view)
+        if field is not None:
+            view.check_text(field, value)
+        return value
+
+    def _other(self, view: View) -> tuple[Any, bytes | None]:
+        """What is no field of this name, and the field that has it if it is JSON."""
+        if self._word is not None:
+            return self._word(view), None
+        for field, path in self._paths:
+            raw = view.fields.get(field)
+            if raw is not None:
+                return _follow(view, field, view.decoded(field, raw, as_json=True), path), field
+        raise view.missing(self.text)
+
+
+def _follow(view: View, field: bytes, value: Any, path: list[str]) -> Any:
+    for place, step in enumerate(path):
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif (
+            isinstance(value, list) and step.isascii() and step.isdigit() and len(step) < 20 and int(step) < len(value)
+        ):
+            value = value[int(step)]
+        else:
+            key, sample = ".".join(path[: place + 1]), view.sample
+            what = f"{show(sample.key or b'')} has no {show(key)} in its field {show(field)}"
+            raise Problem("missing-field", sample.source.name, sample.start, what)
+    return value
+
+
+def is_unicode(value: Any) -> bool:
+    """Whether all text in a value of JSON can be written as UTF-8."""
+    try:
+        (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)).encode()
+    except UnicodeEncodeError:
+        return False
+    except RecursionError:  # whoever writes it says so
+        pass
+    return True
+
+
+def length(raw: Raw) -> int:
+    """Bytes of content of an entry; of a sparse file, those that it has once unpacked."""
+    return raw[7] if raw[7] >= 0 else raw[3]
+
+
+_WORDS: dict[str, Callable[[View], Any]] = {
+    "__key__": lambda view: os.fsdecode(view.sample.key or b""),
+    "size": lambda view: view.size,
+    "shard": lambda view: view.sample.source.name,
+    "offset": lambda view: view.sample.start,
+}
+
+
+def _verbatim(number: str) -> Number:
+    return Number(number.encode())
+
+
+_ROUNDED = json.JSONDecoder()
+_EXACT = json.JSONDecoder(parse_int=_verbatim, parse_float=_verbatim, parse_constant=_verbatim)
+
+
+def _of_field(word: str, field: str) -> Callable[[View], Any] | None:
+    """What `word` says of the field, None if it is no such word."""
+    functions: dict[str, Callable[[View, bytes, Raw], Any]] = {
+        "size": lambda view, name, raw: length(raw if raw[7] >= 0 else view.located(name, raw)),
+        "offset": lambda view, name, raw: view.located(name, raw)[2],
+        "header": lambda view, name, raw: raw[1],
+        "width": lambda view, name, raw: _pixels(view, name, raw)[0],
+        "height": lambda view, name, raw: _pixels(view, name, raw)[1],
+    }
+    name, function = os.fsencode(field).lower(), functions.get(word)
+    if function is None or not field:
+        return None
+
+    def look(view: View) -> Any:
+        raw = view.fields.get(name)
+        if raw is None:
+            raise view.missing(field)
+        return function(view, name, raw)
+
+    return look
+
+
+def _pixels(view: View, field: bytes, raw: Raw) -> tuple[int, int]:
+    """Width and height of a picture."""
+    start, size = view.located(field, raw)[2:4]
+    source = view.sample.source
+
+    def read(pos: int, count: int) -> bytes:
+        stop = min(pos + count, size)
+        return source.read(start + pos, start + stop) if pos < stop else b""
+
+    found = picture_of(read, field, size)
+    if found is None:
+        raise view.bad(field, "is no picture of a known kind")
+    return found
+
+
+def picture_of(read: Read, field: bytes, size: int) -> tuple[int, int] | None:
+    """Width and height in pixels of what `read(pos, n)` gives, `size` bytes long; None when it is no picture."""
+    return picture_size(kind_of(read(0, HEAD), field, size), read)

@@ -1,0 +1,259 @@
+"""--where: an expression over what a sample has, such as `cls == 3 and json.width > 512`.
+
+It is parsed by `ast`, checked node by node against what is allowed, and evaluated by the library simpleeval; nothing of
+it ever runs as Python. Names are those of `values`: a field decoded, a path into one, `size.jpg`; two functions are
+about names: `has(jpg)` says whether there is one, `field('0 (x).mp3')` takes what is no word. What an expression costs
+is bounded when it is checked: its length and depth, no powers, no repeated text, no loops.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tarkit.errors import Problem, Usage, show
+from tarkit.problems import Policy
+from tarkit.samples.operators import FUNCTIONS, OPERATORS
+from tarkit.samples.sample import Sample
+from tarkit.samples.values import NO_TEXT, Name, View, is_unicode
+
+LONGEST, DEEPEST = 4096, 64  # characters, levels
+HINT = "for example 'cls == 3 and json.width > 512', \"size.jpg > 10000 and 'cat' in txt\", 'has.json'"
+
+_ALLOWED = (
+    *(ast.Expression, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Load),
+    *(ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.UAdd, ast.IfExp, ast.Call),
+    *(ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn, ast.Is, ast.IsNot),
+    *(ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Tuple, ast.List, ast.Set),
+)
+_BOUND = ("has", "field", "str")  # functions that take a name, not its value
+
+
+class Where:
+    """An expression; called with a sample it says whether that is wanted. Raises Usage for what is none."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text = text.strip()
+        self._names: dict[str, Callable[[View], Any]] = {}
+        self.needs_entries = False
+        self._tree = _Names(self).visit(_parse(text)).body
+        self._view: View | None = None
+        try:
+            from simpleeval import EvalWithCompoundTypes
+        except ImportError:
+            raise Usage("--where wants the package simpleeval", "pip install simpleeval") from None
+        functions = {name: function for name, (function, _, _) in FUNCTIONS.items() if name not in ("has", "field")}
+        self._evaluator: Any = EvalWithCompoundTypes(operators=OPERATORS, functions=functions, names=_Lookup(self))
+        for kind in (ast.Compare, ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript, ast.Set):
+            self._evaluator.nodes[kind] = self._guarded(self._evaluator.nodes[kind])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Where) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __call__(self, sample: Sample, policy: Policy) -> bool:
+        """Whether `sample` is wanted. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`."""
+        self._view = View(sample, complete=self.needs_entries)
+        try:
+            return bool(self._evaluator.eval(self.text, self._tree))
+        except Problem as problem:
+            problem.hint = problem.hint or self._hint(problem)
+            return policy.judge(problem) == "keep"
+        except RecursionError:
+            return policy.judge(self._problem("bad-field", self._tree, "values that are nested too deep")) == "keep"
+        finally:
+            self._view = None
+
+    @staticmethod
+    def _hint(problem: Problem) -> str | None:
+        if problem.name == "missing-field":
+            return "has.NAME and ... asks first; --skip missing-field leaves such samples out"
+        return None
+
+    def lookup(self, name: str) -> Any:
+        """What a name of the tree is of the sample that is looked at."""
+        assert self._view is not None
+        return self._names[name](self._view)
+
+    def bind(self, text: str, how: str = "value") -> ast.Name:
+        """A node for the name `text`: `how` is value, words (as text), present or exact (a field of this name)."""
+        name = Name(text, exact=how == "exact")
+        self.needs_entries = self.needs_entries or name.needs_entries
+        functions = {"value": name.value, "exact": name.value, "words": name.words, "present": name.present}
+        known = f"{how} {text}"
+        self._names[known] = functions[how]
+        return ast.Name(known, ast.Load())
+
+    def _guarded(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """`handler`, with what Python has against the values told of the sample."""
+
+        def guarded(node: Any) -> Any:
+            try:
+                value = handler(node)
+            except (KeyError, IndexError) as error:
+                raise self._problem("missing-field", node, f"there is no {error}") from None
+            except (TypeError, ValueError, ArithmeticError, AttributeError, re.error) as error:
+                raise self._problem("bad-field", node, str(error)) from None
+            if isinstance(value, str) and not is_unicode(value):  # as in `json['a']`, which is not looked up by name
+                raise self._problem("bad-field", node, NO_TEXT)
+            return value
+
+        return guarded
+
+    def _problem(self, name: str, node: Any, what: str) -> Problem:
+        assert self._view is not None
+        sample = self._view.sample
+        part = ast.get_source_segment(self.text, node) or self.text
+        return Problem(
+            name, sample.source.name, sample.start, f"--where {show(part)} for {show(sample.key or b'')}: {what}"
+        )
+
+
+class _Lookup(Mapping[str, Any]):
+    """Names as simpleeval wants them."""
+
+    def __init__(self, where: Where) -> None:
+        self._where = where
+
+    def __getitem__(self, name: str) -> Any:
+        return self._where.lookup(name)
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _parse(text: str) -> ast.Expression:
+    """The tree of an expression that is short, shallow and made of what is allowed. Raises Usage."""
+    if len(text) > LONGEST:
+        raise Usage(f"--where: the expression has {len(text)} characters, and at most {LONGEST} are taken")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text, mode="eval")
+    except SyntaxError as error:
+        place = f" at character {error.offset}" if error.offset and error.lineno == 1 else ""
+        raise Usage(f"--where {show(text)}: {error.msg}{place}", HINT) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise Usage(f"--where {show(text[:80])}: this is no expression: {error}", HINT) from None
+    level: list[ast.AST] = [tree]
+    for _ in range(DEEPEST):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    if level:
+        raise Usage("--where: the expression is nested too deep")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = _spelled(text, node)
+        elif isinstance(node, ast.Attribute):
+            node.attr = _spelled(text, node)
+    return tree
+
+
+def _spelled(text: str, node: ast.Name | ast.Attribute) -> str:
+    """The last word of a name as it is written: the parser normalises words (NFKC), and names of fields are bytes."""
+    part = ast.get_source_segment(text, node) or ""
+    start = len(part)
+    while start and f"a{part[start - 1]}".isidentifier():
+        start -= 1
+    return part[start:]
+
+
+def _character(text: str, node: ast.AST) -> int:
+    """Where a node begins, in characters from 1: the parser counts bytes of a line."""
+    lines = text.encode().splitlines(keepends=True)
+    before = lines[: getattr(node, "lineno", 1) - 1]
+    line = lines[len(before)] if len(before) < len(lines) else b""
+    return len((b"".join(before) + line[: getattr(node, "col_offset", 0)]).decode()) + 1
+
+
+class _Names(ast.NodeTransformer):
+    """Checks each node; a name with the dots behind it becomes one name."""
+
+    def __init__(self, where: Where) -> None:
+        self.where = where
+
+    def refuse(self, node: ast.AST, what: str) -> Usage:
+        """An error that shows the place."""
+        return Usage(f"--where: {what} at character {_character(self.where.text, node)}", HINT)
+
+    def visit(self, node: ast.AST) -> Any:
+        """The node to put in its place."""
+        if not isinstance(node, _ALLOWED):
+            raise self.refuse(node, f"{type(node).__name__} is not for expressions here,")
+        if isinstance(node, ast.Constant) and not isinstance(node.value, (str, int, float, bool, type(None))):
+            raise self.refuse(node, "a value that no field has,")
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return self._dotted(node)
+        if isinstance(node, ast.Compare):
+            for sign, other in zip(node.ops, node.comparators, strict=True):
+                if isinstance(sign, (ast.Is, ast.IsNot)) and not isinstance(_constant(other), (bool, type(None))):
+                    raise self.refuse(node, "'is' asks for None, True or False alone: == compares,")
+        return self._call(node) if isinstance(node, ast.Call) else self.generic_visit(node)
+
+    def _dotted(self, node: ast.Name | ast.Attribute) -> ast.AST:
+        text = _dots(node)
+        if text is None:
+            assert isinstance(node, ast.Attribute)
+            if not isinstance(node.value, ast.Subscript) or node.attr.startswith("__"):
+                raise self.refuse(node, f"only fields have a '.{node.attr}',")
+            inside = ast.Subscript(self.visit(node.value), ast.Constant(node.attr), ast.Load())
+            return ast.copy_location(inside, node)
+        self._checked(node, text)
+        if text.startswith("has."):
+            return ast.copy_location(self.where.bind(text[4:], "present"), node)
+        if text in FUNCTIONS:
+            hint = "has.NAME" if text == "has" else f"{text}(...)"
+            raise self.refuse(node, f"{text} is a function: {hint}; a field of this name is field('{text}'),")
+        return ast.copy_location(self.where.bind(text), node)
+
+    def _checked(self, node: ast.AST, text: str) -> None:
+        if not text or (text != "__key__" and any(part.startswith("__") for part in text.split("."))):
+            raise self.refuse(node, f"no field is called {show(text)},")
+
+    def _call(self, node: ast.Call) -> ast.AST:
+        name = node.func.id if isinstance(node.func, ast.Name) else None
+        if name not in FUNCTIONS:
+            names = ", ".join(sorted(FUNCTIONS))
+            raise self.refuse(node, f"no such function; there are {names};")
+        if name == "match" and node.args and isinstance(_constant(node.args[0]), str):
+            try:
+                re.compile(_constant(node.args[0]))
+            except re.error as error:
+                raise self.refuse(node, f"{show(_constant(node.args[0]))} is no regular expression: {error},") from None
+        _, least, most = FUNCTIONS[name]
+        if not least <= len(node.args) <= most or node.keywords:
+            raise self.refuse(node, f"{name} takes {least if least == most else f'{least} to {most}'} values,")
+        if name in _BOUND:
+            how = {"has": "present", "field": "exact", "str": "words"}[name]
+            [given] = node.args
+            text = _dots(given)
+            if text is None and name != "str" and isinstance(_constant(given), str):
+                text = _constant(given)
+            if text is not None:
+                self._checked(given, text)
+                return ast.copy_location(self.where.bind(text, how), node)
+            if name != "str":
+                raise self.refuse(node, f"{name} takes a name, such as {name}('seg.png'),")
+        node.args = [self.visit(each) for each in node.args]
+        return node
+
+
+def _constant(node: ast.AST) -> Any:
+    """The value of a literal; for all else something that no literal is."""
+    return node.value if isinstance(node, ast.Constant) else ()
+
+
+def _dots(node: ast.AST) -> str | None:
+    """A name with dots as text; None for what begins otherwise."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (text := _dots(node.value)) is not None:
+        return f"{text}.{node.attr}"
+    return None

@@ -1,0 +1,275 @@
+r"""A map from names of files to names of shards, by category: the external key map of ishard and dSort.
+
+Two forms are read. JSON, an object from templates to lists of patterns; comments (`//`, `#` and `/* */`) and commas
+behind the last item are let pass:
+
+    {
+      "fish-%d.tar": ["train/n01440764/.*", "glob:train/n01443537/*"],  // two patterns, one category
+      "dog-%d.tar": ["train/n02084071/.*"],
+    }
+
+and lines `PATTERN TEMPLATE`, parted by a tab, or by blanks where there is no tab, or by what `sep` says. Blank lines
+and lines that begin `# ` are skipped.
+
+A pattern is a regular expression (`patterns.py`) that is searched anywhere in the names of a sample's files, or, after
+`glob:`, a glob of whole names. Which category a sample has:
+
+1. A pattern that is spelled exactly as its key or as a name in it decides (DS-EKM-3: of `1.txt` and `11.txt` each has
+   its own). Else each name is looked up for itself:
+2. In lines, patterns that match the whole of a name go before those found in a part of it. What matches anything, such
+   as `.*`, does not.
+3. All patterns that match must be of one category; `first_match` takes that which the map has first, and leaves 2. out.
+4. The names that have a category must agree, and those that have none follow (IS-EKM-6); so here, too, `first_match`
+   takes the first in the map.
+
+Each category has its own template and counts for itself; a template without a suffix gets one. Sources: ishard-spec
+2.10 and 4.6, with the differences that are said there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.shards.patterns import GLOB, Finder
+from tarkit.shards.template import Notation, Template, parse_template
+from tarkit.stores import schemes
+from tarkit.streams.location import ARCHIVE_SUFFIXES
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
+_TRAILING = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])', re.DOTALL)
+_LOOKED_AT = 1000  # names of all templates that are compared before anything is written
+
+
+class Category(NamedTuple):
+    """A kind of samples: its `place` in the map, `text` as the map has it, the template of its shards."""
+
+    place: int
+    text: str
+    template: Template
+
+
+class _Rule(NamedTuple):
+    place: int
+    category: Category
+    whole: bool  # matching the whole of a name, it goes before others
+
+
+@dataclass
+class Map:
+    """Which category a sample belongs to; `name` is for messages. `read_map` makes one.
+
+    `categories` has all of them, `unmatched` too, in the order of the map.
+    """
+
+    name: str
+    categories: list[Category] = field(default_factory=list)
+    unmatched: Category | None = None
+    first_match: bool = False
+    _exact: dict[bytes, _Rule] = field(default_factory=dict)
+    _rules: list[_Rule] = field(default_factory=list)
+    _finder: Finder = field(default_factory=Finder)
+
+    def category(self, names: Iterable[bytes], key: bytes | None = None) -> Category | None:
+        """The category of a sample with files of these names; `unmatched`, perhaps None, when it has none.
+
+        Raises TarkitError when there are two.
+        """
+        names = list(names)
+        keyed = names if key is None else [key, *names]
+        found = [(name, self._exact[name]) for name in keyed if name in self._exact]
+        if not found:
+            found = [(name, rule) for name in names if (rule := self._of_name(name)) is not None]
+            if not found:
+                return self.unmatched
+        if self.first_match:
+            return min(found, key=lambda each: each[1].place)[1].category
+        first, rule = found[0]
+        for name, other in found:
+            if other.category is not rule.category:
+                what = f"{show(first)} is of {show(rule.category.text)}, {show(name)} of {show(other.category.text)}"
+                raise self._torn(f"{what}, and both are of one sample")
+        return rule.category
+
+    def _of_name(self, name: bytes) -> _Rule | None:
+        text = os.fsdecode(name)
+        hits = [self._rules[number] for number in self._finder.find(text)]
+        if self.first_match:
+            return hits[0] if hits else None
+        if any(hit.category is not hits[0].category for hit in hits):
+            hits = [hit for hit in hits if hit.whole and self._finder.whole(hit.place, text)] or hits
+        for hit in hits:
+            if hit.category is not hits[0].category:
+                raise self._torn(f"{show(name)} is of {show(hits[0].category.text)} and of {show(hit.category.text)}")
+        return hits[0] if hits else None
+
+    def _torn(self, what: str) -> TarkitError:
+        return TarkitError(f"{self.name}: {what}", "make the patterns apart, or take the first with --first-match")
+
+
+def read_map(
+    spec: str,
+    *,
+    unmatched: str | None = None,
+    first_match: bool = False,
+    sep: str | None = None,
+    extension: str = ".tar",
+    folder: str = "",
+    notation: Notation = "auto",
+    bad_line: Callable[[str], None] | None = None,
+) -> Map:
+    """The map that `spec` names, or is: JSON, if it begins with a brace and no file has that name.
+
+    `unmatched` is the template of samples in no category, `sep` parts the two fields of a line, `extension` is for
+    templates without a suffix, `folder` (empty, or with a slash at its end) stands before all of them, and `notation`
+    says how they count. `bad_line` hears of lines that are none, which are skipped; without it they are an error.
+
+    Raises TarkitError with the place: a file that cannot be read, what is no map, a bad expression or one that is there
+    twice, a template that is none, and categories that would have the same names of shards.
+    """
+    name, text, lines = _text_of(spec)
+    found = Map(name, first_match=first_match)
+    known: dict[str, Category] = {}
+    seen: dict[str, str] = {}
+
+    def category(where: str, template: str) -> Category:
+        if template not in known:
+            try:
+                known[template] = Category(len(known), template, _template(folder, template, extension, notation))
+            except Usage as error:
+                raise Usage(f"{where}: {error}", error.hint) from None
+            found.categories.append(known[template])
+        return known[template]
+
+    for where, pattern, template in _lines(name, text, sep, bad_line) if lines else _json(name, text):
+        own = category(where, template)
+        if pattern is None:
+            continue
+        if pattern in seen:
+            raise TarkitError(f"{where}: {show(pattern)} is there twice, before at {seen[pattern]}")
+        seen[pattern] = where
+        _add(found._finder, where, pattern)
+        rule = _Rule(len(seen) - 1, own, lines and not found._finder.anything(len(seen) - 1))
+        found._rules.append(rule)
+        found._exact[os.fsencode(pattern)] = rule
+    if not seen:
+        raise TarkitError(f"{name}: no pattern in this map")
+    if unmatched is not None:
+        found.unmatched = category("--unmatched", unmatched)
+    check_apart([each.template for each in found.categories])
+    return found
+
+
+def check_apart(templates: Sequence[Template]) -> None:
+    """Raise Usage when two of the templates share a name among the first that they have.
+
+    A thousand names are looked at in all; whoever writes shards sees to the rest.
+    """
+    taken: dict[str, str] = {}
+    for template in templates if len(templates) > 1 else ():
+        first = max(2, _LOOKED_AT // len(templates))
+        for index in range(first if template.count is None else min(first, template.count)):
+            name = template.name(index)
+            other = taken.setdefault(name, template.text)
+            if other is not template.text:
+                raise Usage(f"{show(other)} and {show(template.text)} both have a shard {show(name)}")
+
+
+def _template(folder: str, text: str, extension: str, notation: Notation) -> Template:
+    """The template of a category: a path that stays in its folder, with a suffix of archives."""
+    if text.startswith(("/", "pipe:", "file:")) or schemes.scheme_of(text) or ".." in text.split("/"):
+        raise Usage(f"{show(text)}: a template in a map is a path below the folder of the shards")
+    if text.endswith("/") or text.strip() in ("", "-", ".") or "\0" in text:
+        raise Usage(f"{show(text)} is no template for names", "for example 'cats-%06d.tar'")
+    suffix = "" if text.lower().endswith(ARCHIVE_SUFFIXES) else extension
+    return parse_template(folder + text + suffix, notation, hint=None)
+
+
+def _add(finder: Finder, where: str, pattern: str) -> None:
+    try:
+        if pattern in ("", GLOB):
+            raise re.error("it is empty")
+        os.fsencode(pattern)  # JSON can spell half a surrogate pair
+        finder.add(pattern)
+    except (re.error, RecursionError, OverflowError, ValueError) as error:
+        hint = "is it a glob? write glob: before it" if "*" in pattern else None
+        raise TarkitError(f"{where}: {show(pattern)} is no regular expression: {error}", hint) from None
+
+
+def _text_of(spec: str) -> tuple[str, str, bool]:
+    """What a map is called, what it says, and whether in lines."""
+    if spec.lstrip().startswith("{") and not os.path.lexists(spec):
+        return "--map", spec, False
+    name = schemes.public_name(spec) if schemes.scheme_of(spec) else spec
+    try:
+        if schemes.scheme_of(spec) and not os.path.exists(spec):
+            reader = schemes.open_read(spec)
+            try:
+                data = b"".join(iter(lambda: reader.read(1 << 20), b""))
+            finally:
+                reader.close()
+        else:
+            with open(spec, "rb") as file:
+                data = file.read()
+    except (OSError, ValueError) as error:
+        raise TarkitError(f"{name}: {getattr(error, 'strerror', None) or error}") from error
+    if b"\0" in data:
+        raise TarkitError(f"{name}: a map with NUL bytes", "is it an archive?")
+    text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+    braced = _without_comments(text).lstrip().startswith("{")
+    return name, text, not braced and not spec.lower().endswith(".json")
+
+
+def _without_comments(text: str) -> str:
+    """JSON with blanks for its comments, so that places in it stay, and for commas behind a last item."""
+    bare = _TOKEN.sub(lambda token: token[0] if token[0][0] == '"' else re.sub(r"[^\n]", " ", token[0]), text)
+    return _TRAILING.sub(lambda token: token[1] or " ", bare)
+
+
+def _json(name: str, text: str) -> Iterator[tuple[str, str | None, str]]:
+    """Where, the pattern and the template; a category without patterns has None."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [each for each, _ in pairs]
+        if len(set(names)) < len(names):
+            raise ValueError(f"{show(max(names, key=names.count))} is there twice")
+        return dict(pairs)
+
+    try:
+        found = json.loads(_without_comments(text), object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise TarkitError(f"{name}: no JSON: {error}") from None
+    shape = 'a map looks like {"cats-%06d.tar": ["train/cat.*"]}'
+    if not isinstance(found, dict):
+        raise TarkitError(f"{name}: no object of JSON", shape)
+    for template, patterns in found.items():
+        where = f"{name}: {show(template)}"
+        if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
+            raise TarkitError(f"{where}: patterns are a list of texts", shape)
+        if not patterns:
+            yield where, None, template
+        for pattern in patterns:
+            yield where, pattern, template
+
+
+def _lines(
+    name: str, text: str, sep: str | None, bad_line: Callable[[str], None] | None
+) -> Iterator[tuple[str, str | None, str]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line.strip()
+        if not line or line == "#" or line.startswith("# "):
+            continue
+        parts = line.split(sep if sep is not None else "\t" if "\t" in line else None)
+        fields = [part.strip() for part in parts]
+        if len(fields) == 2 and all(fields):
+            yield f"{name}:{number}", fields[0], fields[1]
+            continue
+        what = f"{name}:{number}: a line is PATTERN TEMPLATE, and this one has {len(fields)} of them"
+        if bad_line is None:
+            raise TarkitError(what, "a tab parts the two")
+        bad_line(f"{what}: skipped")

@@ -1,0 +1,192 @@
+r"""Parts of a data set, such as train and val: who is in which, by a hash of the key or of a group.
+
+Where a sample belongs depends on its key, or its group, and on the salt, on nothing else: not on the order, the other
+samples or the machine. So it stays where it is when the set grows, and anyone can reckon it:
+
+    u = the first 8 bytes of SHA-256(SALT NUL KEY), as a number, the highest byte first
+    the part is the first one of which  u < floor(2**64 * the sum of the shares up to it)
+
+Without a salt, SALT has no bytes. In a shell, the 16 hexadecimal digits of u are
+`printf '%s\0%s' SALT KEY | sha256sum | cut -c -16`. A fold is a part with a share of 1/K. When shares change, only
+samples at the moved borders change their part; a part that is taken from the one before it moves no others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from hashlib import sha256
+from itertools import accumulate
+from typing import NamedTuple
+
+from tarkit.errors import Problem, TarkitError, Usage, show
+from tarkit.problems import Policy
+from tarkit.samples.sample import KEYLESS, Sample, split_name
+from tarkit.samples.values import SMALL, Name, View
+from tarkit.shards.categories import Map
+from tarkit.shards.patterns import compile_regex
+
+PLACES = 1 << 64
+WHITE = " \t\n\r\v\f"  # what is white space around a value
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+_SHARE = re.compile(r"[0-9]{0,20}\.?[0-9]{0,20}|[0-9]{1,9}/[0-9]{1,9}")
+
+
+class Part(NamedTuple):
+    """A part that gets this share of the samples."""
+
+    name: str
+    share: Fraction
+
+
+def parse_parts(text: str) -> list[Part]:
+    """The parts in `train=0.9,val=0.1`; shares are decimals or `1/3`, and one part may have none: it gets the rest.
+
+    Raises Usage: names that are no names of files everywhere, or come twice; shares that do not sum to 1.
+    """
+    found: dict[str, Fraction | None] = {}
+    for word in text.split(","):
+        name, equals, share = (each.strip() for each in word.partition("="))
+        if not _NAME.fullmatch(name):
+            raise Usage(f"--parts {show(text)}: {show(name)} is no name of a part", "letters, digits, - _ and . are")
+        if name in found:
+            raise Usage(f"--parts {show(text)}: {name} is there twice")
+        found[name] = _share(text, share) if equals else None
+    known = sum((share for share in found.values() if share is not None), Fraction(0))
+    rest = [name for name, share in found.items() if share is None]
+    if len(rest) > 1:
+        raise Usage(f"--parts {show(text)}: {' and '.join(rest)} have no share; one part may get the rest")
+    if rest and known >= 1:
+        raise Usage(f"--parts {show(text)}: nothing is left for {rest[0]}")
+    if not rest and known != 1:
+        hint = "they sum to 1; a part without a share gets the rest: train,val=0.1"
+        raise Usage(f"--parts {show(text)}: the shares sum to {float(known):.10g}", hint)
+    return [Part(name, 1 - known if share is None else share) for name, share in found.items()]
+
+
+def folds(count: int) -> list[Part]:
+    """So many equal parts, named `fold-0` and so on, numbers padded with zeros to one length."""
+    width = len(str(count - 1))
+    return [Part(f"fold-{number:0{width}d}", Fraction(1, count)) for number in range(count)]
+
+
+def place(salt: bytes, group: bytes) -> int:
+    """Where a group stands among the places, from 0 to 2**64 - 1."""
+    return int.from_bytes(sha256(salt + b"\0" + group).digest()[:8], "big")
+
+
+class ByHash:
+    """Which part a sample is in, by number; None when it has no group and is left out."""
+
+    def __init__(
+        self, parts: Sequence[Part], salt: str = "", group: Callable[[Sample], bytes | None] | None = None
+    ) -> None:
+        """`group` says what is hashed in place of the key."""
+        self._salt = os.fsencode(salt)
+        self._group = group
+        self._bounds = [sum_ * PLACES // 1 for sum_ in accumulate(part.share for part in parts)]
+
+    def __call__(self, sample: Sample) -> int | None:
+        """The number of the part."""
+        group = sample.key if self._group is None else self._group(sample)
+        return None if group is None else self.part_of(group)
+
+    def part_of(self, group: bytes) -> int:
+        """The number of the part in which a key or group is."""
+        return bisect_right(self._bounds, place(self._salt, group))
+
+
+class KeyGroup:
+    """The group of a sample is what an expression takes from its key: its first group, else all that it matches.
+
+    Called with a sample; raises TarkitError when it does not match, since a sample with a group of its own may be one
+    that should have stayed with others.
+    """
+
+    def __init__(self, text: str) -> None:
+        try:
+            self._pattern = compile_regex(text)
+        except re.error as error:
+            raise Usage(f"--group {show(text)}: {error}") from None
+        self.text = text
+
+    def __call__(self, sample: Sample) -> bytes:
+        """The group."""
+        assert sample.key is not None
+        found = self._pattern.search(os.fsdecode(sample.key))
+        if found is None:
+            hint = f"for keys that are groups of their own let it match all: --group '{self.text}|.*'"
+            raise TarkitError(f"{sample.source.name}: the key {show(sample.key)} has no {show(self.text)}", hint)
+        group = found[1] if found.re.groups and found[1] is not None else found[0]
+        return os.fsencode(group)
+
+
+class FieldValue:
+    """What a field of a sample, or a path into one (`samples/values.py`), says, as bytes: for groups and for classes.
+
+    Text is without white space around it, what is no text in JSON is as JSON has it. Called with a sample; None when it
+    has none and is left out. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`.
+    """
+
+    def __init__(self, text: str, policy: Policy) -> None:
+        self._name = Name(text)
+        self._policy = policy
+
+    def _quick(self, sample: Sample) -> bytes | None:
+        """The text of the field of this name, of a sample that has nothing unusual; None leaves it to others."""
+        if sample.plain and sample.key is not None:
+            skip, field = len(sample.key) + 1, self._name.field
+            for raw in sample.raw:
+                if raw[0][skip:].lower() == field and raw[7] < 0 and raw[3] <= SMALL:
+                    text = sample.source.read(raw[2], raw[2] + raw[3])
+                    return text.strip(WHITE.encode()) if text.isascii() else None
+        return None
+
+    def __call__(self, sample: Sample) -> bytes | None:
+        """The value; no bytes for a sample without one that the policy keeps."""
+        text = self._quick(sample)
+        if text is not None:
+            return text
+        try:
+            value = self._name.words(View(sample, complete=self._name.needs_entries))
+        except Problem as problem:
+            problem.hint = f"--skip {problem.name} leaves such samples out, --allow makes them one group of their own"
+            return b"" if self._policy.judge(problem) == "keep" else None
+        if not isinstance(value, str):
+            value = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+        return value.strip(WHITE).encode("utf-8", "surrogateescape")
+
+
+class ByMap:
+    """Which category of a map a sample is in, by number; `unmatched` hears of those in none, and may raise."""
+
+    def __init__(self, categories: Map, unmatched: Callable[[Sample], None]) -> None:
+        self._map = categories
+        self._unmatched = unmatched
+
+    def __call__(self, sample: Sample) -> int | None:
+        """The number of the category; raises TarkitError when there are two."""
+        sample.complete()
+        names = (raw[0] for raw in sample.raw if raw[5] not in KEYLESS and split_name(raw[0]) is not None)
+        found = self._map.category(names, sample.key)
+        if found is None:
+            self._unmatched(sample)
+            return None
+        return found.place
+
+
+def _share(text: str, share: str) -> Fraction:
+    if not _SHARE.fullmatch(share) or not share.strip("."):
+        raise Usage(f"--parts {show(text)}: {show(share)} is no share", "shares are 0.9 or 1/3, and sum to 1")
+    try:
+        found = Fraction(share)
+    except ZeroDivisionError:
+        found = Fraction(0)
+    if not 0 < found <= 1:
+        hint = "shares are of 1: train=0.9,val=0.1" if found else "leave the part out"
+        raise Usage(f"--parts {show(text)}: {show(share)}: a share is more than 0 and at most 1", hint)
+    return found

@@ -1,0 +1,345 @@
+"""Names of shards from a template, and sizes as people write them (ishard-spec 2.6 and 2.7).
+
+A template numbers the last component of a path; what stands before its last slash is plain text. Three notations:
+
+- printf: `%06d` or `%d`, once; `%%` is a percent sign. Counts from 0 without end.
+- bash: `{0000..4096..8}`, any number of them, the last turns fastest. Padded to the shorter of the two ends, where
+  bash and `braceexpand` pad to the longer (TPL-3, TPL-10).
+- at: `@00001`, any number of them; counts from 0 to the number, padded to its width (TPL-4).
+
+A name without a range gets `-%06d` before its suffix. A `pipe:` template is a command: its range is printf's, and is
+looked for in the whole of it.
+
+A part of a name that looks like a template but does not count is an error: other braces, and the other two notations
+(`template_sign`). In the name of one file all three notations are (`refuse_template`). `file:NAME` is not judged.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from math import prod
+from typing import Literal, NamedTuple
+
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.stores.schemes import public_name, scheme_of
+from tarkit.streams.location import ARCHIVE_SUFFIXES
+
+DEFAULT_NAME = "split-%06d.tar"
+AS_IT_IS = "file:NAME takes what is no number as it is"
+
+Notation = Literal["auto", "printf", "bash", "at"]
+
+_UNITS = {"": 1, "b": 1}
+_UNITS |= {f"{letter}{tail}": 1000**power for power, letter in enumerate("kmgt", 1) for tail in ("", "b")}
+_UNITS |= {f"{letter}{tail}": 1024**power for power, letter in enumerate("kmgt", 1) for tail in ("i", "ib")}
+
+_SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{0,30}))?(?:e\+?([0-9]{1,2}))?([a-z]*)", re.IGNORECASE)
+_BASH = re.compile(r"\{([0-9]{1,18})\.\.([0-9]{1,18})(?:\.\.([0-9]{1,18}))?\}")
+_PRINTF = re.compile(r"%%|%(?:0([0-9]{1,2}))?d|%")
+_AT = re.compile(r"@([0-9]*)")
+_SIGNS: dict[Notation, re.Pattern[str]] = {
+    "bash": re.compile(r"\{[^{}]*\}|[{}]"),
+    "printf": re.compile(r"%(?:0[0-9]*)?d"),
+    "at": re.compile(r"@[0-9]+"),
+}
+
+
+def parse_size(text: str, count_option: str | None = None) -> int:
+    """Bytes of a size: `1e9`, `500M`, `16MiB`, `1.5GB`; K M G T and KB MB .. are powers of 1000, Ki KiB .. of 1024.
+
+    A fraction of a byte is cut off. With `count_option`, sizes under 512 bytes, which no entry fits in, are taken for
+    a count that went to the wrong option. Raises `Usage`, also for nothing, zero, and 2**63 and more.
+    """
+    found = _SIZE.fullmatch(text)
+    factor = _UNITS.get(found[4].lower()) if found else None
+    if not found or factor is None:
+        raise Usage(f"{show(text)} is no size", "sizes look like 500M, 1.5GB, 16MiB or 1e9 (bytes)")
+    whole, decimals, power = found[1], found[2] or "", int(found[3] or 0)
+    size: int = int(whole + decimals) * 10**power * factor // 10 ** len(decimals)
+    if size >= 2**63:
+        raise Usage(f"{show(text)}: a size of 8 EiB or more")
+    if size < 1:
+        raise Usage(f"{show(text)}: a size has at least 1 byte")
+    if count_option and size < 512:
+        raise Usage(f"{show(text)}: a size of {size} bytes holds no entry", f"was {count_option} {text} meant?")
+    return size
+
+
+class Span(NamedTuple):
+    """The numbers of one range: `total` of them (None: without end), padded with zeros to `width`."""
+
+    start: int
+    step: int
+    total: int | None
+    width: int
+
+    def text(self, position: int) -> str:
+        """The number at `position`, which counts from 0."""
+        return f"{self.start + position * self.step:0{self.width}d}"
+
+    def position(self, text: str) -> int | None:
+        """Where `text` stands, if it is one of the numbers as this range writes them."""
+        position, rest = divmod(int(text) - self.start, self.step)
+        inside = not rest and position >= 0 and (self.total is None or position < self.total)
+        return position if inside and self.text(position) == text else None
+
+    @property
+    def length(self) -> int | None:
+        """How many characters every one of the numbers has; None if they differ."""
+        if self.total is None:
+            return None
+        longest = len(self.text(self.total - 1))
+        return longest if longest == len(self.text(0)) else None
+
+
+class Template:
+    """A numbered series of names. `count` is how many there are, None for no end; names are distinct."""
+
+    def __init__(self, text: str, directory: str, literals: list[str], spans: list[Span], local: bool = True) -> None:
+        """`literals` stand around and between the `spans`; `directory` is empty or ends with a slash."""
+        self.text = text
+        self.directory = directory
+        self._literals = literals
+        self._spans = spans
+        self._local = local
+        totals = [span.total for span in spans if span.total is not None]
+        self.count = prod(totals) if len(totals) == len(spans) else None
+        if self.count is not None and self.count >= 2**63:
+            raise Usage(f"{_shown(text)}: too many names")
+        numbers = [f"([0-9]{{{span.length}}})" if span.length else "([0-9]{1,99})" for span in spans]
+        texts = [re.escape(literal) for literal in literals]
+        self._pattern = re.compile("".join(a + b for a, b in zip(texts, numbers + [""], strict=True)))
+
+    def name(self, index: int) -> str:
+        """The name number `index`, counted from 0; `TarkitError` when there are not that many."""
+        if index < 0:
+            raise ValueError(f"index {index}")
+        if self.count is not None and index >= self.count:
+            have = "1 name" if self.count == 1 else f"{self.count} names"
+            raise TarkitError(
+                f"{_shown(self.text)}: too few names: the template has {have}, shard {index + 1} has none",
+                "widen the range, or use %06d, which has no end",
+            )
+        parts = []
+        for span, literal in zip(reversed(self._spans), reversed(self._literals), strict=False):
+            index, position = (0, index) if span.total is None else divmod(index, span.total)
+            parts += [literal, span.text(position)]
+        return self.directory + self._literals[0] + "".join(reversed(parts))
+
+    def matches(self, path: str) -> int | None:
+        """The index of `path`, None if no index has that name. Paths are compared as they are spelled."""
+        if not path.startswith(self.directory):
+            return None
+        found = self._pattern.fullmatch(path, len(self.directory))
+        index = 0
+        for span, number in zip(self._spans, found.groups() if found else (), strict=False):
+            position = span.position(number)
+            if position is None:
+                return None
+            index = index * (span.total or 1) + position
+        return index if found else None
+
+    def existing(self) -> list[tuple[int, str]]:
+        """The index and the path of each file that has a name of this template, in order of index.
+
+        One listing of the directory; nothing when that does not exist yet. Where no directory can be listed, as for
+        commands and URLs, nothing is known and the list is empty.
+        """
+        if not self._local:
+            return []
+        try:
+            with os.scandir(self.directory or ".") as entries:
+                return sorted(self._found(entries))
+        except FileNotFoundError:
+            return []
+
+    def _found(self, entries: Iterator[os.DirEntry[str]]) -> Iterator[tuple[int, str]]:
+        for entry in entries:
+            path = self.directory + entry.name
+            index = self.matches(path)
+            if index is not None and not entry.is_dir(follow_symlinks=False):
+                yield index, path
+
+
+def parse_template(text: str, kind: Notation = "auto", hint: str | None = AS_IT_IS) -> Template:
+    """The template that `text` spells; `auto` is bash when the last component has a `{A..B}`, else printf.
+
+    A name without a range, and that of a directory (`out/`: `out/split-%06d.tar`), is completed. After `file:` comes a
+    path, in which numbers count and all else is plain. `hint` is for a name with a part that does not count.
+
+    Raises `Usage`: empty, `*`, `-`, a range that is none, other parts that look like a template, names that would not
+    be distinct.
+    """
+    if text.strip() in ("", "*"):
+        raise Usage(f"{_shown(text)} is no template for names", "for example 'out-%06d.tar'")
+    if text == "-":
+        raise Usage("shards cannot go to stdout", "name a template such as 'out-%06d.tar'")
+    if text.startswith("pipe:"):
+        literals, spans = _printf(text, text)
+        if not spans:
+            raise Usage(f"{_shown(text)}: a command for shards needs their number: %06d")
+        return Template(text, "", literals, spans, local=False)
+    path = _file_path(text)
+    head, slash, last = path.rpartition("/")
+    if last in (".", ".."):
+        head, slash, last = path, "/", ""
+    last = last or DEFAULT_NAME
+    notation = kind if kind != "auto" else "bash" if _looks_like_range(last) else "printf"
+    parse = {"bash": _bash, "printf": _printf, "at": _at}[notation]
+    literals, spans = parse(last, text)
+    if not text.startswith("file:"):
+        for literal in literals:
+            # in printf a `%d` that is left was `%%d`
+            sign = template_sign(literal, ignored="printf" if notation == "printf" else None)
+            if sign is not None:
+                raise _uncounted(sign, text, kind, hint)
+    if not spans:
+        literals, spans = _completed(literals[0]), [Span(0, 1, None, 6)]
+    _check_distinct(literals, spans, text)
+    return Template(text, head + slash, literals, spans, local=not scheme_of(path))
+
+
+def template_sign(name: str, ignored: Notation | None = None) -> str | None:
+    """Return a part of a name that looks like a template, in any notation but the one `ignored`; None without one."""
+    found = (sign.search(name) for notation, sign in _SIGNS.items() if notation != ignored)
+    return next((each[0] for each in found if each), None)
+
+
+def refuse_template(word: str | None, series: str | None = None) -> None:
+    """Raise Usage when the name of one file looks like a template. `file:NAME` and commands do not.
+
+    Args:
+        word: the name as the user wrote it, None for stdout.
+        series: a hint that says which command or option makes a series.
+    """
+    if word is None or word.startswith(("file:", "pipe:")):
+        return
+    sign = template_sign(split_last(word)[1])
+    if sign is None:
+        return
+    literal = None if scheme_of(word) else f"{show(f'file:{word}')} takes the name as it is"
+    hint = "; ".join(filter(None, (series, literal))) or None
+    if sign[0] in "{}" and not _looks_like_range(sign):
+        raise _wrong_braces(sign, word, hint)
+    raise Usage(f"{_shown(word)}: {sign} numbers a series of files, but only one is written", hint)
+
+
+def refuse_braces(word: str, hint: str) -> None:
+    """Raise Usage when the last component of a path has braces, since these are no placeholder."""
+    found = _SIGNS["bash"].search(split_last(word.rstrip("/"))[1])
+    if found:
+        raise _wrong_braces(found[0], word, hint)
+
+
+def split_last(words: str) -> tuple[str, str]:
+    """Split a name before the last component of its path; `file:` and directories are the first part."""
+    prefix = "file:" if words.startswith("file:") else ""
+    head, slash, last = words.removeprefix(prefix).rpartition("/")
+    return prefix + head + slash, last
+
+
+def _shown(text: str) -> str:
+    """A name for a message, a URL without its secrets."""
+    return show(public_name(text) if scheme_of(text) else text)
+
+
+def _looks_like_range(name: str) -> bool:
+    return any(".." in braces or "," in braces for braces in _SIGNS["bash"].findall(name))
+
+
+def _uncounted(sign: str, text: str, kind: Notation, hint: str | None) -> Usage:
+    """The error for a part of a template that looks like a number or a placeholder and is none."""
+    if _looks_like_range(sign):
+        return Usage(f"{_shown(text)}: a range is {{FIRST..LAST}} or {{FIRST..LAST..STEP}}, of decimal numbers")
+    if sign[0] in "{}":
+        return _wrong_braces(sign, text, hint)
+    if sign[0] == "@" and kind == "auto":
+        return Usage(f"{_shown(text)}: {sign} counts only with --template at", hint)
+    return Usage(f"{_shown(text)}: {sign} does not count here: one notation counts in a name", hint)
+
+
+def _wrong_braces(sign: str, text: str, hint: str | None) -> Usage:
+    if len(sign) == 1:
+        return Usage(f"{_shown(text)}: braces that do not match, or are nested", hint)
+    return Usage(f"{_shown(text)}: unknown placeholder {sign}", hint)
+
+
+def _file_path(text: str) -> str:
+    path = text.removeprefix("file:")
+    # what follows file: is a path, also where it looks like something else
+    return f"./{path}" if path != text and (path.startswith(("file:", "pipe:")) or scheme_of(path)) else path
+
+
+def _completed(name: str) -> list[str]:
+    """The two sides of the number in a name that has none: before a suffix of archives, or before `.tar`."""
+    for suffix in ARCHIVE_SUFFIXES:
+        if name.lower().endswith(suffix) and len(name) > len(suffix):
+            return [name[: -len(suffix)] + "-", name[-len(suffix) :]]
+    return [name + "-", ".tar"]
+
+
+def _printf(name: str, text: str) -> tuple[list[str], list[Span]]:
+    literals, spans, position = [""], list[Span](), 0
+    for found in _PRINTF.finditer(name):
+        literals[-1] += name[position : found.start()]
+        position = found.end()
+        if found[0] == "%%":
+            literals[-1] += "%"
+        elif found[0] == "%":
+            raise Usage(f"{_shown(text)}: numbers are %d or %06d, a percent sign is %%")
+        elif spans:
+            raise Usage(f"{_shown(text)}: more than one number")
+        else:
+            spans.append(Span(0, 1, None, int(found[1] or 0)))
+            literals.append("")
+    literals[-1] += name[position:]
+    return literals, spans
+
+
+def _bash(name: str, text: str) -> tuple[list[str], list[Span]]:
+    literals, spans, position = list[str](), list[Span](), 0
+    for found in _BASH.finditer(name):
+        first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
+        if first > last or not step:
+            raise Usage(f"{_shown(text)}: the range {found[0]} has no numbers")
+        literals.append(name[position : found.start()])
+        spans.append(Span(first, step, (last - first) // step + 1, min(len(found[1]), len(found[2]))))
+        position = found.end()
+    return [*literals, name[position:]], spans
+
+
+def _at(name: str, text: str) -> tuple[list[str], list[Span]]:
+    literals, spans, position = list[str](), list[Span](), 0
+    for found in _AT.finditer(name):
+        if not 1 <= len(found[1]) <= 18:
+            raise Usage(f"{_shown(text)}: an @ stands before the last number, of at most 18 digits")
+        literals.append(name[position : found.start()])
+        spans.append(Span(0, 1, int(found[1]) + 1, len(found[1])))
+        position = found.end()
+    return [*literals, name[position:]], spans
+
+
+def _check_distinct(literals: list[str], spans: list[Span], text: str) -> None:
+    """Refuse names such as those of `{1..11}{1..11}`, where 111 would come twice.
+
+    Ranges with only digits between them must, but for one, have numbers of one length; then every name can be read
+    in one way alone.
+    """
+    varying = 0
+    for gap, span in zip(literals, spans, strict=False):
+        if gap.strip("0123456789"):
+            varying = 0
+        varying += span.length is None
+        if varying > 1:
+            raise Usage(f"{_shown(text)}: two shards would have the same name", "put a dash between the ranges")
+
+
+def number_of_samples(words: str | None, option: str, example: str) -> int:
+    """The number that an option has, 0 for none; raises Usage for what is no number, such as a size."""
+    if words is None:
+        return 0
+    if not (words.isascii() and words.isdigit()):
+        raise Usage(f"{option} {show(words)} is no number of samples", f"it counts samples, not bytes: {example}")
+    return int(words)

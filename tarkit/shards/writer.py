@@ -1,0 +1,248 @@
+"""Numbered shards: when one closes, what it is called, what stands where it will stand."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from tarkit.errors import CommandFailed
+from tarkit.samples.sample import Sample
+from tarkit.shards.template import Template
+from tarkit.streams.command import call
+from tarkit.streams.sink import FileSink, Sink
+from tarkit.tables.tsv import escape_tsv
+from tarkit.tar.block import BLOCK, RECORD
+from tarkit.tar.header import end_of_archive
+from tarkit.tar.writer import Writer
+
+SizeRule = Literal["tar", "content"]
+MANIFEST_COLUMNS = ("shard", "samples", "bytes", "sha256", "first", "last")
+
+
+class Shard(NamedTuple):
+    """A shard that is complete. `size` is the length of its tar in bytes, `stored` of the file if it was asked for."""
+
+    name: str
+    samples: int
+    size: int
+    stored: int
+    first: bytes
+    last: bytes
+    sha256: str
+
+
+DEFAULT_SIZE = "1G"  # of shards that are given no limit
+NO_LIMIT = f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a shard closes: at so many samples, or before its tar would be longer than `size`, or once the contents in
+    it have reached that (`rule` content). `shards` ends the whole."""
+
+    count: int | None = None
+    size: int | None = None
+    rule: SizeRule = "tar"
+    shards: int | None = None
+
+
+@dataclass
+class _Open:
+    """The shard that is being written. `content` counts bytes of payload."""
+
+    name: str
+    writer: Writer
+    count: int | None
+    samples: int = 0
+    content: int = 0
+    first: bytes | None = None
+    last: bytes | None = None
+
+
+class Shards:
+    """Write samples to numbered shards; there is never an empty one.
+
+    `sizes`, if given, says how many samples each shard gets, in place of the limits. `start` is the index of the first.
+    `post` runs after each is complete, and may move it away. `digest` asks for checksums. `announce` hears of each
+    shard and why it closed. `full` says that a sample was refused, since there may be no more shards.
+    """
+
+    def __init__(
+        self,
+        template: Template,
+        open_sink: Callable[[str], Sink],
+        limits: Limits,
+        *,
+        start: int = 0,
+        sizes: Iterator[int] | None = None,
+        post: str | None = None,
+        digest: bool = False,
+        announce: Callable[[Shard, str], None] = lambda shard, why: None,
+    ) -> None:
+        self.done: list[Shard] = []
+        self.full = False
+        self._template = template
+        self._open_sink = open_sink
+        self._limits = limits
+        self._content = limits.rule == "content" and limits.size is not None
+        self._next = start
+        self._end = None if limits.shards is None else start + limits.shards
+        self._sizes = sizes
+        self._post = post
+        self._digest = digest
+        self._announce = announce
+        self._open: _Open | None = None
+
+    @property
+    def position(self) -> int:
+        """Bytes written so far, before compression."""
+        return sum(shard.size for shard in self.done) + (self._open.writer.position if self._open else 0)
+
+    def add(self, sample: Sample) -> bool:
+        """Write a sample to the shard where it belongs; False when all shards that there may be are full."""
+        shard = self._open
+        if shard is not None and shard.samples:
+            why = self._closes_before(shard, sample)
+            if why:
+                self._finish(why)
+                shard = None
+        if shard is None:
+            shard = self._open = self._begin()
+            if shard is None:
+                self.full = True
+                return False
+        if sample.more is None:
+            sample.write(shard.writer)
+        elif not self._bears_more(shard):
+            sample.complete()
+            return self.add(sample)
+        else:
+            before = shard.writer.position
+            sample.write(shard.writer)
+            if shard.samples and self._too_long(shard.writer.position):
+                shard = self._move_tail(shard, before)
+                if shard is None:
+                    return False
+        shard.samples += 1
+        shard.last = sample.key
+        if shard.samples == 1:
+            shard.first = sample.key
+        if self._content:
+            shard.content += sample.content
+        return True
+
+    @property
+    def samples(self) -> int:
+        """How many samples there are in all shards so far."""
+        return sum(shard.samples for shard in self.done) + (self._open.samples if self._open else 0)
+
+    def relieve(self, most: int) -> None:
+        """Write what waits in memory when it is more than `most` bytes."""
+        if self._open is not None and self._open.writer.waiting > most:
+            self._open.writer.flush()
+
+    def close(self) -> None:
+        """Complete the last shard."""
+        if self._open is not None:
+            self._finish("end")
+
+    def abort(self) -> None:
+        """Give the shard up that is not complete; the others stay."""
+        if self._open is not None:
+            self._open.writer.abort()
+            self._open = None
+
+    def _closes_before(self, shard: _Open, sample: Sample) -> str | None:
+        if shard.count is not None and shard.samples >= shard.count:
+            return "count"
+        if self._limits.size is None:
+            return None
+        if self._content:
+            return "size" if shard.content >= self._limits.size else None
+        return "size" if self._too_long(shard.writer.position + sample.size) else None
+
+    def _too_long(self, position: int) -> bool:
+        """Whether a tar whose entries take `position` bytes would be longer than the limit, its end included."""
+        size = self._limits.size
+        return size is not None and self._limits.rule == "tar" and -(-(position + 2 * BLOCK) // RECORD) * RECORD > size
+
+    def _bears_more(self, shard: _Open) -> bool:
+        """Whether a sample may be written before its end is known; if it turns out too long it must be moved."""
+        bounded = self._limits.size is not None and self._limits.rule == "tar" and shard.samples > 0
+        return not bounded or isinstance(shard.writer.sink, FileSink)
+
+    def _begin(self) -> _Open | None:
+        """Open the next shard, unless there may be no more."""
+        if self._next == self._end:
+            return None
+        count = self._limits.count if self._sizes is None else next(self._sizes, None)
+        if count is None and self._sizes is not None:
+            return None
+        name = self._template.name(self._next)
+        self._next += 1
+        return _Open(name, Writer(self._open_sink(name)), count)
+
+    def _move_tail(self, shard: _Open, before: int) -> _Open | None:
+        """Move the sample that was written from `before` on to the next shard: it made this one too long."""
+        shard.writer.flush()
+        sink, stop = shard.writer.sink, shard.writer.position
+        assert isinstance(sink, FileSink)
+        following = self._begin()
+        try:
+            if following is not None:
+                following.writer.sink.copy(sink.fileno(), before, stop)
+                following.writer.position = stop - before
+            sink.cut(before)
+            shard.writer.position = before
+            self._finish("size")
+        except BaseException:
+            if following is not None:
+                following.writer.abort()
+            raise
+        self._open = following
+        self.full = following is None
+        return following
+
+    def _finish(self, why: str) -> None:
+        shard, self._open = self._open, None
+        assert shard is not None
+        size = shard.writer.position
+        size += len(end_of_archive(size))
+        shard.writer.close()
+        digest, stored = "", size
+        if self._digest:
+            import hashlib
+
+            with open(shard.name, "rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                stored = os.fstat(file.fileno()).st_size
+        done = Shard(shard.name, shard.samples, size, stored, shard.first or b"", shard.last or b"", digest)
+        self._announce(done, why)
+        self.done.append(done)
+        if self._post is not None:
+            run_post(self._post, shard.name)
+
+
+def run_post(command: str, name: str) -> None:
+    """Run a command for a shard: `{}` is its name, quoted; without one, `%s` is; `$TARKIT_SHARD` is always.
+
+    Raises CommandFailed unless its status is 0.
+    """
+    quoted = shlex.quote(name)
+    text = command.replace("{}", quoted) if "{}" in command else command.replace("%s", quoted)
+    status = call(text, TARKIT_SHARD=name)
+    if status:
+        raise CommandFailed(text, status, hint=f"the shard {name} is complete; those after it were not made")
+
+
+def write_manifest(sink: Sink, shards: list[Shard]) -> None:
+    """Write a TSV table of shards: name, samples, bytes of the file, sha256, first and last key."""
+    lines = ["\t".join(MANIFEST_COLUMNS).encode()]
+    for shard in shards:
+        numbers = (str(shard.samples), str(shard.stored), shard.sha256)
+        cells = [escape_tsv(os.fsencode(shard.name)), *(n.encode() for n in numbers)]
+        lines.append(b"\t".join([*cells, escape_tsv(shard.first), escape_tsv(shard.last)]))
+    sink.write(b"\n".join(lines) + b"\n")

@@ -1,0 +1,1 @@
+"""Any number of samples in any order, in bounded memory."""

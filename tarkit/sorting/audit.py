@@ -1,0 +1,102 @@
+"""How well mixed an archive is: what is next to what, against what chance would have it.
+
+Keys tell the order that there was before: files are numbered, or packed by name. So two samples were neighbours if no
+other key comes between theirs in natural order (img9 < img10).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from tarkit.samples.sample import Sample
+from tarkit.sorting import encoding
+
+
+@dataclass
+class Count:
+    """Of `pairs` of neighbours, how many have something in common, and how many would after a full shuffle."""
+
+    found: int
+    expected: float
+    pairs: int
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as many as by chance; None where chance has none."""
+        return self.found / self.expected if self.expected else None
+
+
+@dataclass
+class Mixing:
+    """What was measured. `kept` are neighbours that were neighbours by their keys. `distance` is the mean number of
+    places between neighbours in the order of keys, `expected_distance` that of a full shuffle. `same` are neighbours of
+    one class, of which there are `classes`, `longest` the longest run of one class."""
+
+    samples: int
+    kept: Count
+    distance: float
+    expected_distance: float
+    same: Count | None = None
+    classes: int = 0
+    longest: int = 0
+
+    def report(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        told = asdict(self)
+        for name, count in (("kept", self.kept), ("same", self.same)):
+            if count is not None:
+                told[name]["ratio"] = count.ratio
+        if self.same is None:
+            for name in ("same", "classes", "longest"):
+                del told[name]
+        return told
+
+
+def measure(samples: Iterator[Sample], by: Callable[[Sample, int], bytes | None] | None = None) -> Mixing:
+    """Measure how mixed `samples` are, `by` class too if that is given: what it says of each; None leaves one out.
+
+    Only names are read, besides what `by` reads. Keys are held: about 150 bytes a sample.
+    """
+    codes: list[bytes] = []
+    classes: list[bytes] = []
+    ordinal = 0
+    for sample in samples:
+        if sample.key is None:
+            continue
+        if by is not None:
+            kind = by(sample, ordinal)
+            ordinal += 1
+            if kind is None:
+                continue
+            classes.append(kind)
+        codes.append(encoding.natural(sample.key))
+    count = len(codes)
+    places = array("Q", bytes(8 * count))
+    for place, index in enumerate(sorted(range(count), key=codes.__getitem__)):
+        places[index] = place
+    steps = [abs(one - other) for one, other in pairwise(places)]
+    pairs = len(steps)
+    kept = Count(sum(step == 1 for step in steps), 2 * pairs / count if count else 0.0, pairs)
+    mixing = Mixing(count, kept, sum(steps) / pairs if pairs else 0.0, (count + 1) / 3 if pairs else 0.0)
+    if by is not None:
+        _by_class(mixing, classes)
+    return mixing
+
+
+def _by_class(mixing: Mixing, classes: list[bytes]) -> None:
+    counts = Counter(classes)
+    count = len(classes)
+    alike = sum(number * (number - 1) for number in counts.values())
+    same = longest = run = 0
+    for one, other in pairwise(classes):
+        run = run + 1 if one == other else 0
+        same += one == other
+        longest = max(longest, run)
+    mixing.same = Count(same, alike / count if count else 0.0, max(count - 1, 0))
+    mixing.classes = len(counts)
+    mixing.longest = longest + 1 if count else 0

@@ -1,0 +1,257 @@
+"""From what the user sorts by to bytes in that order, for each sample.
+
+What can be sorted by: what `values` knows, which is the content of a field, a path into its JSON, `size`, `size.FIELD`
+and so on. AIStore's dSort has more names: `name` (its "alphanumeric"), the path of the sample's first entry, and `md5`,
+that of the key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from tarkit.errors import Problem, TarkitError, show
+from tarkit.problems import Policy
+from tarkit.samples.sample import Sample, key_of
+from tarkit.samples.values import MISFITS, Name, Number, View
+from tarkit.sorting import encoding
+from tarkit.streams.source import FileSource
+from tarkit.tables.recipe import without_bom, without_end
+
+Type = Literal["auto", "str", "int", "float", "natural"]
+By = Literal["field", "key", "name", "md5"]
+OnUnlisted = Literal["error", "skip", "last"]
+
+CONTENT_LIMIT = 1 << 20  # bytes of a field that one can sort by
+_SHOWN = 60  # bytes of a value that a message has
+
+_CODES: dict[str, Callable[[bytes], bytes | None]] = {
+    "str": encoding.text,
+    "int": encoding.integer,
+    "float": encoding.real,
+    "natural": encoding.natural,
+    "auto": lambda raw: encoding.number(raw) or encoding.text(raw),
+}
+_WORDS = {"int": "whole number", "float": "number"}
+
+
+@dataclass
+class SortKey:
+    """The rank of a sample: bytes in the order of what `fields` name, one after the other; `reverse` turns all round.
+
+    Called with a sample whose bytes can be read, and its ordinal, which is not used. None when it lacks a field:
+    `absent` says what then. Entries that have no key come first, in either direction. By `type`:
+
+    - `str`: by bytes. `natural`: by bytes, but runs of digits by value, and what is equal so by bytes again.
+    - `int`, `float`: by the exact value, whatever the length; white space around it does not count. `float` has inf,
+      -inf and nan, which comes behind all others.
+    - `auto`: of each value by itself: what reads as a decimal number is one, and numbers, by value, come before all
+      else, by bytes. In JSON null, false, true, numbers, strings, arrays, objects come in this order, and a string is
+      text whatever it reads as. Keys and names are text.
+
+    Raises:
+        Problem: by `absent`, what `policy` does not let pass of `missing-field`, `bad-field` and `sparse-entry`.
+        TarkitError: a value that is not of the type.
+    """
+
+    fields: Sequence[str] = ("__key__",)
+    type: Type = "auto"
+    reverse: bool = False
+    by: By = "field"
+
+    def __post_init__(self) -> None:
+        names = self.fields if self.by == "field" else [f"__{self.by}__"]
+        self._plain = list(names) == ["__key__"] and self.type in ("auto", "str")
+        self._names = [Name(name) for name in names]
+        self._field = None  # the one field whose content it is
+        if len(names) == 1 and names[0] not in _OWN:
+            self._field = self._names[0].field
+
+    def __call__(self, sample: Sample, ordinal: int = 0) -> bytes | None:
+        """The rank; None when the sample lacks a field."""
+        if sample.key is None:
+            return b""
+        if self._plain:
+            return encoding.reverse(encoding.text(sample.key)) if self.reverse else sample.key
+        if self._field is not None and sample.plain:
+            code = self._quick(sample, len(sample.key) + 1, self._field)
+            if code is not None:
+                return encoding.reverse(code) if self.reverse else code
+        try:
+            return self._rank(sample)
+        except Problem as problem:
+            if problem.name not in MISFITS:
+                raise
+            return None
+
+    def _quick(self, sample: Sample, skip: int, field: bytes) -> bytes | None:
+        """The code of a field of a sample that has nothing unusual; None leaves it to `_rank`."""
+        for entry in sample._entries:
+            if entry[0][skip:].lower() == field:
+                start, size, sparse = entry[2], entry[3], entry[7] >= 0
+                if sparse or size > CONTENT_LIMIT:
+                    return None
+                source = sample.source
+                read = source.recent if isinstance(source, FileSource) else source.read
+                return _CODES[self.type](read(start, start + size))
+        return None
+
+    def absent(self, sample: Sample, policy: Policy) -> bytes | None:
+        """The rank of a sample that lacks a field, before those that have it, or None if it is to be left out."""
+        lacking: list[Problem] = []
+        rank = self._rank(sample, lacking)
+        if lacking:
+            problem = lacking[0]
+            if problem.name != "sparse-entry":
+                skip, allow = f"--skip {problem.name}", f"--allow {problem.name}"
+                problem.hint = f"{skip} leaves such samples out, {allow} puts them before the others"
+            if policy.judge(problem) == "drop":
+                return None
+        return rank
+
+    def _rank(self, sample: Sample, lacking: list[Problem] | None = None) -> bytes:
+        """The rank; raises Problem for what the sample lacks, unless `lacking` takes that."""
+        view = View(sample, exact=True)
+        codes = []
+        for name in self._names:
+            try:
+                codes.append(self._code(name, view))
+            except Problem as problem:
+                if lacking is None or problem.name not in MISFITS:
+                    raise
+                lacking.append(problem)
+                codes.append(encoding.MISSING)
+        rank = b"".join(codes)
+        return encoding.reverse(rank) if self.reverse else rank
+
+    def _code(self, name: Name, view: View) -> bytes:
+        """The code of one value."""
+        type_, own = self.type, _OWN.get(name.text)
+        value = name.cell(view, CONTENT_LIMIT) if own is None else own(view.sample)
+        if name.text == "__md5__":
+            return encoding.text(value)
+        if type(value) is int:
+            value = Number(b"%d" % value)
+        if type_ == "auto":
+            if not isinstance(value, bytes):
+                return _code_of_json(value)
+            type_ = "float" if isinstance(value, Number) else "str" if own or name.is_name else "auto"
+        raw = value if isinstance(value, bytes) else _as_text(value)
+        code = _CODES[type_](raw)
+        if code is None:
+            cut = show(raw[:_SHOWN]) + ("..." if len(raw) > _SHOWN else "")
+            what = (
+                f"the field {show(name.text)} of {show(view.sample.key or b'')} is {cut}, which is no {_WORDS[type_]}"
+            )
+            hint = "-t auto takes all there is: numbers first, by value, then text"
+            raise TarkitError(f"{view.sample.source.name}: at {view.sample.start}: {what}", hint)
+        return code
+
+
+def _md5(sample: Sample) -> bytes:
+    from hashlib import md5
+
+    return md5(sample.key or b"", usedforsecurity=False).digest()
+
+
+_OWN: dict[str, Callable[[Sample], bytes]] = {  # what is no field, and no name of other commands
+    "__key__": lambda sample: sample.key or b"",
+    "__name__": lambda sample: next(entry.name for entry in sample.entries if key_of(entry) is not None),
+    "__md5__": _md5,
+}
+
+
+def _code_of_json(value: Any) -> bytes:
+    """The code of a value of JSON, with its kind in front."""
+    if value is None:
+        return encoding.MISSING
+    if isinstance(value, bool):
+        return encoding.TRUE if value else encoding.FALSE
+    if isinstance(value, str):
+        return encoding.text(value.encode())
+    return encoding.text(_as_text(value), encoding.LIST if isinstance(value, list) else encoding.OBJECT)
+
+
+def _as_text(value: Any) -> bytes:
+    """A value of JSON as text: strings as they are, the rest as the shortest JSON with the names in order."""
+    if not isinstance(value, str):
+        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=bytes.decode)
+    raw: bytes = value.encode()
+    return raw
+
+
+@dataclass
+class OrderFile:
+    """The rank of a sample is the place of its key in a list: the lines of the file `name`, one key a line.
+
+    A key that is not there is an error, as in dSort; `unlisted` can say `skip`, or `last`: behind all others, in the
+    order in which they come. The list is held in memory, about 150 bytes a key.
+    """
+
+    name: str
+    unlisted: OnUnlisted = "error"
+    places: dict[bytes, int] = field(default_factory=dict)
+    found: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        try:
+            with open(self.name, "rb") as file:
+                for number, line in enumerate(without_bom(file), 1):
+                    key = without_end(line)
+                    if key and self.places.setdefault(key, number) != number:
+                        first = self.places[key]
+                        raise TarkitError(f"{self.name}:{number}: the key {show(key)} is in line {first} too")
+        except OSError as error:
+            raise TarkitError(f"{self.name}: {error.strerror}") from error
+        if not self.places:
+            raise TarkitError(f"{self.name}: no key in it")
+
+    def __call__(self, sample: Sample, ordinal: int = 0) -> bytes | None:
+        """The rank; None when the key is not in the list."""
+        if sample.key is None:
+            return b""
+        place = self.places.get(sample.key)
+        if place is None:
+            return None
+        self.found.add(place)
+        return place.to_bytes(8, "big")
+
+    def absent(self, sample: Sample, policy: Policy) -> bytes | None:
+        """The rank of a sample whose key is not in the list, None if it is to be left out; or raises TarkitError."""
+        if self.unlisted == "error":
+            raise TarkitError(
+                f"{sample.source.name}: at {sample.start}: {show(sample.key or b'')} is not in {self.name}",
+                f"add it there, or choose those that are: --keys-from {self.name}",
+            )
+        return b"\xff" * 8 if self.unlisted == "last" else None
+
+    @property
+    def missing(self) -> int:
+        """How many keys of the list did not come by."""
+        return len(self.places) - len(self.found)
+
+
+class Disorder(NamedTuple):
+    """Two neighbours that are not in order: the ordinal and the place of the second, and both keys."""
+
+    ordinal: int
+    archive: str
+    offset: int
+    before: bytes
+    after: bytes
+
+
+def check_order(samples: Iterator[Sample], rank: Callable[[Sample, int], bytes | None]) -> Disorder | None:
+    """The first pair of neighbours that is out of order; None when all is in order. A sample without rank is passed
+    over. Nothing is held but the last rank."""
+    last, before = b"", b""
+    for ordinal, sample in enumerate(samples):
+        here = None if sample.key is None else rank(sample, ordinal)
+        if here is None or sample.key is None:
+            continue
+        if here < last:
+            return Disorder(ordinal, sample.source.name, sample.start, before, sample.key)
+        last, before = here, sample.key
+    return None

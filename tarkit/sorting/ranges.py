@@ -1,0 +1,305 @@
+"""Where samples lie while their order is found: a compact list of ranges for each, and samples made of it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
+
+from tarkit.samples.sample import Sample, Source, key_of
+from tarkit.streams.ranges import Held, HeldRange, MovedRange
+from tarkit.streams.sink import Sink
+from tarkit.streams.source import FileSource
+from tarkit.streams.tempfile import Scratch
+from tarkit.tar.reader import Entry, Walk
+from tarkit.tar.writer import Sink as WriterSink
+from tarkit.tar.writer import Writer
+
+Span = tuple[int, int]  # start and stop in the input
+Place = bytes
+"""The number of ranges; for each the input, the file, where it began in the input, its offset in the file and its
+length; then the key."""
+
+pack_one = Struct("<IIIQQQ").pack  # 1, input, file, start, offset, length: the place without its key
+_COUNT = Struct("<I")
+_RANGE = Struct("<IIQQQ")
+_ONE = Struct("<IIIQQQ")
+unpack_one = _ONE.unpack_from  # of the first range, whatever comes behind it
+WHOLE = _ONE.size  # where the key begins if that is the only one
+_HEAD, _EACH = _COUNT.size, _RANGE.size
+
+
+class JoinedRanges(Held):
+    """Ranges of several sources as one; positions go on from the start of the first."""
+
+    def __init__(self, pieces: Sequence[tuple[Source, int, int]]) -> None:
+        source, start, _ = pieces[0]
+        super().__init__(source.name, start, start + sum(stop - start for _, start, stop in pieces))
+        self.pieces = pieces
+
+    def _within(self, start: int, stop: int) -> Iterator[tuple[Source, int, int]]:
+        """What of the pieces lies in [start, stop)."""
+        at = self.start
+        for source, first, last in self.pieces:
+            low, high = max(start - at, 0), min(stop - at, last - first)
+            if low < high:
+                yield source, first + low, first + high
+            at += last - first
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop)."""
+        return b"".join(source.read(low, high) for source, low, high in self._within(start, stop))
+
+    def send(self, start: int, stop: int, sink: WriterSink) -> None:
+        """Write bytes [start, stop) to `sink`."""
+        for source, low, high in self._within(start, stop):
+            source.send(low, high, sink)
+
+
+class PlacedSample(Sample):
+    """A sample that can be read at any time; its entries are walked over again when somebody wants them."""
+
+    __slots__ = ()
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The entries, in order."""
+        if not self._named:
+            found = []
+            for entry in Walk(self.source, self.start):
+                found.append(entry)
+                if entry.stop >= self.stop:
+                    break
+            self.entries = found
+        return self._entries  # type: ignore[return-value]
+
+    @entries.setter
+    def entries(self, entries: list[Entry]) -> None:
+        self._entries = entries
+        self._named = True
+
+    @property
+    def raw(self) -> list[Entry]:
+        """The entries, in order."""
+        return self.entries
+
+    @property
+    def content(self) -> int:
+        """Bytes of payload in it."""
+        return sum(entry.size for entry in self.entries)
+
+
+def split_off_strays(sample: Sample) -> tuple[list[Span], list[Span]]:
+    """Ranges of the entries without key that stand before or behind all others, and ranges of the rest."""
+    if sample.plain:
+        return [], [(sample.start, sample.stop)]
+    named = sample.entries
+    keyed = [number for number, entry in enumerate(named) if key_of(entry) is not None]
+    first, last = (keyed[0], keyed[-1]) if keyed else (len(named), len(named))
+    return _spans([*named[:first], *named[last + 1 :]]), _spans(named[first : last + 1])
+
+
+def _spans(entries: Iterable[Entry]) -> list[Span]:
+    spans: list[Span] = []
+    for entry in entries:
+        if spans and spans[-1][1] == entry.start:
+            spans[-1] = (spans[-1][0], entry.stop)
+        else:
+            spans.append((entry.start, entry.stop))
+    return spans
+
+
+class Places:
+    """Knows the inputs and the temporary files by number, makes places of samples, and samples of places.
+
+    Bytes of streams that are to be kept go to temporary space; `stored` counts them.
+    """
+
+    def __init__(self, tmpdir: str | None) -> None:
+        self.tmpdir = tmpdir
+        self.stored = 0
+        self.files: list[Source | Scratch] = []
+        self._names: list[str] = []
+        self._source: Source | None = None
+        self._file = 0
+        self._spool: tuple[Scratch, Writer, int] | None = None
+
+    def enter(self, source: Source) -> None:
+        """The samples that follow are of `source`."""
+        if source is not self._source:
+            self._source = source
+            self._names.append(source.name)
+            if source.seekable:
+                self._file = self.add_file(source)
+
+    @property
+    def here(self) -> tuple[int, int]:
+        """The numbers of the current input and of its file."""
+        return len(self._names) - 1, self._file
+
+    def unchanged(self) -> None:
+        """Raise TarkitError if a file was written to since it was opened: samples may not be where they were."""
+        for file in self.files:
+            if isinstance(file, FileSource):
+                file.unchanged()
+
+    def add_file(self, file: Source | Scratch) -> int:
+        """The number of a file in which ranges lie."""
+        self.files.append(file)
+        return len(self.files) - 1
+
+    def append(self, number: int, start: int, stop: int, writer: Writer) -> None:
+        """Append bytes [start, stop) of a file to an archive."""
+        file = self.files[number]
+        source = MovedRange(file, file.name, start, stop, start) if isinstance(file, Scratch) else file
+        writer.append(source, start, stop)
+
+    def drop_file(self, number: int) -> None:
+        """No place refers to this temporary file any more."""
+        scratch = self.files[number]
+        assert isinstance(scratch, Scratch)
+        scratch.close()
+
+    def keep(self, key: bytes | None, spans: Sequence[Span]) -> Place:
+        """The place of ranges of the current input: of a file where they are, of a stream in temporary space."""
+        source, number = self._source, len(self._names) - 1
+        assert source is not None
+        if source.seekable:
+            if len(spans) == 1:
+                start, stop = spans[0]
+                return _ONE.pack(1, number, self._file, start, start, stop - start) + (key or b"")
+            ranges = [_RANGE.pack(number, self._file, start, start, stop - start) for start, stop in spans]
+            return b"".join([_COUNT.pack(len(ranges)), *ranges, key or b""])
+        _, writer, in_file = self._writer()
+        ranges = []
+        for start, stop in spans:
+            ranges.append(_RANGE.pack(number, in_file, start, writer.position, stop - start))
+            writer.append(source, start, stop)
+            self.stored += stop - start
+        writer.flush()
+        return b"".join([_COUNT.pack(len(ranges)), *ranges, key or b""])
+
+    def store(self, place: Place, blob: bytes) -> Place:
+        """The place of a sample in memory once its bytes are in temporary space, where `flush` brings them."""
+        _, writer, in_file = self._writer()
+        offset = writer.position
+        writer.raw((blob,), len(blob))
+        self.stored += len(blob)
+        return self.moved(place, in_file, offset)
+
+    def flush(self) -> None:
+        """What was stored can be read."""
+        if self._spool is not None:
+            self._spool[1].flush()
+
+    def absorb(self, sample: Sample) -> tuple[Place | None, Place]:
+        """Places of the strays and of the rest of a sample of a stream whose end is not known: it is read on."""
+        _, writer, in_file = self._writer()
+        base = writer.position
+        sample.write(writer)
+        writer.flush()
+        self.stored += writer.position - base
+        strays, rest = split_off_strays(sample)
+        number, shift = len(self._names) - 1, base - sample.start
+
+        def placed(key: bytes | None, spans: list[Span]) -> Place:
+            ranges = [_RANGE.pack(number, in_file, start, start + shift, stop - start) for start, stop in spans]
+            return b"".join([_COUNT.pack(len(ranges)), *ranges, key or b""])
+
+        return (placed(None, strays) if strays else None), placed(sample.key, rest)
+
+    def in_memory(self, key: bytes, start: int, size: int) -> Place:
+        """A place that has no file yet."""
+        return _ONE.pack(1, len(self._names) - 1, 0, start, 0, size) + key
+
+    def moved(self, place: Place, file: int, offset: int) -> Place:
+        """The place of a sample that was copied as one range to `offset` of the temporary file `file`.
+
+        A sample that was gathered keeps the position of its first entry.
+        """
+        _, number, _, start, _, _ = _ONE.unpack_from(place)
+        return _ONE.pack(1, number, file, start, offset, size_of(place)) + key_in(place)
+
+    def sample(self, place: Place, blob: bytes | None = None) -> Sample:
+        """The sample at a place; `blob` are its bytes if they are in memory."""
+        count, number, in_file, start, offset, size = _ONE.unpack_from(place)
+        if blob is None and count == 1:
+            file = self.files[in_file]
+            if not isinstance(file, Scratch):
+                return PlacedSample(place[WHOLE:], file, (), start, start + size)
+        if count > 1:
+            pieces = self.pieces(place)
+            joined = JoinedRanges(pieces)
+            return PlacedSample(key_in(place), joined, (), joined.start, joined.size or 0)
+        source: Source
+        if blob is not None:
+            source = HeldRange(self._names[number], start, blob)
+        else:
+            file = self.files[in_file]
+            assert isinstance(file, Scratch)
+            source = MovedRange(file, self._names[number], start, start + size, offset)
+        return PlacedSample(place[WHOLE:], source, (), start, start + size)
+
+    def pieces(self, place: Place) -> list[tuple[Source, int, int]]:
+        """The ranges of a place."""
+        found: list[tuple[Source, int, int]] = []
+        (count,) = _COUNT.unpack_from(place)
+        for at in range(_HEAD, _HEAD + count * _EACH, _EACH):
+            number, in_file, start, offset, size = _RANGE.unpack_from(place, at)
+            file = self.files[in_file]
+            if isinstance(file, Scratch):
+                file = MovedRange(file, self._names[number], start, start + size, offset)
+            found.append((file, start, start + size))
+        return found
+
+    def entries(self, place: Place) -> Iterator[tuple[Source, Entry]]:
+        """The entries at a place, each with where it was read."""
+        for source, start, stop in self.pieces(place):
+            for entry in PlacedSample(None, source, (), start, stop).entries:
+                yield source, entry
+
+    def behind(self, front: Place, sample: Sample) -> Sample:
+        """The sample with what is at a place in front of it."""
+        source = JoinedRanges([*self.pieces(front), (sample.source, sample.start, sample.stop)])
+        source.name = sample.source.name  # what stands in front may be of another archive, and keys may be made of it
+        return PlacedSample(sample.key, source, (), source.start, source.size or 0)
+
+    def _writer(self) -> tuple[Scratch, Writer, int]:
+        if self._spool is None:
+            scratch = Scratch(self.tmpdir)
+            self._spool = scratch, Writer(Sink(scratch.fd, scratch.name)), self.add_file(scratch)
+        return self._spool
+
+
+def key_in(place: Place) -> bytes:
+    """The key of the sample at a place."""
+    (count,) = _COUNT.unpack_from(place)
+    return place[_HEAD + count * _EACH :]
+
+
+def input_of(place: Place) -> int:
+    """The number of the input that a place begins in."""
+    return int(_ONE.unpack_from(place)[1])
+
+
+def size_of(place: Place) -> int:
+    """Bytes at a place."""
+    return sum(size for _, _, size in ranges_of(place))
+
+
+def ranges_of(place: Place) -> Iterator[tuple[int, int, int]]:
+    """The ranges of a place: the file, the offset in it, the length."""
+    (count,) = _COUNT.unpack_from(place)
+    for _, file, _, offset, size in _RANGE.iter_unpack(place[_HEAD : _HEAD + count * _EACH]):
+        yield file, offset, size
+
+
+def joined(places: Sequence[Place]) -> Place:
+    """One place of several, with the key of the first."""
+    ranges = [place[_HEAD : len(place) - len(key_in(place))] for place in places]
+    return b"".join([_COUNT.pack(sum(map(len, ranges)) // _EACH), *ranges, key_in(places[0])])
+
+
+def will_need(source: Source) -> None:
+    """Let the system read a whole file."""
+    if isinstance(source, FileSource):
+        source.will_need()

@@ -1,0 +1,302 @@
+"""Put any number of samples into any order, in bounded memory: sort, shuffle, and joins rest on it.
+
+An order is a function that gives each sample a *rank*: bytes whose byte order is the wanted one. Samples of equal rank
+stay in the order in which they came, so every order is stable. The bytes that come out do not depend on `memory`, nor
+on whether a sample comes from a file or a stream.
+
+Two ways, each sample by the one that its source allows:
+
+- by ranges: samples of files stay where they are; a compact list of ranks and ranges is sorted, and they are copied
+  from the files in their new order. Data are read once and written once, beside the headers.
+- by runs: samples of streams are collected up to `memory`, sorted, and written to a temporary file as one run; the
+  runs are merged. Data are read twice and written twice, always in sequence; temporary space is the size of the data.
+  What fits into `memory` needs none. Whoever wants this for files too opens them as streams (`Inputs.stream`, see
+  `memory.in_place`).
+
+A list that is larger than `memory` is sorted in runs itself (external merge sort: Knuth, TAOCP 3, 5.4).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+from tarkit.errors import Problem, show
+from tarkit.problems import Policy
+from tarkit.samples.judging import EQUAL_PARTS, twice
+from tarkit.samples.sample import Sample
+from tarkit.sorting.pouring import Wanted, pour
+from tarkit.sorting.ranges import Place, Places, Span, input_of, joined, key_in, pack_one, split_off_strays, will_need
+from tarkit.sorting.runs import Record, Runs, Twins
+from tarkit.tar.writer import Writer
+
+Rank = Callable[[Sample, int], bytes | None]
+
+LARGE = 1 << 22  # bytes of a sample of a stream that goes to a temporary file at once
+_JOINED = "--allow joined-sample joins them; else first tarkit cat --rekey '{stem}/{key}' ... | tarkit sort -"
+OFTEN = 1 << 12  # after so many samples it is looked whether memory is used up
+
+
+@dataclass
+class Arrange:
+    """Iterate over `samples` in the order of their ranks.
+
+    `rank(sample, ordinal)` gives the rank of a sample, whose bytes can be read meanwhile; `ordinal` counts the samples
+    from 0 as they come. None says that it has none, as it lacks a field: `absent(sample)` then gives it one, or None
+    to leave it out, or raises; without `absent` such a sample is left out.
+
+    With a policy in `gather` samples of one key become one sample: those of one input as they are (they were scattered
+    in it), those of two inputs if `joined-sample` is allowed. Entries stay in the order in which they came, the first
+    one says the ordinal, and `duplicate-entry` is judged. `rank` is asked again about what was gathered, and `absent`
+    only about samples that nothing more can be gathered to.
+
+    With `distinct`, keys that are there more than once and are not gathered are for `pour` to ask about.
+
+    `memory` is in bytes, for data and lists together. Samples that come out can be written until the next is asked for;
+    their entries are read again when somebody wants them. `note` hears which way was taken, and why.
+
+    Afterwards `taken` samples came in, `joined` of them became part of another, `left_out` were left out, and `given`
+    came out; that nothing else became of any is made sure before the end, by an AssertionError.
+    """
+
+    samples: Iterator[Sample]
+    rank: Rank
+    memory: int
+    tmpdir: str | None = None
+    note: Callable[[str], None] = lambda text: None
+    gather: Policy | None = None
+    absent: Callable[[Sample], bytes | None] | None = None
+    distinct: bool = False
+    taken: int = 0
+    joined: int = 0
+    left_out: int = 0
+    given: int = 0
+
+    def __post_init__(self) -> None:
+        self._places = Places(self.tmpdir)
+        share = self.memory // 2
+        self._runs = Runs(self._places, share, self.note)
+        self._strays = Runs(self._places, share // 8)
+        self._pending = Runs(self._places, share // 4)
+        self._late = Runs(self._places, share // 4)
+        self._twins = Twins(self.memory // 16, self.tmpdir)
+        self._marks: bytearray | None = None
+        self._repeated: bytearray | None = None  # by ordinal: of which samples the key is there more than once
+        self._large = min(LARGE, self.memory // 16)
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Yield the samples."""
+        records = self._ordered()
+        yield from self._first(records)
+        for record in records:
+            self.given += 1
+            yield self._places.sample(*record[2:])
+        self._account()
+
+    def pour(self, writer: Writer, wanted: Wanted) -> Iterator[int]:
+        """Write the samples as they are; again and again it yields how many.
+
+        `wanted` says whether to write one whose key is that of the sample before it (True), or with `distinct` is there
+        more than once (False).
+        """
+
+        def asked(sample: Sample, near: bool) -> bool:
+            good = wanted(sample, near)
+            self.given += not good  # somebody else has left it out
+            return good
+
+        records, last = self._ordered(), None
+        for first in self._first(records):
+            first.write(writer)
+            last = first.key
+            if self._repeated is not None:
+                wanted(first, False)
+            yield int(last is not None)
+        for count in pour(records, self._places, writer, asked, last, self._repeated):
+            self.given += count
+            yield count
+        self._account()
+
+    def _ordered(self) -> Iterator[Record]:
+        self._take_all()
+        self._settle()
+        return self._in_order()
+
+    def _first(self, records: Iterator[Record]) -> Iterator[Sample]:
+        """The first sample, behind the entries without key; these alone if there is no sample; nothing without any."""
+        strays = [place for _, _, place, _ in self._strays]
+        if not strays:
+            return
+        front = joined(strays)
+        record = next(records, None)
+        if record is None:
+            only = self._places.sample(front)
+            only.key = None
+            yield only
+            return
+        self.given += 1
+        yield self._places.behind(front, self._places.sample(*record[2:]))
+
+    def _account(self) -> None:
+        """Make sure that nothing got lost."""
+        self._places.unchanged()
+        if self.given != self.taken - self.joined - self.left_out:
+            raise AssertionError(
+                f"{self.taken} samples came in, {self.joined} were joined to others and {self.left_out} left out, "
+                f"but {self.given} came out"
+            )
+
+    def _take_all(self) -> None:
+        """Give each sample a rank and a place."""
+        runs, rank = self._runs, self.rank
+        remember, settle = (
+            (self._twins.add, self._twins.settle) if self.gather is not None or self.distinct else (None, None)
+        )
+        source, seekable = None, False
+        ordinal = number = file = 0
+        ranks: list[bytes] = []  # of the last samples that stay where they are
+        where: list[Place] = []
+        for sample in self.samples:
+            if sample.source is not source:
+                source = sample.source
+                seekable = source.seekable
+                self._places.enter(source)
+                if seekable:
+                    will_need(source)
+                    number, file = self._places.here
+            key = sample.key
+            if seekable and sample.plain:
+                value = rank(sample, ordinal)
+                start = sample.start
+                place = pack_one(1, number, file, start, start, sample.stop - start) + key  # type: ignore[operator]
+                if value is not None:
+                    ranks.append(value)
+                    where.append(place)
+                else:
+                    runs.extend(ranks, ordinal - len(ranks), where)
+                    ranks, where = [], []
+                    self._pending.add(key or b"", ordinal, place)
+            else:
+                runs.extend(ranks, ordinal - len(ranks), where)
+                ranks, where = [], []
+                if not self._take(sample, ordinal):
+                    continue
+            if remember is not None:
+                remember(hash(key))
+            ordinal += 1
+            if not ordinal % OFTEN:
+                runs.extend(ranks, ordinal - len(ranks), where)
+                ranks, where = [], []
+                if settle is not None:
+                    settle()
+        runs.extend(ranks, ordinal - len(ranks), where)
+        self.taken = ordinal
+
+    def _take(self, sample: Sample, ordinal: int) -> bool:
+        """The same of one sample of any kind; False if there are only entries without key."""
+        places = self._places
+        key, place, blob = sample.key, None, None
+        spans: list[Span] = []
+        if sample.more is not None:
+            stray, place = places.absorb(sample)
+            if stray is not None:
+                self._strays.add(b"", self._strays.count, stray)
+            sample = places.sample(place)
+        else:
+            strays, spans = split_off_strays(sample)
+            if strays:
+                self._strays.add(b"", self._strays.count, places.keep(None, strays))
+        if key is None:
+            return False
+        value = self.rank(sample, ordinal)
+        if place is None:
+            size = sum(stop - start for start, stop in spans)
+            if sample.source.seekable or value is None or size > self._large:
+                place = places.keep(key, spans)
+            else:
+                blob = b"".join([sample.source.read(*span) for span in spans])
+                place = places.in_memory(key, spans[0][0], size)
+        if value is None:
+            self._pending.add(key, ordinal, place)
+        else:
+            self._runs.add(value, ordinal, place, blob)
+        return True
+
+    def _settle(self) -> None:
+        """Put together what has one key, and find ranks for what has none."""
+        lacking = self._pending.count
+        marks = self._marks = self._twins.marked() if self.gather is not None else None
+        self._repeated = self._twins.marked() if self.distinct and self.gather is None else None
+        if not lacking and marks is None:
+            return
+        if marks is not None:
+            if self._runs.on_disk:
+                self._runs.spill()  # what is merged later would take the files away to which places refer
+            for _, ordinal, place, blob in self._runs.records():
+                if marks[ordinal]:
+                    where = place if blob is None else self._places.store(place, blob)
+                    self._pending.add(key_in(place), ordinal, where)
+            self._places.flush()
+        for _, group in groupby(self._pending, key=itemgetter(0)):
+            self._resolve(list(group))
+
+    def _resolve(self, group: list[Record]) -> None:
+        """Make one sample of the records of a key, in their order; each by itself if they are not to be gathered."""
+        if self.gather is None:
+            for _, ordinal, place, _ in group:
+                self._rank(ordinal, place)
+            return
+        first = input_of(group[0][2])
+        kept, refused = [group[0][2]], set()
+        for _, _, place, _ in group[1:]:
+            other = input_of(place)
+            if other != first and other not in refused and other != input_of(kept[-1]):
+                sample = self._places.sample(place)
+                what = f"the key {show(sample.key or b'')} was in an earlier input"
+                problem = Problem("joined-sample", sample.source.name, sample.start, what, _JOINED)
+                if self.gather.judge(problem) == "drop":
+                    refused.add(other)
+            if other not in refused:
+                kept.append(place)
+        self.left_out += len(group) - len(kept)
+        place = kept[0]
+        if len(kept) > 1:
+            place = joined(kept)
+            if not self._distinct(place):
+                self.left_out += len(kept)
+                return
+            self.joined += len(kept) - 1
+        self._rank(group[0][1], place)
+
+    def _rank(self, ordinal: int, place: Place) -> None:
+        sample = self._places.sample(place)
+        value = self.rank(sample, ordinal)
+        if value is None and self.absent is not None:
+            value = self.absent(sample)
+        if value is None:
+            self.left_out += 1
+        else:
+            self._late.add(value, ordinal, place)
+
+    def _distinct(self, place: Place) -> bool:
+        """Whether the ranges of a place have no name twice, or that is allowed."""
+        assert self.gather is not None
+        names: set[bytes] = set()
+        good = True
+        for source, entry in self._places.entries(place):
+            if any(twice([entry], names)):
+                what = f"{show(entry.name)} is there twice, in parts of one sample that were apart"
+                problem = Problem("duplicate-entry", source.name, entry.start, what, EQUAL_PARTS)
+                good = self.gather.judge(problem) == "keep" and good
+        return good
+
+    def _in_order(self) -> Iterator[Record]:
+        if not self._late.count and self._marks is None:
+            yield from self._runs
+            return
+        marks = self._marks
+        rest = (record for record in self._runs if marks is None or not marks[record[1]])
+        yield from heapq.merge(rest, self._late)

@@ -1,0 +1,132 @@
+"""Find equal keys among any number, exactly and in bounded memory: records by key, in memory and then on disk.
+
+Records are put into one of 256 parts by a checksum of their key, unless they are few. Once they take more than `HELD`
+bytes together, all parts are appended to one unlinked temporary file and start afresh. At the end one part after the
+other is gathered, and only then keys are compared, byte for byte: equal checksums mean nothing. A part that is too long
+for memory is parted again, by other bits. So each record is written twice at most, and what is held is bounded unless
+very many records have one key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from struct import Struct
+from typing import TypeVar
+from zlib import crc32
+
+from tarkit.streams.tempfile import Scratch
+
+HELD = 64 << 20  # bytes of records in memory
+FEW = 1 << 18  # bytes of records up to which they are not parted
+PARTS = 256
+RUN = 1 << 17  # findings that are held to be put in order
+
+_SIZES = Struct("<II")  # of a record: the lengths of its key and of what is known of it
+
+Placed = TypeVar("Placed", bound=tuple[object, ...])
+Group = tuple[bytes, list[bytes]]  # a key, and what is known of each time it came, in order
+
+
+class Ledger:
+    """Records (key, value), to be had again by key."""
+
+    def __init__(self, tmpdir: str | None = None, level: int = 0) -> None:
+        self.count = 0
+        self._tmpdir = tmpdir
+        self._level = level
+        self._few = bytearray()
+        self._parts: list[bytearray] = []  # none as long as there are few
+        self._held = 0
+        self._file: Scratch | None = None
+        self._end = 0
+        self._extents: list[list[tuple[int, int]]] = [[] for _ in range(PARTS)]
+
+    def add(self, key: bytes, value: bytes) -> None:
+        """Keep a record."""
+        part = self._parts[crc32(key) >> 8 * self._level & 255] if self._parts else self._few
+        part += _SIZES.pack(len(key), len(value))
+        part += key
+        part += value
+        self.count += 1
+        self._held += len(key) + len(value) + _SIZES.size
+        if self._held > HELD or (self._held > FEW and not self._parts):
+            if self._parts:
+                self._spill()
+            else:
+                self._divide()
+
+    def groups(self) -> Iterator[Group]:
+        """Each key with its values, in the order in which they came; of keys, those of one part together.
+
+        The order of keys depends on the records alone. What was given back is forgotten.
+        """
+        if not self._parts:
+            few, self._few = bytes(self._few), bytearray()
+            yield from _grouped(_parsed(few))
+            return
+        for number in range(PARTS):
+            size = len(self._parts[number]) + sum(length for _, length in self._extents[number])
+            if size > HELD and self._level < 3:
+                finer = Ledger(self._tmpdir, self._level + 1)
+                for key, value in self._records(number):
+                    finer.add(key, value)
+                yield from finer.groups()
+            else:
+                yield from _grouped(self._records(number))
+
+    def repeated(self) -> Iterator[Group]:
+        """Those that came more than once."""
+        return (group for group in self.groups() if len(group[1]) > 1)
+
+    def _divide(self) -> None:
+        """Put what is there into parts."""
+        self._parts = [bytearray() for _ in range(PARTS)]
+        few, self._few, self._held = bytes(self._few), bytearray(), 0
+        for key, value in _parsed(few):
+            self.add(key, value)
+            self.count -= 1
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = Scratch(self._tmpdir)
+        for part, extents in zip(self._parts, self._extents, strict=True):
+            if part:
+                self._file.write(memoryview(part))
+                extents.append((self._end, len(part)))
+                self._end += len(part)
+        self._parts = [bytearray() for _ in range(PARTS)]
+        self._held = 0
+
+    def _records(self, number: int) -> Iterator[tuple[bytes, bytes]]:
+        for start, length in self._extents[number]:
+            assert self._file is not None
+            yield from _parsed(self._file.read(start, start + length))
+        yield from _parsed(bytes(self._parts[number]))
+        self._extents[number] = []
+        self._parts[number] = bytearray()
+
+
+def _grouped(records: Iterable[tuple[bytes, bytes]]) -> Iterable[Group]:
+    found: dict[bytes, list[bytes]] = {}
+    for key, value in records:
+        found.setdefault(key, []).append(value)
+    return found.items()
+
+
+def in_runs(items: Iterable[Placed], limit: int = RUN) -> Iterator[Placed]:
+    """Items in order, if there are not more than `limit`; else in sorted runs of so many."""
+    each = iter(items)
+    while run := sorted(islice(each, limit)):
+        yield from run
+
+
+def _parsed(data: bytes) -> Iterable[tuple[bytes, bytes]]:
+    unpack, head = _SIZES.unpack_from, _SIZES.size
+    pos = 0
+    while pos < len(data):
+        key_size, value_size = unpack(data, pos)
+        start = pos + head
+        middle = start + key_size
+        pos = middle + value_size
+        yield data[start:middle], data[middle:pos]

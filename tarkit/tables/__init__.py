@@ -1,0 +1,1 @@
+"""Text that describes samples: recipes, tables, cells, and rules for make."""

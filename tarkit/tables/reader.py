@@ -1,0 +1,252 @@
+r"""A table that `create` reads: a row for each sample, a column for each field (cli.md, create).
+
+Cells hold the content of entries; those of a column `@FIELD` hold sources as in a recipe, a bare path being the plain
+case. Column `__key__` names the sample, else a running number does.
+
+TSV has one escape per byte that would break it: tab, LF, CR and backslash are `\t`, `\n`, `\r` and `\\`. Anything
+else after a backslash is an error: a file that was never escaped (paths of Windows, LaTeX) must not change in silence.
+A cell that is `\N` alone is no entry.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from string import Formatter
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.tables.recipe import Kind, Malformed, Row, parse_source, without_bom, without_end
+from tarkit.tables.tsv import parse_tsv
+
+Format = Literal["tsv", "csv", "jsonl"]
+
+RUNNING_KEY = "{index:09d}"
+
+CELL_LIMIT = 1 << 26  # bytes of a CSV cell: a quote left open would else take in the rest of the file
+
+_Cells: TypeAlias = tuple[int, list[bytes | None]]  # the line that a row begins on, what is in it
+
+
+class Record(NamedTuple):
+    """A row: the line it begins on, names of columns, what is in them; None is no entry."""
+
+    line: int
+    names: tuple[str, ...]
+    values: Sequence[bytes | None]
+
+
+class Column(NamedTuple):
+    """A column that makes entries: where it stands, what comes behind the key, whether its cells are sources."""
+
+    position: int
+    suffix: bytes
+    is_source: bool
+
+
+def read_table(
+    lines: Iterable[bytes],
+    format: Format,
+    recipe_name: str,
+    *,
+    key: str | None = None,
+    columns: Sequence[str] | None = None,
+    pipes_allowed: bool,
+) -> Iterator[Row]:
+    r"""The rows of a recipe that a table stands for: per line the entries of a sample, in the order of the columns.
+
+    `key` is a template of `{index}` (the rows, from 0) and of column names, with format specs (`{id:06d}`); without it,
+    `{__key__}` if there is such a column, else `{index:09d}`. `columns` name those of a table without a header.
+
+    tsv: cells are unescaped; `\N` is no entry. csv: as Python's module of that name writes it. jsonl: an object a
+    line; a string is its text, null is no entry, all else is JSON text. Empty cells are empty entries, but no entries
+    in an `@` column. An empty line is skipped, but in a TSV of one column it is a row.
+
+    Raises `TarkitError` `RECIPE:LINE: reason`, the line being the row's first, and `Usage` for a bad template.
+    """
+    template = None if key is None else KeyTemplate(key)
+    try:
+        entry_columns(tuple(columns or ()))
+    except Malformed as error:
+        raise Usage(str(error)) from error
+    if format == "jsonl" and columns is not None:
+        raise Usage("columns are named for tsv and csv only", "in jsonl each line names its own")
+    return _entries(read_records(lines, format, columns), recipe_name, template, pipes_allowed)
+
+
+def read_records(lines: Iterable[bytes], format: Format, columns: Sequence[str] | None = None) -> Iterator[Record]:
+    """The rows of a table as they are; raises Malformed, which may know the line."""
+    if format == "jsonl":
+        return _jsonl_records(without_bom(lines))
+    rows = _tsv_rows(without_bom(lines)) if format == "tsv" else _csv_rows(without_bom(lines))
+    return _with_header(rows, columns)
+
+
+class KeyTemplate:
+    """A template for keys: `{index:09d}`, `{split}/{id}`. No attributes, no conversions, `d` specs take digits."""
+
+    def __init__(self, text: str) -> None:
+        """Raises `Usage` for what is no template or would give all samples one key."""
+        try:
+            pieces = list(Formatter().parse(text))
+            for _, name, spec, _ in pieces:
+                if name == "index":
+                    format(0, spec or "")
+        except ValueError as error:
+            raise Usage(f"{show(text)}: no template for keys: {error}") from error
+        self._pieces = [(literal.encode(), name, spec or "") for literal, name, spec, _ in pieces]
+        if not any(name for _, name, _ in self._pieces) or any(name == "" or mode for _, name, _, mode in pieces):
+            raise Usage(f"{show(text)}: no template for keys", f"for example '{RUNNING_KEY}' or '{{__key__}}'")
+
+    def key(self, index: int, names: tuple[str, ...], values: Sequence[bytes | None]) -> bytes:
+        """The key of a row; `Malformed` when it lacks a column of the template, or has a value that does not fit."""
+        key = b""
+        for literal, name, spec in self._pieces:
+            key += literal
+            if name == "index":
+                key += format(index, spec).encode()
+            elif name is not None:
+                value = values[names.index(name)] if name in names else None
+                if not value:
+                    raise Malformed(f"nothing in column {show(name)} to make the key from")
+                key += _formatted(value, name, spec) if spec else value
+        return key
+
+
+def _formatted(value: bytes, name: str, spec: str) -> bytes:
+    text = value.decode("utf-8", "surrogateescape")
+    try:
+        return format(int(text) if spec[-1] == "d" else text, spec).encode("utf-8", "surrogateescape")
+    except ValueError as error:
+        raise Malformed(f"column {show(name)} in the key: {error}") from error
+
+
+_OWN = KeyTemplate("{__key__}")
+_RUNNING = KeyTemplate(RUNNING_KEY)
+
+
+def _entries(
+    records: Iterator[Record], recipe: str, template: KeyTemplate | None, pipes_allowed: bool
+) -> Iterator[Row]:
+    line, chosen = 0, template
+    try:
+        for index, (line, names, values) in enumerate(records):
+            wanted = template or (_OWN if "__key__" in names else _RUNNING)
+            if chosen not in (None, wanted):
+                raise Malformed("some rows have a __key__ and some have none")
+            chosen = wanted
+            key = _checked(wanted.key(index, names, values))
+            for position, suffix, is_source in entry_columns(names):
+                value = values[position]
+                kind: Kind = "data"
+                if value is None or (is_source and not value):
+                    continue
+                if is_source:
+                    kind, value = parse_source(value, pipes_allowed)
+                    if kind != "data" and (b"\0" in value or not value):
+                        raise Malformed(f"column {show(names[position])}: no source")
+                yield Row(key + suffix, kind, value, line, recipe)
+    except Malformed as error:
+        raise TarkitError(f"{recipe}:{error.line or line}: {error}", error.hint) from error
+
+
+def _checked(key: bytes) -> bytes:
+    last = key[key.rfind(b"/") + 1 :]
+    if not last or b"\0" in key:
+        raise Malformed(f"{show(key)} is no key")
+    if b"." in last:
+        raise Malformed(f"the key {show(key)} has a dot in its last part, where keys end")
+    return key
+
+
+@lru_cache(maxsize=256)
+def entry_columns(names: tuple[str, ...]) -> list[Column]:
+    """The columns that make entries. Cached, as each line of JSONL may have its own."""
+    columns = []
+    seen = set()
+    for position, name in enumerate(names):
+        field = name.removeprefix("@")
+        if not field or "/" in field or "\0" in field:
+            raise Malformed(f"{show(name)} is no name for a column")
+        if field in seen:
+            raise Malformed(f"two columns for {show(field)}")
+        seen.add(field)
+        if name != "__key__":
+            columns.append(Column(position, b"." + field.encode("utf-8", "surrogateescape"), name != field))
+    return columns
+
+
+def _with_header(rows: Iterator[_Cells], columns: Sequence[str] | None) -> Iterator[Record]:
+    names = None if columns is None else tuple(columns)
+    for line, cells in rows:
+        if cells == [b""] and (names is None or len(names) > 1):
+            continue
+        if names is None:
+            names = tuple((cell or b"").decode("utf-8", "surrogateescape") for cell in cells)
+            try:
+                entry_columns(names)
+            except Malformed as error:
+                raise Malformed(str(error), line) from error
+        elif len(cells) != len(names):
+            raise Malformed(f"{len(names)} columns, but cells in this row: {len(cells)}", line)
+        else:
+            yield Record(line, names, cells)
+
+
+def _tsv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield number, parse_tsv(without_end(line))
+        except Malformed as error:
+            raise Malformed(str(error), number) from error
+
+
+def _csv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
+    csv.field_size_limit(CELL_LIMIT)  # of the whole process; the module knows no other
+    reader = csv.reader((line.decode("utf-8", "surrogateescape") for line in lines), strict=True)
+    first = 1
+    try:
+        for row in reader:
+            if row:
+                yield first, [cell.encode("utf-8", "surrogateescape") for cell in row]
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise Malformed(str(error), first) from error
+
+
+def _jsonl_records(lines: Iterator[bytes]) -> Iterator[Record]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            fields = json.loads(line.decode("utf-8"), object_pairs_hook=_distinct)
+            if not isinstance(fields, dict):
+                raise Malformed("no object")
+            values = [_json_value(name, value) for name, value in fields.items()]
+        except json.JSONDecodeError as error:
+            raise Malformed(f"bad JSON: {error.msg} at column {error.colno}", number) from error
+        except RecursionError as error:
+            raise Malformed("bad JSON: nested too deep", number) from error
+        except ValueError as error:
+            raise Malformed(f"bad JSON: {error}", number) from error
+        yield Record(number, tuple(fields), values)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise Malformed("a name twice in one object")
+    return fields
+
+
+def _json_value(name: str, value: object) -> bytes | None:
+    name.encode("utf-8", "surrogateescape")  # JSON can spell half a surrogate pair, which is no text
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")  # as names that are no UTF-8 are spelled
+    if name.startswith("@"):
+        raise Malformed(f"{show(name)}: a source is a string")
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")

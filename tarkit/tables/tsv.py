@@ -1,0 +1,42 @@
+r"""Cells of TSV files: one escape for each byte that would break the table, and so reversible.
+
+Anything else after a backslash is an error: a file that was never escaped (paths of Windows, LaTeX) must not change in
+silence. A cell that is `\N` alone says that there is none, which an empty one does not say.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tarkit.tables.recipe import Malformed
+
+ABSENT = b"\\N"
+_ESCAPES = {b"\\": b"\\\\", b"\t": b"\\t", b"\n": b"\\n", b"\r": b"\\r"}
+_UNESCAPES = {escaped: plain for plain, escaped in _ESCAPES.items()}
+_TO_ESCAPE = re.compile(rb"[\\\t\n\r]")
+_ESCAPED = re.compile(rb"\\.?", re.DOTALL)
+
+
+def escape_tsv(cell: bytes) -> bytes:
+    r"""`cell` for a TSV file: tab, LF, CR and backslash as `\t`, `\n`, `\r` and `\\`."""
+    return _TO_ESCAPE.sub(lambda found: _ESCAPES[found[0]], cell) if _TO_ESCAPE.search(cell) else cell
+
+
+def unescape_tsv(cell: bytes) -> bytes:
+    """The inverse of `escape_tsv`; `Malformed` (a ValueError) for a backslash that it would not have written."""
+    return _ESCAPED.sub(_unescape, cell) if b"\\" in cell else cell
+
+
+def _unescape(found: re.Match[bytes]) -> bytes:
+    plain = _UNESCAPES.get(found[0])
+    if plain is None:
+        raise Malformed(f"unknown escape {found[0].decode('utf-8', 'backslashreplace')}: a backslash is written twice")
+    return plain
+
+
+def parse_tsv(line: bytes) -> list[bytes | None]:
+    """The cells of a line without its end; None for what is absent. Raises Malformed."""
+    cells = line.split(b"\t")
+    if b"\\" not in line:
+        return list(cells)
+    return [None if cell == ABSENT else unescape_tsv(cell) for cell in cells]

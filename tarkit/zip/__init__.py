@@ -1,0 +1,1 @@
+"""Zips as tar archives, both ways."""

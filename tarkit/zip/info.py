@@ -1,0 +1,164 @@
+"""What a zip says of an entry besides its content: name, type, permissions, time, owner; and whether we can read it.
+
+The extra fields count before the fields that every zip has. Those in the local header of an entry say what the
+directory does not: Apple's programs have the time in UTC and the owner only there.
+
+Source: PKWARE APPNOTE.TXT 6.3.10: 4.4.2 (system), 4.4.4 (flags), 4.4.6 (time), 4.4.15 (attributes), 4.5.5 (NTFS),
+4.5.7 (Unix), 4.6.9 (Unicode path); Info-ZIP's extrafld.txt: 0x5455 (time), 0x5855, 0x7855 and 0x7875 (Unix).
+"""
+
+from __future__ import annotations
+
+import stat
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple
+from zlib import crc32
+
+from tarkit.zip.decode import METHODS
+from tarkit.zip.directory import Member, extra_fields
+
+TIME, UNIX_OLD, UNIX_16, OWNER, NAME = 0x5455, 0x5855, 0x7855, 0x7875, 0x7075  # extra fields of Info-ZIP
+NTFS, PKWARE_UNIX = 0x000A, 0x000D
+NTFS_EPOCH = 11_644_473_600  # seconds from 1601, where NTFS begins, to 1970
+
+_ENCRYPTED, _PATCH, _UTF8 = 0x1 | 0x40, 0x20, 0x800
+_UNIX = (3, 19)  # systems whose modes are in the external attributes
+_DOS_FOLDER = 0x10  # in the attributes of MS-DOS, which all systems write
+_DEVICES = (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK)
+_KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO)
+_MODES = frozenset((0, *_KINDS))
+
+
+class About(NamedTuple):
+    """What the header of an entry says besides its name and size; `mtime` in seconds since 1970."""
+
+    mode: int
+    mtime: int
+    uid: int
+    gid: int
+
+
+def unable(member: Member) -> str | None:
+    """Why an entry cannot be read, if it cannot."""
+    if member.flags & _ENCRYPTED:
+        return "is encrypted"
+    if member.method not in METHODS or member.flags & _PATCH:
+        return f"is packed by method {member.method}: only {', '.join(METHODS.values())} are read"
+    if member.system in _UNIX and stat.S_IFMT(member.attributes >> 16) in _DEVICES:
+        return "is a device"
+    if is_folder(member) and (member.size or kind_of(member) == stat.S_IFLNK):
+        return "is a directory, and has content"
+    return None
+
+
+def is_folder(member: Member) -> bool:
+    """Whether an entry is a directory: by a slash, its mode, or the attributes of MS-DOS where it has no mode."""
+    if member.name.endswith(b"/"):
+        return True
+    kind = kind_of(member)
+    return kind == stat.S_IFDIR or (not kind and bool(member.attributes & _DOS_FOLDER) and not member.size)
+
+
+def kind_of(member: Member) -> int:
+    """The type of an entry as the upper bits of a mode, 0 when the zip does not say.
+
+    A FIFO is a regular file: `zip` marks so what it read from one, and from a pipe on stdin.
+    """
+    kind = stat.S_IFMT(member.attributes >> 16) if member.system in _UNIX else 0
+    if kind == stat.S_IFIFO:
+        return stat.S_IFREG
+    return kind if kind in _KINDS else 0
+
+
+def name_of(member: Member) -> bytes:
+    """The name of an entry: the bytes that the zip has, or what the Unicode path field says, if it is about them."""
+    raw = member.name
+    if b"up" not in member.extra or member.flags & _UTF8:  # the number of the field; most have none
+        return raw
+    said = extra_fields(member.extra).get(NAME, b"")
+    if len(said) > 5 and said[0] == 1 and said[1:5] == crc32(raw).to_bytes(4, "little"):
+        try:
+            said[5:].decode()
+        except UnicodeDecodeError:
+            return raw
+        return said[5:] if 0 not in said else raw
+    return raw
+
+
+def about(member: Member, local: bytes) -> About:
+    """Return mode, time and owner of an entry, whose local header has the extra fields `local`.
+
+    What the zip does not say is as `create` has it: mode 0644, or 0755 for directories, owner 0, time 0.
+    """
+    mode = member.attributes >> 16
+    if member.system not in _UNIX or mode & 0o170000 not in _MODES:
+        mode = 0
+    mode = mode & 0o7777 or (0o755 if is_folder(member) else 0o644)
+    time = _dos_time(member.date, member.time)
+    if not member.extra and not local:
+        return About(mode, time, 0, 0)
+    fields = extra_fields(member.extra)
+    if local != member.extra:
+        for number, said in extra_fields(local, lenient=True).items():
+            if len(said) > len(fields.get(number, b"")):  # the directory's is the shorter where it lacks the owner
+                fields[number] = said
+    return About(mode, _mtime(fields, time), *_owner(fields))
+
+
+def _mtime(fields: dict[int, bytes], dos: int) -> int:
+    """The time that the extra fields say, which is in UTC; else that of the zip, taken for UTC."""
+    said = fields.get(TIME, b"")
+    if len(said) >= 5 and said[0] & 1:
+        return _nearest(said[1:5], dos)
+    for number in (UNIX_OLD, PKWARE_UNIX):
+        said = fields.get(number, b"")
+        if len(said) >= 8:
+            return _nearest(said[4:8], dos)
+    said = fields.get(NTFS, b"")
+    if len(said) >= 16 and said[4:6] == b"\1\0":
+        ticks = int.from_bytes(said[8:16], "little")
+        return ticks // 10**7 - NTFS_EPOCH if ticks else dos
+    return dos
+
+
+def _nearest(said: bytes, dos: int) -> int:
+    """The seconds since 1970 whose lower 32 bits are `said`: of those before 1970 and after 2038 the nearer to `dos`.
+
+    The field is signed, and programs that write times after January 2038 let it wrap, as Info-ZIP does; the time of the
+    zip goes on to 2107 and tells which. It is 0 where it says nothing: before 1980, and for none.
+    """
+    signed = int.from_bytes(said, "little", signed=True)
+    return signed + (1 << 32) if dos and dos - signed > 1 << 31 else signed
+
+
+def _owner(fields: dict[int, bytes]) -> tuple[int, int]:
+    """The user and group numbers that the extra fields say, 0 for none."""
+    said = fields.get(OWNER, b"")
+    if len(said) > 2 and said[0] == 1 and said[1] <= 8:
+        uid, rest = said[2 : 2 + said[1]], said[2 + said[1] :]
+        if rest and rest[0] <= 8 and len(rest) > rest[0]:
+            return int.from_bytes(uid, "little"), int.from_bytes(rest[1 : 1 + rest[0]], "little")
+    for number, at in ((UNIX_16, 0), (UNIX_OLD, 8), (PKWARE_UNIX, 8)):
+        said = fields.get(number, b"")
+        if len(said) >= at + 4:
+            return int.from_bytes(said[at : at + 2], "little"), int.from_bytes(said[at + 2 : at + 4], "little")
+    return 0, 0
+
+
+@lru_cache(4096)
+def _dos_time(date: int, time: int) -> int:
+    """The seconds since 1970 of the time of a zip; 0 for its first, which stands for none, and for a 30th of February.
+
+    >>> _dos_time(33, 0), _dos_time(33, 1), _dos_time(0, 0)
+    (0, 315532802, 0)
+    """
+    if (date, time) == (33, 0):
+        return 0
+    try:
+        day = datetime(
+            (date >> 9) + 1980, date >> 5 & 15, date & 31, time >> 11, time >> 5 & 63, (time & 31) * 2, tzinfo=UTC
+        )
+    except ValueError:
+        return 0
+    return int(day.timestamp())

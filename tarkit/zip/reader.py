@@ -1,0 +1,246 @@
+"""Read a zip as the tar archive that `create` would have made of its entries, so that every command takes one.
+
+Entries come in the order of the directory, each checked against its checksum before its last byte is handed out. A zip
+that does not come from a file is first copied to a temporary one, since the directory is at its end. Names are the
+bytes that the zip has, unless an extra field says them in UTF-8. Sizes, times and owners that a USTAR header cannot say
+go to a PAX header before it, as in all that tarkit writes.
+
+Source: PKWARE APPNOTE.TXT 6.3.10: 4.3.7 (local header), 4.3.8 (content).
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Generator, Iterator
+from struct import Struct
+from zlib import crc32, decompressobj
+from zlib import error as zlib_error
+
+from tarkit.errors import Problem, TarkitError, Unsupported, show
+from tarkit.streams.copy import CHUNK
+from tarkit.streams.files import File
+from tarkit.streams.source import FileSource, Reader
+from tarkit.streams.tempfile import Scratch
+from tarkit.tar import block as blocks
+from tarkit.tar.block import padding
+from tarkit.tar.header import encode, end_of_archive
+from tarkit.zip.decode import DEFLATE, STORED, Malformed, decoded
+from tarkit.zip.directory import CUT, Member, damaged, read_directory
+from tarkit.zip.info import about, is_folder, kind_of, name_of, unable
+
+GATHERED = 1 << 18  # bytes of small entries that are handed out together
+SHORT = 1 << 16  # bytes in the zip; an entry of more is read in pieces
+MOST = 1 << 62  # bytes; no file has more
+
+_LOCAL = Struct("<4s22x2H")
+
+
+class ZipReader:
+    """The zip that `reader` has, as a tar archive; `name` is for messages.
+
+    `file`, if given, is the zip, from its first byte to its last. Memory: some 500 bytes for each entry.
+    """
+
+    def __init__(self, reader: Reader, name: str, tmpdir: str | None = None, file: File | None = None) -> None:
+        self.reader = reader
+        self.name = name
+        self._tmpdir = tmpdir
+        self._file = file
+        self._tar = self._archive()
+        self._data = memoryview(b"")
+        self._failure: TarkitError | None = None
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view`.
+
+        Raises Problem `truncated` for a zip that was cut and `bad-data` for other damage, and Unsupported for what is
+        encrypted or packed in a way that is not known; each further call raises the same.
+        """
+        while not self._data:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                data = next(self._tar, None)
+            except TarkitError as failure:
+                self._failure = failure
+                raise
+            if data is None:
+                return 0
+            self._data = memoryview(data)
+        count = min(len(self._data), len(view))
+        view[:count] = self._data[:count]
+        self._data = self._data[count:]
+        return count
+
+    def fileno(self) -> int | None:
+        """None: what a descriptor has is not what is read here."""
+        return None
+
+    def close(self) -> None:
+        """Close what it is read from."""
+        self._tar.close()
+        self.reader.close()
+
+    def _archive(self) -> Generator[bytes]:
+        """The archive, in pieces; what was read before an error is handed out before that is raised."""
+        held: list[bytes] = []
+        size = position = 0
+        failure: TarkitError | None = None
+        try:
+            for piece in self._pieces():
+                held.append(piece)
+                size += len(piece)
+                if size >= GATHERED:
+                    position += size
+                    yield b"".join(held)
+                    held, size = [], 0
+        except TarkitError as raised:
+            failure = raised
+        yield b"".join(held)
+        if failure is not None:
+            raise failure
+        yield end_of_archive(position + size)
+
+    def _pieces(self) -> Iterator[bytes]:
+        """The same without its end."""
+        source = FileSource(self._file or File(self._spooled(), self.name), self.name)
+        try:
+            members = read_directory(source, self.name)
+            for member in members:
+                self._check(member)
+            look = _Window(source)
+            for member in members:
+                start, local = self._local(look, member)
+                if member.packed <= SHORT and member.size <= CHUNK and member.method in (STORED, DEFLATE):
+                    yield self._short(look, member, start, local)
+                else:
+                    yield from self._long(source, member, start, local)
+        except OSError as failure:
+            failure.filename = failure.filename or self.name
+            raise
+
+    def _spooled(self) -> Scratch:
+        scratch = Scratch(self._tmpdir)
+        view = memoryview(bytearray(CHUNK))
+        while got := self.reader.readinto(view):
+            scratch.write(view[:got])
+        return scratch
+
+    def _check(self, member: Member) -> None:
+        """Raise Unsupported or Problem for an entry that cannot be read, before any is."""
+        why = unable(member)
+        if why is not None:
+            what = f"{self.name}: the zip entry {show(name_of(member))} {why}"
+            raise Unsupported(what, "unpack it with the program that made it")
+        name = member.name
+        if not name or 0 in name:
+            raise damaged(self.name, f"an entry has the name {show(name)}")
+        if max(member.size, member.packed) > MOST:
+            raise damaged(self.name, f"{show(name)} has {member.size} bytes, or {member.packed} in the zip")
+        if member.method == STORED and member.packed != member.size:
+            raise damaged(self.name, f"{show(name)} has {member.size} bytes, of which {member.packed} are stored")
+
+    def _header(self, member: Member, local: bytes, target: bytes | None = None) -> bytes:
+        """The header of an entry with the extra fields `local`, of a symbolic link to `target`."""
+        name, said = name_of(member), about(member, local)._asdict()
+        try:
+            if target is not None:
+                return encode(name, 0, typeflag=blocks.SYMLINK, linkname=target, **said)
+            if is_folder(member):
+                return encode(name if name.endswith(b"/") else name + b"/", 0, typeflag=blocks.DIRECTORY, **said)
+            return encode(name, member.size, **said)
+        except ValueError as failure:
+            raise self._unreadable(member, str(failure)) from None
+
+    def _short(self, look: _Window, member: Member, start: int, local: bytes) -> bytes:
+        """A short entry as it lies in a tar."""
+        content = bytes(look(start, member.packed))
+        if len(content) < member.packed:
+            raise self._cut(member)
+        try:
+            if member.method:
+                content = decompressobj(-15).decompress(content, member.size + 1)
+        except zlib_error as failure:
+            raise self._unreadable(member, str(failure)) from None
+        if len(content) != member.size:
+            raise self._unreadable(member, f"it has not the {member.size} bytes that the directory says")
+        if crc32(content) != member.crc:
+            raise self._unreadable(member, "its checksum (CRC-32) is wrong")
+        if kind_of(member) == stat.S_IFLNK:
+            return self._header(member, local, content)
+        return b"".join((self._header(member, local), content, bytes(padding(len(content)))))
+
+    def _long(self, source: FileSource, member: Member, start: int, local: bytes) -> Iterator[bytes]:
+        """Any entry as it lies in a tar, in pieces."""
+        content = self._content(source, member, start)
+        if kind_of(member) == stat.S_IFLNK and member.size <= SHORT:
+            yield self._header(member, local, b"".join(content))
+            return
+        if kind_of(member) == stat.S_IFLNK:
+            raise damaged(self.name, f"{show(name_of(member))} is a symbolic link of {member.size} bytes")
+        yield self._header(member, local)
+        yield from content
+        yield bytes(padding(member.size))
+
+    def _local(self, look: _Window, member: Member) -> tuple[int, bytes]:
+        """Where the content of an entry begins, and the extra fields of its local header."""
+        at = min(member.offset, MOST)
+        head = look(at, _LOCAL.size + len(member.name))
+        if len(head) < _LOCAL.size + len(member.name):
+            raise self._cut(member)
+        magic, length, extra = _LOCAL.unpack(head[: _LOCAL.size])
+        if magic != b"PK\3\4" or length != len(member.name) or head[_LOCAL.size :] != member.name:
+            raise self._unreadable(member, "its header is not what the directory says")
+        at += _LOCAL.size + length
+        local = bytes(look(at, extra)) if extra else b""
+        return at + extra, local
+
+    def _content(self, source: FileSource, member: Member, start: int) -> Iterator[bytes]:
+        """The content of an entry, the last of it once the checksum is right."""
+        crc = size = 0
+        last = b""
+        try:
+            for data in decoded(self._packed(source, member, start), member.method, member.size):
+                yield last
+                last = data
+                size += len(data)
+                crc = crc32(data, crc)
+                if size > member.size:
+                    break
+        except Malformed as failure:
+            raise self._unreadable(member, str(failure)) from None
+        if size != member.size:
+            raise self._unreadable(member, f"it has not the {member.size} bytes that the directory says")
+        if crc != member.crc:
+            raise self._unreadable(member, "its checksum (CRC-32) is wrong")
+        yield last
+
+    def _packed(self, source: FileSource, member: Member, start: int) -> Iterator[bytes]:
+        """The bytes of an entry as they lie in the zip."""
+        stop = start + member.packed
+        if stop > (source.size or 0):
+            raise self._cut(member)
+        for at in range(start, stop, CHUNK):
+            yield source.read(at, min(at + CHUNK, stop))
+
+    def _unreadable(self, member: Member, why: str) -> Problem:
+        return damaged(self.name, f"the entry {show(name_of(member))} does not read: {why}")
+
+    def _cut(self, member: Member) -> Problem:
+        return Problem("truncated", self.name, None, f"the zip ends inside the entry {show(name_of(member))}", CUT)
+
+
+class _Window:
+    """Reads what lies near to what was read before: the headers and contents of short entries, in few system calls."""
+
+    def __init__(self, source: FileSource) -> None:
+        self._source = source
+        self._view = memoryview(b"")
+        self._start = 0
+
+    def __call__(self, start: int, size: int) -> memoryview:
+        """The `size` bytes from `start` on, fewer only at the end of the file; good until the next call."""
+        at = start - self._start
+        if at < 0 or at + size > len(self._view):
+            self._view, self._start, at = self._source.peek(start, size), start, 0
+        return self._view[at : at + size]

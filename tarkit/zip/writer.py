@@ -1,0 +1,326 @@
+"""Write a zip in place of a tar: a sink that takes the bytes of an archive and writes its entries as those of a zip.
+
+Whoever writes archives can so write zips. Entries keep their order, names, modes, times (to the second) and the numbers
+of their owners, whose names no zip can say. They are stored unless a level asks for deflate: what datasets hold is
+compressed.
+"""
+
+from __future__ import annotations
+
+import stat
+from math import floor
+from typing import Any
+from zlib import crc32
+
+from tarkit.errors import TarkitError, Unsupported, show
+from tarkit.streams.codecs import deflate_library, legal_level
+from tarkit.streams.sink import Sink, Written
+from tarkit.streams.tempfile import Scratch
+from tarkit.tar import block as blocks
+from tarkit.tar.block import BLOCK, padding
+from tarkit.tar.pax import Records
+from tarkit.tar.reader import Entry, Walk
+from tarkit.tar.status import number_of, proper, said_time
+from tarkit.zip import record as zip_record
+from tarkit.zip.record import DEFLATED, STORED, Record, end_of_zip
+
+LARGE = 16 << 20  # bytes; the checksum of a larger entry is not known before its content, and follows it
+STEP = 1 << 20  # bytes of a large entry that go out at a time, however they came in
+SHORT = 1 << 12  # bytes of content that are copied behind their header
+GATHERED = 1 << 19  # bytes of small entries that go out together
+PIECES = 900  # and how many; below IOV_MAX
+DIRECTORY_HELD = 16 << 20  # bytes of the directory that may be in memory
+
+_KINDS = {
+    blocks.HARD_LINK: "a hard link",
+    blocks.CHAR: "a device",
+    blocks.BLOCK_DEVICE: "a device",
+    blocks.FIFO: "a FIFO",
+    blocks.GNU_VOLUME: "the label of a volume",
+    blocks.GNU_DUMPDIR: "the list of an incremental archive",
+    blocks.GNU_SPARSE: "a sparse file",
+}
+_FILES = (blocks.REGULAR, blocks.REGULAR_V7, blocks.CONTIGUOUS)
+_LONG = (blocks.PAX, blocks.SOLARIS_X, blocks.PAX_GLOBAL, blocks.GNU_LONG_NAME, blocks.GNU_LONG_LINK)
+
+
+def _said(records: Records, keyword: bytes, number: int) -> int:
+    """The number of a PAX record, else `number`."""
+    said = records.get(keyword, b"")
+    return int(said) if said.isdigit() and len(said) < 20 else number
+
+
+class _Window:
+    """The bytes of the archive that have come and are not used yet: a source for `Walk`."""
+
+    size: int | None = None
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.held = bytearray()
+        self.base = 0  # position of the first
+
+    def peek(self, pos: int, n: int) -> bytes:
+        """The `n` bytes from `pos` on, which are here."""
+        at = pos - self.base
+        return bytes(self.held[at : at + n])
+
+    def drop(self, pos: int) -> None:
+        """Forget what lies before `pos`."""
+        del self.held[: pos - self.base]
+        self.base = pos
+
+
+class ZipSink(Written):
+    """Takes an archive and writes a zip to `target`. `level` 0 stores, 1 to 9 deflates what gets smaller by it.
+
+    The directory of the zip, some 50 bytes and the name for each entry, waits for its end: in memory, and when it is
+    long in a temporary file in `tmpdir`.
+
+    Raises Unsupported for an entry that no zip can carry: hard links, devices, FIFOs, sparse files, a name with NUL or
+    of 64 KiB, a time before 1601 or after 30827.
+    """
+
+    def __init__(self, target: Sink, level: int | None = None, tmpdir: str | None = None) -> None:
+        self.name = target.name
+        self.target = target
+        self._level = legal_level("zip", level)
+        self._tmpdir = tmpdir
+        self._window = _Window(target.name)
+        self._walked = Walk(self._window).raw()
+        self._numbers = blocks.Numbers(number_of)
+        self._entry: Entry | None = None  # whose content is still to come
+        self._record: Record | None = None  # of a large one
+        self._left = 0  # bytes of its content
+        self._deflater: Any = None
+        self._next = 0  # position of the next header
+        self._ended = False
+        self._position = 0  # bytes of the zip
+        self._pieces: list[bytes] = []
+        self._gathered = 0
+        self._count = 0
+        self._directory = bytearray()
+        self._spooled: Scratch | None = None
+        self._spooled_size = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Take more of the archive, cut anywhere."""
+        self._window.held += data
+        while self._step():
+            pass
+
+    def close(self) -> None:
+        """Write the directory and complete the output."""
+        try:
+            if not self._ended or self._entry is not None:
+                raise TarkitError(f"{self.name}: the archive to be written as a zip has no end")
+            self._finish()
+        except BaseException:
+            self.abort()
+            raise
+        self.target.close()
+
+    def abort(self) -> None:
+        """Give the output up."""
+        self._pieces.clear()
+        if self._spooled is not None:
+            self._spooled.close()
+        self.target.abort()
+
+    def _step(self) -> bool:
+        """Do what can be done with what has come; False when more is wanted."""
+        window = self._window
+        if self._record is not None:
+            return self._go_on(self._record)
+        if self._entry is None and not self._next_entry():
+            return False
+        entry = self._entry
+        if entry is None:
+            return True
+        if entry.size > LARGE:
+            self._begin(entry)
+            return True
+        if window.base + len(window.held) < entry.stop:
+            return False
+        content = window.peek(entry.data, entry.size)
+        self._whole(entry, content)
+        self._done(entry)
+        return True
+
+    def _next_entry(self) -> bool:
+        """Read the next header; False when it is not here, or there is none."""
+        window = self._window
+        if self._next > window.base:
+            if len(window.held) < self._next - window.base:
+                return False
+            window.drop(self._next)
+        if self._ended:
+            if window.held.count(0) != len(window.held):
+                raise TarkitError(f"{self.name}: a zip holds one archive, and another follows")
+            self._next += len(window.held)
+            return False
+        if not self._header_is_here():
+            return False
+        entry = Entry._make(next(self._walked))
+        if (
+            entry.type == blocks.PAX_GLOBAL
+        ):  # what it says of names and sizes is heeded; a zip has no place for the rest
+            self._next = entry.stop
+        else:
+            self._entry = entry
+        return True
+
+    def _header_is_here(self) -> bool:
+        """Whether the next header has come with its extensions; the end of the archive is none."""
+        held, at = self._window.held, 0
+        if len(held) >= BLOCK and held[156:157] == blocks.REGULAR:  # most are
+            return True
+        while len(held) >= at + BLOCK:
+            block = bytes(held[at : at + BLOCK])
+            if at == 0 and blocks.is_zero(block):
+                self._ended = True
+                return self._next_entry()
+            type_ = block[156:157]
+            if type_ == blocks.GNU_SPARSE:
+                raise self._unable(blocks.name_of(block), _KINDS[type_])
+            if type_ not in _LONG:
+                return True
+            size = blocks.parse_number(block[124:136])
+            at += BLOCK + size + padding(size)
+            if type_ == blocks.PAX_GLOBAL:
+                return len(held) >= at
+        return False
+
+    def _new(self, entry: Entry) -> Record:
+        """The record of an entry. Raises Unsupported for what a zip cannot carry."""
+        name, type_ = entry.name, entry.type
+        mode, *about = self._about(entry)
+        if type_ == blocks.REGULAR and entry.real < 0 and len(name) <= 0xFFFF and name[-1] != 47 and 0 not in name:
+            return self._record_of(name, (stat.S_IFREG | mode) << 16, *about)
+        folder = type_ == blocks.DIRECTORY or (type_ in _FILES and name.endswith(b"/") and not entry.size)
+        if entry.sparse:
+            raise self._unable(name, "a sparse file")
+        if not folder and type_ not in (*_FILES, blocks.SYMLINK):
+            raise self._unable(name, _KINDS.get(type_, f"an entry of type {show(type_)}"))
+        if folder and not name.endswith(b"/"):
+            name += b"/"
+        if 0 in name or len(name) > 0xFFFF or (name.endswith(b"/") and not folder):
+            raise self._unable(name, "a name that no zip can have")
+        kind = stat.S_IFDIR if folder else stat.S_IFLNK if type_ == blocks.SYMLINK else stat.S_IFREG
+        attributes = (kind | mode) << 16 | (0x10 if folder else 0)
+        return self._record_of(name, attributes, *about)
+
+    def _about(self, entry: Entry) -> tuple[int, int, int, int]:
+        """Mode, time and owner of an entry, by its header and the PAX records before that."""
+        numbers = self._numbers
+        records: Records = {}
+        header = self._window.peek(entry.start, entry.data - entry.start)
+        if len(header) > BLOCK:
+            header, records = proper(header)
+        mode, uid, gid = numbers[header[100:108]], numbers[header[108:116]], numbers[header[116:124]]
+        mtime = numbers[header[136:148]]
+        if records:
+            said = said_time(records)
+            mtime = mtime if said is None else floor(said)
+            uid, gid = (_said(records, keyword, number) for keyword, number in ((b"uid", uid), (b"gid", gid)))
+        return mode & 0o7777, mtime, max(0, uid), max(0, gid)
+
+    def _record_of(self, name: bytes, attributes: int, mtime: int, uid: int, gid: int) -> Record:
+        try:
+            return Record(name, attributes, mtime, self._position, (uid, gid))
+        except ValueError as failure:
+            raise self._unable(name, str(failure)) from None
+
+    def _unable(self, name: bytes, what: str) -> Unsupported:
+        return Unsupported(f"{self.name}: a zip cannot carry {show(name)}: {what}", "write a .tar")
+
+    def _whole(self, entry: Entry, content: bytes) -> None:
+        """Write an entry that is here."""
+        record = self._new(entry)
+        if entry.type == blocks.SYMLINK:
+            content = entry.link
+        record.crc, record.size = crc32(content), len(content)
+        if self._level and content:
+            deflater = self._new_deflater()
+            packed = deflater.compress(content) + deflater.flush()
+            if len(packed) < len(content):
+                content, record.method = packed, DEFLATED
+        record.packed = len(content)
+        record.wide = max(record.size, record.packed) > zip_record.LIMIT
+        self._put(record.local() + content if record.packed < SHORT else record.local())
+        if record.packed >= SHORT:
+            self._put(content)
+        self._list(record)
+
+    def _begin(self, entry: Entry) -> None:
+        """Write what stands before the content of a large entry."""
+        record = self._record = self._new(entry)
+        record.defer()
+        record.method = DEFLATED if self._level else STORED
+        record.wide = entry.size + (entry.size >> 4) > zip_record.LIMIT  # deflate can make it a little longer
+        self._deflater = self._new_deflater() if self._level else None
+        self._left = entry.size
+        self._put(record.local())
+        self._window.drop(entry.data)
+
+    def _go_on(self, record: Record) -> bool:
+        """Write more of a large entry; False when it has not come."""
+        window, entry = self._window, self._entry
+        assert entry is not None
+        take = min(self._left, STEP)
+        if len(window.held) < take:
+            return False
+        data = window.peek(window.base, take)
+        window.drop(window.base + take)
+        self._left -= take
+        record.crc = crc32(data, record.crc)
+        record.size += take
+        if self._deflater is not None:
+            data = self._deflater.compress(data) + (b"" if self._left else self._deflater.flush())
+        record.packed += len(data)
+        self._put(data)
+        if not self._left:
+            self._put(record.follows())
+            self._list(record)
+            self._record = None
+            self._done(entry)
+        return True
+
+    def _done(self, entry: Entry) -> None:
+        self._entry, self._next = None, entry.stop
+
+    def _new_deflater(self) -> Any:
+        library = deflate_library(self._level)
+        return library.compressobj(self._level, library.DEFLATED, -15)
+
+    def _put(self, data: bytes) -> None:
+        """Write to the zip, small pieces together."""
+        self._pieces.append(data)
+        self._position += len(data)
+        self._gathered += len(data)
+        if self._gathered > GATHERED or len(self._pieces) > PIECES:
+            self._flush()
+
+    def _flush(self) -> None:
+        pieces, self._pieces, self._gathered = self._pieces, [], 0
+        self.target.writev(pieces)
+
+    def _list(self, record: Record) -> None:
+        """Note an entry for the directory."""
+        self._count += 1
+        self._directory += record.central()
+        if len(self._directory) > DIRECTORY_HELD:
+            self._spooled = self._spooled or Scratch(self._tmpdir)
+            self._spooled.write(bytes(self._directory))
+            self._spooled_size += len(self._directory)
+            self._directory.clear()
+
+    def _finish(self) -> None:
+        """Write the directory and what says where it is."""
+        start, size = self._position, self._spooled_size + len(self._directory)
+        self._flush()
+        if self._spooled is not None:
+            self.target.copy(self._spooled.fd, 0, self._spooled_size)
+            self._spooled.close()
+        self.target.write(bytes(self._directory))
+        self.target.write(end_of_zip(self._count, start, size))

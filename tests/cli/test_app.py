@@ -1,0 +1,455 @@
+"""The command line as a whole: every command of the table, every error, every shell's completion."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import json
+import os
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from tarkit import __version__, errors
+from tarkit.cli import app
+from tarkit.cli.app import COMMANDS, Command, group
+from tarkit.errors import CommandFailed, Interrupted, MissingLibrary, Problem, TarkitError, Unsupported, Usage
+from tarkit.problems import PROBLEMS
+from tests._served import served
+from tests._tools import PATIENT, TARKIT, archive, at_terminal, each_row, program, tarkit
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the test's own, with an archive in it."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.tar").write_bytes(archive({"a.txt": b"1", "b.txt": b"2"}))
+    return tmp_path
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run `tarkit WORDS` in this process: status, stdout, stderr."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            group.main(list(words), prog_name="tarkit")
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, *capfd.readouterr()
+
+    return call
+
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def command(name: str) -> Command:
+    """A command of the table."""
+    found = group.get_command(click.Context(group), name)
+    assert isinstance(found, Command)
+    return found
+
+
+# ---- every command
+
+
+@each_row(
+    ("module", "words", "needs", "extra"),
+    [
+        ("PIL", ["show", "a.tar", "--images"], "drawing pictures needs Pillow", "images"),
+        ("yaml", ["tsv", "a.tar", "--format", "yaml"], "--format yaml needs PyYAML", "yaml"),
+        ("yaml", ["mix", "mix.yaml"], "mix.yaml: reading YAML needs PyYAML", "yaml"),
+        ("pyarrow", ["tsv", "a.tar", "--format", "parquet"], "--format parquet needs pyarrow", "parquet"),
+        ("pyarrow", ["index", "a.tar", "--format", "parquet"], "Parquet needs pyarrow", "parquet"),
+        (
+            "pyarrow",
+            ["shard", "tree", "--join", "t.parquet:k", "-o", "s-%d.tar"],
+            "t.parquet: Parquet needs pyarrow",
+            "parquet",
+        ),
+    ],
+)
+def test_libraries_that_are_missing(
+    module: str, words: list[str], needs: str, extra: str, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    """The error says what is needed, the hint how to install it."""
+    Path("mix.yaml").write_text("a: 1")
+    Path("t.parquet").write_bytes(b"PAR1")
+    Path("tree").mkdir(exist_ok=True)
+    Path("tree/a.x").write_bytes(b"1")
+    monkeypatch.setitem(sys.modules, module, None)
+    status, out, said = call(*words)
+    hint = f"hint: pip install 'tarkit[{extra}]'"
+    assert (status, out) == (1, "")
+    assert said.startswith(f"tarkit: {needs}, which is not installed\n{hint}")
+
+
+@each_row("name", COMMANDS)
+def test_the_table(name: str) -> None:
+    """Its line is the first of the command's help, a sentence that fits."""
+    found = command(name)
+    assert found.name == name
+    assert found.help
+    assert inspect.cleandoc(found.help).splitlines()[0] == COMMANDS[name]
+    assert found.callback
+    assert found.callback.__module__ == f"tarkit.commands.{name}"
+    assert re.fullmatch(r"[A-Z].{10,66}\.", COMMANDS[name])
+
+
+@each_row("name", COMMANDS)
+@each_row("word", ["-h", "--help"])
+def test_help(name: str, word: str, call: Call) -> None:
+    """It shows how to call it, examples to copy as they are, and what it costs; in 80 columns."""
+    status, out, err = call(name, word)
+    assert (status, err) == (0, "")
+    assert out.startswith(f"Usage: tarkit {name} ")
+    assert max(map(len, out.splitlines())) <= 80
+    found = command(name)
+    assert len(found.examples) >= 3
+    for example in found.examples:
+        assert f"\n  {example}\n" in out
+    if name != "completion":
+        assert found.cost
+        assert re.search(r"\bmemory\b", found.cost, re.I)
+        assert re.search(r"\bpass(es)?\b", found.cost, re.I)
+        assert "\nCost:\n" in out
+
+
+@each_row("name", COMMANDS)
+def test_examples(name: str) -> None:
+    """What the examples say of tarkit can be parsed: the commands and options are there."""
+    found = 0
+    for example in command(name).examples:
+        for words in re.findall(r"\btarkit ([^|#)]*)", example):
+            word, *rest = shlex.split(words)
+            rest = rest[: rest.index(">")] if ">" in rest else rest
+            parser = command(word).make_parser(click.Context(command(word), **command(word).context_settings))
+            parser.parse_args(rest)
+            found += 1
+    assert found >= len(command(name).examples)
+
+
+@each_row("name", COMMANDS)
+def test_options(name: str) -> None:
+    """Each has a help in a sentence that ends, no name is there twice, and the common ones are there."""
+    seen: list[str] = []
+    for param in command(name).params:
+        seen += [*param.opts, *param.secondary_opts]
+        if isinstance(param, click.Option):
+            assert param.help, param.opts
+            assert re.search(r"[.\])]$", param.help), param.help
+            assert param.help[0].isupper() or param.help.startswith(("-n", "gz"))
+    assert len(seen) == len(set(seen))
+    for word in ("-v", "-q", "--progress", "--no-progress", "--report", "--tmpdir"):
+        assert word in seen
+
+
+@each_row("words", [(), ("-h",), ("--help",)])
+def test_help_of_all(words: tuple[str, ...], call: Call) -> None:
+    """Every command with its line; without a word it is a usage error, and says the same."""
+    status, out, err = call(*words)
+    assert status == (0 if words else 2)
+    shown = out if words else err
+    for name, line in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(line.partition(' ')[0])}", shown, re.M)
+    assert len(out) * len(err) == 0
+
+
+def test_version(call: Call) -> None:
+    """One line."""
+    assert call("--version") == (0, f"tarkit {__version__}\n", "")
+
+
+def test_module() -> None:
+    """`python -m tarkit` is the same."""
+    done = subprocess.run([*TARKIT, "--version"], capture_output=True, check=True)
+    assert done.stdout.decode() == f"tarkit {__version__}\n"
+
+
+# ---- words that make no sense
+
+
+@each_row(
+    ("words", "message", "hint"),
+    [
+        (["nothing"], "No such command 'nothing'.", "see tarkit --help"),
+        (["splt"], "No such command 'splt'. (Did you mean 'split'?)", "see tarkit --help"),
+        (["Sort", "-o", "x"], "No such command 'Sort'. (Did you mean 'sort'?)", "see tarkit --help"),
+        (["-q", "sho"], "No such command 'sho'. (Did you mean 'show'?)", "see tarkit --help"),
+        (["--nothing"], "No such option '--nothing'.", "see tarkit --help"),
+        (["cat", "--nothing"], "cat: No such option '--nothing'.", "see tarkit cat --help"),
+        (["cat", "-c", "many"], "cat: Invalid value for '-c' / '--count': 'many' is not", "see tarkit cat --help"),
+        (["cat", "-c", "-1"], "cat: Invalid value for '-c' / '--count': -1 is not", "see tarkit cat --help"),
+        (["cat", "-o"], "cat: Option '-o' requires an argument.", "see tarkit cat --help"),
+        (
+            ["split", "--size-rule", "x"],
+            "split: Invalid value for '--size-rule': 'x' is not",
+            "see tarkit split --help",
+        ),
+        (["create", "a", "b"], "create: Got unexpected extra argument", "see tarkit create --help"),
+        (["completion"], "completion: Missing argument", "see tarkit completion --help"),
+        (["completion", "csh"], "completion: Invalid value for", "see tarkit completion --help"),
+        (["cat", "--nothing\nat all"], r"cat: No such option '--nothing\nat all'.", "see tarkit cat --help"),
+        (["cat", "-o", "", "a.tar"], "the name of the output is empty", "is a shell variable unset?"),
+    ],
+)
+def test_usage(words: list[str], message: str, hint: str, call: Call) -> None:
+    """One line that says what is wrong, one with a hint, status 2, and nothing on stdout."""
+    status, out, err = call(*words)
+    assert (status, out) == (2, "")
+    lines = err.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith(f"tarkit: {message}")
+    assert lines[1] == f"hint: {hint}"
+
+
+@each_row("name", COMMANDS)
+def test_unknown_option_of_each(name: str, call: Call) -> None:
+    """No command takes what it does not know."""
+    status, out, err = call(name, "--no-such-option")
+    assert (status, out, err.count("\n")) == (2, "", 2)
+
+
+# ---- errors
+
+
+def raising(error: BaseException | type[BaseException]) -> click.Command:
+    """A command that raises."""
+
+    def fail() -> None:
+        raise error
+
+    return Command("boom", callback=fail)
+
+
+@each_row(
+    ("error", "status", "stderr"),
+    [
+        (TarkitError("what"), 1, "tarkit: what\n"),
+        (TarkitError("what", "do this"), 1, "tarkit: what\nhint: do this\n"),
+        (
+            Problem("truncated", "a.tar", 512, "cut"),
+            1,
+            f"tarkit: a.tar: at 512: cut [truncated]\nhint: {PROBLEMS['truncated'].repair}\n",
+        ),
+        (
+            MissingLibrary("this", "That", "those"),
+            1,
+            "tarkit: this needs That, which is not installed\nhint: pip install 'tarkit[those]'\n",
+        ),
+        (Unsupported("what"), 1, "tarkit: what\n"),
+        (CommandFailed("a\nb", 3, "why"), 1, "tarkit: command ended with status 3: a\\x0ab: why\n"),
+        (Usage("what", "do this"), 2, "tarkit: what\nhint: do this\n"),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "a b"),
+            1,
+            "tarkit: a b: No such file or directory\n",
+        ),
+        (OSError(errno.EIO, "Input/output error", b"caf\xe9\n"), 1, "tarkit: caf\\xe9\\x0a: Input/output error\n"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "tarkit: No space left on device\n"),
+        (OSError("odd"), 1, "tarkit: odd\n"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe", "fifo"), 1, "tarkit: fifo: Broken pipe\n"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", 7), 1, "tarkit: Is a directory\n"),
+    ],
+)
+def test_errors(error: Exception, status: int, stderr: str, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each ends in one line and its status, in one place, whatever a name has in it."""
+    monkeypatch.setattr(app.Commands, "get_command", lambda self, ctx, name: raising(error))
+    assert call("boom") == (status, "", stderr)
+
+
+def test_every_class_is_tried() -> None:
+    """The test above knows all of the family."""
+    family = {name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, TarkitError)}
+    assert family == {"TarkitError", "Problem", "MissingLibrary", "Unsupported", "CommandFailed", "Usage"}
+
+
+@each_row("error", [KeyError("x"), AssertionError("x"), EOFError("x"), click.Abort()])
+def test_a_bug_shows(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no error of the user's keeps its traceback; nothing becomes `Aborted!`."""
+    monkeypatch.setattr(app.Commands, "get_command", lambda self, ctx, name: raising(error))
+    with pytest.raises((KeyError, AssertionError, RuntimeError)):
+        group.main(["boom"], prog_name="tarkit")
+
+
+@each_row(
+    ("error", "signum"),
+    [
+        (KeyboardInterrupt, signal.SIGINT),
+        (BrokenPipeError(32, "x"), signal.SIGPIPE),
+        (BrokenPipeError(32, "x", "stdout"), signal.SIGPIPE),
+        (Interrupted(1), signal.SIGHUP),
+        (Interrupted(15), signal.SIGTERM),
+    ],
+)
+def test_dying(error: BaseException | type[BaseException], signum: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signals, and nobody who reads stdout: silence, and death by that signal."""
+    monkeypatch.setattr(app.Commands, "get_command", lambda self, ctx, name: raising(error))
+    done = tarkit("boom", exit=-signum)
+    assert (done.stdout, done.stderr) == (b"", b"")
+
+
+# ---- common options
+
+
+@pytest.mark.parametrize("words", [["-v", "cat", "a.tar", "-o", "b.tar"], ["cat", "a.tar", "-v", "-o", "b.tar"]])
+def test_verbose_before_and_after(words: list[str], call: Call) -> None:
+    """Names what it reads, and sums up."""
+    status, out, err = call(*words)
+    assert (status, out) == (0, "")
+    assert err.splitlines()[0] == "tarkit: reading a.tar"
+    assert re.fullmatch(r"tarkit: cat: 2 samples, 3072 bytes, \d+\.\d\d s", err.splitlines()[-1])
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_report_before_and_after(before: bool, call: Call) -> None:
+    """What the summary says, for machines."""
+    option, words = ["--report", "report.json"], ["cat", "a.tar", "-o", "b.tar"]
+    assert call(*(option + words if before else words + option)) == (0, "", "")
+    report = json.loads(Path("report.json").read_text())
+    assert (report["command"], report["samples"], report["bytes"], report["problems"]) == ("cat", 2, 3072, {})
+
+
+@each_row(
+    ("before", "after", "bar"),
+    [
+        ([], [], False),
+        (["--progress"], [], True),
+        ([], ["--progress"], True),
+        (["--progress"], ["--no-progress"], False),
+        (["--no-progress"], ["--progress"], True),
+        (["--progress"], ["-q"], False),
+        (["-q"], ["--progress"], False),
+    ],
+)
+def test_progress(before: list[str], after: list[str], bar: bool, call: Call) -> None:
+    """The later word counts, -q beats both, and without a terminal there is none."""
+    status, _, err = call(*before, "cat", "a.tar", "-o", "b.tar", *after)
+    assert status == 0
+    assert ("B/s" in err) == bar
+    assert ("2 samples" in err) == bar
+
+
+def test_quiet_before_and_after(call: Call) -> None:
+    """Warnings and notes go, errors stay."""
+    Path("cut.tar").write_bytes(archive({"a.txt": b"1", "b.txt": b"2"})[:-1024])
+    words = ["cat", "cut.tar", "-o", "b.tar", "--skip", "no-end-marker"]
+    assert "warning: " in call(*words)[2]
+    assert call("-q", *words) == (0, "", "")
+    assert call(*words, "--quiet") == (0, "", "")
+    assert call("-q", "cat", "cut.tar", "-o", "b.tar")[0] == 1
+    assert "[no-end-marker]" in call("-q", "cat", "cut.tar", "-o", "b.tar")[2]
+
+
+def test_tmpdir_before_and_after(call: Call) -> None:
+    """A folder that is not there is an error that names it."""
+    words = ["create", "--on-missing", "error", "-", "-o", "b.tar"]
+    big = "a.txt\tpipe:head -c 20000000 /dev/zero\n"
+    for given in (["--tmpdir", "nowhere", *words], [*words, "--tmpdir", "nowhere"]):
+        done = tarkit(*given, stdin=big.encode(), exit=1)
+        assert b"nowhere" in done.stderr
+    assert not os.path.exists("b.tar")
+    assert call("--version")[0] == 0
+
+
+# ---- completion
+
+
+@pytest.fixture
+def path(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment where `tarkit` is this one, for shells without settings of their own."""
+    (tmp_path / "archive-one.tar").touch()
+    path = f"{served(tmp_path_factory.getbasetemp())}:{os.environ['PATH']}"
+    return {"PATH": path, "HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": "C"}
+
+
+@each_row(
+    ("shell", "mark"), [("bash", "complete -o nosort -F"), ("zsh", "#compdef tarkit"), ("fish", "complete --no-files")]
+)
+def test_scripts(shell: str, mark: str, call: Call) -> None:
+    """The script for each shell, which the shell can read."""
+    status, out, err = call("completion", shell)
+    assert (status, err) == (0, "")
+    assert mark in out
+    subprocess.run([program(shell), "-n"], input=out, text=True, check=True)
+
+
+WORDS = [("tarkit sp", "split"), ("tarkit cat --shard-", "--shard-slice"), ("tarkit split --size-rule c", "content")]
+FILES = [("tarkit cat arch", "archive-one.tar"), ("tarkit cat -o arch", "archive-one.tar")]
+
+
+def test_fish(path: dict[str, str]) -> None:
+    """Asked for what it would offer."""
+    lines = "; ".join(f"complete -C '{line}'; echo --" for line, _ in WORDS + FILES)
+    done = subprocess.run(
+        [program("fish"), "-c", f"tarkit completion fish | source; {lines}"],
+        env=path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    offers = [[line.split("\t")[0] for line in each.splitlines()] for each in done.stdout.split("--\n")]
+    for (line, expected), offered in zip(WORDS + FILES, offers, strict=False):
+        assert expected in offered, line
+
+
+# compinit without the hundreds of completions of other programs, which it would look through.
+COMPINIT = (
+    "all=($fpath); fpath=(${all:#*/Completion/*} ${(M)all:#*/(Base|Zsh)}); autoload -U compinit; compinit -u -D; "
+    "fpath=($all); autoload -U _path_files"
+)
+
+
+class Terminal:
+    """A shell at a terminal of its own, to type to."""
+
+    def __init__(self, words: list[str], environment: dict[str, str]) -> None:
+        self.process, self.fd = at_terminal(words, env=environment)
+        self.shown = ""
+
+    def type(self, text: str, until: str) -> str:
+        """Type, and wait until something is there; all that was shown since."""
+        os.write(self.fd, text.encode())
+        self.shown, limit = "", time.monotonic() + PATIENT
+        while until not in self.shown and time.monotonic() < limit:
+            if select.select([self.fd], [], [], 0.1)[0]:
+                self.shown += os.read(self.fd, 4096).decode(errors="replace")
+        return self.shown
+
+    def close(self) -> None:
+        """Hang up."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self.fd)
+
+
+@pytest.mark.parametrize(
+    ("shell", "start"),
+    [
+        (["bash", "--norc", "--noprofile", "-i"], "PS1='> '; bind 'set bell-style none'"),
+        (["zsh", "-f", "-i"], "PS1='> '; " + COMPINIT),
+    ],
+    ids=["bash", "zsh"],
+)
+def test_shells(shell: list[str], start: str, path: dict[str, str]) -> None:
+    """At a terminal, with the key that completes."""
+    program(shell[0])
+    terminal = Terminal(shell, path)
+    try:
+        terminal.type(f'{start}; eval "$(tarkit completion {shell[0]})"; echo rea""dy\n', "ready\r\n")
+        for line, expected in WORDS + FILES:
+            shown = terminal.type(f"{line}\t", expected)
+            assert expected in shown, line
+            terminal.type("\x15", "")
+    finally:
+        terminal.close()

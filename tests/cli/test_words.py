@@ -1,0 +1,357 @@
+"""What a stranger's words come to: nothing that was said on the command line is dropped without a word."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests._tools import TARKIT, each_row
+from tests.conftest import Archive, Content, Run, tar
+
+AB: dict[str, Content] = {f"{key}.{field}": b"x" * 600 for key in "ab" for field in ("cls", "jpg", "txt")}
+NO_TAR = "hint: it is no tar archive; for a list of inputs use -T, for a recipe tarkit create"
+
+
+@each_row(
+    ("words", "fields"),
+    [
+        (["-f", "jpg", "-f", "cls"], ["jpg", "cls"]),
+        (["-f", "jpg cls", "--field", "t:text,txt"], ["jpg", "cls", "t"]),
+        (["--drop", "jpg,t*"], ["cls"]),
+        (["--drop", "jpg txt"], ["cls"]),
+        (["--drop", "jpg", "--drop", "cls"], ["txt"]),
+    ],
+)
+def test_fields_add_up(words: list[str], fields: list[str], run: Run, archive: Archive) -> None:
+    """-f and --drop may be given several times, and --drop takes several words."""
+    run("cat", archive(AB), *words, "-o", "out.tar")
+    assert Path("out.tar").read_bytes() == tar({f"{key}.{field}": b"x" * 600 for key in "ab" for field in fields})
+
+
+def test_a_comma_without_a_new_name(run: Run, archive: Archive) -> None:
+    """It could mean both or either."""
+    assert run("cat", archive(AB), "-f", "jpg,cls", exit=2).lines == [
+        "tarkit: 'jpg,cls': a comma means the first that is there",
+        "hint: 'jpg cls' for both, 'jpg:jpg,cls' for either",
+    ]
+
+
+@each_row(
+    ("words", "name"),
+    [
+        (["--match", "a", "--match", "b"], "--match"),
+        (["--slice", "1:2", "--slice=3"], "--slice"),
+        (["--keys-from", "a", "--keys-from", "b"], "--keys-from"),
+        (["-R", "a", "--rekey", "b"], "--rekey"),
+        (["--sample", "1", "--sample", "1"], "--sample"),
+        (["-o", "a.tar", "--outputs", "b.tar"], "--output"),
+    ],
+)
+def test_given_twice(words: list[str], name: str, run: Run, archive: Archive) -> None:
+    """An option with one value has no second."""
+    assert run("cat", archive(AB), *words, exit=2).lines == [f"tarkit: {name} is given twice"]
+
+
+def test_flags_may_be_given_twice(run: Run, archive: Archive) -> None:
+    """They lose nothing."""
+    run("cat", archive(AB), "-q", "-q", "--fsync", "--fsync", "-o", "out.tar")
+    assert Path("out.tar").read_bytes() == tar(AB)
+
+
+def test_what_is_allowed_is_said(run: Run, archive: Archive) -> None:
+    """An error that is allowed is a warning."""
+    word = archive(AB)
+    Path(word).write_bytes(Path(word).read_bytes()[:5000])
+    lines = run("cat", word, "--allow", "truncated", "-o", "out.tar").lines
+    assert lines[0].startswith(f"tarkit: warning: {word}: at 5000: the input ends inside")
+    assert lines[0].endswith("[truncated]")
+
+
+@each_row(
+    ("content", "hint"),
+    [
+        (b"", "hint: it has 0 bytes: make or fetch it again"),
+        (b"a.tar\n", NO_TAR),
+        (b"a.jpg\tfile:a.jpg\n" * 99, NO_TAR),
+    ],
+)
+def test_no_archive_at_all(content: bytes, hint: str, run: Run) -> None:
+    """Where nothing is a header, to skip the damage is no advice."""
+    Path("in.tar").write_bytes(content)
+    assert run("cat", "in.tar", "-o", "out.tar", exit=1).lines[1:] == [hint]
+
+
+def test_damage_later_keeps_its_hint(run: Run, archive: Archive) -> None:
+    """An archive that breaks off, even in its second header, is one."""
+    word = archive(AB)
+    Path(word).write_bytes(Path(word).read_bytes()[:1700])
+    assert "--skip truncated" in run("cat", word, "-o", "out.tar", exit=1).lines[1]
+
+
+def test_messages_of_click_are_one_line(run: Run) -> None:
+    """Its lists of choices come with newlines and tabs."""
+    line = run("completion", exit=2).lines[0]
+    assert "\\x" not in line
+    assert line.endswith("Choose from: bash, zsh, fish")
+
+
+def test_a_short_option_loads_no_search_for_words_like_it(
+    run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes with the message for a long option that does not exist, and not before."""
+    monkeypatch.delitem(sys.modules, "difflib", raising=False)
+    name = archive({"a.x": b"1"})
+    assert run("cat", name, "-qs3", "-o", "out.tar").stderr == ""
+    assert "difflib" not in sys.modules
+    assert "--shuffle" in run("cat", name, "--shufle", "3", exit=2).stderr
+    assert "difflib" in sys.modules
+
+
+# ---- names that look like templates
+
+ONE = "numbers a series of files, but only one is written"
+SPLIT, CUT, EACH, FOLDER = (
+    f"hint: {words}; "
+    for words in (
+        "tarkit split writes a series of shards",
+        "-c N or --size SIZE cuts shards",
+        "--fix 'clean-%06d.tar' writes a copy of each",
+        "a directory that is there takes all: -o DIR/",
+    )
+)
+
+
+@each_row(
+    ("words", "name", "message", "hint"),
+    [
+        # one archive
+        ("cat a.tar -o", "x-%04d.tar", f"%04d {ONE}", SPLIT),
+        ("cat a.tar -o", "./x-{0..3}.tar.gz", f"{{0..3}} {ONE}", SPLIT),
+        ("cat a.tar -o", "x-@00001.tar", f"@00001 {ONE}", SPLIT),
+        ("cat a.tar -o", "{stem}.tar", "unknown placeholder {stem}", SPLIT),
+        ("cat a.tar -o", "{name}", "unknown placeholder {name}", SPLIT),
+        ("cat a.tar -o", "{dir}-x.tar", "unknown placeholder {dir}", SPLIT),
+        ("cat a.tar -o", "x-{index:05d}.tar", "unknown placeholder {index:05d}", SPLIT),
+        ("cat a.tar -o", "x{.tar", "braces that do not match, or are nested", SPLIT),
+        ("proc a.tar -c true -o", "ocr-{0000..0003}.tar", f"{{0000..0003}} {ONE}", SPLIT),
+        ("proc a.tar -c true -o out.tar --rejects", "r-%d.tar", f"%d {ONE}", SPLIT),
+        ("create recipe -o", "x-%d.tar", f"%d {ONE}", SPLIT),
+        ("mix a.tar -o", "x-{a,b}.tar", f"{{a,b}} {ONE}", SPLIT),
+        ("sort a.tar -o", "x-%d.tar", f"%d {ONE}", CUT),
+        ("shuffle a.tar --seed 1 -q -o", "x-@9.tar", f"@9 {ONE}", CUT),
+        ("shuffle a.tar --seed 1 -q --epochs 2 -o", "e{epoch}-%d.tar", None, CUT),
+        ("get a a.tar -o", "x-%d.tar", f"%d {ONE}", "hint: "),
+        ("check a.tar --fix", "x-@3.tar", f"@3 {ONE}", EACH),
+        ("check a.tar --fix", "x-{stem}.tar", "unknown placeholder {stem}", EACH),
+        ("check a.tar --fix x.tar --rejects", "r-%d.tar", f"%d {ONE}", SPLIT),
+        # one table, page, list or report
+        ("tsv a.tar -o", "out-%d.tsv", f"%d {ONE}", "hint: "),
+        ("tsv a.tar -o", "out-{0..3}.parquet", f"{{0..3}} {ONE}", "hint: "),
+        ("index a.tar --format dali -o", "x-%d.idx", f"%d {ONE}", FOLDER),
+        ("show a.tar --html", "x-%d.html", f"%d {ONE}", "hint: "),
+        ("stats a.tar --html", "{x}.html", "unknown placeholder {x}", "hint: "),
+        ("split a.tar --manifest", "m-{0..3}.tsv", f"{{0..3}} {ONE}", "hint: "),
+        ("cat a.tar -o out.tar --report", "r-%d.json", f"%d {ONE}", "hint: "),
+        ("create recipe -o out.tar --depfile", "d-%d", f"%d {ONE}", "hint: "),
+        ("shard tree --manifest", "m-%d.tsv", f"%d {ONE}", "hint: "),
+        ("shard tree --depfile", "d-%d", f"%d {ONE}", "hint: "),
+        ("shard tree --plan", "p-%d", f"%d {ONE}", "hint: "),
+        ("shard tree --recipe", "r-%d", f"%d {ONE}", "hint: "),
+        ("shard tree --label-from-dir cls --classes-out", "c-%d", f"%d {ONE}", "hint: "),
+    ],
+)
+def test_names_that_look_like_templates(
+    words: str, name: str, message: str | None, hint: str, run: Run, archive: Archive
+) -> None:
+    """Where one file is written, a name with a range or a placeholder is refused before anything is written."""
+    there = _prepared(archive)
+    ran = run(*words.split(), name, exit=2)
+    if message is None:  # the number of the epoch is in the name already
+        name, message = "e0-%d.tar", f"%d {ONE}"
+    assert ran.lines == [f"tarkit: '{name}': {message}", f"{hint}'file:{name}' takes the name as it is"]
+    assert sorted(os.listdir()) == there
+
+
+@each_row(
+    ("words", "message"),
+    [
+        ("split a.tar -q -o a-{00..01", "'a-{00..01': braces that do not match, or are nested"),
+        ("split a.tar -q -o a-00..01}", "'a-00..01}': braces that do not match, or are nested"),
+        ("split a.tar -q -o a-@00001.tar", "'a-@00001.tar': @00001 counts only with --template at"),
+        ("split a.tar -q -o {stem}-%d.tar", "'{stem}-%d.tar': unknown placeholder {stem}"),
+        (
+            "split a.tar -q -o x-{0..3}-%d.tar",
+            "'x-{0..3}-%d.tar': %d does not count here",
+        ),
+        ("split a.tar -q --parts a,b=0.5 -o {parts}-%d.tar", "'a-{parts}-%d.tar': unknown placeholder {parts}"),
+        ("split a.tar -q --folds 3 -o cv-{fold}-%d.tar", "'fold-0-cv-{fold}-%d.tar': unknown placeholder {fold}"),
+        ("split a.tar -q --folds 3 -o {part}-@9.tar", "'fold-0-@9.tar': @9 counts only with --template at"),
+        ('split a.tar -q --map {"x-{c}":["a"]}', "--map: 'x-{c}': 'x-{c}.tar': unknown placeholder {c}"),
+        ('split a.tar -q --map {"x":["a"]} --unmatched y{', "--unmatched: 'y{.tar': braces that do not"),
+        ("shard tree -q -o pre-@00001-gap-@100-suf", "'pre-@00001-gap-@100-suf.tar': @00001 counts only with --temp"),
+        ("shard tree -q -o x-{stem}", "'x-{stem}.tar': unknown placeholder {stem}"),
+        ('shard tree -q --map {"x-{c}":["a"]}', "--map: 'x-{c}': 'x-{c}.tar': unknown placeholder {c}"),
+        ("sort a.tar -c 3 -o x-@00001.tar", "'x-@00001.tar': @00001 counts only with --template at"),
+        ("sort a.tar --size 1M -o x-{stem}.tar", "'x-{stem}.tar': unknown placeholder {stem}"),
+        ("shuffle a.tar --seed 1 -q -c 3 -o x-{0..3.tar", "'x-{0..3.tar': braces that do not match, or are nested"),
+        ("check a.tar --fix x-%d-{stem}.tar", "'x-%d-{stem}.tar': unknown placeholder {stem}"),
+        ("check a.tar --fix x-{a..b}.tar", "'x-{a..b}.tar': a range is {FIRST..LAST}"),
+        ("extract a.tar -C {stem}/", "'{stem}/': unknown placeholder {stem}"),
+    ],
+)
+def test_templates_with_more_than_numbers(words: str, message: str, run: Run, archive: Archive) -> None:
+    """In the names of a series, other braces and numbers of another notation are refused before anything is written."""
+    there = _prepared(archive)
+    ran = run(*words.split(), exit=2)
+    assert ran.lines[0].startswith(f"tarkit: {message}")
+    assert sorted(os.listdir()) == there
+
+
+@each_row(
+    ("words", "made"),
+    [
+        ("cat a.tar -o file:x-%d{0..1}@3.tar", "x-%d{0..1}@3.tar"),
+        ("cat a.tar -o file:{stem}", "{stem}"),
+        ("sort a.tar -o file:x-%d.tar", "x-%d.tar"),
+        ("sort a.tar -c 9 -o file:{x}-%d.tar", "{x}-0.tar"),
+        ("shuffle a.tar --seed 1 --epochs 2 -o file:x@1.tar", "epoch0-x@1.tar epoch1-x@1.tar"),
+        ("proc a.tar -c true -o out.tar --rejects file:r@1.tar", "out.tar r@1.tar"),
+        ("create recipe -o file:x@1.tar --depfile file:d@1", "d@1 x@1.tar"),
+        ("get a a.tar -o file:a@1.tar", "a@1.tar"),
+        ("get a.jpg a.tar -o a@2x{1}.jpg", "a@2x{1}.jpg"),
+        ("tsv a.tar -f cls -o file:t@1.parquet --format tsv", "t@1.parquet"),
+        ("index a.tar --format dali -o file:x@1.idx", "x@1.idx"),
+        ("show a.tar --html file:x@1.html", "x@1.html"),
+        ("stats a.tar --html file:x@1.html", "x@1.html"),
+        ("check a.tar --fix file:x-%d.tar --rejects file:r@1.tar", "r@1.tar x-%d.tar"),
+        ("check a.tar --fix x-%d.tar", "x-0.tar"),
+        ("split a.tar -o file:x@1.tar --manifest file:m@1 --report file:r@1", "m@1 r@1 x@1-000000.tar"),
+        ("split a.tar --parts a=1 -o file:x@1-%d.tar", "a-x@1-0.tar"),
+        ("shard tree -o file:x@1 --manifest file:m@1", "m@1 x@1-000000.tar"),
+        ("shard tree --recipe file:r@1", "r@1"),
+        ("shard tree --plan file:p@1", "p@1"),
+    ],
+)
+def test_names_as_they_are(words: str, made: str, run: Run, archive: Archive) -> None:
+    """file: takes what is no number of a series as it is, and what goes into a file for a field has any name."""
+    there = _prepared(archive)
+    run(*words.split())
+    assert sorted(set(os.listdir()) - set(there)) == made.split()
+
+
+def _prepared(archive: Archive) -> list[str]:
+    """The files that the commands above read, by name."""
+    archive(AB, "a.tar")
+    Path("recipe").write_text("a.txt text:x\n")
+    os.mkdir("tree")
+    Path("tree/a.txt").touch()
+    return sorted(os.listdir())
+
+
+# ---- words in the wrong place
+
+
+@each_row("words", ["split a.tar -p 4", "split a.tar --post 16", "shard tree --post 4"])
+def test_a_number_is_no_command(words: str, run: Run, archive: Archive) -> None:
+    """-p is a command in split, and not how many processes there are."""
+    there = _prepared(archive)
+    assert run(*words.split(), exit=2).lines == [
+        f"tarkit: --post {words.split()[-1]}: a number is not a command",
+        "hint: was parallel work meant? --post is for a command that runs after each shard",
+    ]
+    assert sorted(os.listdir()) == there
+
+
+@each_row(
+    ("words", "status", "lines"),
+    [
+        (
+            "split a.tar x-%d.tar",
+            1,
+            ["x-%d.tar: No such file or directory", "shards are written with -o: -o 'x-%d.tar'"],
+        ),
+        (
+            "sort a.tar x-{0..1}.tar -c 3",
+            1,
+            [
+                "x-0.tar: No such file or directory (2 of the 2 names of x-{0..1}.tar are missing)",
+                "shards are written with -o: -o 'x-{0..1}.tar'",
+            ],
+        ),
+        (
+            "mix a.tar:3 -q",
+            1,
+            ["a.tar:3: No such file or directory", "a weight stands behind an @: 'a.tar@3'"],
+        ),
+        ("mix z*.tar:0.5 -q", 1, ["z*.tar:0.5: matches no archive", "a weight stands behind an @: 'z*.tar@0.5'"]),
+        (
+            "create tree",
+            1,
+            ["tree: Is a directory", "tarkit shard packs the files below it: tarkit shard tree"],
+        ),
+        (
+            "create s3://b/recipe",
+            2,
+            ["s3://b/recipe: a recipe is a file or stdin", "aws s3 cp s3://b/recipe - | tarkit create -"],
+        ),
+        (
+            "create https://me:secret@h/r.csv --format csv",
+            2,
+            ["https://h/r.csv: a recipe is a file or stdin", "curl -fsSL https://h/r.csv | tarkit create -"],
+        ),
+        ("cat -T tree", 1, ["tree: Is a directory", "a file is needed here, not a directory"]),
+        ("cat a.tar --keys-from tree", 1, ["tree: Is a directory", "a file is needed here, not a directory"]),
+        ("sort a.tar --order-file tree", 1, ["tree: Is a directory", "a file is needed here, not a directory"]),
+    ],
+)
+def test_hints(words: str, status: int, lines: list[str], run: Run, archive: Archive) -> None:
+    """An error says what to write in place of what was written."""
+    _prepared(archive)
+    assert run(*words.split(), exit=status).lines == [f"tarkit: {lines[0]}", f"hint: {lines[1]}"]
+
+
+# prctl(PR_CAPBSET_DROP) of CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, which let root read what its mode forbids
+AS_ANYONE = """
+import ctypes, os, sys
+if os.geteuid() == 0 and any(ctypes.CDLL(None).prctl(24, number, 0, 0, 0) for number in (1, 2)):
+    sys.exit(99)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@each_row(
+    ("words", "message", "there"),
+    [
+        ("cat no.tar", "no.tar: Permission denied", "no.tar"),
+        ("stats no.tar", "no.tar: Permission denied", "no.tar"),
+        ("get a no.tar", "no.tar: Permission denied", "no.tar"),
+        ("cat -T no.tar", "no.tar: Permission denied", "no.tar"),
+        ("cat a.tar --keys-from no.tar", "no.tar: Permission denied", "no.tar"),
+        ("cat closed/a.tar", "closed/a.tar: Permission denied", "closed"),
+        ("cat a.tar -o closed/b.tar", "closed/b.tar: Permission denied", "closed"),
+        ("create no.tar", "no.tar: Permission denied", "no.tar"),
+        ("create recipe -C closed", "recipe:1: 'closed/a.txt': Permission denied", "closed"),
+        ("shard tree -q -o out", "out-000000.tar: 'tree/b.txt': Permission denied", "tree/b.txt"),
+    ],
+)
+def test_files_that_cannot_be_read(words: str, message: str, there: str, run: Run, archive: Archive) -> None:
+    """The hint names the file, or its directory, whose permissions are the matter."""
+    _prepared(archive)
+    Path("recipe").write_text("a.txt a.txt\n")
+    for path in map(Path, ("no.tar", "tree/b.txt")):
+        path.write_bytes(b"x")
+        path.chmod(0)
+    os.mkdir("closed", 0)
+    try:
+        command = [sys.executable, "-c", AS_ANYONE, *TARKIT, *words.split()]
+        ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    finally:
+        os.chmod("closed", 0o700)
+    if ran.returncode == 99:
+        pytest.skip("root cannot give up the right to read all files")
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines() == [f"tarkit: {message}", f"hint: ls -ld {there} shows who may read and write it"]

@@ -1,0 +1,1606 @@
+"""tarkit cat: what comes out, to the byte, from files, pipes and compressed files alike."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import shlex
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tarkit.problems import PROBLEMS
+from tarkit.samples import pipeline, reader
+from tarkit.streams import source
+from tests._feeds import in_turn
+from tests._tools import each_row
+from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, each_feed, entries, keys, pick, tar
+
+DATA = Path(__file__).parents[1] / "data"
+GOLDEN = sorted(path for path in DATA.glob("*.tar") if "multivolume" not in path.name)
+
+ABC: dict[str, Content] = {
+    "a.jpg": b"A" * 600,  # header at 0
+    "a.json": b'{"n": 1}',  # at 1536
+    "b.jpg": b"B" * 600,  # at 2560
+    "b.json": b'{"n": 2}',  # at 4096
+    "c.jpg": b"C" * 600,  # at 5120
+    "c.json": b'{"n": 3}',  # at 6656, end marker at 7680
+}
+SIX: dict[str, Content] = {
+    f"{folder}/{key}.{field}": f"{folder}{key}{field}".encode()
+    for folder in "de"
+    for key in "abc"
+    for field in ("cls", "jpg")
+}
+
+
+@pytest.fixture
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples over 2 KiB are large, and a window of 32 KiB is all that there is; as much is spliced."""
+    monkeypatch.setattr(reader, "LARGE", 1 << 11)
+    for name in ("CHUNK", "HELD", "SPLICED"):
+        monkeypatch.setattr(source, name, 1 << 15)
+
+
+# ---- whole archives
+
+
+@each_row(("path", "feed"), in_turn(GOLDEN, 0))
+def test_one_archive_comes_out_as_it_is(path: Path, run: Run, feed: Feed) -> None:
+    """cat of one whole archive is that archive to the last byte, whoever wrote it."""
+    Path("in.tar").write_bytes(path.read_bytes())
+    assert run("cat", feed("in.tar")).stdout == path.read_bytes()
+
+
+@each_row("zeros", [1024, 1025, 1536, 10240 - 7680 % 10240, 70_000, 2_000_000])
+def test_the_end_stays_as_long_as_it_was(zeros: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """The zeros that end the one archive come out as many as they were."""
+    for feed in feeds:
+        data = tar(ABC)[:7680] + bytes(zeros)
+        assert run("cat", feed(archive(data))).stdout == data
+
+
+@each_feed
+def test_archive_without_entries(run: Run, archive: Archive, feed: Feed) -> None:
+    """An archive without entries is no error."""
+    assert run("cat", feed(archive({}))).stdout == tar({})
+    assert run("cat", feed(archive(bytes(1024)))).stdout == bytes(1024)
+    assert run("cat", feed(archive(bytes(1024))), "--match", "x").stdout == tar({})
+
+
+@each_feed
+def test_inputs_one_behind_the_other(run: Run, archive: Archive, feed: Feed) -> None:
+    """Entries keep their headers and order; the end is two zero blocks, padded to a record."""
+    first = archive(pick(SIX, "d/a d/b"), "1.tar")
+    second = archive(tar(pick(SIX, "d/c e/a"), GNU)[:4096] + bytes(1024), "2.tar")
+    third = archive({}, "3.tar")
+    fourth = archive({"d/README": b"x", "z" * 120 + ".cls": b"1"}, "4.tar", PAX)
+    out = run("cat", *map(feed, (first, second, third, fourth))).stdout
+    body = tar(pick(SIX, "d/a d/b"))[:4096] + tar(pick(SIX, "d/c e/a"), GNU)[:4096]
+    body += tar({"d/README": b"x", "z" * 120 + ".cls": b"1"}, PAX)[: 1024 + 512 * 2 + 1024]
+    assert out == body + bytes(-len(body) % 10240)
+    assert entries(out)[-1] == ("z" * 120 + ".cls", b"1")
+
+
+@each_feed
+def test_an_archive_is_bytes_not_text(run: Run, archive: Archive, feed: Feed) -> None:
+    """Names that are no UTF-8 come through selection as they are."""
+    members: dict[str, Content] = {"\udce9.jpg": b"1", "\udcff/\n.jpg": b"2", "é.jpg": b"3"}
+    assert run("cat", feed(archive(members)), "--match", "\udcff|é").stdout == tar([*members.items()][1:])
+
+
+# ---- entries without key
+
+STRAYS: list[tuple[str, Content]] = [
+    ("d", None),
+    ("d/a.jpg", b"1"),
+    ("d/README", b"2"),
+    ("d/a.json", b"3"),
+    ("d/.hidden", b"4"),
+    ("d/b.jpg", b"5"),
+    ("d/c.jpg", b"6"),
+    ("LAST", b"7"),
+]
+
+
+@each_row(
+    ("pattern", "rows", "feed"),
+    in_turn([("a$", [0, 1, 2, 3]), ("b$", [4, 5]), ("c$", [6, 7]), ("[ac]$", [0, 1, 2, 3, 6, 7]), ("x", [])]),
+)
+def test_entries_without_key_go_with_a_sample(
+    pattern: str, rows: list[int], run: Run, archive: Archive, feed: Feed
+) -> None:
+    """Inside a sample they belong to it, else they go with the sample that follows, at the end with the last."""
+    out = run("cat", feed(archive(STRAYS)), "--match", pattern).stdout
+    assert out == tar([STRAYS[row] for row in rows])
+
+
+@each_feed
+def test_archive_without_samples(run: Run, archive: Archive, feed: Feed) -> None:
+    """What has no key is copied where all is; it is no sample, so it is not counted and not selected."""
+    members: list[tuple[str, Content]] = [("d", None), ("README", b"1"), (".x.y", b"2")]
+    word = feed(archive(members))
+    assert run("cat", word).stdout == tar(members)
+    ran = run("cat", word, feed("in.tar"), "--report", "r.json")
+    assert entries(ran.stdout) == members + members
+    assert json.loads(Path("r.json").read_text())["samples"] == 0
+    assert run("cat", word, "-c", "5").stdout == tar({})
+
+
+@each_feed
+def test_tools_meta_entries_survive(run: Run, archive: Archive, feed: Feed) -> None:
+    """Entries that webdataset hides (`__index__`) are kept (webdataset-spec 8.8)."""
+    members: list[tuple[str, Content]] = [("__index__", b"1"), ("a.jpg", b"2"), ("__a__/b.jpg", b"3"), ("c.x", b"4")]
+    assert run("cat", feed(archive(members)), "--match", ".").stdout == tar(members)
+
+
+# ---- select
+
+SELECT = [
+    ("--match ^d/", "d/a d/b d/c"),
+    ("--match a$", "d/a e/a"),
+    ("--match [bc]", "d/b d/c e/b e/c"),
+    ("--match .", "d/a d/b d/c e/a e/b e/c"),
+    ("--match x", ""),
+    ("--match cls", ""),  # the key alone is looked at
+    ("--keys-from list", "d/b e/a"),  # in the order of the archive
+    ("--keys-from table.tsv:id", "d/a e/b"),
+    ("--keys-from table.csv:id", "d/a e/c"),
+    ("--keys-from table.jsonl:id", "d/c e/c"),
+    ("--sample 0 --seed 1", ""),
+    ("--sample 1 --seed 1", "d/a d/b d/c e/a e/b e/c"),
+    ("--slice 2:4", "d/c e/a"),
+    ("--slice :2", "d/a d/b"),
+    ("--slice 4:", "e/b e/c"),
+    ("--slice ::2", "d/a d/c e/b"),
+    ("--slice 1::2", "d/b e/a e/c"),
+    ("--slice 1:5:3", "d/b e/b"),
+    ("--slice 3", "e/a"),
+    ("--slice 3:3", ""),
+    ("--slice 9:", ""),
+    ("--slice 99999999999999999999:", ""),
+    ("--shard-slice 1:3", "d/b d/c"),
+    ("--shardslice ::5", "d/a e/c"),
+    ("-c 2", "d/a d/b"),
+    ("--count 0", ""),
+    ("--count 99999999999999999999", "d/a d/b d/c e/a e/b e/c"),
+    # the order of application is fixed, whatever that of the words
+    ("-c 1 --slice 1: --match ^e/", "e/b"),
+    ("--slice 1:3 --shard-slice 2:", "e/a e/b"),
+    ("--slice 1 --keys-from list", "e/a"),
+    ("--match [ab]$ --shard-slice 1:5", "d/b e/a e/b"),
+    ("-c 2 --slice ::2 --match ^d|a", "d/a d/c"),
+]
+
+
+@each_row(("options", "expected", "feed"), in_turn(SELECT))
+def test_select(options: str, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """shard-slice, match, keys-from, sample, slice, count; what is chosen comes out with its headers."""
+    Path("list").write_text("e/a\nnone\n\nd/b\n")
+    Path("table.tsv").write_text("n\tid\n1\te/b\n2\td/a\n")
+    Path("table.csv").write_text('id,n\n"e/c",1\nd/a,2\n')
+    Path("table.jsonl").write_text('{"id": "e/c"}\n\n{"n": 1}\n{"id": "d/c"}\n')
+    out = run("cat", feed(archive(SIX)), *shlex.split(options)).stdout
+    assert out == tar(pick(SIX, expected))
+
+
+@each_feed
+def test_shard_slice_is_per_input_and_slice_is_not(run: Run, archive: Archive, feed: Feed) -> None:
+    """--shard-slice takes from each input, before all else; --slice from what is left of all."""
+    words = [feed(archive(pick(SIX, "d/a d/b d/c"), "1.tar")), feed(archive(pick(SIX, "e/a e/b e/c"), "2.tar"))]
+    assert keys(run("cat", *words, "--shard-slice", "1:").stdout) == "d/b d/c e/b e/c"
+    assert keys(run("cat", *words, "--shard-slice", "1:", "--slice", "1:3").stdout) == "d/c e/b"
+    assert keys(run("cat", *words, "--slice", "1:").stdout) == "d/b d/c e/a e/b e/c"
+
+
+MANY: dict[str, Content] = {f"{number:03}.cls": b"%d" % number for number in range(100)}
+
+
+@each_feed
+def test_sample(run: Run, archive: Archive, feed: Feed) -> None:
+    """Each sample is drawn by its own: the same seed takes the same, wherever the archive comes from."""
+    word = feed(archive(MANY))
+    draw = random.Random(7).random
+    expected = tar([pair for pair in MANY.items() if draw() < 0.1])
+    assert run("cat", word, "--sample", "0.1", "--seed", "7").stdout == expected
+    assert run("cat", word, "--sample", "0.1", "--seed", "8").stdout != expected
+
+
+@each_row(("options", "feed"), in_turn(["--sample 0.5", "-s 50", "--sample 0.5 -s 50"]))
+def test_a_seed_that_was_drawn_is_told(options: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """Without --seed one is drawn, printed once and put into the report; given again, it gives the same bytes."""
+    word = feed(archive(MANY))
+    ran = run("cat", word, *options.split(), "--report", "r.json")
+    seed = json.loads(Path("r.json").read_text())["seed"]
+    assert ran.stderr == f"tarkit: seed: {seed}\n"
+    again = run("cat", word, *options.split(), "--seed", str(seed))
+    assert (again.stdout, again.stderr) == (ran.stdout, "")
+
+
+def test_keys_from_says_what_was_found(run: Run, archive: Archive) -> None:
+    """The keys that were wanted, found and missing are counted, on stderr and in the report."""
+    Path("list").write_text("e/a\nnone\nd/b\nother\n")
+    ran = run("cat", archive(SIX), "--keys-from", "list", "--report", "r.json")
+    assert ran.lines == ["tarkit: list: 4 keys wanted, 2 found, 2 missing, the first of them 'none'"]
+    assert json.loads(Path("r.json").read_text())["keys"] == {"wanted": 4, "found": 2, "missing": 2}
+    ran = run("cat", archive(SIX), "--keys-from", "list", "-c", "1", "--report", "r.json")
+    assert ran.lines == ["tarkit: list: 4 keys wanted, 1 found, 3 not reached, the first of them 'e/a'"]
+    facts = json.loads(Path("r.json").read_text())["keys"]
+    assert facts == {"wanted": 4, "found": 1, "missing": 0, "not_reached": 3}
+    ran = run("cat", archive(SIX), "--keys-from", "list", "-c", "1", "--require-all", exit=1)
+    assert ran.lines == ["tarkit: list: 4 keys wanted, 1 found, 3 not reached, the first of them 'e/a'"]
+
+
+@each_row(
+    ("column", "meant"),
+    [
+        ("none x.jpg d/b.jpg d/a.cls", "'d/a.cls' is no key, but there is a sample with the key 'd/a'"),
+        ("b.txt", "'b.txt' is no key, but there is a sample with the key 'd/b'"),
+        ("f/c", "'f/c' is no key, but there is a sample with the key 'd/c'"),
+        ("none none.jpg", None),
+        ("e/a d/b.jpg", None),
+    ],
+)
+def test_keys_that_are_names_of_files(column: str, meant: str | None, run: Run, archive: Archive) -> None:
+    """When none of them is a key, that is said, and the status stays; with --require-all it is a hint."""
+    Path("t.csv").write_text("n,file\n" + "".join(f"1,{value}\n" for value in column.split()))
+    ran = run("cat", archive(SIX), "--keys-from", "t.csv:file")
+    assert [line for line in ran.lines if "t.csv" in line][1:] == (
+        [f"tarkit: warning: t.csv:file: {meant}"] if meant else []
+    )
+    ran = run("cat", archive(SIX), "--keys-from", "t.csv:file", "--require-all", exit=1)
+    assert ran.lines[1:] == ([f"hint: {meant}"] if meant else [])
+
+
+def test_require_all(run: Run, archive: Archive) -> None:
+    """With --require-all a key that is missing ends the run, and there is no output; else nothing changes."""
+    word = archive(SIX)
+    Path("list").write_text("e/a\nnone\nd/b\n")
+    ran = run("cat", word, "--keys-from", "list", "--require-all", "-o", "out.tar", exit=1)
+    assert ran.lines == ["tarkit: list: 3 keys wanted, 2 found, 1 missing, the first of them 'none'"]
+    assert not Path("out.tar").exists()
+    Path("list").write_text("e/a\r\nd/b")
+    assert keys(run("cat", word, "--keys-from", "list", "--require-all").stdout) == "d/b e/a"
+
+
+WRONG_SELECT = [
+    ("--match (", 2, "tarkit: --match '(': missing ), unterminated subpattern at position 0"),
+    ("--slice -1:", 2, "tarkit: '-1:': a slice counts from the start; negative numbers have no meaning here"),
+    ("--slice 1:2:0", 2, "tarkit: '1:2:0': the step of a slice is at least 1"),
+    ("--slice a", 2, "tarkit: 'a' is no slice: LO:HI:STEP wants up to three whole numbers"),
+    ("--shard-slice 1:2:3:4", 2, "tarkit: '1:2:3:4' is no slice: LO:HI:STEP wants up to three whole numbers"),
+    ("--sample 2", 2, "tarkit: --sample takes a share from 0 to 1"),
+    ("--sample nan --seed 1", 2, "tarkit: --sample takes a share from 0 to 1"),
+    ("-c -1", 2, "tarkit: cat: Invalid value for '-c' / '--count': -1 is not in the range x>=0."),
+    ("--require-all", 2, "tarkit: --require-all is about the keys of --keys-from"),
+    ("--keys-from none", 1, "tarkit: none: No such file or directory"),
+    ("--keys-from empty", 1, "tarkit: empty: no key in it"),
+    ("--keys-from table.tsv:x", 1, "tarkit: table.tsv: no column 'x'"),
+    ("--keys-from table.parquet", 1, "tarkit: table.parquet: keys are read from lists, TSV, CSV and JSON lines, not"),
+    ("--keys-from list.gz", 1, "tarkit: list.gz: keys are read from lists, TSV, CSV and JSON lines, not from this"),
+    ("--report -", 2, "tarkit: --report -: stdout is for data"),
+    ("--keys-from bad.jsonl:id", 1, "tarkit: bad.jsonl:2: no JSON object"),
+    ("-s 1G", 2, "tarkit: --shuffle '1G' is no number of samples"),
+    ("-s ²", 2, "tarkit: --shuffle '²' is no number of samples"),
+    ("-s -1", 2, "tarkit: --shuffle '-1' is no number of samples"),
+    ("-m 0", 2, "tarkit: cat: Invalid value for '-m' / '--mix': 0 is not in the range x>=1."),
+    ("-p 0", 2, "tarkit: cat: Invalid value for '-p' / '--parallel': 0 is not in the range x>=1."),
+    ("--allow nothing", 2, "tarkit: --allow nothing: no such problem; there are: all, truncated"),
+    ("--allow truncated --skip truncated", 2, "tarkit: --allow and --skip both name truncated"),
+]
+
+
+@each_row(("options", "exit", "message"), WRONG_SELECT)
+def test_wrong_options(options: str, exit: int, message: str, run: Run, archive: Archive) -> None:
+    """What makes no sense is one line and status 2, what is not there one line and status 1; no output."""
+    Path("empty").write_text("\n")
+    Path("table.tsv").write_text("n\tid\n1\te/b\n")
+    Path("table.parquet").write_text("PAR1")
+    Path("list.gz").write_bytes(gzip.compress(b"d/a\n"))
+    Path("bad.jsonl").write_text('{"id": "x"}\n{"id"\n')
+    ran = run("cat", archive(SIX), "-o", "out.tar", *shlex.split(options), exit=exit)
+    assert ran.lines[0].startswith(message)
+    assert not Path("out.tar").exists()
+
+
+# ---- fields
+
+SAMPLE: list[tuple[str, Content]] = [
+    ("d/a.JPG", b"pixels" * 200),
+    ("d/README", b"keyless"),
+    ("d/a.cls", b"1"),
+    ("d/a.json", b"{}"),
+    ("d/a.seg.png", b"mask"),
+]
+FIELDS = [
+    # options, the names that come out and the rows of SAMPLE that they have
+    ("-f json", [("d/a.json", 3)]),
+    ("-f jpg", [("d/a.JPG", 0)]),
+    ("-f Json", [("d/a.json", 3)]),
+    ("-f 'seg.png cls JPG'", [("d/a.seg.png", 4), ("d/a.cls", 2), ("d/a.JPG", 0)]),
+    ("--fields jpg:png,jpeg,jpg,json", [("d/a.jpg", 0)]),
+    ("--field 'image:png,jpg label=cls'", [("d/a.image", 0), ("d/a.label", 2)]),
+    ("-f 'x.png:seg.png'", [("d/a.x.png", 4)]),
+    ("-f 'jpg:jpg'", [("d/a.jpg", 0)]),
+    ("-f 'a:cls b:cls cls'", [("d/a.a", 2), ("d/a.b", 2), ("d/a.cls", 2)]),
+    ("-f 'cls:json json:cls'", [("d/a.cls", 3), ("d/a.json", 2)]),
+    ("--drop json", [("d/a.JPG", 0), ("d/README", 1), ("d/a.cls", 2), ("d/a.seg.png", 4)]),
+    ("--drop *.png --drop j*", [("d/README", 1), ("d/a.cls", 2)]),
+    ("--drop png", [("d/a.JPG", 0), ("d/README", 1), ("d/a.cls", 2), ("d/a.json", 3), ("d/a.seg.png", 4)]),
+    ("-f 'jpg json' --drop json", [("d/a.JPG", 0)]),
+    ("--require jpg,CLS -f json", [("d/a.json", 3)]),
+    ("--require 'x|jpg cls'", [("d/a.JPG", 0), ("d/README", 1), ("d/a.cls", 2), ("d/a.json", 3), ("d/a.seg.png", 4)]),
+    ("--require x --on-missing-field skip", []),
+    ("-f 'jpg x' --on-missing-field keep", [("d/a.JPG", 0)]),
+    ("-R b -f cls", [("b.cls", 2)]),
+    ("-R {key}_1 --drop *.png", [("d/a_1.JPG", 0), ("d/README", 1), ("d/a_1.cls", 2), ("d/a_1.json", 3)]),
+    ("--rekey # -f x:cls", [("000000000.x", 2)]),
+]
+
+
+@each_row(
+    ("format", "options", "expected", "feed"),
+    in_turn((format, *row) for format in (GNU, PAX) for row in FIELDS),
+)
+def test_fields(
+    format: int, options: str, expected: list[tuple[str, int]], run: Run, archive: Archive, feed: Feed
+) -> None:
+    """-f chooses and names, --drop drops, --require asks, --rekey comes last; a header keeps all but its name."""
+    out = run("cat", feed(archive(SAMPLE, format=format)), *shlex.split(options)).stdout
+    assert out == tar([(name, SAMPLE[row][1]) for name, row in expected], format)
+
+
+@each_feed
+def test_fields_of_large_entries(run: Run, archive: Archive, feed: Feed, small_memory: None) -> None:
+    """Fields are chosen from samples that do not fit into the window of a stream."""
+    big = random.Random(1).randbytes(5 << 15)
+    members: list[tuple[str, Content]] = [("a.bin", big), ("a.cls", b"1"), ("b.bin", big[::-1]), ("b.cls", b"2")]
+    out = run("cat", feed(archive(members)), "-f", "cls data:bin").stdout
+    assert out == tar([("a.cls", b"1"), ("a.data", big), ("b.cls", b"2"), ("b.data", big[::-1])])
+
+
+MISSING: dict[str, Content] = {"a.jpg": b"1", "a.json": b"2", "b.jpg": b"3", "c.jpg": b"4", "c.json": b"5"}
+LACKS = "tarkit: {}{}: at 2048: 'b' has no field 'json', it has 'jpg' [missing-field]"
+POLICIES = [
+    ("warn", "a b c", [LACKS.format("warning: ", "{}")], {"missing-field": 1}, {}),
+    ("keep", "a b c", [], {"missing-field": 1}, {}),
+    ("skip", "a c", ["tarkit: cat: 2 samples, "], {"missing-field": 1}, {"missing-field": 1}),
+]
+POLICIES += [(old, *next(row[1:] for row in POLICIES if row[0] == new)) for old, new in [("ignore", "keep")]]
+POLICIES += [("exclude", *POLICIES[2][1:])]
+
+
+@each_row(
+    ("options", "policy", "kept", "lines", "problems", "skipped", "feed"),
+    in_turn(
+        (options, *row) for options in ("-f 'jpg json'", "--require json", "--require jpg,png|json") for row in POLICIES
+    ),
+)
+def test_on_missing_field(
+    options: str,
+    policy: str,
+    kept: str,
+    lines: list[str],
+    problems: dict[str, int],
+    skipped: dict[str, int],
+    run: Run,
+    archive: Archive,
+    feed: Feed,
+) -> None:
+    """warn and keep let a sample without the field pass, skip leaves it out and counts it."""
+    word = feed(archive(MISSING))
+    asked = "'png' or 'json'" if "|" in options else "'json'"
+    ran = run("cat", word, *shlex.split(options), "--on-missing-field", policy, "--report", "r.json")
+    assert ran.stdout == tar(pick(MISSING, kept))
+    assert len(ran.lines) == len(lines)
+    for line, expected in zip(ran.lines, lines, strict=True):
+        assert line.startswith(expected.format(word).replace("field 'json'", f"field {asked}"))
+    report = json.loads(Path("r.json").read_text())
+    assert (report["problems"], report["skipped"]) == (problems, skipped)
+
+
+@each_row(("options", "feed"), in_turn(["", "--on-missing-field error", "--on-missing-field abort"]))
+def test_a_missing_field_is_an_error(options: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """By default a sample without the field ends the run."""
+    word = feed(archive(MISSING))
+    ran = run("cat", word, "-f", "jpg json", *options.split(), "-o", "out.tar", exit=1)
+    assert ran.lines[0] == LACKS.format("", word)
+    assert ran.lines[1] == "hint: --on-missing-field skip leaves such samples out, keep lets them pass"
+    assert not Path("out.tar").exists()
+
+
+def test_many_warnings_are_three_and_one(run: Run, archive: Archive) -> None:
+    """Of each kind of problem three get a line; a fourth says that more follow."""
+    ran = run("cat", archive(MANY), "--require", "jpg", "--on-missing-field", "warn", "--report", "r.json")
+    assert [line[-17:] for line in ran.lines[:3]] == ["' [missing-field]"] * 3
+    assert ran.lines[3:] == ["tarkit: warning: more of [missing-field] follow; they are only counted"]
+    assert json.loads(Path("r.json").read_text())["problems"] == {"missing-field": 100}
+
+
+def test_a_sample_of_no_entries_is_none(run: Run, archive: Archive) -> None:
+    """A sample that loses all its entries is not counted, since no archive can hold it."""
+    ran = run("cat", archive(MISSING), "-f", "json", "--on-missing-field", "keep", "-R", "#", "--report", "r.json")
+    assert ran.stdout == tar({"000000000.json": b"2", "000000001.json": b"5"})
+    assert json.loads(Path("r.json").read_text())["samples"] == 2
+
+
+REKEYS = [
+    ("#", "000000000 000000001 000000002"),
+    ("x/#", "x/000000000 x/000000001 x/000000002"),
+    ("{index:06d}", "000000 000001 000002"),
+    ("{key}", "a b c"),
+    ("n{index}/{key}", "n0/a n1/b n2/c"),
+    ("{stem}/{key}", "{stem}/a {stem}/b {stem}/c"),
+    ("{shard}/{key}", "{shard}/a {shard}/b {shard}/c"),
+    ("{stem}-{index:03d}-{key}", "{stem}-000-a {stem}-001-b {stem}-002-c"),
+    ("é{index}", "é0 é1 é2"),
+]
+
+
+@each_row(("spec", "expected", "feed"), in_turn(REKEYS))
+def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """# is nine digits; {key}, {index}, {shard} and {stem} are filled in; headers change their name alone."""
+    word = feed(archive(ABC))
+    stem, shard = "101" if feed.kind == "pipe" else "in", os.path.basename(word)
+    new = [each.replace("{shard}", shard).replace("{stem}", stem) for each in expected.split()]
+    renamed = [(new["abc".index(name[0])] + name[1:], content) for name, content in ABC.items()]
+    assert run("cat", word, "--rekey", spec).stdout == tar(renamed)
+
+
+def test_rekey_counts_what_comes_out(run: Run, archive: Archive) -> None:
+    """The index is that of the output: over all inputs, without gaps for what was not chosen."""
+    words = [archive(MISSING, "1.tar"), archive({"d.json": b"6", "e.jpg": b"7", "f.json": b"8"}, "2.tar")]
+    options = ("--match", "[^d]", "--require", "json", "--on-missing-field", "skip", "-R", "{index}_{key}")
+    assert keys(run("cat", *words, *options).stdout) == "0_a 1_c 2_f"
+
+
+@each_feed
+def test_rekey_with_long_names(run: Run, archive: Archive, feed: Feed) -> None:
+    """A name that gets too long for its header moves to a PAX record, or in a GNU header to an L entry."""
+    for format in (GNU, PAX):
+        word = feed(archive({"a.jpg": b"1", "a.json": b"2"}, format=format))
+        out = run("cat", word, "-R", "k" * 120).stdout
+        assert entries(out) == [("k" * 120 + ".jpg", b"1"), ("k" * 120 + ".json", b"2")]
+        assert out[156:157] == (b"L" if format == GNU else b"x")
+        Path("long.tar").write_bytes(out)
+        assert entries(run("cat", feed("long.tar"), "-R", "s").stdout) == [("s.jpg", b"1"), ("s.json", b"2")]
+
+
+WRONG_FIELDS = [
+    ("-f ''", 2, "tarkit: no field is named"),
+    ("-f a/b", 2, "tarkit: 'a/b': the name of a field has no slash"),
+    ("-f new:", 2, "tarkit: 'new:': a field is NAME, NEW:OLD or NEW:OLD1,OLD2"),
+    ("-f :old", 2, "tarkit: ':old': a field is NAME, NEW:OLD or NEW:OLD1,OLD2"),
+    ("-f a,,b", 2, "tarkit: 'a,,b': a field is NAME, NEW:OLD or NEW:OLD1,OLD2"),
+    ("-f 'jpg jpg'", 1, "tarkit: in.tar: at 0: two fields of 'a' get one name [duplicate-entry]"),
+    ("-f 'x:jpg x:json'", 1, "tarkit: in.tar: at 0: two fields of 'a' get one name [duplicate-entry]"),
+    ("-R x", 1, "tarkit: in.tar: at 2560: the sample before it in the output has the same key 'x' [joined-sample]"),
+    ("-R ''", 1, "tarkit: --rekey '' makes '' of 'a', which is no key"),
+    ("-R a.b{index}", 1, "tarkit: --rekey 'a.b{index}' makes 'a.b0' of 'a', which is no key"),
+    ("-R x/", 1, "tarkit: --rekey 'x/' makes 'x/' of 'a', which is no key"),
+    ("-R {stem}.x/{shard}", 1, "tarkit: --rekey '{stem}.x/{shard}' makes 'in.x/in.tar' of 'a', which is no key"),
+    ("-R {name}", 2, "tarkit: --rekey '{name}': 'name'"),
+    ("-R {", 2, "tarkit: --rekey '{': "),
+    ("-R {}", 2, "tarkit: --rekey '{}': "),
+    ("-R {index:q}", 2, "tarkit: --rekey '{index:q}': "),
+    ("-R {key:d}", 2, "tarkit: --rekey '{key:d}': "),
+]
+
+
+@each_row(("options", "exit", "message"), WRONG_FIELDS)
+def test_wrong_fields(options: str, exit: int, message: str, run: Run, archive: Archive) -> None:
+    """Fields and keys that cannot be are told at once, and there is no output."""
+    ran = run("cat", archive(ABC), "-o", "out.tar", *shlex.split(options), exit=exit)
+    assert ran.lines[0].startswith(message)
+    assert not Path("out.tar").exists()
+
+
+# ---- problems
+
+X = tar(ABC)
+TWICE: list[tuple[str, Content]] = [("a.jpg", b"1"), ("a.json", b"2"), ("a.jpg", b"3"), ("b.jpg", b"4")]
+BACK: list[tuple[str, Content]] = [("a.jpg", b"1"), ("b.jpg", b"2"), ("a.json", b"3"), ("c.jpg", b"4")]
+LINKS: list[tuple[str, Content]] = [
+    ("a.jpg", b"1"),
+    ("a.png", Link("a.jpg")),
+    ("b.jpg", Link("a.jpg")),
+    ("c.jpg", b"2"),
+    ("c.x", Link("a.jpg", b"2")),
+]
+TRIPLE: list[tuple[str, Content]] = [(f"{key}.{number}", b"x") for key in "abc" for number in (1, 2, 3)]
+UNSAFE: list[tuple[str, Content]] = [
+    ("/a.jpg", b"1"),
+    ("../b.jpg", b"2"),
+    ("x/../c.jpg", b"3"),
+    ("a..b/c..d.jpg", b"4"),
+]
+LONG: dict[str, Content] = {"a.cls": b"1", "b" * 120 + ".cls": b"2"}
+
+
+def flip(data: bytes, at: int) -> bytes:
+    """`data` with one bit changed."""
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def sealed(data: bytes, at: int, field: slice, value: bytes) -> bytes:
+    """`data` with another value in a field of the header at `at`, and with a checksum that says all is well."""
+    block = bytearray(data[at : at + 512])
+    block[field] = value
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return data[:at] + bytes(block) + data[at + 512 :]
+
+
+class Case(NamedTuple):
+    """Something that is wrong: the message of the run that it ends ({0} and {1} are the inputs), what --allow keeps and
+    what --skip keeps."""
+
+    problem: str
+    inputs: list[bytes]
+    message: str
+    allow: list[tuple[str, Content]]
+    skip: list[tuple[str, Content]]
+    options: str = ""
+
+
+ENDS = "the input ends inside"
+DAMAGE = {
+    "in-a-payload": Case(
+        "truncated",
+        [X[:7200]],
+        f"{{0}}: at 7200: {ENDS} 'c.json', which needs 480 bytes more",
+        pick(ABC, "a b c")[:5],
+        pick(ABC, "a b"),
+    ),
+    "in-the-padding": Case(
+        "truncated",
+        [X[:7679]],
+        f"{{0}}: at 7679: {ENDS} 'c.json', which needs 1 bytes more",
+        pick(ABC, "a b c")[:5],
+        pick(ABC, "a b"),
+    ),
+    # the header is whole, and says whose it is
+    "in-the-first-payload-of-a-sample": Case(
+        "truncated",
+        [X[:5800]],
+        f"{{0}}: at 5800: {ENDS} 'c.jpg', which needs 856 bytes more",
+        pick(ABC, "a b"),
+        pick(ABC, "a b"),
+    ),
+    # a note that goes with a sample which is cut from its start: it is the last thing that is whole
+    "in-a-payload-behind-a-note": Case(
+        "truncated",
+        [tar({"a.x": b"1", "README": b"2", "b.x": b"3" * 600})[:2600]],
+        f"{{0}}: at 2600: {ENDS} 'b.x', which needs 984 bytes more",
+        [("a.x", b"1"), ("README", b"2")],
+        [("a.x", b"1")],
+    ),
+    "in-a-header": Case(
+        "truncated",
+        [X[:6756]],
+        f"{{0}}: at 6756: {ENDS} a header after 'c.jpg'",
+        pick(ABC, "a b c")[:5],
+        pick(ABC, "a b"),
+    ),
+    # whose header that was nobody knows: so b may have lost an entry
+    "between-samples": Case(
+        "truncated", [X[:5420]], f"{{0}}: at 5420: {ENDS} a header after 'b.json'", pick(ABC, "a b"), pick(ABC, "a")
+    ),
+    "in-a-pax-header": Case(
+        "truncated",
+        [tar(LONG, PAX)[: 1024 + 512 + 20]],
+        f"{{0}}: at 1556: {ENDS} a header after 'a.cls'",
+        pick(LONG, "a"),
+        [],
+    ),
+    "without-end": Case(
+        "no-end-marker",
+        [X[:7680]],
+        "{0}: at 7680: no end-of-archive marker after 'c.json'",
+        pick(ABC, "a b c"),
+        pick(ABC, "a b"),
+    ),
+    "without-end-in-a-sample": Case(
+        "no-end-marker",
+        [X[:6656]],
+        "{0}: at 6656: no end-of-archive marker after 'c.jpg'",
+        pick(ABC, "a b c")[:5],
+        pick(ABC, "a b"),
+    ),
+    "half-an-end": Case(
+        "no-end-marker",
+        [X[: 7680 + 512]],
+        "{0}: at 7680: the input ends with a lone block of zeros",
+        pick(ABC, "a b c"),
+        pick(ABC, "a b"),
+    ),
+    "zero-bytes": Case("no-end-marker", [b""], "{0}: at 0: the input is empty", [], []),
+    "in-the-second-payload-of-a-sample": Case(
+        "truncated",
+        [X[:2100]],
+        f"{{0}}: at 2100: {ENDS} 'a.json', which needs 460 bytes more",
+        pick(ABC, "a")[:1],
+        [],
+    ),
+    "second-is-empty": Case(
+        "no-end-marker", [X, b""], "{1}: at 0: the input is empty", pick(ABC, "a b c"), pick(ABC, "a b c")
+    ),
+    "flipped": Case(
+        "bad-header",
+        [flip(X, 2560)],
+        "{0}: at 2560: bad checksum in the header after 'a.json'",
+        [pair for pair in ABC.items() if pair[0] != "b.jpg"],
+        pick(ABC, "c"),  # the header may have been one of a's or the first of b's
+    ),
+    "flipped-inside": Case(
+        "bad-header",
+        [flip(X, 4096 + 511)],
+        "{0}: at 4096: bad checksum in the header after 'b.jpg'",
+        [pair for pair in ABC.items() if pair[0] != "b.json"],
+        pick(ABC, "a"),
+    ),
+    "flipped-last": Case(
+        "bad-header",
+        [flip(X, 6656 + 130)],
+        "{0}: at 6656: bad checksum in the header after 'c.jpg'",
+        pick(ABC, "a b c")[:5],
+        pick(ABC, "a b"),
+    ),
+    "no-size": Case(
+        "bad-header",
+        [sealed(X, 2560, slice(124, 136), b"zzzzzzzzzzz\0")],
+        "{0}: at 2560: an impossible size in the header after 'a.json'",
+        [pair for pair in ABC.items() if pair[0] != "b.jpg"],
+        pick(ABC, "c"),
+    ),
+    "no-name": Case(
+        "bad-header",
+        [sealed(X, 2560, slice(0, 100), bytes(100))],
+        "{0}: at 2560: no name in the header after 'a.json'",
+        [pair for pair in ABC.items() if pair[0] != "b.jpg"],
+        pick(ABC, "c"),
+    ),
+    "flipped-first": Case(
+        "bad-header",
+        [flip(X, 0)],
+        "{0}: at 0: this is no tar archive: bad checksum in the first header",
+        pick(ABC, "a b c")[1:],
+        pick(ABC, "b c"),
+    ),
+    "bad-pax": Case(
+        "bad-header",
+        [tar(LONG, PAX).replace(b" path=", b"_path=")],
+        "{0}: at 1024: PAX record at 0: no length in the header after 'a.cls'",
+        [("a.cls", b"1"), ("b" * 100, b"2")],
+        [],
+    ),
+    "flipped-in-the-middle": Case(
+        "bad-header",
+        [flip(tar(TRIPLE), 1024)],
+        "{0}: at 1024: bad checksum in the header after 'a.1'",
+        [TRIPLE[0], *TRIPLE[2:]],
+        TRIPLE[3:],  # what stands behind the damage belongs to the sample before it: so none of b is lost
+    ),
+    "flipped-without-key": Case(
+        "bad-header",
+        [flip(tar([("a.1", b"1"), ("README", b"2"), ("LICENSE", b"3")]), 1024)],
+        "{0}: at 1024: bad checksum in the header after 'a.1'",
+        [("a.1", b"1"), ("LICENSE", b"3")],
+        [],
+    ),
+    "glued-without-key": Case(
+        "trailing-data",
+        [X + tar({"README": b"D"})],
+        "{0}: at 10240: data follow the end of the archive",
+        [*ABC.items(), ("README", b"D")],
+        [*ABC.items()],
+    ),
+    "glued": Case(
+        "trailing-data",
+        [X + tar({"d.jpg": b"D"})],
+        "{0}: at 10240: data follow the end of the archive",
+        [*ABC.items(), ("d.jpg", b"D")],
+        [*ABC.items()],
+    ),
+    "glued-after-half-an-end": Case(
+        "trailing-data",
+        [X[:7680] + bytes(512) + tar({"d.jpg": b"D"})],
+        "{0}: at 8192: data follow a lone block of zeros",
+        [*ABC.items(), ("d.jpg", b"D")],
+        [*ABC.items()],
+    ),
+    "comes-back": Case(
+        "scattered-sample", [tar(BACK)], "{0}: at 2048: the key 'a' comes back", BACK, [BACK[0], BACK[1], BACK[3]]
+    ),
+    "neighbours": Case(
+        "joined-sample",
+        [tar({"a.jpg": b"1", "b.jpg": b"2"}), tar({"b.json": b"3", "c.jpg": b"4"})],
+        "{1}: at 0: the sample before it in the output has the same key 'b'",
+        [("a.jpg", b"1"), ("b.jpg", b"2"), ("b.json", b"3"), ("c.jpg", b"4")],
+        [("a.jpg", b"1"), ("b.jpg", b"2"), ("c.jpg", b"4")],
+    ),
+    "twice": Case("duplicate-entry", [tar(TWICE)], "{0}: at 2048: 'a.jpg' is there twice", TWICE, TWICE[3:]),
+    "twice-in-any-order": Case(
+        "duplicate-entry",
+        [tar([("k.c", b"1"), ("k.a", b"2"), ("k.c", b"3"), ("l.x", b"4")])],
+        "{0}: at 2048: 'k.c' is there twice",
+        [("k.c", b"1"), ("k.a", b"2"), ("k.c", b"3"), ("l.x", b"4")],
+        [("l.x", b"4")],
+    ),
+    "twice-among-others": Case(
+        "duplicate-entry",
+        [tar([("k.a", b"1"), ("k.c", b"2"), ("k.b", b"3"), ("k.c", b"4"), ("l.x", b"5")])],
+        "{0}: at 3072: 'k.c' is there twice",
+        [("k.a", b"1"), ("k.c", b"2"), ("k.b", b"3"), ("k.c", b"4"), ("l.x", b"5")],
+        [("l.x", b"5")],
+    ),
+    "hard-link": Case(
+        "unmovable-entry",
+        [tar(LINKS), tar({"d.jpg": b"3"})],
+        "{0}: at 1536: 'b.jpg' is a hard link to 'a.jpg', which may end up elsewhere",
+        [*LINKS, ("d.jpg", b"3")],
+        [*LINKS[:2], *LINKS[3:], ("d.jpg", b"3")],
+    ),
+    "link-to-a-field-that-goes": Case(
+        "unmovable-entry",
+        [tar(LINKS[:2] + LINKS[3:])],
+        "{0}: at 1024: 'a.png' is a hard link to 'a.jpg', which goes or changes its name",
+        [LINKS[1], LINKS[4]],
+        LINKS[4:],
+        "--drop jpg",
+    ),
+    "lacks-a-field": Case(
+        "missing-field",
+        [tar(BACK[1:])],
+        "{0}: at 0: 'b' has no field 'json', it has 'jpg'",
+        BACK[2:3],
+        BACK[2:3],
+        "-f json",
+    ),
+    "two-of-a-name": Case(
+        "duplicate-entry",
+        [tar(TWICE[1:])],
+        "{0}: at 0: two fields of 'a' get one name",
+        [("a.x", b"3"), ("a.x", b"2"), ("b.x", b"4")],
+        [("b.x", b"4")],
+        "-f 'x:jpg x:json' --on-missing-field keep",
+    ),
+}
+
+
+def damaged(case: Case, archive: Archive, kind: str = "file") -> list[str]:
+    """The words that make the case: its inputs and its options."""
+    names = [archive(data, f"{number}.tar") for number, data in enumerate(case.inputs)]
+    return [*map(Feed(kind), names), *shlex.split(case.options)]
+
+
+@each_row("kind", ["file", "pipe"])
+@each_row("name", DAMAGE)
+def test_a_problem_ends_the_run(kind: str, name: str, run: Run, archive: Archive) -> None:
+    """By default what is wrong is a message with its place and its name, status 1 and no output."""
+    case = DAMAGE[name]
+    words = damaged(case, archive, kind)
+    ran = run("cat", *words, "-o", "out.tar", exit=1)
+    said = [line for line in ran.lines if "[repeated-key]" not in line]
+    assert said[0] == f"tarkit: {case.message.format(*words)} [{case.problem}]"
+    assert len(said) == 1 or said[1].startswith("hint: ")
+    assert not Path("out.tar").exists()
+
+
+@each_row("name", DAMAGE)
+def test_allow(name: str, run: Run, archive: Archive) -> None:
+    """--allow goes on and keeps what it touches, and says so of an error."""
+    case = DAMAGE[name]
+    words = damaged(case, archive)
+    ran = run("cat", *words, "--allow", case.problem, "--report", "r.json", "-o", "out.tar")
+    assert Path("out.tar").read_bytes() == tar(case.allow)
+    report = json.loads(Path("r.json").read_text())
+    assert report["skipped"] == {}
+    assert report["problems"][case.problem] >= 1
+    error = PROBLEMS[case.problem].default == "error" and case.problem != "joined-sample"
+    assert (f"tarkit: warning: {case.message.format(*words)} [{case.problem}]" in ran.lines) == error
+
+
+@each_row("name", DAMAGE)
+def test_skip(name: str, run: Run, archive: Archive) -> None:
+    """--skip goes on without what it touches, says so, and counts it."""
+    case = DAMAGE[name]
+    words = damaged(case, archive)
+    ran = run("cat", *words, "--skip", case.problem, "--report", "r.json", "-o", "out.tar")
+    assert Path("out.tar").read_bytes() == tar(case.skip)
+    times = json.loads(Path("r.json").read_text())["skipped"][case.problem]
+    assert f"tarkit: warning: {case.message.format(*words)} [{case.problem}]" in ran.lines
+    assert ran.lines[-1].endswith(f", skipped for {case.problem}: {times}")
+
+
+@each_row("name", DAMAGE)
+def test_all(name: str, run: Run, archive: Archive) -> None:
+    """`all` allows and skips the same as the name does, from a stream as from a file; --maxerr skips so many."""
+    case = DAMAGE[name]
+    words = damaged(case, archive, "gzip")
+    assert run("cat", *words, "--allow", "all").stdout == tar(case.allow)
+    assert run("cat", *words, "--skip", "all", "--report", "r.json").stdout == tar(case.skip)
+    [times] = json.loads(Path("r.json").read_text())["skipped"].values()
+    assert run("cat", *words, "--maxerr", str(times)).stdout == tar(case.skip)
+    if times > 1:
+        run("cat", *words, "--maxerr", str(times - 1), "-o", "none.tar", exit=1)
+        assert not Path("none.tar").exists()
+
+
+NOTHING = {
+    # bytes in which no entry is whole, the problem
+    "text": (b"hello, world\n" * 100, "bad-header"),
+    "a few bytes": (b"hello", "truncated"),
+    "in the first header": (X[:100], "truncated"),
+    "in the first payload": (X[:600], "truncated"),
+    "in the first payload of a large sample": (tar({"a.bin": bytes(90_000)})[:80_000], "truncated"),
+    "in a long name": (tar({"b" * 120 + ".x": b"1"}, PAX)[:700], "truncated"),
+    "a damaged header and nothing else": (flip(tar({"a.x": b""}), 1), "bad-header"),
+    "zeros that are no end": (bytes(512), "no-end-marker"),
+    "few zeros": (bytes(100), "truncated"),
+    "other data behind an end": (bytes(1024) + b"garbage" * 200, "trailing-data"),
+}
+READS = ["stats", "tsv -f x", "proc -c true -o o.tar", "extract -C d", "mix --until all --seed 1 -o o.tar"]
+WRITES = ["cat -o o.tar", "sort -o o.tar", "shuffle --seed 1 -o o.tar", "split -c 9 -o o-%d.tar"]
+
+
+@each_row(("name", "feed"), in_turn(NOTHING))
+def test_nothing_becomes_no_archive(
+    name: str, run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes without a whole entry are an error whatever is allowed or skipped, in every command that reads."""
+    monkeypatch.setattr(reader, "LARGE", 1 << 16)
+    data, problem = NOTHING[name]
+    word, good = feed(archive(data)), feed(archive(ABC, "good.tar"))
+    for options in ("", "--allow all", "--skip all", "--maxerr 9", f"--allow {problem}", f"--skip {problem}"):
+        ran = run("cat", word, *options.split(), "-o", "out.tar", exit=1)
+        [said] = [line for line in ran.lines if not line.startswith(("tarkit: warning: ", "hint: "))]
+        assert said.startswith(f"tarkit: {word}: at ")
+        assert said.endswith("]")
+        assert (": no whole entry was found: " in said) == bool(options) or options == "--allow trailing-data"
+        assert not Path("out.tar").exists()
+    for command in WRITES:
+        if not command.startswith("split"):  # its first shard is complete
+            run(*command.split(), good, word, "--skip", "all", exit=1)
+        run(*command.split(), word, "--skip", "all", exit=1)
+    for command in READS:
+        assert ": no whole entry was found: " in run(*command.split(), word, "--allow", "all", exit=1).stderr, command
+    assert b"no whole entry was found [unreadable-shard]" in run("check", word, "--allow", problem, exit=1).stdout
+    run("check", word, "--allow", problem, "--fix", "o.tar", exit=1)
+    assert not [*Path.cwd().glob("o*")]
+
+
+@each_feed
+def test_zero_bytes_may_be_an_archive(run: Run, archive: Archive, feed: Feed) -> None:
+    """Zero bytes, an archive without entries, and an entry that is whole but left out are not nothing."""
+    word = feed(archive(b""))
+    assert run("cat", word, "--allow", "no-end-marker").stdout == tar({})
+    assert run("cat", feed(archive(bytes(1024))), "--skip", "all").stdout == bytes(1024)
+    assert run("cat", feed(archive(tar({"a.x": b"1"})[:1024])), "--skip", "all").stdout == tar({})
+    assert run("cat", feed(archive(bytes(1024) + tar(ABC))), "--allow", "trailing-data").stdout == tar(ABC)
+    assert run("cat", feed(archive(b"x" * 512 + tar(ABC))), "--allow", "bad-header").stdout == tar(ABC)
+
+
+def test_skip_all_names_one_thing_that_is_allowed(run: Run, archive: Archive) -> None:
+    """With `all` for one and a name for the other, the name counts."""
+    word = archive(BACK)
+    assert run("cat", word, "--skip", "all", "--allow", "scattered-sample").stdout == tar(BACK)
+    assert run("cat", word, "--allow", "all", "--skip", "scattered-sample").stdout == tar([BACK[0], BACK[1], BACK[3]])
+    assert run("cat", word, "--skip", "truncated,scattered-sample").stdout == tar([BACK[0], BACK[1], BACK[3]])
+
+
+PAIRS = [
+    # the bytes of an archive, options, what comes out or the message
+    (X + b"garbage" * 200, "--allow trailing-data", "at 10240: bad checksum in the header at the start [bad-header]"),
+    (X + b"garbage" * 200, "--allow trailing-data --skip bad-header", pick(ABC, "a b")),
+    (X + b"garbage" * 200, "--allow trailing-data,bad-header", pick(ABC, "a b c")),
+    (X + b"garbage" * 200, "--skip trailing-data", pick(ABC, "a b c")),
+    (X + X, "--allow trailing-data", "at 10240: the key 'a' comes back [scattered-sample]"),
+    (X + X, "--allow trailing-data --skip scattered-sample", pick(ABC, "a b c")),
+    (X + X, "--allow trailing-data --allow scattered-sample", pick(ABC, "a b c a b c")),
+    (
+        tar(TWICE[3:]) + tar(TWICE[3:]),
+        "--allow trailing-data,scattered-sample",
+        "at 10240: the sample before it in the",
+    ),
+    (
+        X + tar({"d.x": b"1", "e.x": b"2"})[:1600],
+        "--allow trailing-data",
+        "at 11840: the input ends inside 'e.x', which",
+    ),
+    (
+        X + tar({"d.x": b"1", "e.x": b"2"})[:1600],
+        "--allow trailing-data --skip truncated",
+        [*ABC.items(), ("d.x", b"1")],
+    ),
+    (flip(X, 2560)[:7200], "--skip bad-header", "at 7200: the input ends inside 'c.json', which needs 480 bytes more"),
+    (flip(X, 2560)[:7200], "--skip bad-header --skip truncated", []),
+    (flip(X, 2560)[:7200], "--skip bad-header --allow truncated", pick(ABC, "c")[:1]),
+    (
+        flip(X, 2560)[:7200],
+        "--allow bad-header,truncated",
+        [pair for pair in ABC.items() if pair[0] not in ("b.jpg", "c.json")],
+    ),
+    (flip(X, 2560)[:7680], "--maxerr 2", []),
+    (flip(X, 2560)[:7680], "--maxerr 1", "at 7680: no end-of-archive marker after 'c.json' [no-end-marker]"),
+    (flip(flip(X, 0), 5120), "--skip bad-header", []),
+    (flip(flip(X, 0), 5120), "--allow bad-header", [*ABC.items()][1:4] + [*ABC.items()][5:]),
+    (flip(flip(X, 0), 1536), "--skip bad-header", pick(ABC, "c")),
+    (tar(TWICE)[:2560], "--allow duplicate-entry,no-end-marker", "at 2560: the input ends inside 'a.jpg', which needs"),
+    (tar(TWICE)[:3072], "--allow duplicate-entry,no-end-marker", TWICE[:3]),
+    (tar(TWICE)[:3072], "--skip duplicate-entry --allow no-end-marker", []),
+]
+
+
+@each_row(("data", "options", "expected", "feed"), in_turn(PAIRS))
+def test_problems_in_pairs(
+    data: bytes, options: str, expected: str | list[tuple[str, Content]], run: Run, archive: Archive, feed: Feed
+) -> None:
+    """Each problem is judged by itself."""
+    word = feed(archive(data))
+    if isinstance(expected, str):
+        ran = run("cat", word, *options.split(), "-o", "out.tar", exit=1)
+        said = [line for line in ran.lines if not line.startswith(("hint", "tarkit: warning"))]
+        assert said[0].startswith(f"tarkit: {word}: {expected}")
+        assert not Path("out.tar").exists()
+    else:
+        assert run("cat", word, *options.split()).stdout == tar(expected)
+
+
+@each_feed
+def test_a_volume_label_is_no_field(run: Run, archive: Archive, feed: Feed) -> None:
+    """GNU's label of a volume is an entry without key, whatever it looks like."""
+    rows: list[tuple[str, Content]] = [("abc.jpg", Link("", b"V")), ("k00.jpg", b"1"), ("k00.cls", b"2")]
+    word = feed(archive(rows, format=GNU))
+    assert run("cat", word, "-f", "jpg").stdout == tar(rows[1:2], GNU)
+    assert run("cat", word, "-R", "x").stdout == tar([rows[0], ("x.jpg", b"1"), ("x.cls", b"2")], GNU)
+
+
+@each_feed
+def test_joined_samples_may_have_a_folder_in_common(run: Run, archive: Archive, feed: Feed) -> None:
+    """Folders may be there twice, also in a sample that is joined."""
+    one: list[tuple[str, Content]] = [("d", None), ("d/a.x", b"1")]
+    two: list[tuple[str, Content]] = [("d", None), ("d/a.y", b"2")]
+    words = [feed(archive(one, "1.tar")), feed(archive(two, "2.tar"))]
+    assert run("cat", *words, "--allow", "joined-sample,repeated-key").stdout == tar(one + two)
+
+
+@each_row(
+    ("rows", "damage", "options", "expected"),
+    [
+        ("a.x README | b.0 b.1 b.2 c.x", None, "--allow trailing-data", "a.x README b.0 b.1 b.2 c.x"),
+        ("a.x b.0 b.1 README | LICENSE", None, "--allow trailing-data", "a.x b.0 b.1 README LICENSE"),
+        ("a.x b.0 README b.1 c.x", None, "--drop 2", "a.x b.0 README b.1 c.x"),
+        ("a.x b.x b.0 b.1 c.x", 1, "--maxerr 1", "c.x"),
+        ("a.x b.x b.0 b.1 c.x", 1, "--skip bad-header", "c.x"),
+        ("a.x b.x b.0 b.1 c.x", 1, "--allow bad-header", "a.x b.0 b.1 c.x"),
+        ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header", "a.x b.0 b.2 c.x"),
+        ("a.x b.0 b.1 b.2 c.x", 2, "--skip bad-header", "a.x c.x"),
+        ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header -s 10 --seed 1", "a.x c.x b.0 b.2"),
+        (
+            "a.x b.0 b.1 b.2 c.x",
+            2,
+            "--allow bad-header -s 10 --seed 1 -f 2 -f x --on-missing-field keep",
+            "a.x c.x b.2",
+        ),
+        ("a.x b.0 b.1 b.2 c.x", 2, "--allow bad-header,joined-sample -R {key}", "a.x b.0 b.2 c.x"),
+    ],
+)
+def test_damage_around_large_samples(
+    rows: str,
+    damage: int | None,
+    options: str,
+    expected: str,
+    run: Run,
+    archive: Archive,
+    feeds: list[Feed],
+    small_memory: None,
+) -> None:
+    """What is large is judged as what is small, from a stream as from a file; `|` is an end with more behind it."""
+    content = {name: name.encode() * (1250 if name[-1].isdigit() else 1) for name in rows.split()}
+    data = b"".join(tar([(name, content[name]) for name in part.split()]) for part in rows.split("|"))
+    if damage is not None:
+        data = flip(data, len(body(tar([(name, content[name]) for name in rows.split()[:damage]]))))
+    for feed in feeds:
+        out = run("cat", feed(archive(data)), *options.split()).stdout
+        assert out == tar([(name, content[name]) for name in expected.split()])
+
+
+@each_feed
+def test_a_large_sample_is_examined_once(
+    run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However a sample comes in, what is wrong with it is judged once, entry by entry."""
+    monkeypatch.setattr(reader, "LARGE", 1 << 16)
+    rows: list[tuple[str, Content]] = [("a.0", b"0"), ("a.0", b"1")]
+    rows += [(f"a.{number}", b"x" * 9000) for number in range(1, 30)]
+    ran = run("cat", feed(archive([*rows, ("a.1", b"2")])), "--allow", "duplicate-entry", "--report", "r.json")
+    assert ran.stdout == tar([*rows, ("a.1", b"2")])
+    assert json.loads(Path("r.json").read_text())["problems"] == {"duplicate-entry": 2}
+
+
+def test_an_archive_in_a_damaged_entry_is_passed_over(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Its entries are content, and none of ours, whether the sample is kept or not."""
+    rows: list[tuple[str, Content]] = [*pick(ABC, "a"), ("b.txt", b"1"), ("b.tar", tar(ABC)), ("b.x", b"2")]
+    rows += [("c.txt", b"3"), ("d.txt", b"4")]
+    data = flip(tar(rows), len(body(tar(rows[:-4]))) + 1)
+    for feed in feeds:
+        word = feed(archive(data))
+        assert keys(run("cat", word, "--skip", "bad-header").stdout) == "a c d"
+        assert entries(run("cat", word, "--allow", "bad-header").stdout) == [row for row in rows if row[0] != "b.tar"]
+    data = flip(tar(rows[:-3]), len(body(tar(rows[:-4]))) + 1)
+    for feed in feeds:
+        assert keys(run("cat", feed(archive(data)), "--skip", "bad-header").stdout) == "a"
+
+
+def test_samples_that_were_left_out_are_counted(run: Run, archive: Archive) -> None:
+    """The report counts problems, those that were skipped for, and samples that are not in the output for them."""
+    run("cat", archive(flip(X, 2560)), "--skip", "bad-header", "-o", "out.tar", "--report", "r.json")
+    report = json.loads(Path("r.json").read_text())
+    counted = {name: report[name] for name in ("samples", "problems", "skipped", "dropped")}
+    assert counted == {"samples": 1, "problems": {"bad-header": 1}, "skipped": {"bad-header": 1}, "dropped": 2}
+
+
+def test_repeated_keys(run: Run, archive: Archive) -> None:
+    """A key of two inputs is an error in one archive; --allow is silent, --skip drops the later sample."""
+    members: dict[str, Content] = {f"{key}.x": key.encode() for key in "abcde"}
+    words = [archive(members, "1.tar"), archive(members, "2.tar")]
+    ran = run("cat", *words, "-o", "out.tar", exit=1)
+    assert not Path("out.tar").exists()
+    assert ran.lines == [
+        "tarkit: 2.tar: at 0: the key 'a' is in the output already [repeated-key]",
+        "hint: make the keys differ: --rekey '{stem}/{key}'",
+    ]
+    assert keys(run("cat", *words, "--rekey", "{stem}/{key}").stdout) == "1/a 1/b 1/c 1/d 1/e 2/a 2/b 2/c 2/d 2/e"
+    ran = run("cat", *words, "--allow", "repeated-key", "--report", "r.json")
+    assert (ran.stdout, ran.stderr) == (tar([*members.items()] * 2), "")
+    assert json.loads(Path("r.json").read_text())["problems"] == {"repeated-key": 5}
+    assert run("cat", *words, "--skip", "repeated-key,joined-sample", "-m", "2").stdout == tar(members)
+    ran = run("cat", *words, "--skip", "repeated-key", "-o", "out.tar")
+    assert ran.lines[2:4] == [
+        "tarkit: warning: 2.tar: at 2048: the key 'c' is in the output already [repeated-key]",
+        "tarkit: warning: more of [repeated-key] follow; they are only counted",
+    ]
+
+
+@each_feed
+def test_keys_that_come_back_in_the_output(run: Run, archive: Archive, feed: Feed) -> None:
+    """What is not chosen does not come back; neighbours are one sample, and that is judged by its own name alone."""
+    one = feed(archive({"a.x": b"1", "b.x": b"2", "c.x": b"3"}, "1.tar"))
+    two = feed(archive({"c.y": b"4", "b.x": b"5", "d.x": b"6"}, "2.tar"))
+    assert keys(run("cat", one, two, "--match", "[ad]").stdout) == "a d"
+    ran = run("cat", one, two, exit=1)
+    joined = f"tarkit: {two}: at 0: the sample before it in the output has the same key 'c' [joined-sample]"
+    assert ran.lines[0] == joined
+    ran = run("cat", one, two, "--allow", "joined-sample", exit=1)
+    assert ran.lines[0] == f"tarkit: {two}: at 1024: the key 'b' is in the output already [repeated-key]"
+    out = run("cat", one, two, "--allow", "joined-sample", "--skip", "repeated-key").stdout
+    assert [name for name, _ in entries(out)] == ["a.x", "b.x", "c.x", "c.y", "d.x"]
+    ran = run("cat", one, two, "-m", "2", exit=1)  # a c b b
+    assert ran.lines[0].endswith("the sample before it in the output has the same key 'b' [joined-sample]")
+
+
+@each_feed
+def test_entries_without_key_keep_nothing_apart(run: Run, archive: Archive, feed: Feed) -> None:
+    """An archive without samples between two that have one key: readers would make one sample of these."""
+    words = [feed(archive({"a.x": b"1"}, "1.tar")), feed(archive({"README": b""}, "2.tar"))]
+    words.append(feed(archive({"a.y": b"2"}, "3.tar")))
+    said = run("cat", *words, exit=1).lines[0]
+    assert said.startswith(f"tarkit: {words[2]}: at 0: the sample before it in the output has the same key 'a'")
+
+
+@each_feed
+def test_a_key_that_may_come_back_in_one_input(run: Run, archive: Archive, feed: Feed) -> None:
+    """What --allow scattered-sample keeps of one input is no key of two inputs."""
+    words = [feed(archive(BACK, "1.tar")), feed(archive({"x.x": b""}, "2.tar"))]
+    ran = run("cat", *words, "--allow", "scattered-sample")
+    assert ran.stdout == tar([*BACK, ("x.x", b"")])
+    assert [line.rpartition(" ")[2] for line in ran.lines] == ["[scattered-sample]"]
+
+
+@each_feed
+def test_the_hint_for_a_scattered_sample(run: Run, archive: Archive, feed: Feed) -> None:
+    """Parts with other names are gathered; parts with equal names are two samples, and get keys that differ.
+
+    Of a stream nobody can look at what was before.
+    """
+    twins: list[tuple[str, Content]] = [("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3"), ("a.z", b"4"), ("a.y", b"5")]
+    for rows, equal in ((BACK, False), (twins, True)):
+        word = feed(archive(rows))
+        for command in ("cat", "stats", "split -c 1 -o o-%d.tar", "check"):
+            ran = run(*command.split(), word, exit=1)
+            lines = [*ran.stdout.decode().splitlines(), *ran.lines]
+            hint = next(line for line in lines[lines.index(_scattered(lines)) :] if line.startswith("hint: "))
+            known = feed.kind == "file"
+            assert ("tarkit sort" in hint) == (not known or not equal), command
+            assert ("--rekey '{stem}/{key}'" in hint) == (not known or equal), command
+        for shard in Path.cwd().glob("o-*.tar"):
+            shard.unlink()
+    assert keys(run("sort", feed(archive(BACK))).stdout) == "a b c"
+    ran = run("sort", feed(archive(twins)), exit=1)
+    assert "[duplicate-entry]" in ran.lines[0]
+    assert "--rekey '{stem}/{key}'" in ran.lines[1]
+    run("check", "in.tar", "--fix", "fixed.tar")
+    assert keys("fixed.tar") == "a a~2 b"
+
+
+def _scattered(lines: list[str]) -> str:
+    return next(line for line in lines if line.endswith("[scattered-sample]"))
+
+
+def test_new_keys_are_what_counts(run: Run, archive: Archive) -> None:
+    """With --rekey the keys that come out must differ, not those that came in."""
+    members: dict[str, Content] = {"a.x": b"1", "b.x": b"2"}
+    words = [archive(members, "1.tar"), archive(members, "2.tar")]
+    ran = run("cat", *words, "--rekey", "{index}/{key}")
+    assert (keys(ran.stdout), ran.stderr) == ("0/a 1/b 2/a 3/b", "")
+    ran = run("cat", *words, "--rekey", "n/{key}", exit=1)
+    assert ran.lines[0] == f"tarkit: {words[1]}: at 0: the key 'n/a' is in the output already [repeated-key]"
+    assert keys(run("cat", *words, "--rekey", "n/{key}", "--skip", "repeated-key").stdout) == "n/a n/b"
+
+
+@each_feed
+def test_unsafe_names(run: Run, archive: Archive, feed: Feed) -> None:
+    """Names that leave the folder they are extracted to are a warning; --allow is silent, --skip drops the sample."""
+    word = feed(archive(UNSAFE))
+    ran = run("cat", word)
+    assert ran.stdout == tar(UNSAFE)
+    assert ran.lines == [
+        f"tarkit: warning: {word}: at {at}: the name '{name}' is not safe to extract [unsafe-name]"
+        for at, name in ((0, "/a.jpg"), (1024, "../b.jpg"), (2048, "x/../c.jpg"))
+    ]
+    assert run("cat", word, "--allow", "unsafe-name").stderr == ""
+    assert run("cat", word, "--skip", "unsafe-name").stdout == tar(UNSAFE[3:])
+    word = feed(archive([("/etc/passwd", b"1"), ("../README", b"2"), ("a.jpg", b"3")]))
+    assert len(run("cat", word).lines) == 2
+    data = tar({"q" * 120 + ".x": b"1"}, PAX).replace(b"=" + b"q" * 120, b"=" + b"q" * 60 + b"\0" + b"q" * 59)
+    assert "\\x00" in run("cat", feed(archive(data))).lines[0]
+    assert run("cat", feed("in.tar"), "--skip", "unsafe-name").stdout == tar({})
+
+
+COMMENT = {"comment": "3f2a"}
+SAYS_MORE = {"comment": "3f2a", "mtime": "1"}
+
+
+@each_feed
+def test_global_headers(run: Run, archive: Archive, feed: Feed) -> None:
+    """A global PAX header moves if it is only a comment, as git writes it; else just where the archive stays whole."""
+    word = feed(archive(ABC, format=PAX, pax_headers=COMMENT))
+    assert keys(run("cat", word, "--match", "[bc]").stdout) == "b c"
+    assert run("cat", word).stdout == tar(ABC, PAX, pax_headers=COMMENT)
+    word = feed(archive(ABC, format=PAX, pax_headers=SAYS_MORE))
+    assert run("cat", word).stdout == tar(ABC, PAX, pax_headers=SAYS_MORE)
+    ran = run("cat", word, feed("in.tar"), "--rekey", "#", exit=1)
+    assert ran.lines[0] == (
+        f"tarkit: {word}: at 0: a global PAX header is about all entries that follow it [unmovable-entry]"
+    )
+    assert "hard links" not in ran.stderr  # it has none: the hint is about the header
+    assert keys(run("cat", word, "--match", "[bc]", "--skip", "unmovable-entry").stdout) == "b c"
+    assert keys(run("cat", word, "--match", "[ab]", "--allow", "unmovable-entry").stdout) == "a b"
+
+
+@each_feed
+def test_links_stay_where_the_archive_stays_whole(run: Run, archive: Archive, feed: Feed) -> None:
+    """A hard link to another sample is copied in one whole archive; one inside its sample goes anywhere."""
+    word = feed(archive(LINKS))
+    assert run("cat", word).stdout == tar(LINKS)
+    assert "[unmovable-entry]" in run("cat", word, "--match", ".", exit=1).stderr
+    within = [LINKS[0], LINKS[1], LINKS[3], LINKS[4]]
+    assert run("cat", feed(archive(within)), "--match", ".").stdout == tar(within)
+
+
+@each_feed
+def test_joined_on_purpose(run: Run, archive: Archive, feed: Feed) -> None:
+    """--allow joined-sample makes one sample of neighbours; names that are in both are judged by their own."""
+    one = feed(archive({"a.jpg": b"1", "b.jpg": b"2"}, "1.tar"))
+    two = feed(archive({"b.jpg": b"3", "b.cls": b"4", "c.jpg": b"5"}, "2.tar"))
+    options = ("--allow", "joined-sample,repeated-key")
+    ran = run("cat", one, two, *options, exit=1)
+    assert ran.lines[0] == f"tarkit: {two}: at 0: 'b.jpg' is in both samples that are joined [duplicate-entry]"
+    out = run("cat", one, two, *options, "--allow", "duplicate-entry", "--report", "r.json").stdout
+    assert [name for name, _ in entries(out)] == ["a.jpg", "b.jpg", "b.jpg", "b.cls", "c.jpg"]
+    assert json.loads(Path("r.json").read_text())["samples"] == 3
+    assert keys(run("cat", one, two, *options, "--skip", "duplicate-entry").stdout) == "a c"
+    assert run("cat", one, two, *options, "--drop", "jpg").stdout == tar({"b.cls": b"4"})
+
+
+@each_feed
+def test_joined_samples_of_streams_wait(run: Run, archive: Archive, feed: Feed, small_memory: None) -> None:
+    """The sample that may be joined is good however much of its stream is left out behind it."""
+    members = {f"{number:02}.bin": b"%04d" % number * 480 for number in range(100)}
+    out = run("cat", feed(archive(members)), "--allow", "joined-sample", "--match", "[05]0$", "-f", "x:bin").stdout
+    assert entries(out) == [("00.x", members["00.bin"]), ("50.x", members["50.bin"])]
+
+
+# ---- compressed inputs that are damaged
+
+GZ = gzip.compress(X, mtime=0)
+BROKEN = [
+    # what is wrong with the gz stream, the problem, what --allow and what --skip keep
+    ("cut in the trailer", GZ[:-3], "truncated", "a b c", "a b"),
+    ("wrong checksum", flip(GZ, len(GZ) - 8), "bad-data", "a b c", "a b"),
+    ("wrong size", flip(GZ, len(GZ) - 1), "bad-data", "a b c", "a b"),
+    ("bytes behind it", GZ + b"hello", "trailing-data", "a b c", "a b c"),
+]
+
+
+@each_row(("data", "problem", "allow", "skip"), [row[1:] for row in BROKEN])
+@each_row("kind", ["file", "pipe"])
+def test_damaged_gzip(data: bytes, problem: str, allow: str, skip: str, kind: str, run: Run) -> None:
+    """Damage of the compression is an error, from a file as from a pipe; what is allowed or skipped is exact."""
+    Path("in.tar.gz").write_bytes(data)
+    word = Feed(kind)("in.tar.gz")
+    ran = run("cat", word, "-o", "out.tar", exit=1)
+    assert ran.lines[0].startswith(f"tarkit: {word}: ")
+    assert ran.lines[0].endswith(f"[{problem}]")
+    assert not Path("out.tar").exists()
+    assert run("cat", word, "--allow", problem).stdout == tar(pick(ABC, allow))
+    assert run("cat", word, "--skip", problem).stdout == tar(pick(ABC, skip))
+
+
+@each_row("codec", ["gz", "zst", "lz4", "xz", "bz2"])
+def test_a_compressed_stream_that_was_cut(codec: str, run: Run, archive: Archive) -> None:
+    """Wherever the compressed bytes end too early, it is an error; what comes out with --skip is whole samples."""
+    members: dict[str, Content] = {f"{n}.bin": random.Random(n).randbytes(3000) for n in range(20)}
+    run("cat", archive(members), "--compress", f"{codec}:1", "-o", f"in.tar.{codec}")
+    data = Path(f"in.tar.{codec}").read_bytes()
+    for part in (0.5, 1):
+        Path("cut").write_bytes(data[: int(part * len(data)) - 1])
+        ran = run("cat", "cut", "-o", "out.tar", exit=1)
+        assert ran.lines[0].endswith("[truncated]")
+        ran = run("cat", "cut", "--skip", "truncated", exit=None)
+        assert ran.stdout == tar(pick(members, keys(ran.stdout))) if ran.status == 0 else "no whole entry" in ran.stderr
+        assert codec != "gz" or len(keys(ran.stdout).split()) >= 20 * part - 2
+    Path("flipped").write_bytes(flip(data, len(data) // 2))
+    ran = run("cat", "flipped", "-o", "out.tar", exit=1)
+    assert ran.lines[0].endswith("[bad-data]")
+    ran = run("cat", "flipped", "--skip", "bad-data", exit=None)
+    if ran.status == 0:  # where it was is not known: a checksum is of it all
+        assert keys(tar(members)).startswith(keys(ran.stdout))
+    else:
+        assert "no whole entry was found" in ran.stderr
+    assert not Path("out.tar").exists()
+
+
+# ---- several inputs: mix, shuffle, read ahead
+
+
+@each_row(
+    ("mix", "expected", "feed"),
+    in_turn(
+        [
+            (1, "a1 a2 a3 b1 c1 c2"),
+            (2, "a1 b1 a2 c1 a3 c2"),
+            (3, "a1 b1 c1 a2 c2 a3"),
+            (9, "a1 b1 c1 a2 c2 a3"),
+        ]
+    ),
+)
+def test_mix(mix: int, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """N open inputs take turns; when one ends, the next takes its place."""
+    all_: dict[str, Content] = {f"{key}.cls": key.encode() for key in ["a1", "a2", "a3", "b1", "c1", "c2"]}
+    words = [feed(archive([pair for pair in all_.items() if pair[0][0] == name], f"{name}.tar")) for name in "abc"]
+    assert run("cat", *words, "-m", str(mix)).stdout == tar(pick(all_, expected))
+
+
+TWELVE: dict[str, Content] = {f"{number:02}.cls": b"%d" % number for number in range(12)}
+
+
+@each_row(
+    ("options", "expected", "feed"),
+    in_turn(
+        [
+            ("-s 4 --seed 0", "03 04 00 02 07 08 06 10 09 11 05 01"),  # these three by webdataset's own shuffle
+            ("-s 4 --seed 1", "01 00 02 04 07 08 09 10 03 06 11 05"),
+            ("--shuffle 100 --seed 0", "06 11 00 04 07 03 02 10 05 08 09 01"),
+            ("-s 1 --seed 0", "00 01 02 03 04 05 06 07 08 09 10 11"),
+            ("-s 0 --seed 0", "00 01 02 03 04 05 06 07 08 09 10 11"),
+            ("-s 4 --seed 0 --slice 2:6", "05 03 02 04"),
+        ]
+    ),
+)
+def test_shuffle(options: str, expected: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """A buffer of N samples is shuffled through, after selection; the order depends on the seed alone."""
+    assert run("cat", feed(archive(TWELVE)), *options.split()).stdout == tar(pick(TWELVE, expected))
+
+
+LARGE: dict[str, Content] = {
+    "a.x": b"1",
+    "b.x": b"2",
+    **{f"big.{n}": random.Random(n).randbytes(size) for n, size in enumerate((2_200, 47_000, 28_000, 0))},
+    "c.x": b"3",
+    "e.0": b"4" * 62_500,
+}
+
+
+@each_row(
+    ("options", "expected"),
+    [
+        ("", "a b big c e"),
+        ("--match .", "a b big c e"),
+        ("--match [abc]$", "a b c"),
+        ("--slice 1:4", "b big c"),
+        ("-c 3", "a b big"),
+        ("--shard-slice 2:", "big c e"),
+        ("-s 2 --seed 1", "a b c big e"),
+        ("-s 9 --seed 1", "b a e c big"),
+        ("-m 2", "a b big c e"),
+        ("-p 2", "a b big c e"),
+        ("--skip all", "a b big c e"),
+        ("--maxerr 1 --slice 2:", "big c e"),
+        ("--allow joined-sample", "a b big c e"),
+        ("--allow joined-sample -s 3 --seed 1", "a c big b e"),
+        ("--allow joined-sample --match [bige]$", "b big e"),
+        ("--rekey {key}", "a b big c e"),
+        ("-f 'x 3 0' --on-missing-field keep", "a b 3 c e"),
+    ],
+)
+def test_large_samples(
+    options: str,
+    expected: str,
+    run: Run,
+    archive: Archive,
+    feeds: list[Feed],
+    small_memory: None,
+) -> None:
+    """Samples larger than what is held of a stream come out as they do from a file, whatever is done to them."""
+    rows = pick(LARGE, expected.replace("3", ""))
+    if "-f" in options:
+        rows = [*rows[:2], ("big.3", b""), ("big.0", LARGE["big.0"]), *rows[2:]]
+    for feed in feeds[:2]:  # what is compressed comes in as from a pipe
+        assert run("cat", feed(archive(LARGE)), *shlex.split(options)).stdout == tar(rows)
+
+
+@each_feed
+def test_shuffle_of_large_samples(
+    run: Run, archive: Archive, feed: Feed, small_memory: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Samples of a stream over so many bytes wait in temporary space, and come out whole."""
+    monkeypatch.setattr(pipeline, "SPOOLED", 1 << 15)
+    blob = random.Random(2).randbytes(3 << 15)
+    members = {f"{n}.bin": blob[n << 13 : (n << 13) + (1 << 13) * (n + 1)] for n in range(6)}
+    out = run("cat", feed(archive(members)), "-s", "4", "--seed", "5", "-f", "x:bin").stdout
+    assert out == tar([(f"{key}.x", members[f"{key}.bin"]) for key in (2, 3, 0, 1, 5, 4)])
+
+
+@each_row(
+    ("options", "parallel", "feed"),
+    in_turn(
+        [("", "2"), ("-m 2", "9"), ("-s 5 --seed 1", "2"), ("--match [1357]$", "9"), ("-f cls", "2"), ("-f cls", "9")],
+        0,
+    ),
+)
+def test_reading_ahead_changes_nothing(options: str, parallel: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """-p N gives the bytes that it gives without."""
+    words = [feed(archive({f"{n}{m}.cls": b"x" * 4000 * m for m in range(4)}, f"{n}.tar")) for n in range(4)]
+    expected = run("cat", *words, *options.split()).stdout
+    assert run("cat", *words, *options.split(), "-p", parallel).stdout == expected
+    assert len(keys(expected).split()) >= 8
+
+
+def test_log(run: Run, archive: Archive) -> None:
+    """-L N says every N samples how far it is."""
+    ran = run("cat", archive(ABC), "-L", "2")
+    assert ran.lines == ["tarkit: 2 samples, 5120 bytes"]
+    assert ran.stdout == tar(ABC)
+    assert run("cat", "in.tar", "--logging", "1", "-q").stderr == ""
+
+
+# ---- what comes in and goes out
+
+
+def test_stdin(run: Run, archive: Archive) -> None:
+    """Without inputs, and for `-`, it is stdin: a file from where it stands, or a pipe."""
+    path = Path(archive(ABC))
+    assert run("cat", stdin=path).stdout == tar(ABC)
+    assert run("cat", "-", stdin=path).stdout == tar(ABC)
+    assert run("cat", "/dev/stdin", stdin=path).stdout == tar(ABC)
+    with open("offset", "w+b") as file:
+        file.write(b"x" * 777 + tar(ABC))
+        file.seek(777)
+        assert run("cat", "--match", "c", stdin=file.fileno()).stdout == tar(pick(ABC, "c"))
+    read, write = os.pipe()
+    os.write(write, tar(ABC))
+    os.close(write)
+    assert run("cat", "--match", "b", stdin=read).stdout == tar(pick(ABC, "b"))
+    os.close(read)
+
+
+def test_lists_of_inputs(run: Run, archive: Archive) -> None:
+    """-T reads more inputs from a list, one a line, or with -0 ended by NUL; -l makes a list of the one input."""
+    for name in ("1.tar", "2.tar", "a b.tar"):
+        archive({f"{name[0]}.x": b""}, name)
+    Path("list").write_text("2.tar\n\na b.tar\n")
+    Path("nul").write_bytes(b"a b.tar\0")
+    assert keys(run("cat", "1.tar", "-T", "list").stdout) == "1 2 a"
+    assert keys(run("cat", "-T", "nul", "-0", "1.tar").stdout) == "1 a"
+    assert keys(run("cat", "-l", "list").stdout) == "2 a"
+    assert keys(run("cat", "--files-from", "-", stdin=b"{1..2}.tar\n").stdout) == "1 2"
+    Path("list").write_text("1.tar\nnone.tar\n")
+    assert run("cat", "-T", "list", exit=1).lines == ["tarkit: list:2: none.tar: No such file or directory"]
+
+
+@each_feed
+def test_several_volumes_are_refused(run: Run, archive: Archive, feed: Feed) -> None:
+    """An archive of several volumes is valid, but no input."""
+    word = feed(archive((DATA / "gnu-multivolume-2.tar").read_bytes()))
+    ran = run("cat", word, "--skip", "all", "-o", "out.tar", exit=1)
+    assert ran.lines[0] == f"tarkit: {word}: at 0: the archive has several volumes"
+    assert not Path("out.tar").exists()
+
+
+@each_row("suffix", ["gz", "zst", "lz4", "xz", "bz2"])
+def test_codecs(suffix: str, run: Run, archive: Archive) -> None:
+    """The suffix of the output chooses the codec, --compress overrules it; what was written is read back as it was."""
+    word = archive(ABC)
+    run("cat", word, "-o", f"out.tar.{suffix}")
+    assert Path(f"out.tar.{suffix}").read_bytes()[:2] != b"a."
+    assert run("cat", f"out.tar.{suffix}").stdout == tar(ABC)
+    level = "1" if suffix != "xz" else "0"
+    packed = run("cat", word, "--compress", f"{suffix}:{level}").stdout
+    assert packed != tar(ABC)
+    Path("data").write_bytes(packed)  # a name that tells nothing
+    assert run("cat", "data").stdout == tar(ABC)
+    run("cat", word, "--compress", "none", "-o", f"plain.tar.{suffix}")
+    assert Path(f"plain.tar.{suffix}").read_bytes() == tar(ABC)
+
+
+def test_gzip_has_no_time(run: Run, archive: Archive) -> None:
+    """Compressed output has the same bytes on any day: the time in a gzip header is 0."""
+    run("cat", archive(ABC), "-o", "out.tgz")
+    data = Path("out.tgz").read_bytes()
+    assert data[4:8] == bytes(4)
+    assert gzip.decompress(data) == tar(ABC)
+
+
+def test_output_to_a_command(run: Run, archive: Archive) -> None:
+    """-o pipe:COMMAND feeds a command; when that fails, so do we."""
+    word = archive(ABC)
+    run("cat", word, "-o", "pipe:cat > out.tar")
+    assert Path("out.tar").read_bytes() == tar(ABC)
+    ran = run("cat", word, "-o", "pipe:cat > /dev/null; echo so it is >&2; exit 3", exit=1)
+    assert ran.lines[-1] == (
+        "tarkit: command ended with status 3: cat > /dev/null; echo so it is >&2; exit 3: so it is"
+    )
+
+
+def test_input_from_a_command_that_fails(run: Run, archive: Archive) -> None:
+    """A command that fails while it is read fails us; once we have what we want, its status does not matter."""
+    archive(ABC)
+    ran = run("cat", "pipe:cat in.tar; exit 3", "-o", "out.tar", exit=1)
+    assert ran.lines == ["tarkit: command ended with status 3: cat in.tar; exit 3"]
+    assert not Path("out.tar").exists()
+    assert keys(run("cat", "pipe:cat in.tar; exit 3", "-c", "2").stdout) == "a b"
+    ran = run("cat", "pipe:cat none.tar | cat", exit=1)
+    assert ran.lines[-1].startswith("tarkit: command ended with status 1: cat none.tar | cat: cat: none.tar")
+
+
+def test_output_appears_when_it_is_complete(run: Run, archive: Archive) -> None:
+    """After an error the file of that name is what it was before; a new one has the mode of the one it replaces."""
+    Path("out.tar").write_text("old")
+    os.chmod("out.tar", 0o640)
+    run("cat", archive(tar(ABC)[:7000], "cut.tar"), "-o", "out.tar", exit=1)
+    assert Path("out.tar").read_text() == "old"
+    run("cat", archive(ABC), "-o", "out.tar", "--fsync")
+    assert Path("out.tar").read_bytes() == tar(ABC)
+    assert stat.S_IMODE(os.stat("out.tar").st_mode) == 0o640
+
+
+def test_an_input_is_never_overwritten(run: Run, archive: Archive) -> None:
+    """An output or a report that is an input, by whatever name, is refused, and the input stays."""
+    archive(ABC)
+    os.symlink("in.tar", "other.tar")
+    os.link("in.tar", "third.tar")
+    for words in (["-o", "in.tar"], ["-o", "other.tar"], ["-o", "third.tar"], ["--report", "third.tar", "-o", "o.tar"]):
+        ran = run("cat", "in.tar", *words, exit=2)
+        assert ran.lines[0] == "tarkit: in.tar is the output too"
+    ran = run("--report", "in.tar", "cat", "other.tar", exit=2)
+    assert ran.lines[0] == "tarkit: other.tar is the output too"
+    with open("in.tar", "rb") as file:
+        run("cat", "-o", "in.tar", stdin=file.fileno(), exit=2)
+    assert Path("in.tar").read_bytes() == tar(ABC)
+
+
+@each_row(
+    "words",
+    [
+        ["cat", "in.tar", "-o", "out", "--report", "out"],
+        ["cat", "in.tar", "-o", "out", "--report", "./out"],
+        ["cat", "in.tar", "-o", "out-0.tar", "--keys-from", "out-0.tar"],
+        ["cat", "-T", "out-0.tar", "-o", "out-0.tar"],
+        ["cat", "-l", "out-0.tar", "-o", "o", "--report", "out-0.tar"],
+        ["create", "list", "-o", "out", "--depfile", "out"],
+        ["create", "list", "-o", "out", "--depfile", "d", "--report", "d"],
+        ["split", "in.tar", "-c", "1", "-o", "new-%d.tar", "--report", "new-0.tar"],
+        ["split", "in.tar", "-c", "1", "-o", "new-%d.tar", "--report", "r", "--manifest", "r"],
+        ["split", "in.tar", "-c", "1", "-o", "out-%d.tar", "--force", "--keys-from", "out-0.tar"],
+    ],
+)
+def test_nothing_that_is_written_is_anything_else(words: list[str], run: Run, archive: Archive) -> None:
+    """Outputs, reports and lists of keys or inputs are different files, or the run does not begin."""
+    archive({"a.x": b"", "b.x": b""})
+    Path("out-0.tar").write_text("in.tar\n")
+    Path("list").write_text("a.x text:1\n")
+    run(*words, exit=2)
+    assert sorted(os.listdir()) == ["in.tar", "list", "out-0.tar"]
+    assert Path("out-0.tar").read_text() == "in.tar\n"
+
+
+def test_terminals(run: Run, archive: Archive) -> None:
+    """An archive is not read from a terminal, and not written to one."""
+    ours, theirs = os.openpty()
+    ran = run("cat", "-o", "out.tar", stdin=theirs, exit=2)
+    assert ran.lines[0] == "tarkit: stdin is a terminal"
+    ran = run("create", "-o", "out.tar", stdin=theirs, exit=2)
+    assert ran.lines[0] == "tarkit: stdin is a terminal"
+    ran = run("cat", archive(ABC), stdout=theirs, exit=2)
+    assert ran.lines[0] == "tarkit: stdout is a terminal, and an archive is not for eyes"
+    run("cat", "in.tar", "-o", "out.tar", stdout=theirs)
+    assert run("cat", "in.tar", "-o", "/dev/stdout").stdout == tar(ABC)
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_missing_inputs_end_a_run_before_it_starts(run: Run, archive: Archive) -> None:
+    """A shard that is missing is told before anything is written."""
+    archive(ABC, "0.tar")
+    archive(ABC, "2.tar")
+    ran = run("cat", "{0..2}.tar", "-o", "pipe:touch begun", exit=1)
+    assert ran.lines == ["tarkit: 1.tar: No such file or directory (1 of the 3 names of {0..2}.tar are missing)"]
+    assert not Path("begun").exists()
+    assert run("cat", "0.tar", "-o", "none/out.tar", exit=1).lines == [
+        "tarkit: none/out.tar: No such file or directory",
+        "hint: there is no folder none: make it with mkdir -p",
+    ]
+
+
+# ---- common options
+
+
+@each_row(("before", "feed"), in_turn([True, False], 0))
+def test_verbose_quiet_and_report(before: bool, run: Run, archive: Archive, feed: Feed) -> None:
+    """-v names the inputs and sums up, -q is silent, --report writes JSON; before the command word and after it."""
+    word = feed(archive(ABC))
+
+    def called(*options: str) -> list[str]:
+        words = [*options, "cat", word] if before else ["cat", word, *options]
+        return run(*words, "--match", "[ab]", "-o", "out.tar").lines
+
+    lines = called("-v", "--report", "r.json")
+    assert lines[0] == f"tarkit: reading {word}"
+    assert lines[1].startswith("tarkit: cat: 2 samples, 10240 bytes, 0.")
+    assert len(lines) == 2
+    report = json.loads(Path("r.json").read_text())
+    assert report.pop("seconds") < 60
+    assert report == {"command": "cat", "samples": 2, "bytes": 10240, "shards": 0, "problems": {}, "skipped": {}}
+    assert called("-q") == []
+    assert called("-q", "-v") == []
+    assert called() == []
+
+
+def test_progress(run: Run, archive: Archive) -> None:
+    """--progress draws a bar even where stderr is no terminal; -q and the default there do not."""
+    assert "3 samples" in run("cat", archive(ABC), "--progress").stderr
+    assert run("cat", "in.tar", "--progress", "--no-progress").stderr == ""
+    assert run("cat", "in.tar", "--progress", "-q").stderr == ""
+
+
+def test_no_sample_is_left(run: Run, archive: Archive, tmp_path: Path) -> None:
+    """An empty output is no error, but hardly what was meant."""
+    done = run("cat", archive({"a.txt": b"x"}), "--match", "^b", "-o", "b.tar")
+    assert done.lines == ["tarkit: warning: no sample was chosen: the output is an archive without any"]
+
+
+def test_the_report_has_no_folder(run: Run, archive: Archive) -> None:
+    """That is said before the work is done, not after."""
+    done = run("cat", archive({"a.txt": b"x"}), "-o", "b.tar", "--report", "none/r.json", exit=1)
+    assert done.lines == [
+        "tarkit: none/r.json: No such file or directory",
+        "hint: there is no folder none: make it with mkdir -p",
+    ]
+    assert not Path("b.tar").exists()

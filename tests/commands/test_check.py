@@ -1,0 +1,632 @@
+"""tarkit check: every problem by its name and place, alone and in pairs, from files, pipes and compressed files."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import random
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tarkit import parallel
+from tarkit.checking.findings import FINDINGS
+from tarkit.problems import PROBLEMS
+from tarkit.spill import multimap
+from tests._tools import each_row
+from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Ran, Run, body, each_feed, tar
+
+DATA = Path(__file__).parents[1] / "data"
+Rows = list[tuple[str, Content]]
+
+
+def rows(prefix: str = "k", count: int = 3, fields: str = "cls jpg") -> Rows:
+    """Samples of 1 KiB an entry: header at 0, 1024, .."""
+    return [
+        (f"{prefix}{n}.{field}", f"{prefix}{n}{field}".encode() * 9) for n in range(count) for field in fields.split()
+    ]
+
+
+def found(ran: Ran, notes: bool = False) -> list[tuple[str, int | None]]:
+    """Problems and offsets that were printed, in order."""
+    pattern = re.compile(r"^(note: )?[^\n]*?(?:: at (\d+))?: [^\n]*\[([a-z-]+)\]$", re.M)
+    text = ran.stdout.decode()
+    return [(m[3], int(m[2]) if m[2] else None) for m in pattern.finditer(text) if notes or not m[1]]
+
+
+def names(ran: Ran, notes: bool = False) -> list[str]:
+    """The names alone."""
+    return [name for name, _ in found(ran, notes)]
+
+
+def objects(ran: Ran, kind: str | None = None) -> list[dict[str, object]]:
+    """What --json printed."""
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+    return [line for line in lines if kind in (None, line["type"])]
+
+
+# ---- each problem of a shard, alone
+
+
+class Case(NamedTuple):
+    """A damaged archive and what is found: problems with offsets, and the key of the first."""
+
+    data: bytes
+    problems: list[tuple[str, int | None]]
+    key: str | None
+
+
+def flip(data: bytes, at: int, bit: int = 1) -> bytes:
+    """One bit changed."""
+    return data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :]
+
+
+R = rows()
+CASES: dict[str, Case] = {
+    "truncated in a payload": Case(tar(R)[: 5 * 1024 + 600], [("truncated", 5720)], "k2"),
+    "truncated in a header": Case(tar(R)[: 5 * 1024 + 100], [("truncated", 5220)], "k2"),
+    "no end marker": Case(tar(R)[: 6 * 1024], [("no-end-marker", 6144)], "k2"),
+    "a lone zero block": Case(tar(R)[: 6 * 1024 + 512], [("no-end-marker", 6144)], "k2"),
+    "empty": Case(b"", [("no-end-marker", 0)], None),
+    "bad header": Case(flip(tar(R), 3 * 1024 + 1), [("bad-header", 3072)], "k1"),
+    "no archive": Case(b"x" * 3000, [("bad-header", 0), ("unreadable-shard", None)], None),
+    "two bad headers": Case(flip(flip(tar(R), 1025), 4097), [("bad-header", 1024), ("bad-header", 4096)], "k0"),
+    "glued": Case(tar(R) + tar(rows("l")), [("trailing-data", 10240)], "k2"),
+    "rubbish behind": Case(tar(R) + b"rubbish" * 100, [("trailing-data", 10240)], "k2"),
+    "scattered": Case(tar([*R[:1], *R[2:], R[1]]), [("scattered-sample", 5120)], "k0"),
+    "scattered twice": Case(
+        tar([R[0], R[2], R[1], R[3]]), [("scattered-sample", 2048), ("scattered-sample", 3072)], "k0"
+    ),
+    "duplicate": Case(tar([R[0], R[0], *R[1:]]), [("duplicate-entry", 1024)], "k0"),
+    "hard link": Case(tar([*R, ("z.jpg", Link("k0.jpg"))]), [("unmovable-entry", 6144)], "z"),
+    "unsafe": Case(tar([("../a.jpg", b"1"), *R]), [("unsafe-name", 0)], "../a"),
+    "absolute": Case(tar([("/a.jpg", b"1"), *R]), [("unsafe-name", 0)], "/a"),
+    "unsafe without key": Case(tar([("../README", b"1"), *R]), [("unsafe-name", 0)], None),
+    "a link without key": Case(tar([*R, ("README", Link("k0.jpg"))]), [("unmovable-entry", 6144)], None),
+    "a link without key in a sample": Case(
+        tar([*R[:1], ("LICENSE", Link("README")), *R[1:]]), [("unmovable-entry", 1024)], None
+    ),
+    "global header": Case(tar(R, PAX, pax_headers={"mtime": "1"}), [("unmovable-entry", 0)], None),
+}
+FINE: dict[str, Case] = {
+    "good": Case(tar(R), [], None),
+    "without entries": Case(bytes(1024), [], None),
+    "link in a sample": Case(tar([*R, ("k2.png", Link("k2.jpg"))]), [("mixed-fields", 4096)], "k2"),
+    "a comment": Case(tar(R, PAX, pax_headers={"comment": "1"}), [], None),
+    "stray": Case(
+        tar([("README", b"x"), *R[:1], (".hidden", b"x"), *R[1:]]), [("stray-entry", 0), ("stray-entry", 2048)], None
+    ),
+    "stray twice": Case(
+        tar([("README", b"x"), R[0], ("README", b"y"), R[1], ("d", None), ("d", None), *R[2:], ("README", b"z")]),
+        [("stray-entry", 0), ("stray-entry", 2048), ("duplicate-entry", 2048)]
+        + [("stray-entry", 9216), ("duplicate-entry", 9216), ("stray-entry", 4096)],
+        None,
+    ),
+    "only strays, twice": Case(
+        tar([("README", b"x"), ("README", b"x")]),
+        [("stray-entry", 0), ("stray-entry", 1024), ("duplicate-entry", 1024)],
+        None,
+    ),
+    "links without key": Case(
+        tar([("README", b"x"), ("LICENSE", Link("README")), *R, ("COPYING", b"x"), ("NOTICE", Link("COPYING"))]),
+        [("stray-entry", 0), ("stray-entry", 1024), ("stray-entry", 7680), ("stray-entry", 8704)],
+        None,
+    ),
+    "a link without key to its sample": Case(
+        tar([R[0], ("README", Link("k0.cls")), *R[1:]]), [("stray-entry", 1024)], None
+    ),
+    "folders": Case(tar([("d", None), ("d/e", None), *R]), [("stray-entry", 0)], None),
+    "case": Case(tar([*R[:5], ("k2.JPG", b"1")]), [("case-variant", 4096)], "k2"),
+    "mixed": Case(tar(R[:5]), [("mixed-fields", 4096)], "k2"),
+    "zeros for the rest": Case(tar(R)[:5120] + bytes(20480 - 5120), [("mixed-fields", 4096), ("odd-end", 5120)], "k2"),
+    "no whole block": Case(body(tar(R)) + bytes(1025), [("odd-end", 6144)], None),
+    "padded to no record": Case(body(tar(R)) + bytes(1536), [("odd-end", 6144)], None),
+    "odd": Case(tar(rows(fields="cls jpg 0\x20(x).mp3")), [("odd-field", 0)], "k0"),
+    "sparse": Case(
+        (DATA / "gnu-sparse-1.0.tar").read_bytes(),
+        [("sparse-entry", 1024), ("mixed-fields", 1024), ("odd-end", 24576)],
+        "sparse",
+    ),
+}
+
+
+@each_row("case", CASES)
+def test_each_problem(case: str, run: Run, archive: Archive) -> None:
+    """Found at its offset, with its key; exit status 1; the shard is bad."""
+    data, expected, key = CASES[case]
+    ran = run("check", archive(data), exit=1)
+    assert found(ran) == expected
+    assert ran.stdout.decode().splitlines()[-1].startswith("in.tar: bad: ")
+    [first, *_] = [
+        each for each in objects(run("check", "in.tar", "--json", exit=1), "problem") if each["level"] == "error"
+    ]
+    assert (first["shard"], first["problem"], first["offset"], first["key"]) == ("in.tar", *expected[0], key)
+    assert first["repair"]
+
+
+@each_row("case", FINE)
+def test_each_note(case: str, run: Run, archive: Archive) -> None:
+    """Notes do not fail, unless with --strict."""
+    data, expected, key = FINE[case]
+    ran = run("check", archive(data))
+    assert found(ran, notes=True) == expected
+    assert found(ran) == []
+    assert "in.tar: ok: " in ran.stdout.decode()
+    assert run("check", "in.tar", "--strict", exit=1 if expected else 0).stdout == ran.stdout
+    assert run("check", "in.tar", "--list-bad", "--strict", exit=None).stdout == (b"in.tar\n" if expected else b"")
+    if expected:
+        [first, *_] = objects(run("check", "in.tar", "--json"), "problem")
+        assert (first["level"], first["problem"], first["key"]) == ("note", expected[0][0], key)
+
+
+def test_check_and_cat_agree(run: Run, archive: Archive) -> None:
+    """What `check` finds nothing wrong with, commands that move samples take, and so they do with their output."""
+    for case, (data, _, _) in FINE.items():
+        name, other = archive(data), archive([("x.x", b"")], "other.tar")
+        for command in ("cat", "shuffle --seed 1 -q", "sort", "split -c 1 --force -o o-%d.tar"):
+            archive(run(*command.split(), name, other).stdout or tar(R), "out.tar")
+            run("check", "out.tar")
+        if "link" not in case:  # which changes its meaning with its name
+            assert "[" not in run("cat", name, "--rekey", "n/{key}").stderr
+    for case in ("hard link", "a link without key", "a link without key in a sample", "duplicate", "global header"):
+        name = archive(CASES[case].data)
+        [(problem, offset)] = CASES[case].problems
+        ran = run("cat", name, archive([("x.x", b"")], "other.tar"), exit=1)
+        assert ran.lines[0].startswith(f"tarkit: {name}: at {offset}: ")
+        assert ran.lines[0].endswith(f"[{problem}]")
+
+
+@each_feed
+def test_all_of_them(run: Run, archive: Archive, feed: Feed) -> None:
+    """One shard after the other, from every feed: what is found in one does not depend on those before it."""
+    cases = [*CASES.values(), *FINE.values()]
+    words = [feed(archive(case.data, f"{number}.tar")) for number, case in enumerate(cases)]
+    lines = objects(run("check", *words, "--allow", "joined-sample", "--json", exit=1))
+    for word, case in zip(words, cases, strict=True):
+        own = [line for line in lines if line.get("shard") == word]
+        level, verdict = ("note", "ok") if case in FINE.values() else ("error", "bad")
+        problems = [(line["problem"], line["offset"]) for line in own if line.get("level") == level]
+        assert [each for each in problems if each != ("mixed-fields", None)] == case.problems  # that is of all shards
+        assert [line["verdict"] for line in own if line["type"] == "shard"] == [verdict]
+
+
+def test_every_problem_of_the_table_is_provoked() -> None:
+    """Each row of the table, and each that check alone knows, has a case in these files.
+
+    But for what only expressions and tables ask of a field.
+    """
+    text = "".join(path.read_text() for path in Path(__file__).parent.glob("test_check*.py"))
+    assert not [name for name in {*PROBLEMS, *FINDINGS} - {"bad-field"} if f'"{name}"' not in text]
+
+
+# ---- in pairs: what is wrong with one sample hides nothing of another
+
+
+def damaged(key: str, kind: str) -> tuple[Rows, bool]:
+    """The entries of a sample with a problem, and whether its second header is to be damaged."""
+    a, b = (f"{key}.cls", b"1" * 9), (f"{key}.jpg", b"2" * 9)
+    made: dict[str, Rows] = {
+        "duplicate-entry": [a, b, a],
+        "scattered-sample": [a, (f"{key}x.cls", b"1"), (f"{key}x.jpg", b"1"), b],
+        "unmovable-entry": [a, (f"{key}.jpg", Link("elsewhere.jpg"))],
+        "unsafe-name": [(f"/{key}.cls", b"1"), (f"/{key}.jpg", b"1")],
+        "bad-header": [a, b, (f"{key}.txt", b"3")],
+        "stray-entry": [a, b, (f"README{key}", b"x")],
+        "case-variant": [a, (f"{key}.JPG", b"2")],
+        "mixed-fields": [a, b, (f"{key}.txt", b"2")],
+        "odd-field": [a, b, (f"{key}.2 x.jpg", b"2")],
+    }
+    return made[kind], kind == "bad-header"
+
+
+KINDS = ["duplicate-entry", "scattered-sample", "unmovable-entry", "unsafe-name", "bad-header"]
+KINDS += ["stray-entry", "case-variant", "mixed-fields", "odd-field"]
+ENDS: dict[str, Callable[[bytes], bytes]] = {
+    "truncated": lambda data: data[: len(body(data)) - 100],
+    "no-end-marker": body,
+    "trailing-data": lambda data: data + tar(rows("zz")),
+}
+
+
+def in_pairs(one: str, two: str) -> bytes:
+    """An archive with both problems."""
+    members: Rows = rows("a")
+    flips = []
+    for kind, key in ((one, "m"), (two, "t")):
+        if kind in ENDS:
+            continue
+        sample, flipped = damaged(key, kind)
+        if flipped:
+            flips.append(len(body(tar([*members, *sample[:1]]))))
+        members += [*sample, *rows(f"{key}z", 2)]
+    data = tar(members)
+    for kind in (one, two):
+        if kind in ENDS:
+            data = ENDS[kind](data)
+    for at in flips:
+        data = flip(data, at)
+    return data
+
+
+def test_in_pairs(run: Run, archive: Archive) -> None:
+    """Both are found, each as often as alone and not more, but for the fields that differ because of it."""
+    rows = [pair for pair in combinations([*KINDS, *ENDS], 2) if not {*pair} <= ENDS.keys()]
+    shards = {archive(in_pairs(*pair), "-".join(pair) + ".tar"): pair for pair in rows}
+    ran = run("check", *shards, "--json", exit=1)
+    found = [each for each in objects(ran, "problem") if each["offset"] is not None]
+    verdicts = objects(ran, "shard")
+    for (shard, pair), verdict in zip(shards.items(), verdicts, strict=True):
+        seen = Counter(str(each["problem"]) for each in found if each["shard"] == shard)
+        assert set(seen) - {"mixed-fields"} == {*pair} - {"mixed-fields"}, shard
+        assert seen["mixed-fields"] >= ("mixed-fields" in pair), shard
+        assert all(seen[kind] == 1 for kind in {*pair} - {"mixed-fields"}), shard
+        failing = {*pair} - {"stray-entry", "case-variant", "mixed-fields", "odd-field"}
+        assert (verdict["shard"], verdict["verdict"]) == (shard, "bad" if failing else "ok")
+
+
+# ---- what cannot be read, what stands between shards
+
+
+def test_unreadable_shards(run: Run, archive: Archive, here: Path) -> None:
+    """A shard that is not there or cannot be read is a finding, and the others are checked."""
+    archive(tar(R), "a-0.tar")
+    archive(tar(rows("l")), "a-2.tar")
+    (here / "list").write_text("a-0.tar\nno.tar\n")
+    for words in (["a-{0..2}.tar"], ["a-0.tar", "a-1.tar", "a-2.tar"]):
+        ran = run("check", *words, exit=1)
+        assert found(ran) == [("unreadable-shard", None)]
+        assert "a-1.tar: No such file or directory [unreadable-shard]" in ran.stdout.decode()
+        assert [line.split(", ")[0] for line in ran.stdout.decode().splitlines()[-3:]] == [
+            "a-0.tar: ok: 3 samples",
+            "a-1.tar: bad: 0 samples",
+            "a-2.tar: ok: 3 samples",
+        ]
+    assert "no.tar: No such file" in run("check", "-T", "list", exit=1).stdout.decode()
+    ran = run("check", "pipe:cat a-0.tar; exit 3", "a-2.tar", exit=1)
+    assert "pipe:cat a-0.tar; exit 3: command ended with status 3" in ran.stdout.decode()
+    assert run("check", "--list-bad", "a-{0..2}.tar", exit=1).stdout == b"a-1.tar\n"
+    assert run("check", "--list-bad", "-0", "a-{0..2}.tar", exit=1).stdout == b"a-1.tar\0"
+    ran = run("check", DATA / "gnu-multivolume-2.tar", exit=1)
+    assert names(ran) == ["unreadable-shard"]
+    for words in (["no*.tar"], ["-T", "nolist"]):
+        assert run("check", *words, exit=1).stdout == b""
+
+
+def test_joined_and_repeated(run: Run, archive: Archive) -> None:
+    """Neighbouring shards of one key; with --unique, a key in any two shards, exactly."""
+    shards = [archive(tar(rows("ab"[n % 2], 4)), f"{n}.tar") for n in range(3)]
+    assert run("check", *shards).stdout
+    ran = run("check", *shards, "--unique", exit=1)
+    assert found(ran) == [("repeated-key", at) for at in (0, 2048, 4096, 6144)]
+    assert "2.tar: at 0: the key 'a0' is also in 0.tar, at 0 [repeated-key]" in ran.stdout.decode()
+    assert run("check", *shards, "--unique", "--list-bad", exit=1).stdout == b"2.tar\n"
+    assert run("check", *shards, "--unique", "--allow", "repeated-key").stdout
+    one, two = archive(tar(R), "x.tar"), archive(tar(rows("k2")[:1] + R[4:]), "y.tar")
+    ran = run("check", one, archive(tar(R[4:]), "y.tar"), exit=1)
+    assert found(ran) == [("joined-sample", 0)]
+    assert two
+
+
+@each_row("case", ["a comment and a time", "a path"])
+def test_the_hint_for_a_global_header(case: str, run: Run, archive: Archive) -> None:
+    """It has nothing to do with hard links; another has."""
+    said = {"comment": "x", "mtime": "1"} if case == "a comment and a time" else {"path": "x"}
+    ran = run("check", archive(R, format=PAX, pax_headers=said), exit=1)
+    assert "a global PAX header is about all entries that follow it [unmovable-entry]\nhint: " in ran.stdout.decode()
+    assert "--pax-option" in ran.stdout.decode()
+    assert "hard" not in ran.stdout.decode()
+    assert "--hard-dereference" in run("check", archive(CASES["hard link"].data), exit=1).stdout.decode()
+
+
+def test_unique_in_bounded_memory(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes to temporary space finds the same."""
+    choose = random.Random(3)
+    keys = [[f"{choose.randrange(400):03}" for _ in range(60)] for _ in range(4)]
+    shards = [archive(tar([(f"{key}.x", b"") for key in sorted(set(own))]), f"{n}.tar") for n, own in enumerate(keys)]
+    seen: set[str] = set()
+    expected = []
+    for number, own in enumerate(keys):
+        expected += [(number, key) for key in sorted(set(own)) if key in seen]
+        seen |= set(own)
+    outputs = []
+    for held in (1 << 20, 2000, 100):
+        monkeypatch.setattr(multimap, "HELD", held)
+        ran = run("check", *shards, "--unique", "--json", exit=1)
+        again = [
+            (int(str(each["shard"])[0]), each["key"])
+            for each in objects(ran, "problem")
+            if each["problem"] == "repeated-key"
+        ]
+        assert again == expected
+        outputs.append(ran.stdout)
+    assert len(set(outputs)) == 1
+
+
+def test_mixed_shards(run: Run, archive: Archive) -> None:
+    """Shards that have other fields than most."""
+    shards = [archive(tar(rows(f"{n}k", fields="jpg" if n < 3 else "png")), f"{n}.tar") for n in range(4)]
+    ran = run("check", *shards)
+    assert "note: 3.tar: its samples have 'png', those of most shards 'jpg' [mixed-fields]" in ran.stdout.decode()
+
+
+# ---- what is asked for
+
+
+@each_feed
+def test_require(run: Run, archive: Archive, feed: Feed) -> None:
+    """Each sample that lacks a field, whatever the case; a|b asks for either."""
+    name = feed(archive(tar([*R[:3], ("k1.PNG", b""), *R[4:5]])))
+    ran = run("check", name, "--require", "cls,jpg", exit=1)
+    assert found(ran) == [("missing-field", 2048), ("missing-field", 3584)]
+    assert "'k1' has no field 'jpg', it has 'cls', 'PNG'" in ran.stdout.decode()
+    assert found(run("check", name, "--require", "cls", "--require", "JPG|png", exit=1)) == [("missing-field", 3584)]
+    run("check", name, "--require", "CLS")
+
+
+@pytest.mark.forks
+@each_row(
+    ("table", "text"),
+    [
+        ("keys.txt", "k0\nk1\nx\n"),
+        ("keys.tsv", "shard\t__key__\tn\n0\tk0\t1\n0\tk1\t2\n0\tx\t3\n"),
+        ("keys.csv", "__key__,n\nk0,1\nk1,2\nx,3\n"),
+        ("quoted.csv", '"n","__key__"\n"' + "y" * 200_000 + '","k0"\n1,"k1"\n1,"x"\n'),
+        ("keys.jsonl", '{"__key__": "k0"}\n{"__key__": "k1"}\n{"__key__": "x"}\n'),
+        ("keys.tsv:id", "id\tn\nk0\t1\nk1\t2\nx\t3\n"),
+    ],
+)
+def test_against(table: str, text: str, run: Run, archive: Archive, here: Path) -> None:
+    """What of the table is missing, what it does not have."""
+    (here / table.partition(":")[0]).write_text(text)
+    for number in "12" if table == "keys.txt" else "1":
+        ran = run("check", archive(R[:2], "1.tar"), archive(R[2:], "2.tar"), "--against", table, "-p", number, exit=1)
+        assert found(ran) == [("extra-sample", 2048), ("missing-sample", None)]
+        assert f"2.tar: at 2048: 'k2' is not in {table} [extra-sample]" in ran.stdout.decode()
+        assert f"{table}: no shard has the sample 'x' [missing-sample]" in ran.stdout.decode()
+    run("check", archive(R[:2], "1.tar"), "--against", "no.tsv", exit=1)
+
+
+@pytest.mark.forks
+def test_manifest(run: Run, archive: Archive, here: Path) -> None:
+    """What split wrote is verified: samples, bytes, sha256, keys, missing and extra shards."""
+    run("split", archive(rows(count=9)), "-c", "3", "-o", "s/%d.tar", "--manifest", "m.tsv", exit=1)
+    (here / "s").mkdir()
+    run("split", "in.tar", "-c", "3", "-o", "s/%d.tar", "--manifest", "m.tsv")
+    assert run("check", "s/", "--manifest", "m.tsv").stdout == run("check", "s/").stdout
+    assert run("check", "--manifest", "m.tsv").stdout == run("check", "s/").stdout
+    one = here / "s/1.tar"
+    one.write_bytes(flip(one.read_bytes(), 600))
+    ran = run("check", "s/", "--manifest", "m.tsv", "-p", "2", exit=1)
+    assert found(ran) == [("changed-shard", None)]
+    assert "s/1.tar: sha256: m.tsv says " in ran.stdout.decode()
+    one.write_bytes(tar(rows(count=2)))
+    ran = run("check", "s/", "--manifest", "m.tsv", exit=1)
+    assert [line.split(":")[1] for line in ran.stdout.decode().splitlines() if line.endswith("[changed-shard]")] == [
+        " samples",
+        " sha256",
+        " first key",
+        " last key",
+    ]
+    one.rename(here / "s/7.tar")
+    ran = run("check", "s/", "--manifest", "m.tsv", exit=1)
+    assert names(ran) == ["extra-shard", "missing-shard"]
+    assert names(run("check", "--manifest", "m.tsv", exit=1)) == ["unreadable-shard"]
+    (here / "moved").mkdir()
+    for path in (here / "s/0.tar", here / "s/2.tar", here / "m.tsv"):
+        path.rename(here / "moved" / path.name)
+    ran = run("check", "moved/", "--manifest", "moved/m.tsv", exit=1)
+    assert names(ran) == ["missing-shard"]
+    for text in ("", "no manifest\n", (here / "moved/m.tsv").read_text() + "x\ty\n"):
+        (here / "bad.tsv").write_text(text)
+        assert run("check", "moved/", "--manifest", "bad.tsv", exit=1).stdout == b""
+
+
+def test_manifest_of_a_copy(run: Run, archive: Archive, here: Path) -> None:
+    """What lies beside a manifest, or where it is named from there, is meant, and not what it was copied from."""
+    archive(rows(count=9))
+    for kind in ("own", "up"):
+        (here / kind / "s").mkdir(parents=True)
+        to = f"{kind}/m.tsv" if kind == "up" else f"{kind}/s/m.tsv"
+        run("split", "in.tar", "-c", "3", "-o", f"{kind}/s/%d.tar", "--manifest", to)
+        if kind == "up":  # named from where the manifest is
+            (here / to).write_text((here / to).read_text().replace("up/s", "s"))
+        shutil.copytree(here / kind, here / f"{kind}-copy")
+        copy = here / f"{kind}-copy/s/1.tar"
+        copy.write_bytes(flip(copy.read_bytes(), 600))
+        run("check", "--manifest", to)
+        ran = run("check", "--manifest", to.replace(kind, f"{kind}-copy", 1), exit=1)
+        assert found(ran) == [("changed-shard", None)]
+        assert f"{kind}-copy/s/1.tar: sha256" in ran.stdout.decode()
+
+
+# ---- how it is told
+
+
+@pytest.mark.forks
+def test_output_is_the_same_for_any_number_of_processes(
+    run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text and JSON, with everything that is asked for."""
+    monkeypatch.setattr(parallel, "SHARES", 1)  # a fork of the tests takes its time
+    shards = [archive(case.data, f"{n:02}.tar") for n, case in enumerate([*CASES.values(), *FINE.values()])]
+    for words, number in (([], "2"), (["--json", "--unique", "--require", "cls", "--target", "dali"], "3")):
+        expected = run("check", *shards, *words, "-p", "1", exit=1).stdout
+        assert run("check", *shards, *words, "-p", number, exit=1).stdout == expected
+
+
+def test_json(run: Run, archive: Archive) -> None:
+    """One object a line: problems, shards, the summary; names that are no text come back."""
+    name = archive(tar([("d/k\udcff0.jpg", b""), *R]), "x.tar")
+    ran = run("check", name, "--json", "--require", "cls", exit=1)
+    assert [each["type"] for each in objects(ran)] == ["problem", "problem", "shard", "summary"]
+    assert os.fsencode(str(objects(ran)[0]["key"])) == b"d/k\xff0"
+    assert objects(ran, "shard") == [
+        {
+            "type": "shard",
+            "shard": "x.tar",
+            "verdict": "bad",
+            "samples": 4,
+            "entries": 7,
+            "bytes": 10240,
+            "problems": {"missing-field": 1},
+            "notes": {"mixed-fields": 1},
+        }
+    ]
+    found = {"missing-field": 1, "mixed-fields": 1}
+    assert objects(ran, "summary") == [{"type": "summary", "shards": 1, "bad": 1, "samples": 4, "found": found}]
+
+
+def test_report_and_summary(run: Run, archive: Archive, here: Path) -> None:
+    """--report has the sums; stderr has a line, which -q silences."""
+    name = archive(CASES["duplicate"].data)
+    ran = run("check", name, "--report", "r.json", exit=1)
+    assert ran.stderr == "tarkit: check: 1 of 1 shards bad\n"
+    report = json.loads((here / "r.json").read_text())
+    assert (report["samples"], report["shards"], report["bad"], report["problems"]) == (3, 1, 1, {"duplicate-entry": 1})
+    assert run("check", name, "-q", exit=1).stderr == ""
+
+
+def test_hints_come_once(run: Run, archive: Archive) -> None:
+    """Behind the first problem of a kind."""
+    ran = run("check", archive(tar([("README", b""), *R[:1], ("LICENSE", b""), *R, *R[:2]])), exit=1)
+    lines = ran.stdout.decode().splitlines()
+    kinds: list[str] = []
+    for line, following in pairwise(lines):
+        if line.endswith("]"):
+            kind = line.rpartition("[")[2]
+            assert following.startswith("hint: ") == (kind not in kinds)
+            kinds.append(kind)
+    assert Counter(kinds) == {"stray-entry]": 2, "duplicate-entry]": 1, "scattered-sample]": 1}
+
+
+def test_allow(run: Run, archive: Archive) -> None:
+    """What is allowed is a note."""
+    name = archive(CASES["no end marker"].data)
+    ran = run("check", name, "--allow", "no-end-marker")
+    assert found(ran) == []
+    assert names(ran, notes=True) == ["no-end-marker"]
+    assert "in.tar: ok: " in ran.stdout.decode()
+
+
+@each_row(
+    ("words", "message"),
+    [
+        (["--json", "--list-bad"], "choose one"),
+        (["--rejects", "r.tar"], "--rejects is about --fix"),
+        (["--allow", "nothing"], "--allow nothing: no such problem"),
+        (["--fix", "o.tar", "-p", "2"], "does not go with -p"),
+        (["--fix", "-"], "--fix writes to files"),
+        (["--fix", "in.tar"], "in.tar is the output too"),
+        (["--fix", "o.tar", "--rejects", "in.tar"], "in.tar is the output too"),
+        (["--fix", "o.tar", "--rejects", "o.tar"], "o.tar is the clean copy, and the file of rejects too"),
+        (["--same-as", "in.tar", "--unique"], "does not go with --unique"),
+        (["--same-as", "in.tar", "--fix", "o.tar"], "does not go with --fix"),
+        (["-", "--same-as", "-"], "stdin is named more than once"),
+        (["--target", "none"], "none"),
+    ],
+)
+def test_usage(words: list[str], message: str, run: Run, archive: Archive, here: Path) -> None:
+    """Words that make no sense together; nothing is written."""
+    ran = run("check", archive(R), *words, exit=2)
+    assert message in ran.stderr
+    assert ran.stdout == b""
+    assert os.listdir(here) == ["in.tar"]
+
+
+# ---- anything at all
+
+
+GOLDEN = sorted(path for path in DATA.glob("*.tar") if "multivolume" not in path.name)
+
+
+def test_golden_archives(run: Run) -> None:
+    """Whoever wrote them, nothing is wrong with them but hard links."""
+    ran = run("check", *GOLDEN, exit=1)
+    assert set(names(ran)) == {"unmovable-entry"}
+
+
+def test_nested_archive(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Entries of an archive that is the content of a damaged entry are not taken for ours."""
+    inner = tar(rows("inner"))
+    data = flip(tar([*R[:2], ("n.tar", inner), *R[2:]]), 2 * 1024 + 1)
+    for feed in feeds:
+        ran = run("check", feed(archive(data)), exit=1)
+        assert found(ran) == [("bad-header", 2048)]
+        assert f"reading goes on at {2048 + 512 + len(inner)}" in ran.stdout.decode()
+        assert "3 samples, 6 entries" in ran.stdout.decode()
+
+
+def test_cut_anywhere(run: Run, archive: Archive) -> None:
+    """Wherever it ends, something is found, and no traceback."""
+    data = tar(rows(count=2))
+    assert len(body(data)) == 4096
+    sizes = [*range(0, 4096, 97), *range(500, 530), *range(4080, 4097), 4608, 5119]
+    shards = [archive(data[:size], f"{number}.tar") for number, size in enumerate(sizes)]
+    ran = run("check", *shards, "--allow", "joined-sample", "--json", exit=1)
+    errors = {str(each["problem"]) for each in objects(ran, "problem") if each["level"] == "error"}
+    assert errors <= {"truncated", "no-end-marker", "bad-header", "unreadable-shard"}
+    nothing = [each["shard"] for each in objects(ran, "problem") if each["problem"] == "unreadable-shard"]
+    assert nothing == [name for name, size in zip(shards, sizes, strict=True) if 0 < size < 1024]
+    assert [(each["shard"], each["verdict"]) for each in objects(ran, "shard")] == [(name, "bad") for name in shards]
+    run("check", archive(data[:5120]))
+
+
+@each_row("codec", ["gz", "bz2", "xz"])
+def test_compressed_cut_or_flipped(codec: str, run: Run, archive: Archive) -> None:
+    """A compressed shard that is not whole is found out."""
+    pack = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lambda data: lzma.compress(data, preset=0)}[codec]
+    data = pack(tar(R))
+    run("check", archive(data, f"in.tar.{codec}"))
+    cut = [archive(data[:size], f"{size}.tar.{codec}") for size in range(20, len(data) - 1, 37)]
+    ran = run("check", *cut, "--allow", "joined-sample", "--json", exit=1)
+    assert [(each["shard"], each["verdict"]) for each in objects(ran, "shard")] == [(name, "bad") for name in cut]
+    flipped = [archive(flip(data, at), f"{at}.tar.{codec}") for at in range(12, len(data) - 12, 23)]
+    ran = run("check", *flipped, "--json", exit=None)
+    assert [each["shard"] for each in objects(ran, "shard")] == flipped
+
+
+def test_bad_data_behind_a_bad_header(run: Run, archive: Archive) -> None:
+    """Both are found: the checksum of the compressed stream, and the header that it made."""
+    data = bytearray(gzip.compress(tar(R), 0, mtime=0))
+    at = data.index(b"k1.cls") + 1
+    data[at] ^= 1
+    ran = run("check", archive(bytes(data), "in.tar.gz"), exit=1)
+    assert set(names(ran)) == {"bad-header", "bad-data"}
+    run("cat", "in.tar.gz", "--skip", "bad-header", "-o", "out.tar", exit=1)
+
+
+def damaged_at_random(seed: int) -> bytes:
+    """An archive with bytes changed, cut out, put in, or zeroed."""
+    draw = random.Random(seed)
+    data = bytearray(tar(rows(count=4), draw.choice((0, GNU, PAX))))
+    for _ in range(draw.randint(1, 4)):
+        at, size = draw.randrange(len(data)), draw.choice((1, 7, 512, 700))
+        piece = {
+            "set": draw.randbytes(size),
+            "cut": b"",
+            "zero": bytes(size),
+            "in": data[at : at + 1] + draw.randbytes(size),
+        }
+        kind = draw.choice([*piece])
+        data[at : at + (1 if kind == "in" else size)] = piece[kind]
+    return bytes(data)
+
+
+def test_random_damage(run: Run, archive: Archive) -> None:
+    """Whatever has become of them: an answer for each, and copies that are clean."""
+    shards = [archive(damaged_at_random(seed), f"{seed}.tar") for seed in range(60)]
+    ran = run("check", *shards, "--target", "dali", "--json", exit=1)
+    assert [each["shard"] for each in objects(ran, "shard")] == shards
+    os.mkdir("clean")
+    ran = run("check", *shards, "--fix", "clean/", "--rejects", "rejects.tar", "--json", exit=1)
+    assert [each["shard"] for each in objects(ran, "fix")] == shards
+    run("check", "clean/")

@@ -1,0 +1,421 @@
+"""tarkit check --fix: a clean copy that loses nothing but what touches damage, and accounts for every entry."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+from itertools import groupby
+from pathlib import Path
+
+from tarkit.checking.findings import Finding
+from tarkit.checking.salvage import Kept, salvage
+from tarkit.checking.shard import Asked, ShardCheck
+from tarkit.streams.ranges import HeldRange
+from tests._tools import each_row
+from tests.commands.test_check import CASES, FINE, R, Rows, flip, names, objects, rows
+from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Ran, Run, body, each_feed, entries, keys, tar
+
+
+def fixed(ran: Ran) -> dict[str, object]:
+    """The one account of a shard."""
+    [account] = objects(ran, "fix")
+    return account
+
+
+# ---- what becomes of each problem: the members of the copy, and of the rejects
+
+
+CLEAN: dict[str, tuple[Rows, Rows]] = {
+    "truncated in a payload": (R[:4], R[4:5]),
+    "truncated in a header": (R[:4], R[4:5]),
+    "no end marker": (R[:4], R[4:]),
+    "a lone zero block": (R[:4], R[4:]),
+    "empty": ([], []),
+    "bad header": (R[:2], R[2:3] + R[4:]),
+    "no archive": ([], []),
+    "two bad headers": ([], [R[0], R[2], R[3], R[5]]),
+    "glued": (R + rows("l"), []),
+    "rubbish behind": (R, []),
+    "scattered": (R, []),
+    "scattered twice": (R[:4], []),
+    "duplicate": ([*R[:2], ("k0~2.cls", R[0][1]), *R[2:]], []),
+    "hard link": (R, [("z.jpg", Link("k0.jpg"))]),
+    "unsafe": (R, [("../a.jpg", b"1")]),
+    "absolute": (R, [("/a.jpg", b"1")]),
+    "global header": (R, []),
+    "good": (R, []),
+    "without entries": ([], []),
+    "link in a sample": ([*R, ("k2.png", Link("k2.jpg"))], []),
+    "a comment": (R, []),
+    "a link without key": (R, [("README", Link("k0.jpg"))]),
+    "a link without key in a sample": (R, [("LICENSE", Link("README"))]),
+    "stray twice": (R, [("README", b"x"), ("README", b"y"), ("d", None), ("d", None), ("README", b"z")]),
+    "stray": (R, [("README", b"x"), (".hidden", b"x")]),
+    "folders": (R, [("d", None), ("d/e", None)]),
+}
+LOSSES = ("truncated", "a lone", "empty", "bad header", "no archive", "two bad", "rubbish")
+
+
+@each_row("case", CLEAN)
+def test_clean_copy(case: str, run: Run, archive: Archive) -> None:
+    """What is kept, in order; what is left out, whole; all entries add up; an empty copy is clean."""
+    data = {**CASES, **FINE}[case].data
+    kept, left = CLEAN[case]
+    lost = case.startswith(LOSSES)
+    ran = run("check", archive(data), "--fix", "clean.tar", "--rejects", "left.tar", "--json", exit=None)
+    assert entries("clean.tar") == kept if case != "no archive" else not os.path.exists("clean.tar")
+    assert sorted(entries("left.tar")) == sorted(left) if left else entries("left.tar") == []
+    account = fixed(ran)
+    renamed = sum("~" in each for each, _ in kept)
+    dropped = len(left) if "key" in case or case.startswith(("stray", "folders")) else 0
+    harmless = case in ("global header", "a comment")
+    assert account["kept"] == len(kept) - renamed
+    assert account["renamed"] == renamed
+    assert account["dropped"] == (1 if harmless else dropped)
+    assert account["rejected"] == len(left) - dropped
+    assert account["entries"] == len(kept) + len(left) + harmless
+    assert bool(account["lost"]) == lost
+    whole = not lost and len(left) == dropped
+    assert ran.status == (0 if whole else 1)
+    if not kept and case != "no archive":
+        run("check", "clean.tar")
+
+
+@each_feed
+def test_all_clean_copies(run: Run, archive: Archive, feed: Feed) -> None:
+    """One shard after the other, from every feed; the copies are clean, and there are no empty ones."""
+    cases = sorted(CLEAN, key=lambda case: case == "bad header")  # its copy ends with the key that others begin with
+    words = [feed(archive({**CASES, **FINE}[case].data, f"{n:03}.tar")) for n, case in enumerate(cases)]
+    os.mkdir("clean")
+    ran = run("check", *words, "--fix", "clean/%03d.tar", "--rejects", "left.tar", "--json", exit=1)
+    for n, (case, account) in enumerate(zip(cases, objects(ran, "fix"), strict=True)):
+        kept, _ = CLEAN[case]
+        assert account["output"] == (f"clean/{n:03}.tar" if kept else None)
+        assert not kept or entries(f"clean/{n:03}.tar") == kept, case
+    left = [row for _, members in CLEAN.values() for row in members]
+    assert sorted(entries("left.tar"), key=repr) == sorted(left, key=repr)
+    run("check", "clean/")
+
+
+def test_text(run: Run, archive: Archive) -> None:
+    """The account in words: sums, new names, lost bytes."""
+    data = flip(tar([*R[:2], *R[:2], *rows("l", 4), ("README", b"")]), 8 * 1024)
+    ran = run("check", archive(data), "--fix", "clean.tar", exit=1)
+    lines = ran.stdout.decode().splitlines()
+    at = next(n for n, line in enumerate(lines) if " -> " in line)
+    assert lines[at:] == [
+        "in.tar -> clean.tar: 12 entries = 6 kept + 2 renamed + 1 dropped + 3 rejected; 4 samples",
+        "in.tar: samples left out: 2 for bad-header",
+        "in.tar: 'k0' is called 'k0~2'",
+        "in.tar: bytes 8192 to 9216 are lost, 1024 bytes [bad-header]",
+        "fix: 12 entries = 6 kept + 2 renamed + 1 dropped + 3 rejected; 4 samples; 1024 bytes lost to damage",
+    ]
+
+
+@each_feed
+def test_new_names(run: Run, archive: Archive, feed: Feed) -> None:
+    """An entry whose name its sample has goes to the first of KEY~2, KEY~3 .. that lacks it; taken names are left."""
+    a, b = ("d/k.a", b"1"), ("d/k.b", b"2")
+    members: Rows = [a, b, a, ("d/k~2.a", b"0"), b, a, ("d/k.c", b"3"), ("d/l.a", b"4"), a]
+    run("check", feed(archive(tar(members, GNU))), "--fix", "clean.tar")
+    assert entries("clean.tar") == [
+        a,
+        b,
+        ("d/k.c", b"3"),
+        ("d/k~3.a", b"1"),
+        ("d/k~3.b", b"2"),
+        ("d/k~4.a", b"1"),
+        ("d/k~5.a", b"1"),
+        ("d/k~2.a", b"0"),
+        ("d/l.a", b"4"),
+    ]
+
+
+@each_row("format", [GNU, PAX])
+def test_new_names_of_long_names(format: int, run: Run, archive: Archive) -> None:
+    """The headers keep what they said besides the name."""
+    long = "n" * 150
+    data = tar([(f"{long}.a", b"1"), (f"{long}.a", b"2"), (f"{long}.b", b"3" * 700)], format)
+    run("check", archive(data), "--fix", "clean.tar")
+    assert entries("clean.tar") == [(f"{long}.a", b"1"), (f"{long}.b", b"3" * 700), (f"{long}~2.a", b"2")]
+    assert b"me\0" in Path("clean.tar").read_bytes()[-2 * 10240 :]
+
+
+def test_links_are_not_renamed(run: Run, archive: Archive) -> None:
+    """A sample that would get a new name and has a hard link is left out."""
+    link = ("k.b", Link("k.a"))
+    members: Rows = [("k.a", b"1"), link, ("k.a", b"2"), link, ("l.a", b"")]
+    run("check", archive(members), "--fix", "clean.tar", "--rejects", "left.tar", exit=1)
+    assert entries("clean.tar") == [("k.a", b"1"), link, ("l.a", b"")]
+    assert [name for name, _ in entries("left.tar")] == ["k.a", "k.b"]
+
+
+# ---- several inputs
+
+
+@each_feed
+def test_one_copy_of_all(run: Run, archive: Archive, feed: Feed) -> None:
+    """No key comes twice in one file, wherever it was."""
+    shards = [feed(archive(rows(count=2), f"{n}.tar")) for n in range(3)]
+    ran = run("check", *shards, "--fix", "clean.tar", "--json", exit=0)
+    assert [key for key, _ in groupby(entries("clean.tar"), lambda row: row[0].split(".")[0])] == [
+        "k0",
+        "k1",
+        "k0~2",
+        "k1~2",
+        "k0~3",
+        "k1~3",
+    ]
+    assert [(each["kept"], each["renamed"]) for each in objects(ran, "fix")] == [(4, 0), (0, 4), (0, 4)]
+    assert run("check", "clean.tar", "--unique").status == 0
+
+
+@each_row("target,unique", [("clean/", False), ("clean", True), ("clean/%03d.tar", False), ("clean/%03d.tar", True)])
+def test_a_copy_of_each(target: str, unique: bool, run: Run, archive: Archive, here: Path) -> None:
+    """Under its own name in a folder, or numbered; never an empty one."""
+    (here / "clean").mkdir()
+    shards = [archive(rows(count=2), "0.tar"), archive(b"", "1.tar"), archive(tar(rows(count=3)), "2.tar.gz")]
+    packed = here / "2.tar.gz"
+    packed.write_bytes(gzip.compress(packed.read_bytes()))
+    words = ["--unique"] * unique
+    ran = run("check", *shards, "--fix", target, *words, "--json", exit=1)
+    made = ["000.tar", "002.tar"] if "%" in target else ["0.tar", "2.tar.gz"]
+    assert sorted(os.listdir("clean")) == made
+    assert [each["output"] for each in objects(ran, "fix")] == [f"clean/{made[0]}", None, f"clean/{made[1]}"]
+    data = (here / "clean" / made[1]).read_bytes()
+    if made[1].endswith(".gz"):
+        data = gzip.decompress(data)
+    keys = [key for key, _ in groupby(entries(data), lambda row: row[0].split(".")[0])]
+    assert keys == (["k0~2", "k1~2", "k2"] if unique else ["k0", "k1", "k2"])
+    run("check", "clean/", *words)
+    before = {path: path.read_bytes() for path in (here / "clean").iterdir()}
+    again = run("check", *shards, "--fix", target, exit=1)
+    assert "there is a file of this name" in again.stderr
+    assert {path: path.read_bytes() for path in (here / "clean").iterdir()} == before
+
+
+def test_joined_neighbours(run: Run, archive: Archive, here: Path) -> None:
+    """The first sample of a copy does not have the key that the copy before ends with."""
+    (here / "clean").mkdir()
+    run(
+        "check",
+        archive(R, "1.tar"),
+        archive(R[4:], "2.tar"),
+        archive(b"", "3.tar"),
+        archive(R[2:], "4.tar"),
+        "--fix",
+        "clean/",
+        exit=1,
+    )
+    assert [name for name, _ in entries("clean/2.tar")] == ["k2~2.cls", "k2~2.jpg"]
+    assert entries("clean/4.tar") == R[2:]
+    run("check", "clean/")
+
+
+def test_places_that_cannot_be(run: Run, archive: Archive, here: Path) -> None:
+    """A folder that is not there, two inputs of one name, an input without one."""
+    names_of = [archive(R, "a/x.tar"), archive(R, "b/x.tar")]
+    (here / "clean").mkdir()
+    assert "there is no such folder" in run("check", names_of[0], "--fix", "none/", exit=1).stderr
+    assert "two inputs have one file name" in run("check", *names_of, "--fix", "clean/", exit=2).stderr
+    assert "has no name for a copy" in run("check", "pipe:cat a/x.tar", "--fix", "clean/", exit=2).stderr
+    assert os.listdir("clean") == []
+    ran = run("check", "pipe:cat a/x.tar; exit 3", "b/x.tar", "--fix", "clean.tar", exit=1)
+    assert names(ran) == ["unreadable-shard"]
+    assert entries("clean.tar") == R
+
+
+def test_unreadable_and_compressed_outputs(run: Run, archive: Archive) -> None:
+    """A shard that cannot be read leaves the others; the suffix says how a copy is compressed."""
+    ran = run("check", archive(R), "no.tar", "--fix", "clean.tar.gz", exit=1)
+    assert names(ran) == ["unreadable-shard"]
+    assert entries(gzip.decompress(Path("clean.tar.gz").read_bytes())) == R
+
+
+def test_bad_data(run: Run, archive: Archive) -> None:
+    """Where a checksum over all fails, any sample may be wrong: all are left out, unless that is allowed."""
+    data = bytearray(gzip.compress(tar(R), 0, mtime=0))
+    data[data.index(b"k1jpg")] ^= 1
+    name = archive(bytes(data), "in.tar.gz")
+    ran = run("check", name, "--fix", "clean.tar", "--rejects", "left.tar", exit=1)
+    assert names(ran) == ["bad-data"]
+    assert entries("clean.tar") == []
+    assert len(entries("left.tar")) == 6
+    run("check", name, "--fix", "clean2.tar", "--allow", "bad-data", exit=None)
+    assert len(entries("clean2.tar")) == 6
+
+
+def test_global_header_that_names(run: Run, archive: Archive) -> None:
+    """What follows a global PAX header that is about names or sizes cannot be copied without it."""
+    data = tar(R[:2])[:2048] + tar(R[2:], PAX, pax_headers={"GNU.sparse.name": "x.y"})
+    ran = run("check", archive(data), "--fix", "clean.tar", "--rejects", "left.tar", "--json", exit=1)
+    assert entries("clean.tar") == R[:2]
+    account = fixed(ran)
+    assert (account["kept"], account["rejected"], account["why"]) == (2, 5, {"unmovable-entry": 1})
+
+
+# ---- nothing else is lost: a model
+
+
+class Memory(HeldRange):
+    """A seekable source in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__("x.tar", 0, data)
+
+
+def outcome(data: bytes) -> tuple[list[str], int]:
+    """The keys that a clean copy has, and how many problems `check` finds; each entry is accounted for."""
+    plan = salvage(Memory(data))
+    keys, count = [], len(plan.strays)
+    for item in plan.samples(set(), ()):
+        if isinstance(item, Kept):
+            keys.append((item.key or item.old).decode())
+            count += sum(part.count for part in item.parts) if item.entries is None else len(item.entries)
+        else:
+            count += len(item[2])
+    assert count == plan.entries
+    problems = [
+        item for item in ShardCheck(Memory(data), Asked()) if isinstance(item, Finding) and item.level == "error"
+    ]
+    return keys, len(problems)
+
+
+def test_cut_anywhere() -> None:
+    """At the edges of blocks and between them: a problem, and all samples that end before, but one that may go on."""
+    data = tar(rows(count=4))
+    keys = [f"k{n}" for n in range(4)]
+    edges = {block + near for block in range(0, 4097, 512) for near in (-2, -1, 0, 1, 2)}
+    for size in sorted(edges & {*range(4097)} | {*range(0, 4097, 29)}):
+        whole, rest = divmod(size, 1024)  # entries
+        unknown = rest < 512  # at the end of an entry, or within a header: who knows whose
+        kept = keys[: (max(0, whole - 1) if unknown else whole) // 2]
+        assert outcome(data[:size]) == (kept, 2 if 0 < size < 1024 else 1), (
+            size
+        )  # without an entry it is unreadable too
+
+
+def test_flipped_header_bytes() -> None:
+    """A header is damaged: a problem, and all samples but its neighbours. Each byte of a header is, in one of them."""
+    members = rows(count=3)
+    data = tar(members)
+    owners = [name.split(".")[0] for name, _ in members]
+    draw = random.Random(5)
+    for at in range(len(members)):
+        touched = {owners[each] for each in range(max(0, at - 1), min(len(owners), at + 2))}
+        expected = [key for key, _ in groupby(owners) if key not in touched]
+        for offset in range(at, 512, len(members)):
+            changed = flip(data, at * 1024 + offset, 1 << draw.randrange(8))
+            keys, problems = outcome(changed)
+            if problems:
+                assert keys == expected, (at, offset)
+            else:  # what ends the checksum may be a NUL or a blank
+                assert offset in (154, 155)
+
+
+@each_row("seed", range(40))
+def test_several_damaged_headers(seed: int) -> None:
+    """Damage here and there: what does not touch it is kept, and nothing else."""
+    draw = random.Random(seed)
+    members: Rows = []
+    for n in range(draw.randint(4, 12)):
+        members += [
+            (f"s{n:02}.{field}", bytes(draw.choice((0, 5, 512, 2000)))) for field in "abc"[: draw.randint(1, 3)]
+        ]
+    members = [(name, (content or b"") if isinstance(content, bytes) else b"") for name, content in members]
+    starts, pos = [], 0
+    for _, content in members:
+        starts.append(pos)
+        assert isinstance(content, bytes)
+        pos += 512 + len(content) + -len(content) % 512
+    data, bad = tar(members), sorted(draw.sample(range(len(members)), draw.randint(1, 3)))
+    for each in bad:
+        data = flip(data, starts[each] + draw.choice((0, 100, 130, 137, 257)), 1 << draw.randrange(3))
+    owners = [name.split(".")[0] for name, _ in members]
+    touched = {owners[n] for each in bad for n in (each - 1, each, each + 1) if 0 <= n < len(owners)}
+    keys, problems = outcome(data)
+    assert problems >= 1
+    assert set(keys) >= set(owners) - touched
+    assert set(keys) & touched == set()
+
+
+def test_holes_of_zeros() -> None:
+    """A hole that takes headers away is no end of an archive: its neighbours are left out."""
+    members = rows(count=8, fields="a b")
+    data = tar(members)
+    owners = [name.split(".")[0] for name, _ in members]
+    for first in range(1, 12):
+        for count in (512, 1024, 1536, 3072, 4096):
+            at = first * 1024
+            hole = data[:at] + bytes(count) + data[at + count :]
+            keys, problems = outcome(hole)
+            gone = {owners[n] for n in range(first, min(16, first + -(-count // 1024)))}
+            assert problems >= 1
+            assert not gone & set(keys), (first, count, keys)
+
+
+def test_same_bytes_again(run: Run, archive: Archive, here: Path) -> None:
+    """From a file, a pipe or a compressed file, the copy is the same."""
+    data = flip(tar([*R, *R[:3], ("README", b""), *rows("l", 5)]), 9728 + 2048)
+    made = set()
+    for kind in ("in.tar", "pipe:cat in.tar", "in.tar.gz"):
+        archive(data)
+        (here / "in.tar.gz").write_bytes(gzip.compress(data))
+        run("check", kind, "--fix", "clean.tar", "--rejects", "left.tar", exit=1)
+        made.add((Path("clean.tar").read_bytes(), Path("left.tar").read_bytes()))
+    assert len(made) == 1
+    content: Content = body(next(iter(made))[0])
+    assert content
+
+
+def test_report(run: Run, archive: Archive) -> None:
+    """--report has the sums."""
+    run("check", archive(tar([R[0], *R])), "--fix", "clean.tar", "--report", "r.json")
+    sums = {"entries": 7, "kept": 6, "renamed": 1, "dropped": 0, "rejected": 0, "samples": 4, "lost_bytes": 0}
+    assert json.loads(Path("r.json").read_text())["fix"] == sums
+
+
+def test_what_a_manifest_says_is_not_mended(run: Run, archive: Archive, here: Path) -> None:
+    """A copy of a shard whose checksum is wrong has whatever is wrong with it."""
+    (here / "s").mkdir()
+    (here / "f").mkdir()
+    archive([(f"{number}.x", b"1") for number in range(4)])
+    run("split", "in.tar", "-c", "2", "-o", "s/%d.tar", "--manifest", "m.tsv")
+    run("check", "s/", "--manifest", "m.tsv", "--fix", "f/")
+    shard = here / "s/1.tar"
+    data = bytearray(shard.read_bytes())
+    data[512] ^= 1
+    shard.write_bytes(data)
+    ran = run("check", "s/", "--manifest", "m.tsv", "--fix", "g-%d.tar", exit=1)
+    assert names(ran) == ["changed-shard"]
+    run("check", "s/", "--manifest", "m.tsv", "--fix", "h-%d.tar", "--allow", "changed-shard")
+
+
+@each_row("zeros", [0, 512])
+def test_an_end_that_is_allowed_takes_no_sample(zeros: int, run: Run, archive: Archive) -> None:
+    """With --allow the last sample is as good as the others, also if one block of the end is there."""
+    whole = tar([("a.x", b"1"), ("b.x", b"2")])
+    archive(whole[:2048] + bytes(zeros))
+    ran = run("check", "in.tar", "--fix", "clean.tar", exit=1)
+    assert entries(Path("clean.tar")) == [("a.x", b"1")]
+    ran = run("check", "in.tar", "--fix", "clean.tar", "--allow", "no-end-marker")
+    assert "0 bytes lost" in ran.stdout.decode()
+    assert entries(Path("clean.tar")) == [("a.x", b"1"), ("b.x", b"2")]
+
+
+def test_entries_of_a_zip_that_are_proven(run: Run, archive: Archive) -> None:
+    """Each has a checksum of its own: samples before the one that is wrong are kept, but the last, which may go on."""
+    archive([(f"{number}.{field}", b"%d" % number * 50) for number in range(4) for field in "xy"])
+    run("cat", "in.tar", "-o", "in.zip")
+    data = Path("in.zip").read_bytes()
+    Path("in.zip").write_bytes(data.replace(b"2" * 50, b"2" * 49 + b"3", 1))
+    run("check", "in.zip", "--fix", "clean.tar", exit=1)
+    assert keys(Path("clean.tar")) == "0"
+    for codec in ("gz", "zst"):
+        run("cat", "in.tar", "-o", f"in.tar.{codec}")
+        cut = Path(f"in.tar.{codec}")
+        cut.write_bytes(cut.read_bytes()[:-6] + b"wrong!")
+        run("check", str(cut), "--fix", f"clean-{codec}.tar", exit=1)
+        assert not Path(f"clean-{codec}.tar").exists() or keys(Path(f"clean-{codec}.tar")) == ""

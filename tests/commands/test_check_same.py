@@ -1,0 +1,295 @@
+"""tarkit check --same-as: the same samples in any order, or which differ."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tarkit.checking import digest
+from tarkit.checking.compare import Sameness
+from tarkit.checking.digest import sample_hash
+from tarkit.spill import multimap
+from tarkit.streams import source
+from tests._tools import each_row
+from tests.commands.test_check import R, Rows, found, names, objects, rows
+from tests.conftest import GNU, PAX, Archive, Feed, Link, Ran, Run, each_feed, keys, tar
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def told(ran: Ran) -> list[str]:
+    """Problems with what is said of them."""
+    return [line for line in ran.stdout.decode().splitlines() if line.endswith("]")]
+
+
+@pytest.mark.forks
+@each_feed
+def test_the_same(run: Run, archive: Archive, feed: Feed) -> None:
+    """Another order, other shards, other fields first, another dialect, other times: the same samples."""
+    members = [*rows("a", 4), ("README", b"x"), *rows("b", 5)]
+    name = feed(archive(members))
+    samples: list[Rows] = [members[at : at + 2] for at in (*range(0, 8, 2), *range(9, 19, 2))]
+    random.Random(1).shuffle(samples)
+    mixed = [row for sample in samples for row in reversed(sample)]
+    shards = [
+        archive(tar([("folder", None), *mixed[:10]], GNU), "1.tar"),
+        archive(tar([*mixed[10:], ("README", b"x")], PAX), "2.tar"),
+    ]
+    for words in ([], ["-p", "2"]) if feed.kind == "file" else ([],):
+        ran = run("check", name, "--same-as", *shards, *words)
+        one, two, last = ran.stdout.decode().splitlines()
+        assert one.partition(": ")[2] == two.partition(": ")[2]
+        assert one.startswith(f"this set, {name}: 10 samples, 19 entries, fingerprint ")
+        assert last == "the same samples"
+    assert objects(run("check", name, "--same-as", *shards, "--json"), "summary")[0]["same"] is True
+
+
+@pytest.mark.forks
+@each_feed
+def test_what_differs(run: Run, archive: Archive, feed: Feed) -> None:
+    """Missing, added, changed: each sample once, where it is, and its fields."""
+    one = archive(rows("k", 6), "1.tar")
+    changed: Rows = [*rows("k", 6)[:2], ("k1.cls", b"other"), ("k1.jpg", R[3][1]), ("k2.cls", R[4][1])]
+    changed += [("k3.cls", rows("k", 6)[6][1]), ("k3.jpg", rows("k", 6)[7][1]), ("k3.txt", b"new"), ("l.cls", b"1")]
+    two = feed(archive(changed, "2.tar"))
+    for words in ([], ["-p", "2"]) if feed.kind == "gzip" else ([],):
+        ran = run("check", one, "--same-as", two, *words, exit=1)
+        assert told(ran) == [
+            f"1.tar: at 8192: 'k4' ('cls', 'jpg') is not in {two} [missing-sample]",
+            f"1.tar: at 10240: 'k5' ('cls', 'jpg') is not in {two} [missing-sample]",
+            f"{two}: at 2048: 'k1' differs in 'cls', compared with 1.tar at 2048 [changed-sample]",
+            f"{two}: at 4096: 'k2' has no 'jpg', compared with 1.tar at 4096 [changed-sample]",
+            f"{two}: at 5120: 'k3' has 'txt' besides, compared with 1.tar at 6144 [changed-sample]",
+            f"{two}: at 8192: 'l' ('cls') is in {two} alone [extra-sample]",
+        ]
+        assert ran.stdout.decode().splitlines()[-1] == "not the same samples"
+    assert names(run("check", two, "--same-as", one, exit=1)).count("changed-sample") == 3
+
+
+def test_many_that_differ(run: Run, archive: Archive, here: Path) -> None:
+    """Of each kind three have a line, unless more are asked for; it is said how many there are, and where."""
+    (here / "d").mkdir()
+    archive([*rows("a", 9), *rows("b", 9, "x")], "d/1.tar")
+    archive([*rows("a", 9), *rows("c", 4)], "d/2.tar")
+    archive([(f"b{number}.x", b"other") for number in range(9)], "3.tar")
+    ran = run("check", "3.tar", "--same-as", "d", exit=1)
+    lines = ran.stdout.decode().splitlines()
+    extra = [line for line in lines if line.endswith(" is in d alone [extra-sample]")]
+    assert len(extra) == 3
+    assert lines[-5:-3] == ["19 more [extra-sample]; -v names them all", "6 more [changed-sample]; -v names them all"]
+    assert lines[-2].startswith("the other, d: ")
+    assert len(told(run("check", "3.tar", "--same-as", "d", "-v", exit=1))) == 31
+    assert len(objects(run("check", "3.tar", "--same-as", "d", "--json", exit=1), "problem")) == 31
+    ran = run("check", "d/1.tar", "d/2.tar", "--allow", "repeated-key", "--same-as", "3.tar", exit=1)
+    assert "d/1.tar: at 0: 'a0' ('cls', 'jpg') is not in 3.tar [missing-sample]" in told(ran)
+    assert "\nthis set, d/1.tar and 1 more: " in ran.stdout.decode()
+
+
+CHANGES: list[tuple[str, Rows, Rows]] = [
+    ("key", [("a.x", b"1")], [("b.x", b"1")]),
+    ("case of a field", [("a.x", b"1")], [("a.X", b"1")]),
+    ("where the key ends", [("a.b.x", b"1")], [("a/b.x", b"1")]),
+    ("once more", [("a.x", b"1")], [("a.x", b"1"), ("b.x", b"1"), ("a.x", b"1")]),
+    ("moved content", [("a.x", b"12"), ("a.y", b"3")], [("a.x", b"1"), ("a.y", b"23")]),
+    ("swapped contents", [("a.x", b"1"), ("a.y", b"2")], [("a.x", b"2"), ("a.y", b"1")]),
+    ("scattered", [("a.x", b"1"), ("a.y", b"2"), ("b.x", b"3")], [("a.x", b"1"), ("b.x", b"3"), ("a.y", b"2")]),
+    ("an empty entry more", [("a.x", b"1")], [("a.x", b"1"), ("a.y", b"")]),
+    ("a link for a file", [("a.x", b"")], [("a.x", Link("b", b"2"))]),
+    ("a file that says what a link is", [("a.x", b"2 -1 b")], [("a.x", Link("b", b"2"))]),
+    ("target of a link", [("a.x", Link("c", b"2"))], [("a.x", Link("b", b"2"))]),
+    ("key or no key", [("a", b"1")], [("a.", b"1")]),
+    ("without key", [("a", b"1")], [("a", b"2")]),
+    ("mispaired", [("a.x", b"1"), ("a.y", b"1"), ("b.x", b""), ("a.x", b"2"), ("a.y", b"2")],
+     [("a.x", b"1"), ("a.y", b"2"), ("b.x", b""), ("a.x", b"2"), ("a.y", b"1")]),
+]  # fmt: skip
+
+
+@each_row(("what", "one", "two"), CHANGES)
+def test_every_change_is_seen(what: str, one: Rows, two: Rows, run: Run, archive: Archive) -> None:
+    """Either way; and what was changed is the same as itself."""
+    first, second = archive(one, "1.tar"), archive(two, "2.tar")
+    for pair in ((first, second), (second, first)):
+        ran = run("check", pair[0], "--same-as", pair[1], exit=1)
+        assert set(names(ran)) <= {"missing-sample", "extra-sample", "changed-sample"}
+        assert names(ran)
+    run("check", second, "--same-as", second)
+
+
+def test_all_is_accounted_for(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random sets: what is told is exactly how they differ, whether memory holds it or not."""
+    draw = random.Random(7)
+    one = {f"{draw.randrange(300):03}": draw.randbytes(3) for _ in range(150)}
+    two = dict(one)
+    for key in draw.sample(sorted(one), 60):
+        change = draw.choice(("drop", "change", "keep"))
+        if change == "drop":
+            del two[key]
+        elif change == "change":
+            two[key] = b"changed"
+    two |= {f"n{number}": b"" for number in range(20)}
+    shuffled = sorted(two, key=lambda _: draw.random())
+    shards = [archive(tar([(f"{key}.x", data) for key, data in one.items()]), "1.tar")]
+    shards += [archive(tar([(f"{key}.x", two[key]) for key in shuffled[n::3]]), f"2-{n}.tar") for n in range(3)]
+    expected = {("missing-sample", key) for key in one.keys() - two.keys()}
+    expected |= {("extra-sample", key) for key in two.keys() - one.keys()}
+    expected |= {("changed-sample", key) for key in one.keys() & two.keys() if one[key] != two[key]}
+    outputs = set()
+    for held in (1 << 20, 3000, 200):
+        monkeypatch.setattr(multimap, "HELD", held)
+        ran = run("check", shards[0], "--same-as", "2-{0..2}.tar", "--json", exit=1)
+        seen = [(each["problem"], each["key"]) for each in objects(ran, "problem")]
+        assert len(seen) == len(expected)
+        assert set(seen) == expected
+        outputs.add(ran.stdout)
+    assert len(outputs) == 1
+
+
+def test_damage_is_no_proof(run: Run, archive: Archive) -> None:
+    """Two shards that are cut alike are not the same, unless that is allowed; what differs in them is told."""
+    name = archive(tar(R)[:6144], "1.tar")
+    ran = run("check", name, "--same-as", name, exit=1)
+    assert set(found(ran)) == {("no-end-marker", 6144)}
+    assert ran.stdout.decode().splitlines()[-1] == "no verdict: not every shard is whole"
+    assert run("check", name, "--same-as", name, "--allow", "no-end-marker").stdout.endswith(b"\nthe same samples\n")
+    other = archive(tar(R)[:4096], "2.tar")
+    for pair in ((name, other), (other, name)):
+        ran = run("check", pair[0], "--same-as", pair[1], exit=1)
+        assert len(told(ran)) > 2
+        assert ran.stdout.decode().splitlines()[-1] == "no verdict: not every shard is whole"
+        ran = run("check", pair[0], "--same-as", pair[1], "--allow", "no-end-marker", exit=1)
+        assert ran.stdout.decode().splitlines()[-1] == "not the same samples"
+
+
+@pytest.mark.forks
+@each_row(
+    ("these", "others"),
+    [
+        (["no.tar"], ["none.tar"]),
+        (["no.tar"], ["no.tar"]),
+        (["in.tar", "no.tar"], ["in.tar"]),
+        (["in.tar"], ["no.tar", "in.tar"]),
+        (["in.tar", "no.tar"], ["in.tar", "no.tar"]),
+        (["{in,no}.tar"], ["in.tar"]),
+        (["-T", "list"], ["in.tar"]),
+        (["locked.tar"], ["locked.tar"]),
+        (["pipe:cat in.tar; exit 3"], ["in.tar"]),
+        (["in.tar"], ["pipe:exit 3"]),
+        (["bad.tar.gz"], ["bad.tar.gz"]),
+        (["zero.tar"], ["zero.tar"]),
+        (["garbage"], ["garbage"]),
+    ],
+)
+def test_no_verdict(these: list[str], others: list[str], run: Run, archive: Archive, here: Path) -> None:
+    """There is none, and nothing that differs, while a shard of either set cannot be read: alone or among several."""
+    name = archive(R)
+    (here / "list").write_text("in.tar\nno.tar\n")
+    (here / "locked.tar").symlink_to("locked.tar")
+    (here / "bad.tar.gz").write_bytes(gzip.compress((here / name).read_bytes())[:-9])
+    (here / "zero.tar").write_bytes(b"")
+    (here / "garbage").write_bytes(b"garbage" * 1000)
+    for words in ([], ["-p", "2"], ["--allow", "unreadable-shard"]):
+        ran = run("check", *these, "--same-as", *others, *words, "--report", "report", exit=1)
+        assert ran.stdout.decode().splitlines()[-1].startswith("no verdict: ")
+        assert b"the same samples" not in ran.stdout
+        assert (b"fingerprint" in ran.stdout) == (b"no verdict: not every shard is whole" in ran.stdout)
+        assert not {"missing-sample", "extra-sample", "changed-sample"} & set(names(ran))
+        assert json.loads((here / "report").read_text())["same"] is None
+    assert objects(run("check", *these, "--same-as", *others, "--json", exit=1), "summary")[0]["same"] is None
+
+
+@each_row("words", [["-T", "empty", "--same-as", "in.tar"], ["-T", "empty"], ["in.tar", "-T", "empty"]])
+def test_a_list_without_shards(words: list[str], run: Run, archive: Archive, here: Path) -> None:
+    """It is an error, as for other commands."""
+    archive([])
+    (here / "empty").write_text("\n")
+    ran = run("check", *words, exit=1)
+    assert ran.lines == ["tarkit: empty: an empty list of inputs"]
+    assert not ran.stdout
+
+
+def test_a_list_from_stdin(run: Run, archive: Archive) -> None:
+    """Stdin is read once, also when a shard that it names is missing."""
+    listed = f"{archive(R)}\nno.tar\n".encode()
+    assert names(run("check", "-T", "-", stdin=listed, exit=1)) == ["unreadable-shard"]
+    ran = run("check", "-T", "-", "--same-as", "in.tar", stdin=listed, exit=1)
+    assert ran.stdout.decode().splitlines()[-1] == "no verdict: no.tar could not be read"
+
+
+def test_words(run: Run, archive: Archive, here: Path) -> None:
+    """All words behind --same-as are the other set, up to the next option."""
+    one = archive(R)
+    two, three = archive(R[:2], "2.tar"), archive(R[2:], "3.tar")
+    for words in (
+        [one, "--same-as", two, three],
+        [one, "--same-as", two, "--same-as", three],
+        [one, f"--same-as={two}", three, "-p", "1"],
+        ["--same-as", two, three, "-p", "1", one],
+        [one, "--same-as", "{2..3}.tar"],
+    ):
+        run("check", *words)
+    run("check", one, "--same-as", two, exit=1)
+    run("check", "--same-as", two, three, stdin=here / one)
+    assert os.listdir(here) == ["in.tar", "2.tar", "3.tar"] or sorted(os.listdir(here)) == ["2.tar", "3.tar", "in.tar"]
+
+
+@each_row("kind", ["sparse-0.0", "sparse-0.1", "sparse-1.0", "sparse-old"])
+def test_sparse_files(kind: str, run: Run) -> None:
+    """They are compared as they are stored."""
+    run("check", DATA / f"gnu-{kind}.tar", "--same-as", DATA / f"gnu-{kind}.tar")
+
+
+def test_long_entries(run: Run, archive: Archive, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is longer than a window is hashed piece by piece, in streams too."""
+    monkeypatch.setattr(digest, "_CHUNK", 1 << 12)
+    monkeypatch.setattr(source, "CHUNK", 1 << 12)
+    big = random.Random(2).randbytes(30_001)
+    name = archive([("a.bin", big), ("a.cls", b"1"), ("b.bin", big[:-1]), ("b.cls", b"2")])
+    (here / "x.tar.gz").write_bytes(gzip.compress((here / name).read_bytes(), 0))
+    run("check", name, "--same-as", "x.tar.gz")
+    run("check", name, "--same-as", f"pipe:cat {name}")
+    other = archive([("a.bin", big[:-1] + b"?"), ("a.cls", b"1"), ("b.bin", big[:-1]), ("b.cls", b"2")], "2.tar")
+    assert [line.split(": ")[2] for line in told(run("check", name, "--same-as", other, exit=1))] == [
+        "'a' differs in 'bin', compared with in.tar at 0 [changed-sample]"
+    ]
+
+
+def test_after_other_commands(run: Run, archive: Archive) -> None:
+    """split, cat --shuffle and compression keep the samples; --fix accounts for what it leaves out."""
+    name = archive([row for n in range(20) for row in rows(f"k{n:02}_", 1)])
+    run("split", name, "-c", "7", "-o", "s-%d.tar.zst")
+    run("cat", "s-{0..2}.tar.zst", "--shuffle", "20", "--seed", "1", "-o", "mixed.tar")
+    assert keys("mixed.tar") != keys(name)
+    run("check", name, "--same-as", "mixed.tar")
+    run("check", name, "--same-as", "s-{0..2}.tar.zst")
+
+
+# ---- the sum
+
+
+def test_the_fingerprint_adds_up() -> None:
+    """It is the sum of the hashes of the samples, whatever their order; twice the same is not nothing."""
+    one, two = (b"a", 0, b"[\x00\x00\x00\x00"), (b"b", 512, b"[\x00\x00\x00\x00")
+    sums = []
+    for order in ([one, two], [two, one]):
+        same = Sameness()
+        same.add(0, 0, order)
+        sums.append(same.totals[0].value)
+    assert sums[0] == sums[1] == (sample_hash(b"a", []) + sample_hash(b"b", [])) % 2**128
+    same.add(1, 0, [one, one])
+    assert same.totals[1].value not in (0, sample_hash(b"a", []))
+    assert not same.same
+
+
+def test_hashes_of_samples() -> None:
+    """No two lists of fields run together."""
+    values = [
+        sample_hash(key, fields)
+        for key in (b"", b"a", b"a1", b"1:a")
+        for fields in ([], [(b"", b"0" * 16)], [(b"x", b"0" * 16)], [(b"x", b"0" * 16)] * 2, [(b"x0", b"0" * 16)])
+    ]
+    assert len(set(values)) == len(values)

@@ -1,0 +1,176 @@
+"""tarkit check --target: what a reader would refuse or misread; webdataset itself is asked where it is installed."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from tests._tools import each_row
+from tests.commands.test_check import R, Rows, found, objects, rows
+from tests.conftest import GNU, PAX, Archive, Link, Run, tar
+
+F, M = "reader-refuses", "reader-misreads"
+LONG = "n" * 120
+
+# for each archive what the readers make of it, at which offset; those that are not named take it as it is
+Table = dict[str, tuple[bytes, dict[str, list[tuple[str, int | None]]]]]
+TARGETS: Table = {
+    "good": (tar(R), {}),
+    "one field in two spellings": (
+        tar([*R, ("k3.jpg", b""), ("k3.JPG", b"")]),
+        {"webdataset": [(F, 6144)], "hf": [(F, 6144)]},
+    ),
+    "__key__": (
+        tar([*R, ("k3.__key__", b"")]),
+        {"webdataset": [(F, 6144)], "ray": [(F, 6144)], "hf": [(M, 6144), (F, 6144)]},
+    ),
+    "__url__": (tar([("k3.__url__", b"")]), {"webdataset": [(F, 0)], "hf": [(M, 0)]}),
+    "__index__": (tar([("__index__/a.txt", b""), *rows(fields="txt")]), {"webdataset": [(M, 0)], "energon": [(M, 0)]}),
+    "__a__.txt": (tar([("__a__.txt", b"")]), {"hf": [(M, 0)]}),
+    "hidden": (tar([*R, ("a/.x.y", b"")]), {each: [(M, 6144)] for each in ("webdataset", "energon", "ray")}),
+    "hidden at the top": (tar([(".x.y", b""), *R]), {}),
+    "line break": (
+        tar([("d.1\n/a.jpg", b"")]),
+        {each: [(M, 0)] for each in ("webdataset", "energon", "ray", "hf", "dali")},
+    ),
+    "symbolic link": (
+        tar([*R, ("z.png", Link("k0.jpg", b"2")), ("z.cls", b"")]),
+        {**{each: [(M, 6144)] for each in ("webdataset", "energon", "ray", "dali")}, "hf": [(M, 6144), (F, 6144)]},
+    ),
+    "no ASCII": (tar([("ä.jpg", b"")]), {"dali": [(F, 0)]}),
+    "a blank": (tar([("a b.jpg", b"")]), {"dali": [(M, 0)]}),
+    "a backslash": (tar([("a\\b.jpg", b"")]), {"dali": [(M, 0)]}),
+    "no dot": (tar([*R, ("README", b"")]), {"dali": [(M, 6144)]}),
+    "PAX header": (tar([("a.jpg", b"1"), (f"{LONG}.jpg", b"1")], PAX), {"dali": [(M, 0)]}),
+    "GNU long name": (tar([("a.jpg", b"1"), (f"{LONG}.jpg", b"1")], GNU), {}),
+    "no sample": (tar({}), {"dali": [(F, None)], "energon": [(F, None)]}),
+    "first five differ": (tar(rows(count=5)[:9]), {"hf": [(F, 8192)]}),
+    "a later one has more": (tar([*rows(count=6), ("k7.png", b""), ("k8.jpg", b"")]), {"hf": [(M, 12288)]}),
+    "a later one has less": (tar([*rows(count=6), ("k8.jpg", b"")]), {}),
+}
+
+
+@each_row("reader", ["webdataset", "dali", "energon", "ray"])
+def test_target(reader: str, run: Run, archive: Archive) -> None:
+    """Each rule of each reader, and nothing else."""
+    shards = [archive(data, f"{number}.tar") for number, (data, _) in enumerate(TARGETS.values())]
+    problems = objects(run("check", *shards, "--target", reader, "--json", exit=1), "problem")
+    for shard, (case, (_, expected)) in zip(shards, TARGETS.items(), strict=True):
+        own = [(each["problem"], each["offset"]) for each in problems if each["shard"] == shard]
+        assert [each for each in own if each[0] in (F, M)] == expected.get(reader, []), case
+
+
+@each_row("case", TARGETS)
+def test_target_hf(case: str, run: Run, archive: Archive) -> None:
+    """The same, where the first shard says the columns of all."""
+    data, expected = TARGETS[case]
+    ran = run("check", archive(data), "--target", "hf", exit=None)
+    assert [each for each in found(ran) if each[0] in (F, M)] == expected.get("hf", [])
+
+
+def test_files(run: Run, archive: Archive, here: Path) -> None:
+    """Compressed shards, and names that ray does not look at."""
+    packed = archive(gzip.compress(tar(R)), "a.tgz")
+    expected = {"dali": [(F, 0)], "energon": [(F, 0)], "ray": [(F, None)], "webdataset": [], "hf": []}
+    for reader, problems in expected.items():
+        assert found(run("check", packed, "--target", reader, exit=None)) == problems
+    run("cat", packed, "-o", "a.tar.zst")
+    assert found(run("check", "a.tar.zst", "--target", "webdataset", exit=1)) == [(F, 0)]
+
+
+def test_keys_of_energon(run: Run, archive: Archive) -> None:
+    """They are unique in the whole set."""
+    shards = [archive(R, "1.tar"), archive([("z.jpg", b""), *R], "2.tar")]
+    assert found(run("check", *shards, "--target", "energon", exit=1)) == [
+        ("repeated-key", at) for at in (512, 2560, 4608)
+    ]
+
+
+def test_many_that_a_reader_misreads(run: Run, archive: Archive) -> None:
+    """Three of one kind have a line, unless more are asked for; all count."""
+    name = archive([*rows(count=1)[1:], *rows("l", 9), ("l9.jpg", b""), ("l9.x", b"")])
+    lines = run("check", name, "--target", "hf", exit=1).stdout.decode().splitlines()
+    problems = [line for line in lines if "[reader-" in line]
+    assert len(problems) == 8
+    what = "... has ... besides, compared with the first sample"
+    assert problems[-2:] == [
+        f"1 more: {what}: hf wants the first 5 alike [reader-refuses]; -v names them all",
+        f"3 more: {what}: for hf no column has it [reader-misreads]; -v names them all",
+    ]
+    assert ", 10 problems" in lines[-1]
+    assert len(found(run("check", name, "--target", "hf", "-v", exit=1))) == 10
+    named = archive([(f"a b{number}.jpg", b"") for number in range(9)] + [("c", b"")])
+    lines = run("check", named, "--target", "dali", exit=1).stdout.decode().splitlines()
+    assert [line.partition(": ")[0] for line in lines if "[reader-" in line][-1] == "6 more"
+    assert "wds2idx makes a sample of 'c'" in "".join(lines)
+
+
+def test_columns_of_hf(run: Run, archive: Archive) -> None:
+    """They are those of the first shard."""
+    shards = [archive(R, "1.tar"), archive(rows("l", fields="png"), "2.tar")]
+    assert found(run("check", *shards, "--target", "hf")) == []
+    assert found(run("check", *reversed(shards), "--target", "hf")) == []
+
+
+# ---- webdataset says so itself
+
+
+def read_by_webdataset(path: Path) -> list[tuple[str, list[str]]]:
+    """Keys and fields, as webdataset reads them."""
+    wds = pytest.importorskip("webdataset")
+    own = ("__key__", "__url__", "__local_path__")
+    samples = wds.WebDataset(str(path), shardshuffle=False, empty_check=False)
+    return [(sample["__key__"], [name for name in sample if name not in own]) for sample in samples]
+
+
+def as_tarkit(members: Rows) -> list[tuple[str, list[str]]]:
+    """Keys and fields of members that stand together, with fields in lower case as webdataset has them."""
+    samples: list[tuple[str, list[str]]] = []
+    for name, _ in members:
+        folder, slash, base = name.rpartition("/")
+        if "." in base.lstrip(".") and not base.startswith("."):
+            key, _, field = base.partition(".")
+            if not samples or samples[-1][0] != folder + slash + key:
+                samples.append((folder + slash + key, []))
+            samples[-1][1].append(field.lower())
+    return samples
+
+
+ORACLE: list[Rows] = [
+    R,
+    [("a.JPG", b""), ("a.cls", b"")],
+    [("a.jpg", b""), ("a.JPG", b"")],
+    [("a.__key__", b"")],
+    [("a.__url__", b"")],
+    [("a.__x__", b"")],
+    [("__a__", b""), ("b.x", b"")],
+    [("__a__/b.x", b"")],
+    [("__a__.x", b"")],
+    [("x/__a__/b.x", b"")],
+    [("__x/y__/a.jpg", b"")],
+    [("a/.hidden", b"")],
+    [(".hidden", b""), ("b.x", b"")],
+    [("d.1/README", b""), ("b.x", b"")],
+    [("d.1\n/a.jpg", b"")],
+    [("d\n/a.jpg", b"")],
+    [("a\n.jpg", b"")],
+    [("a.j\npg", b"")],
+    [("x.", b"")],
+    [("x..y", b"")],
+    [("a.jpg", Link("b.jpg", b"2")), ("a.cls", b"")],
+]
+
+
+@each_row("members", ORACLE)
+def test_webdataset_agrees(members: Rows, run: Run, archive: Archive, here: Path) -> None:
+    """What is said to be refused is, what is said to be misread reads otherwise, and the rest reads as it is."""
+    name = archive(tar(members))
+    seen = {problem for problem, _ in found(run("check", name, "--target", "webdataset", exit=None))}
+    if "reader-refuses" in seen:
+        with pytest.raises(ValueError, match="duplicate file name"):
+            read_by_webdataset(here / name)
+    else:
+        read = read_by_webdataset(here / name)
+        assert (read != as_tarkit(members)) == ("reader-misreads" in seen)

@@ -1,0 +1,634 @@
+"""tarkit create: what a recipe makes, byte for byte, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import subprocess
+import tarfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarkit.tables import content as contents
+from tarkit.tar.block import EARLIEST, LATEST
+from tests._tools import each_row, program
+from tests.conftest import Content, Run, entries, keys
+
+Rows = dict[str, Content]
+
+
+def made(members: Rows, mtime: int = 0) -> bytes:
+    """The archive that `create` makes, field by field as POSIX has them: names, sizes, one time, and else nothing."""
+    parts = []
+    for name, content in members.items():
+        assert isinstance(content, bytes)
+        prefix, base = b"", os.fsencode(name)
+        if len(base) > 100:
+            prefix, base = base.rsplit(b"/", 1)
+        numbers = b"0000644\0" + b"0000000\0" * 2 + b"%011o\0%011o\0" % (len(content), mtime)
+        tail = b"0" + bytes(100) + b"ustar\x0000" + bytes(64) + b"0000000\0" * 2 + prefix.ljust(155, b"\0") + bytes(12)
+        head = base.ljust(100, b"\0") + numbers
+        checksum = sum(head) + sum(b" " * 8) + sum(tail)
+        parts += [head, b"%06o\0 " % checksum, tail, content, bytes(-len(content) % 512)]
+    data = b"".join(parts)
+    return data + bytes(1024 + -(len(data) + 1024) % 10240)
+
+
+@pytest.fixture
+def create(run: Run) -> Any:
+    """Create an archive of a recipe on stdin, as a file; returns its bytes."""
+
+    def create(recipe: str | bytes, *words: str) -> bytes:
+        text = recipe if isinstance(recipe, bytes) else os.fsencode(recipe)
+        Path("recipe").write_bytes(text)
+        out = run("create", "recipe", *words).stdout
+        assert run("create", "-", *words, "-o", "-", stdin=text).stdout == out
+        return out
+
+    return create
+
+
+# ---- recipes
+
+
+@each_row(
+    ("recipe", "expected"),
+    [
+        ("a.txt text:hello", {"a.txt": b"hello"}),
+        ("a.txt\ttext:hello\n", {"a.txt": b"hello"}),
+        ("a b.txt\ttext: hello \n", {"a b.txt": b" hello "}),
+        ("a.txt   text:x y\tz\n", {"a.txt   text:x y": None}),  # the first tab splits
+        ("a.txt text:", {"a.txt": b""}),
+        ("a.txt hex:00ff41", {"a.txt": b"\0\xffA"}),
+        ("a.txt base64:AP9B", {"a.txt": b"\0\xffA"}),
+        ("a.txt pipe:printf 'x\\0y' | cat", {"a.txt": b"x\0y"}),
+        ("a.txt pipe:cat", {"a.txt": b""}),  # its stdin is empty
+        ("a.txt file", {"a.txt": b"content"}),
+        ("a.txt file:file", {"a.txt": b"content"}),
+        ("a.txt file:text:x", {"a.txt": b"strange"}),
+        ("a.txt\tsome file", {"a.txt": b"spaced"}),
+        ("a.txt sub/../file", {"a.txt": b"content"}),
+        ("a.txt /dev/null", {"a.txt": b""}),
+        ("# a comment\n\n#\n  \na.txt text:1\n# b.txt text:2\n", {"a.txt": b"1"}),
+        ("#a.txt text:1", {"#a.txt": b"1"}),
+        ("b.x text:1\r\na.x text:2\r\n", {"b.x": b"1", "a.x": b"2"}),
+        (
+            "README text:1\na.x text:2\na.y text:3\nLICENSE text:4",
+            {"README": b"1", "a.x": b"2", "a.y": b"3", "LICENSE": b"4"},
+        ),
+        ("./a.x text:1\nd/b.x text:2", {"./a.x": b"1", "d/b.x": b"2"}),
+        ("\udce9.x text:\udcff", {"\udce9.x": b"\xff"}),
+        ("", {}),
+    ],
+)
+def test_recipe(recipe: str, expected: dict[str, Any], create: Any, here: Path) -> None:
+    """A line is NAME SOURCE; the recipe is a file or stdin; the archive is nothing but names and contents."""
+    os.mkdir("sub")
+    Path("file").write_bytes(b"content")
+    Path("text:x").write_bytes(b"strange")
+    Path("some file").write_bytes(b"spaced")
+    Path("z").write_bytes(b"tabbed")
+    rows = {name: bytes([value]) if isinstance(value, int) else value for name, value in expected.items()}
+    rows = {name: b"tabbed" if value is None else value for name, value in rows.items()}
+    assert create(recipe) == made(rows)
+
+
+def test_files_of_all_sizes(create: Any) -> None:
+    """Contents come out whole, however they are read: at once, by a copy of the kernel, through a pipe."""
+    rows: Rows = {}
+    lines = []
+    for size in (0, 1, 511, 512, 513, contents.SMALL - 1, contents.SMALL, contents.SMALL + 1, (1 << 20) + 1):
+        data = random.Random(size).randbytes(size)
+        Path(f"f{size}").write_bytes(data)
+        rows |= {f"{size}.x": data, f"{size}.y": data, f"{size}.z": b"end"}
+        lines.append(f"{size}.x f{size}\n{size}.y pipe:cat f{size}\n{size}.z text:end\n")
+    assert create("".join(lines)) == made(rows)
+
+
+def test_a_large_source_that_has_no_size(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command gives, more than is held in memory, goes through temporary space."""
+    monkeypatch.setattr(contents, "CHUNK", 1 << 14)
+    monkeypatch.setattr(contents, "HELD", 1 << 16)
+    data = random.Random(1).randbytes(180_001)
+    Path("data").write_bytes(data)
+    assert run("create", stdin=b"a.x pipe:cat data\na.y text:end").stdout == made({"a.x": data, "a.y": b"end"})
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/comm"), reason="no /proc here")
+def test_files_that_lie_about_their_size(create: Any) -> None:
+    """Files of /proc say that they are empty, and a link has the size of what it leads to."""
+    Path("data").write_bytes(b"x" * 70_000)
+    os.symlink("data", "link")
+    out = entries(create("a.x /proc/filesystems\na.y link"))
+    assert out[0][1] == Path("/proc/filesystems").read_bytes() != b""
+    assert out[1] == ("a.y", b"x" * 70_000)
+
+
+@pytest.mark.parametrize("when", [(), ("--mtime", "source")])
+def test_files_that_are_read_before_anybody_looks(
+    when: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of any size, and where the size says nothing: a pipe, an empty file. With times files are looked at first."""
+    monkeypatch.setattr(contents, "FIRST", 100)
+    sizes = (0, 1, 99, 100, 101, 5000)
+    data = {f"{size}.{kind}": random.Random(size).randbytes(size) for size in sizes for kind in ("file", "pipe")}
+    for name, content in data.items():
+        if name.endswith("pipe"):
+            os.mkfifo(name)
+            threading.Thread(target=Path(name).write_bytes, args=(content,), daemon=True).start()
+        else:
+            Path(name).write_bytes(content)
+            os.utime(name, (7, 7))
+    run("create", "-", "-o", "out.tar", *when, stdin="".join(f"{name} {name}\n" for name in data).encode())
+    assert entries("out.tar") == list(data.items())
+    with tarfile.open("out.tar") as tar:
+        assert {entry.mtime for entry in tar if entry.name.endswith("file")} == ({7} if when else {0})
+
+
+LONG_NAMES = [
+    "n" * 98 + ".x",  # 100 bytes: the name field
+    "n" * 99 + ".x",
+    "p" * 155 + "/" + "n" * 98 + ".x",  # 256 bytes: prefix and name
+    "p" * 156 + "/" + "n" * 98 + ".x",
+    "n" * 255 + ".x",
+    "d/" * 200 + "n.x",
+    "é" * 50 + ".x",
+    "\udce9" * 101 + ".x",
+]
+
+
+def test_long_names(create: Any) -> None:
+    """Names get a USTAR header where it can hold them, else a PAX record, and come back as they were."""
+    rows: Rows = {name: b"%d" % number for number, name in enumerate(LONG_NAMES)}
+    out = create("".join(f"{name} text:{number}\n" for number, name in enumerate(LONG_NAMES)))
+    assert entries(out) == [*rows.items()]
+    assert [out[at : at + 1] for at in (156, 1024 + 156)] == [b"0", b"x"]
+    assert create(f"{LONG_NAMES[2]} text:1") == made({LONG_NAMES[2]: b"1"})
+
+
+def test_headers_say_nothing_about_who_and_when(create: Any) -> None:
+    """Two runs at different times, of files with different modes and times, give the same bytes."""
+    Path("data").write_bytes(b"1")
+    first = create("a.x data\na.y pipe:cat data")
+    os.chmod("data", 0o600)
+    os.utime("data", (1, 1))
+    assert create("a.x data\na.y pipe:cat data") == first == made({"a.x": b"1", "a.y": b"1"})
+
+
+# ---- tables
+
+TABLES = [
+    (
+        "tsv",
+        "__key__\ttxt\tcls\nd/a\thello\\tyou\t1\nd/b\t\t2\n",
+        [],
+        ["d/a.txt=hello\tyou", "d/a.cls=1", "d/b.txt=", "d/b.cls=2"],
+    ),
+    ("tsv", "txt\tcls\nx\t1\ny\t2\n", [], ["000000000.txt=x", "000000000.cls=1", "000000001.txt=y", "000000001.cls=2"]),
+    ("tsv", "txt\tid\nx\t7\n", ["--key", "s{id:04d}"], ["s0007.txt=x", "s0007.id=7"]),
+    ("tsv", "http://x/1\nhttp://x/2\n", ["--columns", "url"], ["000000000.url=http://x/1", "000000001.url=http://x/2"]),
+    ("tsv", "x\t1\n", ["--columns", "txt,cls", "--key", "k{index:02d}"], ["k00.txt=x", "k00.cls=1"]),
+    ("tsv", "__key__\t@jpg\na\tfile\nb\t\nc\ttext:y\n", [], ["a.jpg=content", "c.jpg=y"]),
+    ("csv", '__key__,txt\na,"1,\n""2"""\n', [], ['a.txt=1,\n"2"']),
+    ("csv", "\ufeff__key__,@txt\na,file\n", [], ["a.txt=content"]),
+    (
+        "jsonl",
+        '{"__key__": "a", "txt": "é", "json": {"n": [1]}, "x": null, "@f": "file"}\n',
+        [],
+        ["a.txt=é", 'a.json={"n":[1]}', "a.f=content"],
+    ),
+]
+
+
+@each_row(("format", "table", "options", "expected"), TABLES)
+def test_table(format: str, table: str, options: list[str], expected: list[str], create: Any, here: Path) -> None:
+    """A row is a sample: columns are fields, those with @ hold sources; keys are a column, a template or a number."""
+    Path("file").write_bytes(b"content")
+    out = create(table.encode(), "--format", format, *options)
+    assert out == made({name: text.encode() for name, _, text in (row.partition("=") for row in expected)})
+
+
+def test_directory(create: Any, here: Path) -> None:
+    """-C is where relative paths start, those of tables too; absolute ones stay."""
+    os.mkdir("base")
+    Path("base/data").write_bytes(b"1")
+    Path("data").write_bytes(b"2")
+    assert create(f"a.x data\na.y file:data\na.z {here}/data\na.p pipe:cat data", "-C", "base") == made(
+        {"a.x": b"1", "a.y": b"1", "a.z": b"2", "a.p": b"2"}
+    )
+    out = create("__key__\t@x\na\tdata\n", "--directory", "base", "--format", "tsv")
+    assert out == made({"a.x": b"1"})
+
+
+@each_row(
+    ("count", "expected"),
+    [(0, ""), (1, "a.x"), (3, "a.x a.y b.x"), (99, "a.x a.y b.x b.y"), (10**20, "a.x a.y b.x b.y")],
+)
+def test_count(count: int, expected: str, create: Any) -> None:
+    """--count takes so many entries; what is wrong behind them does not matter."""
+    recipe = "a.x text:1\na.y text:1\nb.x text:1\nb.y text:1\n" + ("" if count > 4 else "b.z none\n")
+    assert create(recipe, "--count", str(count)) == made(dict.fromkeys(expected.split(), b"1"))
+
+
+def test_on_missing(run: Run) -> None:
+    """With --on-missing skip what is not there is left out, told and counted; all else stays an error."""
+    Path("data").write_bytes(b"1")
+    Path("recipe").write_text("a.x data\na.y none\nb.x none\nc.x data\n")
+    ran = run("create", "recipe", "--on-missing", "skip", "--report", "r.json")
+    assert ran.stdout == made({"a.x": b"1", "c.x": b"1"})
+    assert ran.lines == [
+        "tarkit: warning: recipe:2: 'none': No such file or directory; its entry is left out",
+        "tarkit: warning: recipe:3: 'none': No such file or directory; its entry is left out",
+    ]
+    report = json.loads(Path("r.json").read_text())
+    assert (report["missing"], report["samples"]) == (2, 2)
+    ran = run("create", "recipe", "-o", "out.tar", exit=1)
+    assert ran.lines == ["tarkit: recipe:2: 'none': No such file or directory"]
+    for source in (".", "data/x", "pipe:cat none"):
+        Path("recipe").write_text(f"a.x data\na.y {source}\n")
+        run("create", "recipe", "--on-missing", "skip", exit=1)
+    assert not Path("out.tar").exists()
+
+
+def test_group(create: Any) -> None:
+    """--group gathers each sample at the place of its first entry; entries without key stay where they are."""
+    recipe = "a.x text:1\nREADME text:2\nb.x text:3\na.y text:4\nd/a.x text:5\nb.y text:6\na.z text:7\n"
+    order = {"a.x": b"1", "a.y": b"4", "a.z": b"7", "README": b"2", "b.x": b"3", "b.y": b"6", "d/a.x": b"5"}
+    assert create(recipe, "--group") == made(order)
+    assert create(recipe, "--group", "--count", "3") == made(dict([*order.items()][:3]))
+
+
+# ---- times
+
+
+@each_row(
+    ("words", "epoch", "expected"),
+    [
+        ([], None, 0),
+        ([], "1234", 1234),
+        ([], "", 0),
+        (["--mtime", "@77"], None, 77),
+        (["--mtime", "@77"], "1234", 77),
+        (["--mtime", "@0"], "1234", 0),
+        (["--mtime", "@8589934591"], None, 8589934591),
+        (["--mtime", "@-00"], None, 0),
+        (["--mtime", "@" + "0" * 5000 + "1"], None, 1),
+    ],
+)
+def test_mtime(
+    words: list[str], epoch: str | None, expected: int, create: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries have time 0 unless --mtime or SOURCE_DATE_EPOCH says otherwise."""
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    if epoch is not None:
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    Path("data").write_bytes(b"1")
+    assert create("a.x data\na.y text:2", *words) == made({"a.x": b"1", "a.y": b"2"}, mtime=expected)
+
+
+def test_mtime_of_the_source(run: Run) -> None:
+    """--mtime source is each file's own time, 0 for what has none; now is now; a large one goes to a PAX record."""
+    Path("small").write_bytes(b"1")
+    Path("large").write_bytes(bytes(300_000))
+    Path("recipe").write_text("a.x small\na.y large\na.z text:\na.p pipe:true\n")
+    os.utime("small", (5, 1000.75))
+    os.utime("large", (5, 2000))
+    run("create", "recipe", "--mtime", "source", "-o", "out.tar")
+    with tarfile.open("out.tar") as file:
+        assert [info.mtime for info in file] == [1000, 2000, 0, 0]
+    before = int(time.time())
+    run("create", "recipe", "--mtime", "now", "-o", "out.tar")
+    with tarfile.open("out.tar") as file:
+        assert all(before <= info.mtime <= time.time() for info in file)
+    for when in (8589934592, -1, LATEST, EARLIEST):
+        run("create", "recipe", "--mtime", f"@{when}", "-o", "out.tar")
+        with tarfile.open("out.tar") as file:
+            assert [info.mtime for info in file] == [when] * 4
+        run("extract", "out.tar", "-C", "out", "--force")
+        os.utime("small", (5, when))  # a file system may have a narrower range
+        assert {os.stat(f"out/a.{field}").st_mtime for field in "xyzp"} == {os.stat("small").st_mtime}
+        os.utime("small", (5, 1000))
+
+
+NO_TIMES = [
+    ("x", None, "--mtime 'x': it is source, now or @SECONDS"),
+    ("", None, "--mtime '': it is source, now or @SECONDS"),
+    ("@", None, "--mtime '@': it is source, now or @SECONDS"),
+    ("@²", None, "--mtime '@²': it is source, now or @SECONDS"),
+    ("@٣", None, "--mtime '@٣': it is source, now or @SECONDS"),
+    ("@1.5", None, "--mtime '@1.5': it is source, now or @SECONDS"),
+    ("@+1", None, "--mtime '@+1': it is source, now or @SECONDS"),
+    *(
+        (f"@{when}", None, f"--mtime '@{when}': a time is from {EARLIEST} to {LATEST} seconds since 1970, the years 1")
+        for when in (LATEST + 1, EARLIEST - 1, 2**63, -(2**63), "9" * 20, "9" * 5000)
+    ),
+    (None, "x", "SOURCE_DATE_EPOCH 'x': it is seconds since 1970"),
+    (None, "@5", "SOURCE_DATE_EPOCH '@5': it is seconds since 1970"),
+    (None, "9" * 20, f"SOURCE_DATE_EPOCH '{'9' * 20}': a time is from {EARLIEST} to {LATEST} seconds since 1970"),
+]
+
+
+@each_row(("when", "epoch", "message"), NO_TIMES)
+def test_what_is_no_time(
+    when: str | None, epoch: str | None, message: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every command that takes a time refuses the same, before anything is written."""
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    Path("recipe").write_text("a.x text:1\n")
+    Path("tree").mkdir()
+    Path("tree/a.x").write_text("1")
+    run("create", "recipe", "-o", "in.tar")
+    if epoch is not None:
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    words = [] if when is None else ["--mtime", when]
+    commands = [
+        ("create", "recipe", "-o", "out.tar"),
+        ("shard", "tree", "-c", "1", "-o", "out-%d.tar"),
+        ("proc", "in.tar", "-c", "echo 2 > sample.y", "-o", "out.tar"),
+        *([("extract", "in.tar", "-C", "out")] if when is not None else []),
+    ]
+    for command in commands:
+        assert run(*command, *words, exit=2).lines[0].startswith(f"tarkit: {message}")
+        assert sorted(os.listdir()) == ["in.tar", "recipe", "tree"]
+
+
+@each_row(
+    ("when", "holds"),
+    [
+        *((each, True) for each in ("@-11644473599", "@-2", "@0", "@1700000001", f"@{LATEST}", "now", "source")),
+        *((each, False) for each in (f"@{EARLIEST}", "@-11644473600")),
+    ],
+)
+def test_times_in_a_zip(when: str, holds: bool, run: Run) -> None:
+    """A time before 1601, which a zip cannot hold, is refused; any other comes back to the second."""
+    Path("recipe").write_text("a.x text:1\n")
+    Path("tree").mkdir()
+    Path("tree/a.x").write_text("1")
+    run("create", "recipe", "-o", "in.tar")
+    for command in (
+        ("create", "recipe", "-o", "out-0.zip"),
+        ("shard", "tree", "-c", "1", "--force", "-o", "out-%d.zip"),
+        ("proc", "in.tar", "-c", "echo 2 > sample.x", "-o", "out-0.zip"),
+    ):
+        ran = run(*command, "--mtime", when, exit=0 if holds else 2)
+        if not holds:
+            assert ran.lines[0] == f"tarkit: a zip cannot hold the time {when}: a time before 1601 or after 30827"
+            assert not Path("out-0.zip").exists()
+        elif when.startswith("@"):
+            with tarfile.open(fileobj=io.BytesIO(run("cat", "out-0.zip").stdout)) as file:
+                assert [info.mtime for info in file] == [int(when[1:])]
+
+
+# ---- many at a time
+
+
+def test_parallel(run: Run) -> None:
+    """-p N reads ahead and gives the same bytes, in the order of the recipe."""
+    lines = []
+    for number in range(24):
+        Path(f"f{number}").write_bytes(bytes([number]) * (number * 997 % 5000 if number % 8 else 300_000))
+        kind = ("", "pipe:cat ", "text:")[number % 3]
+        lines.append(f"{number:03}.x {kind}f{number}\n")
+    lines.insert(12, "missing.x none\n")
+    Path("recipe").write_text("".join(lines))
+    one = run("create", "recipe", "--on-missing", "skip")
+    for parallel in ("2", "7"):
+        assert run("create", "recipe", "--on-missing", "skip", "-p", parallel) == one
+    assert len(keys(one.stdout).split()) == 24
+
+
+def test_parallel_errors_come_in_order(run: Run) -> None:
+    """The first line that is wrong is the one that is told, though later ones were read already."""
+    Path("recipe").write_text("a.x text:1\nb.x pipe:head -c 99999 /dev/zero; exit 3\nc.x none\nd.x none\n")
+    ran = run("create", "recipe", "-p", "4", "-o", "out.tar", exit=1)
+    assert ran.lines[0] == "tarkit: recipe:2: command ended with status 3: head -c 99999 /dev/zero; exit 3"
+    assert not Path("out.tar").exists()
+
+
+# ---- errors
+
+WRONG = [
+    ("a.x text:1\na.y\n", "recipe:2: a line is NAME SOURCE, and this one has no source"),
+    ("\n# c\na.x none\n", "recipe:3: 'none': No such file or directory"),
+    ("a.x .\n", "recipe:1: '.' is a directory"),
+    ("a.x data/x\n", "recipe:1: 'data/x': Not a directory"),
+    ("a.x hex:0\n", "recipe:1: bad hex: "),
+    ("a.x base64:A\n", "recipe:1: bad base64: "),
+    ("a.x s3://b/k\n", "recipe:1: s3://b/k: unknown scheme s3:// "),
+    ("a.x pipe:exit 3\n", "recipe:1: command ended with status 3: exit 3"),
+    ("a.x pipe:false | true\n", "recipe:1: command ended with status 1: false | true"),
+    ("a.x pipe:echo why >&2; kill -9 $$\n", "recipe:1: command was ended by SIGKILL: echo why >&2; kill -9 $$: why"),
+    ("a.x text:1\na.x text:2\n", "recipe:2: 'a.x' is there twice [duplicate-entry]"),
+    ("a.x text:1\na.y text:1\na.x text:2\n", "recipe:3: 'a.x' is there twice [duplicate-entry]"),
+    ("README text:1\na.x text:1\nREADME text:2\n", "recipe:3: 'README' is there twice [duplicate-entry]"),
+    (
+        "a.x text:1\nb.x text:2\na.y text:3\n",
+        "recipe:3: 'a.y' belongs to a sample that ended before [scattered-sample]",
+    ),
+    ("../a.x text:1\n", "recipe:1: the name '../a.x' is absolute, or has .. or a NUL in it [unsafe-name]"),
+    ("d/../a.x text:1\n", "recipe:1: the name 'd/../a.x' is absolute, or has .. or a NUL in it [unsafe-name]"),
+    ("/a.x text:1\n", "recipe:1: the name '/a.x' is absolute, or has .. or a NUL in it [unsafe-name]"),
+    ("d/ text:1\n", "recipe:1: the name 'd/' is the name of a folder [unsafe-name]"),
+    ("\ttext:1\n", "recipe:1: no name before the tab"),
+    ("a.x\0 text:1\n", "recipe:1: a NUL byte: is this a recipe?"),
+    ("\udce9.x none\n", "recipe:1: 'none': No such file or directory"),
+    ("a.x \udce9\n", "recipe:1: '\\xe9': No such file or directory"),
+    ("a.x out.tar\n", "recipe:1: 'out.tar' is the output too"),
+]
+
+
+@each_row(("recipe", "message"), WRONG)
+def test_errors(recipe: str, message: str, run: Run) -> None:
+    """What is wrong is told with the recipe's name and line, and there is no output, or the old one."""
+    Path("data").write_bytes(b"1")
+    Path("out.tar").write_text("old")
+    Path("recipe").write_bytes(os.fsencode(recipe))
+    ran = run("create", "recipe", "-o", "out.tar", exit=1)
+    said = [line for line in ran.lines if line.startswith("tarkit: ")]
+    assert said[0].startswith(f"tarkit: {message}")
+    assert Path("out.tar").read_text() == "old"
+    ran = run("create", "-p", "3", "-o", "out.tar", stdin=os.fsencode(recipe), exit=1)
+    said = [line for line in ran.lines if line.startswith("tarkit: ")]
+    assert said[0].startswith(f"tarkit: {message.replace('recipe:', 'stdin:', 1)}")
+
+
+def test_errors_of_tables(run: Run) -> None:
+    """A table's errors have the line that the row begins on."""
+    Path("t.csv").write_text('__key__,txt\na,"1\n2"\nb,1,2\n')
+    ran = run("create", "t.csv", "--format", "csv", "-o", "out.tar", exit=1)
+    assert ran.lines == ["tarkit: t.csv:4: 2 columns, but cells in this row: 3"]
+    Path("t.csv").write_text("__key__,@txt\na,none\n")
+    assert run("create", "t.csv", "--format", "csv", exit=1).lines == [
+        "tarkit: t.csv:2: 'none': No such file or directory"
+    ]
+    Path("t.csv").write_text("__key__,@txt\na,pipe:true\n")
+    assert run("create", "t.csv", "--format", "csv", "--no-pipe", exit=1).lines[0].startswith("tarkit: t.csv:2: pipe:")
+    assert not Path("out.tar").exists()
+
+
+def test_no_pipe(run: Run) -> None:
+    """--no-pipe refuses a recipe that runs a command, before it does."""
+    Path("recipe").write_text("a.x pipe:touch begun\n")
+    ran = run("create", "recipe", "--no-pipe", "-o", "out.tar", exit=1)
+    assert ran.lines[0] == "tarkit: recipe:1: pipe: is not allowed here"
+    assert os.listdir() == ["recipe"]
+
+
+USAGE = [
+    (["--columns", "a"], "--columns and --key are about tables: say --format tsv, csv or jsonl"),
+    (["--key", "{index}"], "--columns and --key are about tables: say --format tsv, csv or jsonl"),
+    (["--format", "tsv", "--key", "x"], "'x': no template for keys"),
+    (["--format", "jsonl", "--columns", "x"], "columns are named for tsv and csv only"),
+    (["--depfile", "d", "-o", "-"], "--depfile needs the name of the output: --depfile-target NAME"),
+    (["--depfile", "recipe"], "recipe is the output too"),
+    (["--report", "recipe"], "recipe is the output too"),
+    (["-o", "recipe"], "recipe is the output, and the recipe too"),
+    (["--count", "-1"], "create: Invalid value for '--count': -1 is not in the range x>=0."),
+    (["-p", "0"], "create: Invalid value for '-p' / '--parallel': 0 is not in the range x>=1."),
+]
+
+
+@each_row(("words", "message"), USAGE)
+def test_usage(words: list[str], message: str, run: Run) -> None:
+    """What makes no sense is one line and status 2; nothing is written."""
+    Path("recipe").write_text("a.x text:1\n")
+    output = [] if "-o" in words else ["-o", "out.tar"]
+    ran = run("create", "recipe", *output, *words, exit=2)
+    assert ran.lines[0].startswith(f"tarkit: {message}")
+    assert os.listdir() == ["recipe"]
+    assert Path("recipe").read_text() == "a.x text:1\n"
+
+
+def test_sources_are_never_overwritten(run: Run) -> None:
+    """A report or a depfile that is a source is refused, and the source stays."""
+    Path("data").write_bytes(b"1")
+    os.link("data", "other")
+    Path("recipe").write_text("a.x data\n")
+    for words in (["--report", "other"], ["--depfile", "other"]):
+        ran = run("create", "recipe", "-o", "out.tar", *words, exit=1)
+        assert ran.lines[0] == "tarkit: recipe:1: 'data' is the output too"
+    assert Path("data").read_bytes() == b"1"
+    assert not Path("out.tar").exists()
+    run("create", "none", "-o", "out.tar", exit=1)
+    assert run("create", "none", exit=1).lines == ["tarkit: none: No such file or directory"]
+
+
+# ---- for make
+
+STRANGE = ["plain", "a b", "d$x", "e#y", "f:z", "h%", "sub/dir"]
+
+
+def test_depfile(run: Run) -> None:
+    """The output depends on the recipe and each file; characters that make reads are escaped; each has a rule."""
+    write_sources()
+    run("create", "recipe", "-o", "out put.tar", "--depfile", "out.d")
+    assert Path("out.d").read_text() == (
+        "out\\ put.tar: \\\n  recipe \\\n  plain \\\n  a\\ b \\\n  d$$x \\\n"
+        "  e\\#y \\\n  f\\:z \\\n  h% \\\n  sub/dir\n"
+        "\nrecipe:\n\nplain:\n\na\\ b:\n\nd$$x:\n\ne\\#y:\n\nf\\:z:\n\nh%:\n\nsub/dir:\n"
+    )
+    text = Path("recipe").read_bytes()
+    run("create", "-o", "-", "--depfile", "out.d", "--depfile-target", "x", "-C", "sub/..", stdin=text)
+    assert Path("out.d").read_text().startswith("x: \\\n  sub/../plain \\\n  sub/../a\\ b \\\n")
+    run("create", "-o", "out.tar", "--depfile", "out.d", "--on-missing", "skip", stdin=b"a.x none\nb.x plain")
+    assert Path("out.d").read_text() == "out.tar: \\\n  plain\n\nplain:\n"
+
+
+def write_sources() -> None:
+    os.mkdir("sub")
+    for name in STRANGE:
+        Path(name).write_text(name)
+    rows = [f"{number}.x\t{name}\n" for number, name in enumerate(STRANGE)]
+    Path("recipe").write_text("".join([*rows, "7.x\ttext:1\n", "8.x\tpipe:true\n", "9.x\tfile:plain\n"]))
+
+
+def test_make_understands_the_depfile(run: Run) -> None:
+    """GNU make does nothing while all is old, and makes the archive again when any source is newer or gone."""
+    write_sources()
+    Path("Makefile").write_text("out.tar:\n\t@echo again\ninclude out.d\n")
+    run("create", "recipe", "-o", "out.tar", "--depfile", "out.d")
+
+    def make() -> str:
+        ran = subprocess.run([program("make")], capture_output=True, text=True, check=False)
+        return ran.stdout + ran.stderr
+
+    for name in [*STRANGE, "recipe", "out.d"]:
+        os.utime(name, (1000, 1000))
+    os.utime("out.tar", (2000, 2000))
+    assert "up to date" in make()
+    for name in [*STRANGE, "recipe"]:
+        os.utime(name, (3000, 3000))
+        assert make() == "again\n"
+        os.utime(name, (1000, 1000))
+    assert "up to date" in make()
+    os.unlink("a b")
+    assert make() == "again\n"
+
+
+def test_no_depfile_after_an_error(run: Run) -> None:
+    """A depfile is there when the output is."""
+    Path("recipe").write_text("a.x recipe\nb.x none\n")
+    run("create", "recipe", "-o", "out.tar", "--depfile", "out.d", exit=1)
+    assert os.listdir() == ["recipe"]
+    Path("recipe").write_text("a.x recipe\n")
+    Path("new\nline").write_text("")
+    ran = run("create", "-o", "out.tar", "--depfile", "d", "--depfile-target", "new\nline", stdin=b"a.x recipe", exit=1)
+    assert ran.lines == ["tarkit: 'new\\x0aline': a name with a newline cannot stand in a depfile"]
+    assert not Path("out.tar").exists()
+
+
+# ---- common options
+
+
+@each_row("before", [True, False])
+def test_verbose_quiet_and_report(before: bool, run: Run) -> None:
+    """-v sums up, -q is silent, --report writes JSON; before the command word and after it."""
+    Path("recipe").write_text("a.x text:1\na.y text:2\nREADME text:3\nb.x text:4\nc.x none\n")
+
+    def called(*options: str) -> list[str]:
+        words = [*options, "create", "recipe"] if before else ["create", "recipe", *options]
+        return run(*words, "--on-missing", "skip", "-o", "out.tar").lines
+
+    lines = called("-v", "--report", "r.json")
+    assert lines[0].startswith("tarkit: warning: recipe:5: 'none'")
+    assert lines[1].startswith("tarkit: create: 2 samples, 10240 bytes, 0.")
+    assert len(lines) == 2
+    report = json.loads(Path("r.json").read_text())
+    assert report.pop("seconds") < 60
+    assert report == {
+        "command": "create",
+        "samples": 2,
+        "bytes": 10240,
+        "shards": 0,
+        "problems": {},
+        "skipped": {},
+        "missing": 1,
+    }
+    assert called("-q") == []
+    assert len(called()) == 1
+
+
+@each_row("suffix", ["gz", "zst"])  # the others are in tests/laws/test_oracle.py
+def test_compressed(suffix: str, run: Run) -> None:
+    """The output's suffix compresses; twice the same bytes."""
+    Path("data").write_bytes(b"x" * 300_000)
+    Path("recipe").write_text("a.x data\na.y text:2\n")
+    for name in ("1", "2"):
+        run("create", "recipe", "-o", f"{name}.tar.{suffix}")
+    assert Path(f"1.tar.{suffix}").read_bytes() == Path(f"2.tar.{suffix}").read_bytes()
+    assert Path(f"1.tar.{suffix}").stat().st_size < 20_000
+    assert run("cat", f"1.tar.{suffix}").stdout == made({"a.x": b"x" * 300_000, "a.y": b"2"})
+
+
+def test_create_into_split(run: Run) -> None:
+    """What create writes, split cuts and cat joins again, header for header."""
+    Path("recipe").write_text("".join(f"{number}.x text:{number}\n" for number in range(10)))
+    run("create", "recipe", "-o", "pipe:cat > all.tar")
+    run("split", "all.tar", "-c", "3", "-o", "out-%d.tar")
+    assert run("cat", "out-{0..3}.tar").stdout == made({f"{number}.x": b"%d" % number for number in range(10)})

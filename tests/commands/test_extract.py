@@ -1,0 +1,455 @@
+"""tarkit extract: well-behaved archives as GNU tar unpacks them; hostile ones lead nowhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import signal
+import stat
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tarkit.extraction import extraction, folder
+from tarkit.samples import reader
+from tarkit.tar.header import encode
+from tests._feeds import in_turn
+from tests._tools import PATIENT, each_row, happens, process, program
+from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, each_feed, tar, tarkit
+
+OLD = os.O_WRONLY | os.O_DIRECTORY  # what a system that knows no unnamed files makes of the flags
+SYM, HARD = tarfile.SYMTYPE, tarfile.LNKTYPE
+GOOD: list[tuple[str, Content]] = [
+    ("d", None),
+    ("d/a.jpg", b"A" * 600),
+    ("d/a.json", b"{}"),
+    ("d/README", b"r"),
+    ("./e/f/g.txt", b""),
+    ("b.bin", bytes(range(256)) * 2000),
+    ("b.hard", Link("b.bin")),
+    ("b.sym", Link("d/a.jpg", SYM)),
+    ("e/f/up.lnk", Link("../../d/a.json", SYM)),
+    ("n" * 150 + ".txt", b"long"),
+]
+
+
+def tree(folder: str) -> dict[str, tuple[object, ...]]:
+    """What is in a folder: contents, links, times and modes of files."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(Path(folder).rglob("*")):
+        status = path.lstat()
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = ("link", os.readlink(path))
+        elif path.is_dir():
+            found[name] = ("folder",)
+        else:
+            found[name] = (path.read_bytes(), status.st_mtime_ns, stat.S_IMODE(status.st_mode) | 0o600, status.st_nlink)
+    return found
+
+
+@each_row("format", [GNU, PAX])
+def test_as_tar_does(
+    format: int, run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contents, folders, links, times and modes, from every feed, large samples of streams too."""
+    archive(GOOD, "in.tar", format)
+    os.mkdir("tar")
+    subprocess.run([program("gtar", "tar", version="GNU tar"), "xf", "in.tar", "-C", "tar"], check=True)
+    expected = tree("tar")
+    for small in (False, True):
+        if small:
+            for module, name in ((reader, "LARGE"), (extraction, "SMALL"), (extraction, "READ")):
+                monkeypatch.setattr(module, name, 1 << 9)
+        for feed in feeds:
+            run("extract", feed("in.tar"), "-C", "new/out")
+            assert tree("new/out") == expected
+            shutil.rmtree("new")
+
+
+def test_summary(run: Run, archive: Archive) -> None:
+    """Samples, bytes and files."""
+    ran = run("extract", archive(GOOD[:5]), "-C", "out", "-v")
+    assert ran.stdout == b""
+    assert ran.lines[0] == "tarkit: reading in.tar"
+    assert re.match(r"tarkit: extract: 2 samples, 603 bytes", ran.lines[1])
+
+
+def test_mode_and_time(run: Run, archive: Archive) -> None:
+    """No setuid; the owner may read and write; --mtime."""
+    data = bytearray(encode(b"a.x", 1, mode=0o6711, mtime=1.5) + b"1" + bytes(511))
+    data += encode(b"a.y", 0, mode=0o444, mtime=7) + bytes(1024)
+    archive(bytes(data))
+    run("extract", "in.tar", "-C", "out")
+    status = os.stat("out/a.x")
+    assert (stat.S_IMODE(status.st_mode) & ~0o077, status.st_mtime_ns) == (0o700, 1_500_000_000)
+    assert stat.S_IMODE(os.stat("out/a.y").st_mode) & 0o600 == 0o600
+    run("extract", "in.tar", "-C", "out", "--force", "--mtime", "@99")
+    assert os.stat("out/a.x").st_mtime == 99
+    run("extract", "in.tar", "-C", "out", "--force", "--mtime", "now")
+    assert os.stat("out/a.x").st_mtime > 1e9
+    assert "--mtime" in run("extract", "in.tar", "-C", "out", "--mtime", "then", exit=2).stderr
+
+
+@each_row(
+    ("words", "names", "feed"),
+    in_turn(
+        [
+            (["--match", "a$"], ["d", "d/a.jpg", "d/a.json"]),
+            (["-f", "jpg"], ["d", "d/a.jpg"]),
+            (["-f", "x:jpg", "--match", "a"], ["d", "d/a.x"]),
+            (["-c", "1", "-R", "new/{key}", "--drop", "json"], ["d", "new", "new/d", "new/d/a.jpg"]),
+            (["--slice", "1:"], ["d", "d/README", "e", "e/f", "e/f/g.txt"]),
+        ]
+    ),
+)
+def test_select_and_fields(words: list[str], names: list[str], run: Run, archive: Archive, feed: Feed) -> None:
+    """What was chosen, under the names that it got."""
+    run("extract", feed(archive(GOOD[:5])), "-C", "out", "--on-missing-field", "skip", *words)
+    assert [*tree("out")] == names
+
+
+# ---- what is there already
+
+
+@each_feed
+def test_files_are_kept(run: Run, archive: Archive, feed: Feed) -> None:
+    """The first that is in the way is named, and how many: before anything is written, where that can be known."""
+    word = feed(archive(GOOD[:5]))
+    os.makedirs("out/d")
+    for name in ("out/d/a.json", "out/d/README"):
+        Path(name).write_text("mine")
+    ran = run("extract", word, "-C", "out", exit=1)
+    if feed.kind == "file":
+        assert ran.lines[0] == "tarkit: out/d/a.json and 1 more: there are files of these names"
+        assert [*tree("out")] == ["d", "d/README", "d/a.json"]
+    else:
+        assert ran.lines[0] == "tarkit: out/d/a.json: it is there already"
+    assert "--force replaces" in ran.lines[1]
+    assert Path("out/d/a.json").read_text() == Path("out/d/README").read_text() == "mine"
+    run("extract", word, "-C", "out", "--force")
+    assert Path("out/d/README").read_bytes() == b"r"
+    assert Path("out/d/a.json").read_bytes() == b"{}"
+
+
+def test_force_replaces_links_and_not_what_they_lead_to(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """A link under the name of a file is replaced itself, large files and small ones; a folder is not replaced."""
+    archive({"a.x": b"new", "b.x": b"n" * 300_000})
+    for feed in feeds:
+        Path("out").mkdir()
+        Path("victim").write_text("mine")
+        for name in ("out/a.x", "out/b.x"):
+            os.symlink("../victim", name)
+        assert run("extract", feed("in.tar"), "-C", "out", exit=1)
+        run("extract", feed("in.tar"), "-C", "out", "--force")
+        assert Path("victim").read_text() == "mine"
+        assert not Path("out/a.x").is_symlink()
+        assert not Path("out/b.x").is_symlink()
+        shutil.rmtree("out")
+        os.makedirs("out/a.x")
+        run("extract", feed("in.tar"), "-C", "out", "--force", exit=1)
+        shutil.rmtree("out")
+
+
+@each_row("size", [1, 300_000])
+def test_an_input_is_never_replaced(size: int, run: Run, archive: Archive) -> None:
+    """Nor is a file the report's."""
+    os.mkdir("out")
+    archive({"b.x": b"1", "in.tar": b"2" * size}, "out/in.tar")
+    before = Path("out/in.tar").read_bytes()
+    ran = run("extract", "out/in.tar", "-C", "out", "--force", exit=1)
+    assert ran.lines[0] == "tarkit: 'in.tar' would replace an input"
+    assert Path("out/in.tar").read_bytes() == before
+    os.mkdir("new")
+    assert "where the report goes" in run("extract", "out/in.tar", "-C", "new", "--report", "new/b.x", exit=1).stderr
+
+
+def test_standard_input(run: Run, archive: Archive) -> None:
+    """A file there is read twice as well, so that nothing is written when it is damaged."""
+    run("extract", "-C", "out", stdin=tar({"a.x": b"1", "b.x": b"2"}))
+    assert [*tree("out")] == ["a.x", "b.x"]
+    run("extract", "-C", "none", stdin=tar({"a.x": b"1", "b.x": b"2"})[:1600], exit=1)
+    assert not Path("none").exists()
+
+
+# ---- what is refused
+
+HOSTILE: dict[str, tuple[list[tuple[str, Content]], str]] = {
+    "absolute": ([("/tmp/evil.x", b"")], "is not safe to extract"),
+    "up": ([("../evil.x", b"")], "is not safe to extract"),
+    "up inside": ([("a/../../evil.x", b"")], "is not safe to extract"),
+    "up at the end": ([("a/..", None)], "is not safe to extract"),
+    "up and back": ([("../out/evil.x", b"")], "is not safe to extract"),
+    "only up": ([("..", None)], "is not safe to extract"),
+    "root": ([("/", None)], "is not safe to extract"),
+    "link out": ([("a.x", Link("../evil", SYM))], "may lead outside"),
+    "link absolute": ([("a.x", Link("/etc/passwd", SYM))], "may lead outside"),
+    "link up": ([("d/a.x", Link("../../evil", SYM))], "may lead outside"),
+    "link up in the middle": ([("a.x", Link("b/../../evil", SYM))], "may lead outside"),
+    "link through a folder": ([("d", Link(".", SYM)), ("d/evil.x", b"")], "nothing is written through it"),
+    "link chain": (
+        [("a/b", None), ("a/b/l", Link(".", SYM)), ("m", Link("a/b/l/../../..", SYM)), ("m/evil.x", b"")],
+        "may lead outside",
+    ),
+    "link to a link": (
+        [("one", Link("two", SYM)), ("two", Link("d", SYM)), ("d", None), ("one/evil.x", b"")],
+        "nothing is written through it",
+    ),
+    "hard link out": ([("a.x", Link("../victim", HARD))], "is not safe"),
+    "hard link absolute": ([("a.x", Link("/etc/passwd", HARD))], "is not safe"),
+    "hard link to what is not extracted": ([("a.x", Link("kept.x", HARD))], "was not extracted before it"),
+    "hard link to a symbolic link": ([("a.s", Link("b", SYM)), ("a.x", Link("a.s", HARD))], "was not extracted before"),
+    "hard link to itself": ([("a.x", Link("a.x", HARD))], "a hard link to itself"),
+    "device": ([("a.x", Link("", tarfile.CHRTYPE))], "is a character device"),
+    "block device": ([("a.x", Link("", tarfile.BLKTYPE))], "is a block device"),
+    "FIFO": ([("a.x", Link("", tarfile.FIFOTYPE))], "is a FIFO"),
+    "below a file": ([("a", b""), ("a/evil.x", b"")], "is no folder"),
+    "twice": ([("a.x", b"1"), ("b.x", b""), ("./a.x", b"2")], "would be written twice"),
+    "twice in one sample": ([("a.x", b"1"), ("a.x", b"2")], "is there twice"),
+    "of unknown type": ([("a.x", Link("", b"Z"))], "unknown type"),
+}
+
+
+@each_row(("number", "case"), enumerate(HOSTILE))
+def test_hostile(number: int, case: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Nothing outside of the folder is made or changed, by force or not; the message says what it was."""
+    members, words = HOSTILE[case]
+    archive([("good.x", b"1"), *members])
+    Path("victim").write_text("mine")
+    os.mkdir("out")
+    Path("out/kept.x").write_text("mine too")
+    forced = {"file": number % 2, "pipe": False, "gzip": True}  # a stream is one, compressed or not
+    for feed in feeds:
+        ran = run("extract", feed("in.tar"), "-C", "out", *(["--force"] if forced[feed.kind] else []), exit=1)
+        assert words in ran.stderr
+        assert "tarkit: " in ran.stderr
+        assert {path.name for path in Path().iterdir()} <= {"in.tar", "in.tar.gz", "victim", "out"}
+        assert Path("victim").read_text() == "mine"
+        assert Path("victim").stat().st_nlink == 1
+        assert Path("out/kept.x").stat().st_nlink == 1
+        if feed.kind == "file":
+            assert not Path("out/good.x").exists()
+        for path in [path for path in Path("out").iterdir() if path.name != "kept.x"]:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+@each_feed
+def test_nul(run: Run, archive: Archive, feed: Feed) -> None:
+    """A name with a NUL, as PAX records can have it."""
+    data = re.sub(rb"(path=a\.x)\xc3\x9f", rb"\1\0z", tar({"a.xß": b"1", "b.x": b""}, PAX))
+    archive(data)
+    assert "is not safe to extract" in run("extract", feed("in.tar"), "-C", "out", exit=1).stderr
+    run("extract", feed("in.tar"), "-C", "out", "--skip", "unsafe-name")
+    assert [*tree("out")] == ["b.x"]
+
+
+@each_feed
+def test_skip_leaves_samples_out(run: Run, archive: Archive, feed: Feed) -> None:
+    """Whole samples, for names, links and devices; --allow is no word for that."""
+    rows: list[tuple[str, Content]] = [
+        ("a.x", b"1"),
+        ("b.x", b""),
+        ("b.y", Link("/etc", SYM)),
+        ("../c.x", b""),
+        ("d.x", b""),
+        ("d.y", Link("", tarfile.CHRTYPE)),
+        ("e.x", b"2"),
+    ]
+    word = feed(archive(rows))
+    run("extract", word, "-C", "out", "--skip", "unsafe-name", "--report", "r.json")
+    assert [*tree("out")] == ["a.x", "e.x"]
+    assert "never extracted" in run("extract", word, "-C", "out2", "--allow", "unsafe-name", exit=2).stderr
+    assert not Path("out2").exists()
+
+
+def test_links_that_were_there(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """A folder that somebody has replaced by a link is not entered."""
+    archive({"d/a.x": b"1"})
+    for feed in feeds:
+        os.makedirs("out", exist_ok=True)
+        os.makedirs("elsewhere", exist_ok=True)
+        if not Path("out/d").is_symlink():
+            os.symlink("../elsewhere", "out/d")
+        assert "nothing is written through it" in run("extract", feed("in.tar"), "-C", "out", exit=1).stderr
+        assert not [*Path("elsewhere").iterdir()]
+
+
+def test_the_folder_itself_may_be_a_link(run: Run, archive: Archive) -> None:
+    """That one the user has named."""
+    os.mkdir("real")
+    os.symlink("real", "out")
+    run("extract", archive({"a.x": b"1"}), "-C", "out")
+    assert Path("real/a.x").read_bytes() == b"1"
+
+
+def test_long_names(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """255 bytes of a component are fine, 256 are an error with its name."""
+    archive({"n" * 253 + ".x": b"1", "m" * 251 + ".big": b"2" * 300_000}, "in.tar", PAX)
+    archive({"n" * 254 + ".x": b"1"}, "bad.tar", PAX)
+    for feed in feeds:
+        run("extract", feed("in.tar"), "-C", "out")
+        assert [len(name) for name in tree("out")] == [255, 255]
+        assert "name too long" in run("extract", feed("bad.tar"), "-C", "out", exit=1).stderr
+        shutil.rmtree("out")
+
+
+@each_row("name", ["gnu-sparse-0.0.tar", "gnu-sparse-0.1.tar", "gnu-sparse-1.0.tar", "gnu-sparse-old.tar"])
+def test_sparse(name: str, run: Run) -> None:
+    """Refused by name."""
+    path = Path(__file__).parents[1] / "data" / name
+    assert "[sparse-entry]" in run("extract", path, "-C", "out", exit=1).stderr
+    assert not Path("out").exists()
+
+
+# ---- damage and signals
+
+
+@each_feed
+def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
+    """An archive that breaks off: nothing is written where that can be known, else no partial file."""
+    archive(tar({"a.x": b"1", "b.bin": b"2" * 900_000})[:500_000])
+    assert "[truncated]" in run("extract", feed("in.tar"), "-C", "out", exit=1).stderr
+    if feed.kind == "file":
+        assert not Path("out").exists()
+    else:
+        assert [*tree("out")] in ([], ["a.x"])
+
+
+@each_row(("size", "force"), [(9000, False), (9000, True), (300_000, False), (300_000, True)])
+def test_a_full_disk(size: int, force: bool, run: Run, archive: Archive) -> None:
+    """A limit on the size of files is as good as one: the file is named, and not there."""
+    archive({"a.x": b"1", "d/b.x": bytes(size)})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, hard))
+    try:
+        ran = run("extract", "in.tar", "-C", "out", *(["--force"] if force else []), exit=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert ran.lines == ["tarkit: out/d/b.x: File too large"]
+    assert os.listdir("out/d") == []
+
+
+@each_row("force", [False, True])
+def test_signal(force: bool, here: Path) -> None:
+    """TERM while a large file is written leaves nothing of it."""
+    head = tar({"a.x": b"1"})[:1024] + encode(b"b.bin", 1 << 30)
+    words = ["extract", "-C", "out", *(["--force"] if force else [])]
+    with process(*words, stdin=subprocess.PIPE) as started:
+        assert started.stdin
+        started.stdin.write(head + bytes(1 << 20))
+        started.stdin.flush()
+        assert happens(lambda: [*here.glob("out/.b.bin.*.part")])
+        started.terminate()
+        assert started.wait(PATIENT) == -signal.SIGTERM
+    assert [path.name for path in (here / "out").iterdir()] == ["a.x"]
+
+
+@each_row("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@each_row("force", [False, True])
+def test_names_have_whole_contents(force: bool, signum: int, archive: Archive, here: Path) -> None:
+    """Whenever a signal comes, each file is whole; by force it is that, or what it was. TERM and INT leave no other."""
+    content = bytes(range(1, 251)) * 100
+    rows = {f"d{n % 3}/{n:03}.x": content if n % 40 else content * 11 for n in range(160)}
+    archive(rows)
+    for attempt in range(4 if signum == signal.SIGKILL else 1):
+        out = here / f"out{attempt}"
+        for name in rows if force else ():
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            (out / name).write_bytes(b"old")
+        with process("extract", "in.tar", "-C", out, *(["--force"] if force else [])) as started:
+            until = time.monotonic() + 20
+            first = out / "d1/001.x"
+            while time.monotonic() < until and (not first.exists() or first.stat().st_size == 3):
+                time.sleep(0.001)
+            time.sleep(attempt * 0.002)
+            started.send_signal(signum)
+            started.wait(20)
+        found = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        parts = [name for name in found if name.endswith(".part")]
+        assert len(parts) <= (signum == signal.SIGKILL)
+        assert {name for name in found if name not in parts} <= rows.keys()
+        assert all(data == rows[name] or (force and data == b"old") for name, data in found.items() if name in rows)
+
+
+@each_row("force", [False, True])
+def test_after_a_killed_run(force: bool, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one left beside a file is in nobody's way, nor does it get a name, were the process numbers the same."""
+    name = archive({"a.x": b"1", "b.x": b"2" * 300_000})
+    os.mkdir("out")
+    left = [Path(f"out/.{base}.{os.getpid()}{more}.part") for base in ("a.x", "b.x") for more in ("", ".1")]
+    for unnamed in (True, False):
+        monkeypatch.setattr(folder, "_UNNAMED", folder._UNNAMED if unnamed else OLD)
+        for path in left:
+            path.write_bytes(b"half")
+        tarkit("extract", name, "-C", "out", *(["--force"] if force else []))
+        assert [path.read_bytes() for path in left] == [b"half"] * 4
+        assert sorted(os.listdir("out")) == sorted(["a.x", "b.x", *(path.name for path in left)])
+        assert [Path("out", name).stat().st_size for name in ("a.x", "b.x")] == [1, 300_000]
+        if not force:
+            shutil.rmtree("out")
+            os.mkdir("out")
+
+
+def test_file_systems_without_unnamed_files(
+    run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There small files are written beside their names too: the same tree, modes and times, kept files, no rest."""
+    archive(GOOD, "in.tar", GNU)
+    run("extract", "in.tar", "-C", "expected")
+    monkeypatch.setattr(folder, "_UNNAMED", OLD)
+    for feed in feeds:
+        run("extract", feed("in.tar"), "-C", "out")
+        assert tree("out") == tree("expected")
+        assert run("extract", feed("in.tar"), "-C", "out", exit=1)
+        run("extract", feed("in.tar"), "-C", "out", "--force")
+        assert tree("out") == tree("expected")
+        shutil.rmtree("out")
+
+
+def test_links_replace_files(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """By force; a link that cannot be made leaves what is there."""
+    rows: list[tuple[str, Content]] = [("a.x", b"1"), ("a.y", Link("a.x", SYM)), ("a.z", Link("a.x"))]
+    archive(rows)
+    for feed in feeds:
+        os.mkdir("out")
+        for name in ("y", "z"):
+            Path("out/a." + name).write_text("mine")
+        assert run("extract", feed("in.tar"), "-C", "out", exit=1)
+        assert Path("out/a.z").read_text() == "mine"
+        for _ in range(2):
+            run("extract", feed("in.tar"), "-C", "out", "--force")
+            assert os.readlink("out/a.y") == "a.x"
+            assert os.path.samefile("out/a.x", "out/a.z")
+            assert sorted(os.listdir("out")) == ["a.x", "a.y", "a.z"]
+        shutil.rmtree("out")
+
+
+def test_hard_links_between_many_folders(run: Run, archive: Archive) -> None:
+    """However many are open: both of a link stay so."""
+    rows: list[tuple[str, Content]] = []
+    for n in range(3 * folder.OPEN):
+        rows += [(f"{n:03}/a.x", b"%d" % n), (f"{n:03}/a.l/b.x", Link(f"{n // 2:03}/a.x"))]
+    run("extract", archive(rows), "-C", "out")
+    for n in range(3 * folder.OPEN):
+        assert os.path.samefile(f"out/{n:03}/a.l/b.x", f"out/{n // 2:03}/a.x")
+
+
+@each_row(
+    ("words", "message"),
+    [
+        (["in.tar"], "Missing option '-C'"),
+        (["in.tar", "-C", ""], "the folder is empty"),
+        (["in.tar", "-C", "in.tar"], "it is a file"),
+    ],
+)
+def test_wrong_words(words: list[str], message: str, run: Run, archive: Archive) -> None:
+    """Status 2."""
+    archive({"a.x": b"1"})
+    assert message in run("extract", *words, exit=2).stderr

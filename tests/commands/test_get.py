@@ -1,0 +1,418 @@
+"""tarkit get: the bytes of one field, or one sample, by an index or by reading, from every feed."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import shlex
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tarkit.commands.get import LISTED
+from tarkit.samples import reader
+from tarkit.streams import source
+from tests._tools import each_row
+from tests.conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, entries, tar, tarkit
+
+ONE: list[tuple[str, Content]] = [
+    ("d.1", None),
+    ("d.1/a.jpg", b"A" * 600),
+    ("d.1/a.seg.png", b"segments"),
+    ("d.1/a.txt", b"text\n"),
+    ("b.JPG", b"B"),
+    ("b.txt", b""),
+    ("README", b"r"),
+    ("c.cls", b"3"),
+]
+TWO: dict[str, Content] = {"e.jpg": b"E", "e.txt": b"e", "b.cls": b"labels of b"}
+
+
+INDEXES = [None, "dali", "tsv", "webshart"]
+FIELDS = [
+    ("d.1/a.jpg", b"A" * 600),
+    ("d.1/a.seg.png", b"segments"),
+    ("d.1/a.SEG.png", b"segments"),
+    ("b.jpg", b"B"),
+    ("b.txt", b""),
+    ("c.cls", b"3"),
+    ("e.txt", b"e"),
+    ("b.cls", b"labels of b"),
+]
+
+
+@each_row("index", INDEXES)
+def test_a_field(index: str | None, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Its content, to the last byte; one that a shard's sample lacks may be in a later shard."""
+    names = [archive(ONE, "1.tar"), archive(TWO, "2.tar")]
+    if index:
+        run("index", *names, "--format", index)
+    for word, content in FIELDS:
+        for feed in feeds[:1] if index else feeds:
+            assert run("get", word, *map(feed, names)).stdout == content, (word, feed)
+    run("get", "b.jpg", *names, "-o", "out.gz")
+    assert Path("out.gz").read_bytes() == b"B"
+
+
+@each_row("index", INDEXES)
+def test_a_sample(index: str | None, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """An archive, with the entries without key that go with it; the same by an index as without."""
+    name = archive(ONE, "1.tar")
+    if index:
+        run("index", name, "--format", index)
+    for key, rows in (("d.1/a", slice(0, 4)), ("b", slice(4, 6)), ("c", slice(6, 8))):
+        for feed in feeds[:1] if index else feeds:
+            ran = run("get", key, feed(name), "-v")
+            assert ran.stdout == tar(ONE[rows]), (key, feed)
+            assert ("looked up in" in ran.stderr) == bool(index)
+
+
+@each_row("format", INDEXES[1:])
+def test_an_index_that_lacks_a_key(format: str, run: Run, archive: Archive) -> None:
+    """It is no evidence: the headers are read, here of a shard of the same size and time; shards keep their order."""
+    names = [archive({f"{n:03}.txt": b"a" for n in range(99)}, "1.tar"), archive({"z77.txt": b"b"}, "2.tar")]
+    run("index", *names, "--format", format)
+    status = os.stat("1.tar")
+    archive({f"{'z' if n == 77 else '0'}{n:02}.txt": b"a" for n in range(99)}, "1.tar")
+    os.utime("1.tar", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert os.stat("1.tar").st_size == status.st_size
+    assert run("get", "z77.txt", *names).stdout == run("get", "z77.txt", "1.tar").stdout == b"a"
+    ran = run("get", "x.jpg", *names, "-v", exit=1)
+    [one, two] = [next(path for path in os.listdir() if path.startswith(f"{n}.") and path not in names) for n in "12"]
+    assert ran.lines == [
+        f"tarkit: {one}: does not list 'x'",
+        "tarkit: reading 1.tar",
+        f"tarkit: {two}: does not list 'x'",
+        "tarkit: reading 2.tar",
+        "tarkit: there is no sample 'x': looked at 2 inputs",
+        f"hint: {LISTED}",
+    ]
+
+
+@each_row("index", INDEXES)
+def test_replaced_keys(index: str | None, run: Run, archive: Archive) -> None:
+    """Whichever key of a shard is replaced, with size and time as they were: each key has what the headers say."""
+    keys = [f"{n:03}" for n in range(24)]
+    for place in range(24):
+        archive({f"{key}.txt": key.encode() for key in keys}, "1.tar")
+        if index:
+            run("index", "1.tar", "--format", index)
+        status = os.stat("1.tar")
+        changed = [*keys[:place], "new", *keys[place + 1 :]]
+        archive({f"{key}.txt": key[::-1].encode() for key in changed}, "1.tar")
+        os.utime("1.tar", ns=(status.st_atime_ns, status.st_mtime_ns))
+        for key in {"new", keys[place - 1], keys[(place + 1) % 24]}:
+            assert run("get", f"{key}.txt", "1.tar").stdout == key[::-1].encode(), (place, key)
+        run("get", f"{keys[place]}.txt", "1.tar", exit=1)
+
+
+@each_row("nanoseconds", [1, -1, 0])
+@each_row("format", INDEXES[1:])
+def test_an_index_that_is_older(nanoseconds: int, format: str, run: Run, archive: Archive) -> None:
+    """By a nanosecond: it is not believed, whatever it lists; one of the same time is."""
+    name = archive(ONE, "1.tar")
+    run("index", name, "--format", format)
+    [path] = [path for path in Path().iterdir() if path.name != name]
+    time = path.stat().st_mtime_ns
+    os.utime(name, ns=(time, time + nanoseconds))
+    ran = run("get", "b.txt", name, "-v")
+    assert (f"warning: {path}: not used, it is older than the shard" in ran.stderr) == (nanoseconds > 0)
+    assert ("looked up in" in ran.stderr) == (nanoseconds <= 0)
+
+
+def test_an_index_that_leads_into_a_payload(run: Run, archive: Archive) -> None:
+    """Headers at the listed offset are those of another archive that a payload holds: its neighbours do not agree."""
+    rows = {f"k{n}.x": str(n).encode() for n in range(5)}
+    name = archive(rows, "1.tar")
+    run("index", name, "--format", "dali")
+    inner = tar(dict([*rows.items()][1:]))
+    archive({"k0.x": b"0".ljust(512, b"\0") + inner, "k1.x": b"one", "k2.x": b"two"}, "1.tar")
+    time = os.stat("1.idx").st_mtime_ns
+    os.utime(name, ns=(time, time))
+    assert run("get", "k2.x", name).stdout == b"two"
+
+
+def test_an_index_of_many_fields(run: Run, archive: Archive) -> None:
+    """The time grows with the fields of a sample, and with fields called like the key, not with their square."""
+
+    def seconds(count: int) -> float:
+        rows = {f"seg.f{number:06}": b"" for number in range(count)}
+        rows |= {f"k{number}.{field}": b"" for number in range(count) for field in ("a", "seg.png")}
+        name = archive(rows)
+        run("index", name, "--format", "dali")
+        started = time.process_time()
+        assert run("get", f"seg.f{count - 1:06}", name, "-v").lines[0] == "tarkit: in.tar: looked up in in.idx"
+        return time.process_time() - started
+
+    small, large = (min(seconds(count) for _ in range(3)) for count in (500, 8000))
+    assert large < 64 * small
+
+
+@each_row(
+    "change",
+    [
+        tar({"new.jpg": b"N" * 600, **dict(ONE)}),
+        tar([*ONE, ("new.jpg", b"N")]),
+        tar([*ONE[:7], ("new.cls", b"3")]),
+        tar([*ONE[:1], ("new.jpg", b"A" * 600), *ONE[4:]]),
+        tar([("new.jpg", b"N")]),
+    ],
+)
+@each_row("format", ["dali", "tsv", "webshart"])
+def test_an_index_that_is_stale(change: bytes, format: str, run: Run, archive: Archive) -> None:
+    """It is not believed, whichever way the shard has changed, be it as old as the index: the headers are read."""
+    name = archive(ONE, "1.tar")
+    run("index", name, "--format", format)
+    [path] = [path for path in Path().iterdir() if path.name != name]
+    archive(change, "1.tar")
+    os.utime(name, ns=(path.stat().st_mtime_ns, path.stat().st_mtime_ns))
+    ran = [run("get", key, name, exit=None) for key in ("d.1/a", "b", "c", "new")]
+    assert all("not used, the archive has changed since" in each.stderr for each in ran[:3])
+    path.unlink()
+    assert [each.stdout for each in ran] == [run("get", k, name, exit=None).stdout for k in ("d.1/a", "b", "c", "new")]
+    assert [entry for entry in entries(ran[3].stdout) if entry[0].startswith("new.")]
+
+
+def test_an_index_that_is_none(run: Run, archive: Archive) -> None:
+    """What is no index at all is not believed either."""
+    name = archive(ONE, "1.tar")
+    for format in ("dali", "tsv", "webshart"):
+        run("index", name, "--format", format)
+        [path] = [path for path in Path().iterdir() if path.name != name]
+        path.write_bytes(b"v1.2 1\nnotes\n")
+        assert run("get", "c.cls", name).stdout == b"3"
+        path.unlink()
+
+
+def test_an_index_leads_past_links(run: Run, archive: Archive) -> None:
+    """No index lists links; samples behind them are found all the same."""
+    rows: list[tuple[str, Content]] = [
+        ("a.x", b"1"),
+        ("a.l", Link("a.x", tarfile.SYMTYPE)),
+        ("b.x", b"2"),
+        ("c.x", b"3"),
+    ]
+    name = archive(rows, "1.tar")
+    run("index", name, "--format", "dali")
+    ran = run("get", "b.x", name, "-v")
+    assert ran.stdout == b"2"
+    assert "looked up in 1.idx" in ran.stderr
+
+
+@each_row(
+    ("words", "content"),
+    [
+        (["-f", "jpg"], b"A" * 600),
+        (["-f", "png,TXT"], b"text\n"),
+        (["-f", "cls"], b"3"),
+        (["-f", "jpg", "--match", "^[be]$"], b"B"),
+        (["-f", "txt", "--slice", "1:"], b""),
+        (["-f", "jpg", "--shard-slice", "2:"], b"b"),
+    ],
+)
+def test_the_first_that_has_it(words: list[str], content: bytes, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Of the samples that were chosen; no KEY then."""
+    names = [archive(ONE, "1.tar"), archive({"x.a": b"", "y.a": b"", "z.jpg": b"b"}, "2.tar")]
+    for feed in feeds:
+        assert run("get", *words, *map(feed, names)).stdout == content
+
+
+def test_it_stops_early(run: Run, archive: Archive) -> None:
+    """What comes behind the sample is not looked at, be it damaged."""
+    name = archive(tar(ONE)[:5500])
+    assert run("get", "d.1/a.txt", name).stdout == b"text\n"
+    assert run("get", "-f", "jpg", name, "no-such.tar", exit=1).stdout == b""
+    assert "[truncated]" in run("get", "c.cls", name, exit=1).stderr
+
+
+@each_row(
+    ("words", "lines"),
+    [
+        (["x"], ["tarkit: there is no sample 'x': looked at 1 input", f"hint: {LISTED}"]),
+        (["x.jpg"], ["tarkit: there is no sample 'x': looked at 1 input", f"hint: {LISTED}"]),
+        (
+            ["b.png"],
+            [
+                "tarkit: in.tar: at 4096: 'b' has no field 'png', it has 'JPG', 'txt' [missing-field]",
+                "hint: tarkit show lists fields",
+            ],
+        ),
+        (["-f", "wav"], ["tarkit: no sample that was chosen has a field 'wav': looked at 1 input"]),
+    ],
+)
+def test_not_found(words: list[str], lines: list[str], run: Run, archive: Archive) -> None:
+    """An error, and no output under its name."""
+    ran = run("get", *words, archive(ONE), "-o", "out", exit=1)
+    assert ran.lines == lines
+    assert not Path("out").exists()
+
+
+@each_row(
+    ("words", "meant"),
+    [
+        (["c", "in.tar", "-f", "cls"], "c.cls"),
+        (["d.1/a", "in.tar", "-f", "jpg,png"], "d.1/a.jpg"),
+        (["d.1/a.jpg", "in.tar", "-f", "jpg"], "d.1/a.jpg"),
+        (["it's", "-f", "cls"], shlex.quote("it's.cls")),
+        (["no.tar", "in.tar", "-f", "cls"], None),
+        (["no.tar.gz", "-f", "cls"], None),
+        (["no/", "-f", "cls"], None),
+        (["in.tar", "c", "-f", "cls"], None),
+        (["no", "in.tar"], None),
+    ],
+)
+def test_a_key_with_a_field(words: list[str], meant: str | None, run: Run, archive: Archive) -> None:
+    """With -f all words are inputs: the message says so when the first looks like a KEY, and the hint has KEY.FIELD."""
+    archive(ONE)
+    ran = run("get", *words, "-o", "out", exit=1)
+    hints = [line for line in ran.lines if line.startswith("hint: ") and "-f" in line]
+    said = f"hint: a field of one sample is KEY.FIELD, without -f: tarkit get {meant} INPUT..."
+    assert hints == ([said] if meant else [])
+    assert ran.lines[0].endswith("No such file or directory; with -f all words are inputs") == bool(meant)
+
+
+@each_row(
+    ("words", "message"),
+    [
+        ([], "no KEY"),
+        (["a/"], "'a/' is no key"),
+        ([".hidden"], "'.hidden' is no key"),
+        (["-f", "a/b", "in.tar"], "is the name of a field"),
+        (["-f", "", "in.tar"], "is the name of a field"),
+        (["a.jpg", "in.tar", "--compress", "gz"], "--compress is for a whole sample"),
+        (["b.txt", "in.tar", "-o", "in.tar"], "in.tar is the output too"),
+    ],
+)
+def test_wrong_words(words: list[str], message: str, run: Run, archive: Archive) -> None:
+    """Status 2."""
+    archive(ONE)
+    assert message in run("get", *words, exit=2).stderr
+    assert Path("in.tar").read_bytes() == tar(ONE)
+
+
+@each_row("index", [False, True])
+def test_no_content(index: bool, run: Run, archive: Archive) -> None:
+    """Links, devices and FIFOs have none."""
+    rows: list[tuple[str, Content]] = [
+        ("a.x", b"1"),
+        ("a.hard", Link("a.x")),
+        ("a.sym", Link("a.x", tarfile.SYMTYPE)),
+        ("a.fifo", Link("", tarfile.FIFOTYPE)),
+        ("a.dev", Link("", tarfile.CHRTYPE)),
+    ]
+    name = archive(rows)
+    if index:
+        run("index", name, "--format", "dali")
+    for field, what in (
+        ("hard", "hard link to 'a.x': ask"),
+        ("sym", "symbolic link"),
+        ("fifo", "a FIFO"),
+        ("dev", "a device"),
+    ):
+        assert what in run("get", f"a.{field}", name, exit=1).stderr
+
+
+@each_row("name", ["gnu-sparse-1.0.tar", "gnu-sparse-old.tar", "bsdtar-pax-sparse.tar"])
+def test_sparse(name: str, run: Run) -> None:
+    """Its content is not stored as it is; the sample can be had."""
+    path = Path(__file__).parents[1] / "data" / name
+    with tarfile.open(path) as file:
+        found = next(info.name for info in file if info.issparse() and "." in os.path.basename(info.name))
+    ran = run("get", found, path, exit=1)
+    assert ran.lines[0].endswith("[sparse-entry]")
+    key = os.path.join(os.path.dirname(found), os.path.basename(found).partition(".")[0])
+    with tarfile.open(fileobj=io.BytesIO(run("get", key, path).stdout)) as file:
+        assert found in file.getnames()
+
+
+@each_feed
+def test_duplicates(run: Run, archive: Archive, feed: Feed) -> None:
+    """One name twice in a sample is an error, also where a large field of a stream is on its way already."""
+    rows: list[tuple[str, Content]] = [("a.bin", b"1" * 5000), ("a.y", b""), ("a.bin", b"2"), ("b.x", b"")]
+    word = feed(archive(rows))
+    for large in (1 << 24, 1 << 12):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(reader, "LARGE", large)
+            ran = run("get", "a.bin", word, "-o", "out", exit=1)
+            assert ran.lines[0].endswith("'a.bin' is there twice [duplicate-entry]")
+            assert not Path("out").exists()
+
+
+def test_large_samples_of_streams(
+    run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample that is handed out before its end is known is found whole, and each field of it."""
+    monkeypatch.setattr(reader, "LARGE", 1 << 12)
+    rows: list[tuple[str, Content]] = [
+        ("a.bin", b"1" * 9000),
+        ("a.y", b"y"),
+        ("a.z", b"Z" * 9000),
+        ("b.bin", b"2" * 9000),
+    ]
+    for feed in feeds:
+        word = feed(archive(rows))
+        assert run("get", "a", word).stdout == tar(rows[:3])
+        for row, (name, content) in enumerate(rows):
+            assert run("get", name, word).stdout == content, row
+        assert run("get", "-f", "z", word).stdout == b"Z" * 9000
+
+
+def test_fields_of_streams_are_those_of_files(
+    run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A field that is asked for first, or has just that case, may come late in a sample that is handed out early."""
+    monkeypatch.setattr(reader, "LARGE", 1 << 12)
+    monkeypatch.setattr(source, "HELD", 1 << 12)
+    name = archive({"a.PNG": b"P" * 9000, "a.TXT": b"T" * 9000, "a.png": b"p" * 9000, "a.jpg": b"j", "b.x": b""})
+    for words, content in (
+        (["a.png"], b"p" * 9000),
+        (["a.Png"], b"P" * 9000),
+        (["-f", "jpg,png"], b"j"),
+        (["-f", "wav,txt,JPG"], b"T" * 9000),
+    ):
+        for feed in feeds:
+            word = feed(name)
+            assert run("get", *words, word).stdout == content, (words, feed)
+
+
+def test_many_fields_of_a_stream(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time grows with the fields of a sample that is handed out early, not with their square."""
+    monkeypatch.setattr(reader, "LARGE", 1 << 12)
+
+    def seconds(count: int) -> float:
+        name = archive({f"a.f{number:06}": b"" for number in range(count)})
+        started = time.process_time()
+        run("get", f"a.f{count - 1:06}", f"pipe:cat {name}")
+        return time.process_time() - started
+
+    small, large = (min(seconds(count) for _ in range(3)) for count in (500, 8000))
+    assert large < 64 * small
+
+
+def test_names_that_are_no_text(run: Run, archive: Archive) -> None:
+    """Keys are bytes."""
+    name = archive({"\udce9.x": b"1", "é.x": b"2", "n" * 150 + ".x": b"3"}, "in.tar", PAX)
+    run("index", name, "--format", "dali")
+    for word, content in (("\udce9.x", b"1"), ("é.x", b"2"), ("n" * 150 + ".x", b"3")):
+        assert run("get", word, name).stdout == content
+
+
+@each_row(("name", "good"), [("a.txt", True), ("a.bin", False), ("a.esc", False), ("a.utf", True), ("a", False)])
+def test_terminal(name: str, good: bool, here: Path) -> None:
+    """It gets text only: nothing that could change how it works."""
+    Path("in.tar").write_bytes(
+        tar({"a.txt": b"some\ttext\n", "a.bin": b"\0\1", "a.esc": b"\x1b[2J", "a.utf": "é".encode()})
+    )
+    main, other = pty.openpty()
+    try:
+        ran = tarkit("get", name, "in.tar", stdout=other, exit=0 if good else 2)
+        os.write(other, b"END\n")
+        shown = os.read(main, 1000)
+    finally:
+        os.close(main)
+        os.close(other)
+    assert shown.startswith(b"END") != good
+    assert ("is a terminal" in ran.stderr) != good

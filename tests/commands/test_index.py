@@ -1,0 +1,237 @@
+"""tarkit index: which files it writes, which it leaves alone, and what --verify finds."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import struct
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tarkit.indexing import scan
+from tests._tools import each_row
+from tests.conftest import Archive, Content, Run, tar
+
+ONE: dict[str, Content] = {"a.x": b"1", "a.y": b"2" * 700, "b.x": b"3"}
+TWO: dict[str, Content] = {"c.x": b"4", "d.x": b"5", "e.x": b"6"}
+ALL = "dali,energon,webshart,tsv,wids"
+MADE = ["1.idx", "1.index.tsv", "1.json", "1.tar", "1.tar.idx", "2.idx", "2.index.tsv", "2.json", "2.tar", "2.tar.idx"]
+
+
+def two(archive: Archive) -> list[str]:
+    """Two shards in a folder."""
+    return [archive(ONE, "s/1.tar"), archive(TWO, "s/2.tar")]
+
+
+@pytest.fixture
+def shards(archive: Archive) -> list[str]:
+    """They are there."""
+    return two(archive)
+
+
+def files(folder: str = "s") -> dict[str, bytes]:
+    """What is in a folder."""
+    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+
+
+@pytest.mark.forks
+def test_beside_the_shards(run: Run, shards: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several formats at once; any number of processes makes the same, and so do indexes that memory does not hold."""
+    ran = run("index", "s", "--format", ALL, "--report", "1.json")
+    made = files()
+    assert [*made] == sorted([*MADE, "shardindex.json"])
+    assert ran.stdout == b""
+    assert ran.stderr == ""
+    assert made["1.idx"] == b"v1.2 2\nx 512 1 a.x y 1536 700 a.y\nx 3072 1 b.x\n"
+    assert made["2.tar.idx"] == struct.pack("=4Q", 0, 1024, 2048, 3072)
+    listed = json.loads(made["shardindex.json"])["shardlist"]
+    assert [(each["url"], each["nsamples"], each["filesize"]) for each in listed] == [
+        ("1.tar", 2, 10240),
+        ("2.tar", 3, 10240),
+    ]
+    for name in made.keys() - {"1.tar", "2.tar"}:
+        os.unlink(f"s/{name}")
+    monkeypatch.setattr(scan, "GATHERED", 10)
+    run("index", "s", "--format", ALL, "-p", "2", "--report", "2.json")
+    assert files() == made
+    for number in "12":
+        report = json.loads(Path(f"{number}.json").read_text())
+        assert (report["samples"], report["shards"], report["indexes"]) == (5, 2, 9)
+    assert run("index", "s", "--verify", "--format", ALL, "-p", "2").stdout == b""
+    assert run("index", "s", "--verify").stdout == b""
+
+
+def test_output(run: Run, shards: list[str]) -> None:
+    """-o is a folder for several, a file or stdout for one."""
+    os.mkdir("o")
+    run("index", *shards, "--format", "dali tsv wids", "-o", "o")
+    assert [*files("o")] == ["1.idx", "1.index.tsv", "2.idx", "2.index.tsv", "shardindex.json"]
+    assert [each["url"] for each in json.loads(files("o")["shardindex.json"])["shardlist"]] == [
+        "../s/1.tar",
+        "../s/2.tar",
+    ]
+    assert run("index", shards[0], "--format", "dali", "-o", "-").stdout == files("o")["1.idx"]
+    run("index", shards[0], "--format", "dali", "-o", "x.idx")
+    assert Path("x.idx").read_bytes() == files("o")["1.idx"]
+    assert [*files()] == ["1.tar", "2.tar"]
+    assert "several indexes" in run("index", *shards, "--format", "dali", "-o", "x.idx", exit=2).stderr
+    assert "No such file" in run("index", *shards, "--format", "dali", "-o", "none/", exit=1).stderr
+
+
+def test_md5(run: Run, shards: list[str]) -> None:
+    """Of the whole shard, when it is asked for."""
+    run("index", "s", "--format", "wids", "--md5")
+    listed = json.loads(Path("s/shardindex.json").read_text())["shardlist"]
+    assert listed[1]["md5sum"] == hashlib.md5(Path("s/2.tar").read_bytes()).hexdigest()
+    Path("s/2.tar").write_bytes(tar({"c.x": b"4", "d.x": b"5", "e.x": b"7"}))
+    assert run("index", "s", "--format", "wids", "--verify").stdout == b""
+    found = run("index", "s", "--format", "wids", "--verify", "--md5", exit=1).stdout
+    assert found == b"s/shardindex.json: 2.tar has another MD5 sum\n"
+
+
+@each_row(
+    ("format", "name"),
+    [
+        ("dali", "1.idx"),
+        ("energon", "1.tar.idx"),
+        ("webshart", "1.json"),
+        ("tsv", "1.index.tsv"),
+        ("wids", "shardindex.json"),
+    ],
+)
+def test_what_is_there(format: str, name: str, run: Run, archive: Archive) -> None:
+    """An index of that kind is replaced, also an old one; what is something else only by force."""
+    shards = two(archive)
+    run("index", *shards[:1], "--format", format)
+    good = files()[name]
+    Path("s/1.tar").write_bytes(tar(TWO))
+    run("index", *shards[:1], "--format", format)
+    assert files()[name] != good
+    Path(f"s/{name}").write_text("my own notes\n")
+    ran = run("index", *shards[:1], "--format", format, exit=1)
+    assert ran.lines == [
+        f"tarkit: s/{name}: there is a file of this name, and it is no {format} index",
+        "hint: --force replaces it",
+    ]
+    assert files()[name] == b"my own notes\n"
+    run("index", *shards[:1], "--format", format, "--force")
+    Path("s/1.tar").write_bytes(tar(ONE))
+    run("index", *shards[:1], "--format", format)
+    assert files()[name] == good
+
+
+@pytest.mark.forks
+def test_damage_leaves_no_index(run: Run, shards: list[str], archive: Archive) -> None:
+    """A damaged shard is an error; the shards before it have their indexes, it has none."""
+    archive(tar(TWO)[:1600], "s/2.tar")
+    for processes in ("1", "2"):
+        ran = run("index", "s", "--format", ALL, "-p", processes, exit=1)
+        assert ran.lines[0].endswith("[truncated]")
+        assert [name for name in files() if name[0] == "2"] == ["2.tar"]
+        assert "shardindex.json" not in files()
+    run("index", "s", "--format", "dali", "--skip", "truncated")
+    assert files()["2.idx"] == b"v1.2 1\nx 512 1 c.x\n"
+
+
+def test_compressed(run: Run, here: Path) -> None:
+    """The command that makes a plain one is named; nothing is written, not for the shards before either."""
+    Path("1.tar").write_bytes(tar(ONE))
+    Path("a b.tar.gz").write_bytes(gzip.compress(tar(ONE)))
+    ran = run("index", "1.tar", "a b.tar.gz", "--format", "dali", exit=1)
+    assert ran.lines == [
+        "tarkit: a b.tar.gz: it is compressed, and an index needs offsets in a plain archive",
+        "hint: make a plain one: tarkit cat 'a b.tar.gz' -o 'a b.tar'",
+    ]
+    assert not Path("1.idx").exists()
+    assert "this is none" in run("index", "--format", "dali", stdin=tar(ONE), exit=1).stderr
+
+
+@each_row(
+    ("words", "message"),
+    [
+        ([], "--format is missing"),
+        (["--format", "sqlite"], "--format sqlite: no such format"),
+        (["--format", "dali", "--md5"], "--md5 is about --format wids"),
+        (["--format", "dali", "-o", "s/2.tar"], "--force replaces it"),
+    ],
+)
+def test_wrong_words(words: list[str], message: str, run: Run, archive: Archive) -> None:
+    """Nothing is written."""
+    two(archive)
+    assert message in run("index", "s/1.tar", *words, exit=None).stderr
+    assert files()["1.tar"] == tar(ONE)
+    assert [*files()] == ["1.tar", "2.tar"]
+
+
+def test_an_input_is_never_replaced(run: Run, shards: list[str]) -> None:
+    """Not by force either."""
+    ran = run("index", "s/1.tar", "--format", "dali", "-o", "s/1.tar", "--force", exit=2)
+    assert "own name" in ran.stderr
+    ran = run("index", *shards, "--format", "wids", "-o", "s/1.tar", "--force", exit=2)
+    assert "is the output too" in ran.stderr
+    assert files()["1.tar"] == tar(ONE)
+
+
+@each_row(
+    ("format", "shard", "lines"),
+    [
+        ("dali", {"a.x": b"1", "a.y": b"2" * 500, "b.x": b"3"}, 2),
+        ("dali", {**ONE, "c.x": b""}, 1),
+        ("energon", {**ONE, "c.x": b""}, 1),
+        ("webshart", {"a.x": b"1", "a.z": b"2" * 700, "b.x": b"3"}, 1),
+        ("tsv", {"a.x": b"12", "a.y": b"2" * 700, "b.x": b"3"}, 1),
+        ("wids", {"a.x": b"1"}, 1),
+    ],
+)
+def test_verify_finds(format: str, shard: dict[str, Content], lines: int, run: Run, archive: Archive) -> None:
+    """A shard that changed since: one line for each fault, status 1, and a hint."""
+    two(archive)
+    run("index", "s", "--format", format)
+    before = files()
+    Path("s/1.tar").write_bytes(tar(shard))
+    ran = run("index", "s", "--format", format, "--verify", exit=1)
+    found = ran.stdout.decode().splitlines()
+    assert len(found) == lines
+    assert all("1." in line for line in found)
+    assert ran.lines[-1] == "hint: tarkit index without --verify makes new ones"
+    assert {**files(), "1.tar": b""} == {**before, "1.tar": b""}
+
+
+def test_verify_misses(run: Run, shards: list[str], archive: Archive) -> None:
+    """An index that is not there, one that is none, a shard that is damaged: a line each."""
+    run("index", "s", "--format", "dali")
+    os.unlink("s/1.idx")
+    assert run("index", "s", "--format", "dali", "--verify", exit=1).stdout == b"s/1.tar: there is no index s/1.idx\n"
+    Path("s/1.idx").write_text("notes")
+    out = run("index", "s", "--verify", exit=1).stdout
+    assert out == b"s/1.tar: s/1.idx: it is no dali index: no DALI index of version 1.2\n"
+    archive(tar(TWO)[:1600], "s/2.tar")
+    assert b"[truncated]" in run("index", "s", "--verify", exit=1).stdout
+    os.unlink("s/1.idx")
+    os.unlink("s/2.idx")
+    assert "no index to verify" in run("index", "s", "--verify", exit=1).stderr
+
+
+@pytest.mark.forks
+def test_parquet(run: Run, shards: list[str]) -> None:
+    """The columns of the table, by pyarrow; without it the extra is named."""
+    if find_spec("pyarrow") is None:
+        ran = run("index", "s", "--format", "parquet", exit=1)
+        assert ran.lines[-1] == "hint: pip install 'tarkit[parquet]'"
+        return
+    run("index", "s", "--format", "parquet,tsv", "-p", "2")
+    first = files()
+    run("index", "s", "--format", "parquet,tsv")
+    assert files() == first
+    assert run("index", "s", "--verify").stdout == b""
+    from pyarrow import parquet  # at the end, since it starts threads
+
+    table = parquet.read_table("s/1.index.parquet")
+    rows = [line.split("\t") for line in Path("s/1.index.tsv").read_text().splitlines()]
+    assert [list(map(str, row.values())) for row in table.to_pylist()] == rows[1:]
+    assert table.column_names == rows[0]
+    assert table.schema.metadata[b"tarkit.size"] == b"10240"

@@ -1,0 +1,515 @@
+"""tarkit mix: what comes out, to the byte, from files, pipes and compressed files alike."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import os
+import random
+import resource
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.samples import reader
+from tarkit.samples.fields import stem
+from tarkit.streams import source
+from tests._tools import each_row, process
+from tests.conftest import Archive, Content, Feed, Link, Piped, Run, body, each_feed, entries, keys, pick, tar, tarkit
+
+A: dict[str, Content] = {f"a{n}.{field}": f"A{n}{field}".encode() * 99 for n in range(3) for field in ("cls", "jpg")}
+B: dict[str, Content] = {f"b{n}.{field}": f"B{n}{field}".encode() * 9 for n in range(4) for field in ("cls", "jpg")}
+AB = {**A, **B}
+
+
+def weighed(word: str, weight: str) -> str:
+    """A word with @WEIGHT behind it."""
+    if not isinstance(word, Piped):
+        return word + weight
+    new = str.__new__(Piped, f"{word}{weight}")
+    new.number, new.path = word.number, word.path
+    return new
+
+
+def drawn(seed: int, *sources: tuple[float, list[str]], until: str = "first") -> str:
+    """What a mix draws: the model in a few lines."""
+    rng, left, live, out = random.Random(seed), [list(each) for _, each in sources], [*range(len(sources))], list[str]()
+    while True:
+        [each] = rng.choices(live, [sources[number][0] for number in live])
+        if left[each]:
+            out.append(left[each].pop(0))
+        elif until == "first" or len(live) == 1:
+            return " ".join(out)
+        else:
+            live.remove(each)
+
+
+def rows(expected: str) -> list[tuple[str, Content]]:
+    """The members of A and B with these keys, which may be new ones of samples that came again."""
+    pairs = [(key, pick(AB, key.partition("~")[0])) for key in expected.split()]
+    return [(key + name[2:], content) for key, members in pairs for name, content in members]
+
+
+# ---- the draw
+
+EXACT = [
+    # weights, options, the keys that come out
+    ("@1 @1", "--until all --seed 1", "a0 b0 b1 a1 a2 b2 b3"),
+    (" ", "--until all --seed 1", "a0 b0 b1 a1 a2 b2 b3"),
+    ("@3 @1", "--seed 1", "a0 b0 b1 a1 a2"),
+    ("@1 @3", "--seed 1", "a0 b0 b1 b2 b3"),
+    ("@1 @3", "--seed 1 --total 2", "a0 b0"),
+    ("@1 @3", "--seed 1 --total 0", ""),
+    ("@1 @1", "--seed 1 --until all --total 6", "a0 b0 b1 a1 a2 b2"),
+    ("@1 @1", "--seed 1 --repeat --total 9", "a0 b0 b1 a1 a2 a0~2 b2 b3 a1~2"),
+    ("@1 @1", "--seed 1 --repeat --until all", "a0 b0 b1 a1 a2 a0~2 b2 b3 a1~2 a2~2"),
+]
+
+
+@each_row(("weights", "options", "expected"), EXACT)
+def test_exact_order(weights: str, options: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """The same seed gives the same bytes, however the sources come in; entries keep their headers."""
+    for feed in feeds if "--total 9" in options else feeds[:1]:
+        inputs = feed(archive(A, "a.tar")), feed(archive(B, "b.tar"))
+        words = [weighed(word, weight) for word, weight in zip(inputs, weights.split(" "), strict=True)]
+        assert run("mix", *words, *options.split()).stdout == tar(rows(expected))
+
+
+@each_row("until,seed", [("first", 1), ("first", 1 << 40), ("all", 1), ("all", 2)])
+def test_the_model(until: str, seed: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Three sources, one of several shards; -p changes nothing."""
+    names = {letter: [f"{letter}{n:02}" for n in range(count)] for letter, count in (("x", 8), ("y", 16), ("z", 12))}
+    expected = drawn(seed, (1.45, names["x"]), (3, names["y"]), (0.7, names["z"]), until=until)
+    for feed in feeds if seed == 1 else feeds[:1]:
+        words = [
+            weighed(feed(archive({f"{name}.t": name.encode() for name in names[letter]}, f"{letter}.tar")), weight)
+            for letter, weight in (("x", "@1.45"), ("y", "@3"), ("z", "@.7"))
+        ]
+        for more in ([], ["-p", "3"]):
+            ran = run("mix", *words, "--until", until, "--seed", str(seed), *more)
+            assert ran.stdout == tar([(f"{name}.t", name.encode()) for name in expected.split()])
+
+
+@settings(max_examples=20)
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=4), st.integers(0, 999))
+def test_law_nothing_is_lost(
+    tmp_path_factory: pytest.TempPathFactory, sources: list[tuple[int, int]], seed: int
+) -> None:
+    """With --until all and no --total each sample of each source comes out once, those of a source in their order."""
+    folder = tmp_path_factory.mktemp("law")
+    words = []
+    for number, (count, weight) in enumerate(sources):
+        (folder / f"{number}.tar").write_bytes(tar({f"{number}-{n}.x": b"" for n in range(count)}))
+        words.append(f"{folder}/{number}.tar@{weight}")
+    found = keys(tarkit("mix", *words, "--until", "all", "--seed", str(seed)).stdout).split()
+    assert sorted(found) == sorted(f"{number}-{n}" for number, (count, _) in enumerate(sources) for n in range(count))
+    assert (
+        found
+        == drawn(
+            seed,
+            *((weight, [f"{s}-{n}" for n in range(count)]) for s, (count, weight) in enumerate(sources)),
+            until="all",
+        ).split()
+    )
+
+
+@each_feed
+def test_a_seed_that_was_drawn_is_told(run: Run, archive: Archive, feed: Feed) -> None:
+    """Without --seed one is drawn, printed once and put into the report; given again, it gives the same bytes."""
+    words = feed(archive(A, "a.tar")), feed(archive(B, "b.tar"))
+    for options in (["--until", "all"], ["--until", "all", "--sample", "1"]):
+        ran = run("mix", *words, *options, "--report", "r.json")
+        seed = json.loads(Path("r.json").read_text())["seed"]
+        assert ran.lines == [f"tarkit: seed: {seed}"]
+        again = run("mix", *words, *options, "--seed", str(seed))
+        assert (again.stdout, again.stderr) == (ran.stdout, "")
+
+
+def test_shares(run: Run, archive: Archive) -> None:
+    """The table comes with the summary, the report has all of it; shares are near what was asked."""
+    archive({f"a{n}.x": b"" for n in range(40)}, "a.tar")
+    archive({f"b{n}.x": b"" for n in range(300)}, "b-1.tar")
+    ran = run("mix", "a.tar@3", "b-*.tar", "--repeat", "--total", "1K", "--seed", "4", "--report", "r.json", "-v")
+    report = json.loads(Path("r.json").read_text())
+    counts = [each["samples"] for each in report["sources"]]
+    assert report["samples"] == sum(counts) == 1000
+    assert (counts[0] - 750) ** 2 / 750 + (counts[1] - 250) ** 2 / 250 < 6.6  # 99 % of chi-square
+    assert report["sources"] == [
+        {
+            "source": "a.tar",
+            "weight": 3,
+            "probability": 1,
+            "asked": 0.75,
+            "got": counts[0] / 1000,
+            "samples": counts[0],
+            "passed_over": 0,
+            "laps": counts[0] // 40,
+        },
+        {
+            "source": "b-*.tar",
+            "weight": 1,
+            "probability": 1,
+            "asked": 0.25,
+            "got": counts[1] / 1000,
+            "samples": counts[1],
+            "passed_over": 0,
+            "laps": 0,
+        },
+    ]
+    assert ran.lines[-5:-1] == [
+        "tarkit: samples that came again have ~2, ~3 .. behind their keys",
+        "tarkit: source   weight   asked     got  samples  laps",
+        f"tarkit: a.tar         3  75.00%  {counts[0] / 1000:.2%}      {counts[0]}    {counts[0] // 40}",
+        f"tarkit: b-*.tar       1  25.00%  {counts[1] / 1000:.2%}      {counts[1]}     0",
+    ]
+    assert ran.lines[-1].startswith("tarkit: mix: 1000 samples, ")
+    assert run("mix", "a.tar@3", "b-*.tar", "--until", "all", "--seed", "4").stderr == ""
+    assert run("mix", "a.tar@3", "b-*.tar", "--seed", "4", "-q").stderr == ""
+
+
+# ---- the end
+
+
+@each_feed
+def test_what_is_left_is_said(run: Run, archive: Archive, feed: Feed) -> None:
+    """Who stops at the first source that has no more says what else there was; who asks for more than there is, too."""
+    words = feed(archive(A, "a.tar")), feed(archive(B, "b.tar")), feed(archive({"c.x": b""}, "c.tar"))
+    ran = run("mix", weighed(words[0], "@9"), *words[1:], "--seed", "1", "--report", "r.json")
+    what = f"{words[0]} has no more samples, 2 of 3 sources have some left: --until all goes on, --repeat begins again"
+    assert ran.lines == [f"tarkit: {what}"]
+    assert json.loads(Path("r.json").read_text())["input_left"] == [*words[1:]]
+    assert run("mix", *words, "--seed", "1", "--total", "2").lines == []
+    ran = run("mix", *words, "--seed", "1", "--until", "all", "--total", "9")
+    assert ran.lines == ["tarkit: 8 samples instead of 9: there were no more"]
+    ran = run("mix", *words[:2], "--seed", "1", "--total", "9")
+    assert len(ran.lines) == 2
+    assert ran.lines[1] == "tarkit: 5 samples instead of 9: there were no more"
+
+
+@each_feed
+def test_what_is_left_may_be_damaged(run: Run, archive: Archive, feed: Feed) -> None:
+    """What was not drawn is not wanted: it is left, whatever is wrong with it."""
+    words = feed(archive({"a.x": b""}, "a.tar")), feed(archive(body(tar(B))[:3500], "cut.tar"))
+    ran = run("mix", weighed(words[0], "@4"), words[1], "--seed", "1", "--report", "r.json")
+    assert keys(ran.stdout) == "a b0"
+    assert json.loads(Path("r.json").read_text())["input_left"] == [words[1]]
+    run("mix", *words, "--seed", "1", "--until", "all", "-o", "out.tar", exit=1)
+
+
+EMPTY = [
+    # the second source, options
+    (tar({}), ""),
+    (tar({"README": b"", "d": None}), ""),
+    (tar(B), "--match a"),
+    (tar(B), "--match a --repeat --total 9"),
+    (tar(B), "--match a --until all"),
+    (tar({"c.x": b""}), "-f cls --on-missing-field skip"),
+    (tar({"c.x": b""}), "-f cls --on-missing-field skip --repeat --total 9"),
+]
+
+
+@each_row(("data", "options"), EMPTY)
+def test_a_source_without_samples(data: bytes, options: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Its share cannot be had: an error, and no output."""
+    for feed in feeds if options == "" else feeds[:1]:
+        words = feed(archive(A, "a.tar")), feed(archive(data, "b.tar"))
+        ran = run("mix", *words, *options.split(), "--seed", "1", "-o", "out.tar", exit=1)
+        assert ran.lines[-2:] == [
+            f"tarkit: {words[1]}: no sample to draw",
+            "hint: leave the source out, or see what is selected of it",
+        ]
+        assert not Path("out.tar").exists()
+
+
+@each_feed
+def test_entries_without_key_go_with_a_sample(run: Run, archive: Archive, feed: Feed) -> None:
+    """As everywhere; a shard that has nothing else is left out, with a warning."""
+    members: list[tuple[str, Content]] = [("d", None), ("d/a.x", b"1"), ("d/README", b"2"), ("d/b.x", b"3")]
+    archive(members, "1.tar")
+    word = feed(archive({"d/README": b""}, "2.tar"))
+    ran = run("mix", "1.tar", "--seed", "1")
+    assert ran.stdout == tar(members)
+    Path("m.json").write_text(json.dumps({"sources": [{"shards": ["1.tar", str(word)]}]}))
+    if feed.kind != "pipe":
+        ran = run("mix", "m.json", "--seed", "1")
+        assert ran.stdout == tar(members)
+        assert ran.lines == [f"tarkit: warning: {word}: no sample in it; 1 entries without key are left out"]
+
+
+# ---- what is chosen
+
+CHOSEN = [
+    ("--match 1", "a1 b1"),
+    ("--slice 1:", "a1 a2 b1 b2 b3"),
+    ("--shard-slice 1:3", "a1 a2 b1 b2"),
+    ("--keys-from list", "a2 b0 b3"),
+    ("--sample 1", "a0 a1 a2 b0 b1 b2 b3"),
+    ("-f jpg", "a0 a1 a2 b0 b1 b2 b3"),
+]
+
+
+@each_row(("options", "expected"), CHOSEN)
+def test_samples_are_chosen_before_they_are_drawn(
+    options: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]
+) -> None:
+    """Of each source; so the shares are those of what is wanted."""
+    Path("list").write_text("a2\nb0\nb3\n")
+    order = drawn(
+        3, (2, [key for key in expected.split() if key < "b"]), (1, [key for key in expected.split() if key > "b"])
+    )
+    for feed in feeds if "slice" in options else feeds[:1]:
+        words = weighed(feed(archive(A, "a.tar")), "@2"), feed(archive(B, "b.tar"))
+        out = run("mix", *words, *options.split(), "--seed", "3").stdout
+        assert out == tar([row for row in rows(order) if "jpg" in row[0] or options != "-f jpg"])
+
+
+def test_sample_is_another_draw_in_each_source(run: Run, archive: Archive) -> None:
+    """--sample takes about its share, and not the same places of every source."""
+    for letter in "ab":
+        archive({f"{letter}{n:03}.x": b"" for n in range(150)}, f"{letter}.tar")
+    out = keys(run("mix", "a.tar", "b.tar", "--sample", ".5", "--seed", "1", "--until", "all").stdout).split()
+    places = [{key[1:] for key in out if key[0] == letter} for letter in "ab"]
+    assert places[0] != places[1]
+    assert all(55 < len(each) < 95 for each in places)
+
+
+@each_feed
+def test_keys_from_says_what_was_found(run: Run, archive: Archive, feed: Feed) -> None:
+    """Once for all sources."""
+    Path("list").write_text("a1\nnone\nb0\n")
+    words = feed(archive(A, "a.tar")), feed(archive(B, "b.tar"))
+    ran = run("mix", *words, "--keys-from", "list", "--until", "all", "--seed", "1")
+    assert ran.lines == ["tarkit: list: 3 keys wanted, 2 found, 1 missing, the first of them 'none'"]
+    run("mix", *words, "--keys-from", "list", "--require-all", "--until", "all", "-o", "out.tar", exit=1)
+    assert not Path("out.tar").exists()
+
+
+# ---- keys
+
+
+@each_row(
+    ("spec", "expected"),
+    [
+        ("{stem}/{key}", "{0}/k0 {1}/k0 {1}/k1 {0}/k1"),
+        ("#", "000000000 000000001 000000002 000000003"),
+        ("x/{key}-{index:02d}", "x/k0-00 x/k0-01 x/k1-02 x/k1-03"),
+    ],
+)
+def test_rekey(spec: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """New keys are given to the mix: running numbers run through it."""
+    members: dict[str, Content] = {f"k{n}.x": b"" for n in range(2)}
+    for feed in feeds:
+        words = feed(archive(members, "a.tar")), feed(archive(members, "b.tar"))
+        ran = run("mix", *words, "--rekey", spec, "--until", "all", "--seed", "1")
+        assert keys(ran.stdout) == expected.format(*map(stem, words))
+        assert ran.stderr == ""
+
+
+@each_feed
+def test_one_key_in_two_sources(run: Run, archive: Archive, feed: Feed) -> None:
+    """Neighbours of one key are an error, and so are others, unless the keys change."""
+    words = feed(archive({"k.x": b"1", "l.x": b"2"}, "a.tar")), feed(archive({"m.x": b"3", "k.x": b"4"}, "b.tar"))
+    ran = run("mix", *words, "--until", "all", "--seed", "1", exit=1)  # a0 b0 b1 a1
+    assert ran.lines[0] == f"tarkit: {words[1]}: at 1024: the key 'k' is in the output already [repeated-key]"
+    ran = run("mix", *words, "--until", "all", "--seed", "1", "--allow", "repeated-key")
+    assert (keys(ran.stdout), ran.stderr) == ("k m k l", "")
+    ran = run("mix", *words, "--until", "all", "--seed", "1", "--skip", "repeated-key", "--report", "r.json")
+    assert keys(ran.stdout) == "k m l"
+    report = json.loads(Path("r.json").read_text())
+    assert (report["samples"], report["skipped"]) == (3, {"repeated-key": 1})
+    words = feed(archive({"k.x": b"1"}, "a.tar")), feed(archive({"k.y": b"3"}, "b.tar"))
+    ran = run("mix", *words, "--until", "all", "--seed", "1", "-o", "out.tar", exit=1)
+    assert ran.lines == [
+        f"tarkit: {words[1]}: at 0: the sample before it in the output has the same key 'k' [joined-sample]",
+        "hint: make the keys differ: --rekey '{stem}/{key}'",
+    ]
+    assert not Path("out.tar").exists()
+    out = run("mix", *words, "--until", "all", "--seed", "1", "--allow", "joined-sample").stdout
+    assert out == tar({"k.x": b"1", "k.y": b"3"})
+
+
+@each_feed
+def test_what_comes_again_stays_apart(run: Run, archive: Archive, feed: Feed) -> None:
+    """What a source gives again has keys of its own, so that what comes out can be read; --rekey comes last."""
+    words = feed(archive({"k.x": b"1"}, "a.tar")), feed(archive({"l.x": b"3"}, "b.tar"))
+    run("mix", *words, "--repeat", "--total", "9", "--seed", "1", "-o", "out.tar")
+    assert keys("out.tar") == "k l l~2 k~2 k~3 k~4 l~3 l~4 k~5"
+    assert run("cat", "out.tar").stderr == ""
+    out = run("mix", *words, "--repeat", "--total", "3", "--seed", "1", "--rekey", "x/{key}").stdout
+    assert keys(out) == "x/k x/l x/l~2"
+
+
+@each_feed
+def test_hard_links_are_refused(run: Run, archive: Archive, feed: Feed) -> None:
+    """What would mean something else at its new place is an error, by name."""
+    word = feed(archive({"a.x": b"1", "b.x": Link("a.x")}))
+    ran = run("mix", word, "--seed", "1", exit=1)
+    assert ran.lines[0].endswith("'b.x' is a hard link to 'a.x', which may end up elsewhere [unmovable-entry]")
+
+
+# ---- descriptions in files
+
+
+def test_tarmix(run: Run, archive: Archive) -> None:
+    """Weights, repeats, several shards in turn, renamed fields, new keys, missing files, a buffer behind it all."""
+    pytest.importorskip("yaml")
+    archive(A, "a.tar")
+    archive(pick(B, "b0 b1"), "b-0.tar")
+    archive(pick(B, "b2 b3"), "b-1.tar")
+    Path("mix.yaml").write_text("""
+sources:
+  - {shards: a.tar, weight: 1, rename: {cls: label, jpg: ""}, rekey: "x/{key}"}
+  - {shards: "b-{0..2}.tar", weight: 1, nstreams: 2, allow_missing: true}
+""")
+    ran = run("mix", "mix.yaml", "--until", "all", "--seed", "1")
+    order = "x/a0 b0 b2 x/a1 x/a2 b1 b3"
+    assert keys(ran.stdout) == order
+    a = {f"x/{name[:2]}.label": content for name, content in A.items() if name.endswith("cls")}
+    assert ran.stdout == tar(pick({**a, **B}, order))
+    assert ran.lines == ["tarkit: b-{0..2}.tar: 1 of 3 are missing, and left out"]
+    Path("mix.yaml").write_text("shuffle: 4\nsources: [{shards: [b-0.tar, b-1.tar], nrepeats: 2, shuffle: 3}]")
+    ran = run("mix", "mix.yaml", "--seed", "1")
+    assert sorted(keys(ran.stdout).split()) == sorted(f"b{n}{tail}" for n in range(4) for tail in ("", "~2"))
+    assert keys(ran.stdout) != keys(run("mix", "mix.yaml", "--seed", "2").stdout)
+    assert ran.stdout == run("mix", "mix.yaml", "--seed", "1").stdout
+
+
+def test_datasets(run: Run, archive: Archive) -> None:
+    """webdataset's form, in JSON; without weights, shards count."""
+    for name in "abcd":
+        archive({f"{name}{n}.x": b"" for n in range(2)}, f"d/{name}.tar")
+    description = {
+        "prefix": "d/",
+        "datasets": [{"shards": "{a..c}.tar", "choose": 2}, {"shards": "d.tar", "resample": 3}],
+    }
+    Path("mix.json").write_text(json.dumps(description))
+    ran = run("mix", "mix.json", "--until", "all", "--seed", "1", "--report", "r.json")
+    found = keys(ran.stdout).split()
+    assert [key for key in found if key[0] == "d"] == ["d0", "d1", "d0~2", "d1~2", "d0~3", "d1~3"]
+    assert len(found) == 10
+    assert len({key[0] for key in found}) == 3
+    sources = json.loads(Path("r.json").read_text())["sources"]
+    assert [(each["source"], each["weight"], each["samples"]) for each in sources] == [
+        ("d/{a..c}.tar", 2, 4),
+        ("d/d.tar", 3, 6),
+    ]
+
+
+def test_probability(run: Run, archive: Archive) -> None:
+    """A sample that is drawn is kept with it."""
+    for letter in "ab":
+        archive({f"{letter}{n:03}.x": b"" for n in range(200)}, f"{letter}.tar")
+    Path("m.json").write_text(json.dumps({"sources": [{"shards": "a.tar"}, {"shards": "b.tar", "probability": 0.25}]}))
+    run("mix", "m.json", "--seed", "1", "--report", "r.json", "-o", "out.tar")
+    a, b = json.loads(Path("r.json").read_text())["sources"]
+    assert (a["asked"], b["asked"]) == (0.8, 0.2)
+    assert keys("out.tar").count("b") == b["samples"]
+    assert a["passed_over"] == 0
+    assert 2 < b["passed_over"] / b["samples"] < 4
+    assert 30 < b["samples"] < 70 < 150 < a["samples"] <= 200
+
+
+# ---- where sources come from
+
+
+def test_streams_begin_again(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Pipes are kept, files and commands opened again; stdin too, whatever it is."""
+    options = ["--repeat", "--total", "50", "--seed", "7"]
+    archive(A, "a.tar")
+    archive(B, "b.tar")
+    expected = run("mix", "a.tar", "b.tar", *options).stdout
+    for feed in feeds[1:]:
+        assert run("mix", feed("a.tar"), feed("b.tar"), *options).stdout == expected
+    assert run("mix", "-", "pipe:cat b.tar", *options, stdin=Path("a.tar")).stdout == expected
+    Path("a.gz").write_bytes(gzip.compress(tar(A)))
+    assert run("mix", "-", feeds[2]("b.tar"), *options, stdin=Path("a.gz")).stdout == expected
+    read, write = os.pipe()
+    os.write(write, tar(A))
+    os.close(write)
+    assert run("mix", "-", feeds[1]("b.tar"), *options, stdin=read).stdout == expected
+    os.close(read)
+
+
+@each_feed
+def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several streams at once, samples that memory does not hold come out as they do from files."""
+    monkeypatch.setattr(reader, "LARGE", 1 << 12)
+    monkeypatch.setattr(source, "HELD", 1 << 14)
+    monkeypatch.setattr(source, "CHUNK", 1 << 12)
+    monkeypatch.setattr(source, "SPLICED", 1 << 13)
+    sets = [
+        {f"{letter}{n}.bin": random.Random(f"{letter}{n}").randbytes(n * 10_001) for n in range(4)} for letter in "xyz"
+    ]
+    words = [feed(archive(members, f"{n}.tar")) for n, members in enumerate(sets)]
+    order = drawn(5, *((1, [name[:2] for name in members]) for members in sets), until="all")
+    everything = {name: content for members in sets for name, content in members.items()}
+    for options in ([], ["--allow", "joined-sample"], ["--skip", "all"], ["-p", "2"], ["--repeat"]):
+        ran = run("mix", *words, "--until", "all", "--seed", "5", *options)
+        if options != ["--repeat"]:
+            assert ran.stdout == tar(pick(everything, order))
+        else:
+            assert {name: content for name, content in entries(ran.stdout) if "~" not in name} == everything
+
+
+def test_many_shards_and_few_descriptors(run: Run, archive: Archive) -> None:
+    """A shard of each source is open at a time, not all of them."""
+    limit = 32
+    for letter in "ab":
+        for n in range(40):
+            archive({f"{letter}{n:03}.x": b""}, f"{letter}-{n:03}.tar")
+    words = ["mix", "a-{000..039}.tar@2", "b-*.tar", "--until", "all", "--seed", "1", "-o", "out.tar"]
+    few = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, (limit, limit))
+    started = process(*words, first=few, stderr=subprocess.PIPE)
+    assert (started.communicate()[1], started.returncode) == (b"", 0)
+    names = [[f"{letter}{n:03}" for n in range(40)] for letter in "ab"]
+    assert keys("out.tar") == drawn(1, (2, names[0]), (1, names[1]), until="all")
+    assert run(*words[:-2]).stdout == Path("out.tar").read_bytes()
+
+
+# ---- errors
+
+WRONG = [
+    ("", 2, "tarkit: nothing to mix"),
+    ("a.tar@0", 2, "tarkit: 'a.tar@0': a weight is more than 0"),
+    ("a.tar none.tar@2", 1, "tarkit: none.tar: No such file or directory"),
+    ("a.tar none.yaml", 2, "tarkit: 'none.yaml' describes a whole mix: it has no weight"),
+    ("none.yaml", 1, "tarkit: none.yaml: No such file or directory"),
+    ("- -", 2, "tarkit: stdin is named more than once"),
+    ("a.tar --repeat", 2, "tarkit: --repeat has no end"),
+    ("a.tar --repeat --until first", 2, "tarkit: --repeat goes on behind the end of a source: it does not go with"),
+    ("a.tar --total x", 2, "tarkit: --total 'x' is no number of samples"),
+    ("a.tar --total -1", 2, "tarkit: --total '-1' is no number of samples"),
+    ("a.tar --total 1.5", 2, "tarkit: --total '1.5' is no number of samples"),
+    ("a.tar --total 1.2345e3", 2, "tarkit: --total '1.2345e3' is no number of samples"),
+    ("a.tar --total 1KiB", 2, "tarkit: --total '1KiB' is no number of samples"),
+    ("a.tar --until last", 2, "tarkit: mix: Invalid value for '--until': 'last' is not one of 'first', 'all'."),
+    ("m.json -o m.json", 2, "tarkit: m.json is the output, and the description of the mix too"),
+    ("m.json --report m.json", 2, "tarkit: m.json is the report, and the description of the mix too"),
+    ("a.tar --seed 1 -o a.tar", 2, "tarkit: a.tar is the output too"),
+    ("a.tar cut.tar --until all --seed 1", 1, "tarkit: cut.tar: at 2748: the input ends inside 'b1.cls'"),
+]
+
+
+@each_row(("words", "status", "message"), WRONG)
+def test_errors(words: str, status: int, message: str, run: Run, archive: Archive) -> None:
+    """One line, and no output; what was there stays."""
+    archive(A, "a.tar")
+    archive(body(tar(B))[:2748], "cut.tar")
+    Path("m.json").write_text('{"sources": [{"shards": "a.tar"}]}')
+    before = {name: Path(name).read_bytes() for name in os.listdir()}
+    output = [] if "-o" in words else ["-o", "out.tar"]
+    ran = run("mix", *shlex.split(words), *output, exit=status)
+    assert ran.lines[0].startswith(message)
+    assert {name: Path(name).read_bytes() for name in os.listdir()} == before
+
+
+def test_a_file_with_an_at_in_its_name(run: Run, archive: Archive) -> None:
+    """It wins over a weight."""
+    archive(A, "a@2")
+    assert run("mix", "a@2", "--seed", "1").stdout == tar(A)
+    assert run("mix", "a@2@3", "--seed", "1").stdout == tar(A)

@@ -1,0 +1,482 @@
+"""tarkit proc: what commands are given and what becomes of what they leave, byte for byte."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tarkit.commands.proc import proc
+from tests._tools import archive as packed
+from tests._tools import each_row, member
+from tests.conftest import PAX, Archive, Content, Feed, Link, Run, each_feed, entries, keys, tar
+
+AB: dict[str, Content] = {f"{key}.{field}": f"{key} {field}".encode() for key in "ab" for field in ("txt", "cls")}
+
+
+def new(members: dict[str, bytes], mtime: int = 0) -> list[bytes]:
+    """Entries that were made anew: fixed metadata."""
+    return [member(name, content, mtime=mtime) for name, content in members.items()]
+
+
+def old(name: str) -> bytes:
+    """An entry of AB as it came in, with all that its header says."""
+    return tar({name: AB[name]})[:1024]
+
+
+def ended(*parts: bytes) -> bytes:
+    """An archive of these entries, with its end."""
+    data = b"".join(parts)
+    return data + bytes(1024 + -(len(data) + 1024) % 10240)
+
+
+# ---- what comes out
+
+
+@each_row(
+    ("command", "expected"),
+    [
+        (":", [old("a.txt"), old("a.cls"), old("b.txt"), old("b.cls")]),
+        ("touch sample.txt", [old("a.txt"), old("a.cls"), old("b.txt"), old("b.cls")]),
+        ("cp sample.txt x; mv x sample.txt", [old("a.txt"), old("a.cls"), old("b.txt"), old("b.cls")]),
+        ("rm sample.txt", [old("a.cls"), old("b.cls")]),
+        ("rm sample.*", []),
+        (
+            "echo hello > sample.txt",
+            [*new({"a.txt": b"hello\n"}), old("a.cls"), *new({"b.txt": b"hello\n"}), old("b.cls")],
+        ),
+        (
+            "echo -n 1 > sample.z; echo -n 2 > sample.b.c; rm sample.txt; touch other.txt sample sampler.x",
+            [old("a.cls"), *new({"a.b.c": b"2", "a.z": b"1"}), old("b.cls"), *new({"b.b.c": b"2", "b.z": b"1"})],
+        ),
+        (
+            "rm sample.txt; echo n/$TARKIT_KEY > sample.__key__; echo -n new > sample.a",
+            [
+                tar({"n/a.cls": b"a cls"})[:1024],
+                *new({"n/a.a": b"new"}),
+                tar({"n/b.cls": b"b cls"})[:1024],
+                *new({"n/b.a": b"new"}),
+            ],
+        ),
+        ("rm sample.__key__ sample.txt", [old("a.cls"), old("b.cls")]),
+        (
+            'rm sample.cls; echo "$(cat sample.__key__) $TARKIT_KEY $TARKIT_INDEX $TARKIT_SHARD" > sample.txt',
+            new({"a.txt": b"a a 0 in.tar\n", "b.txt": b"b b 1 in.tar\n"}),
+        ),
+        ("cat > sample.txt; rm sample.cls", new({"a.txt": b"", "b.txt": b""})),  # stdin is empty
+        ("rm *.cls; basename $PWD > sample.txt", new({"a.txt": b"000000000\n", "b.txt": b"000000001\n"})),
+    ],
+)
+def test_results(command: str, expected: list[bytes], run: Run, archive: Archive) -> None:
+    """What did not change is as it was, with its header; what is new has a new one, in byte order behind the rest."""
+    archive(AB)
+    assert run("proc", "-c", command, "in.tar").stdout == ended(*expected)
+    if "TARKIT" in command:
+        Path("script").write_text(command)
+        assert run("proc", "--script", "script", "in.tar", "-p", "3").stdout == ended(*expected)
+
+
+@each_feed
+def test_feeds(run: Run, archive: Archive, feed: Feed) -> None:
+    """It does not matter how an archive comes in, but for its name."""
+    word = feed(archive(AB))
+    out = run("proc", "-c", "tr a-z A-Z < sample.txt > sample.up; rm sample.txt", word, "-p", "2").stdout
+    assert entries(out) == [("a.cls", b"a cls"), ("a.up", b"A TXT"), ("b.cls", b"b cls"), ("b.up", b"B TXT")]
+
+
+@each_row("size", [65535, 65537, (1 << 20) - 600, (1 << 20) + 1, (3 << 20) + 3])
+@each_feed
+def test_large_contents(size: int, run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether they are in memory or not, unchanged or not, is not to be seen."""
+    for limit in ("streams.source.HELD", "samples.reader.LARGE", "tar.writer.LONG", "streams.mover.LONG"):
+        monkeypatch.setattr(f"tarkit.{limit}", 2 << 20)
+    content = os.urandom(1000) * (size // 1000 + 1)
+    content = content[:size]
+    word = feed(archive({"a.bin": content, "a.cls": b"1", "b.cls": b"2"}))
+    script = "[ -e sample.bin ] || exit 0; cp sample.bin sample.new; echo -n x >> sample.new"
+    out = run("proc", "-c", script, word).stdout
+    assert out == ended(
+        tar({"a.bin": content, "a.cls": b"1"})[: 1024 + 512 + size + -size % 512],
+        *new({"a.new": content + b"x"}),
+        tar({"b.cls": b"2"})[:1024],
+    )
+
+
+def test_parallel(run: Run, archive: Archive) -> None:
+    """However many there are at a time, the output is the same, in the order of the input."""
+    rows = {f"{index:03d}.{field}": b"%d" % index for index in range(16) for field in ("cls", "txt")}
+    archive(rows)
+    command = "n=$TARKIT_INDEX; if ((n % 7 == 0)); then sleep 0.02; fi; echo $((n * n)) > sample.sq; rm sample.txt"
+    outs = {number: run("proc", "-p", str(number), "-c", command, "in.tar").stdout for number in (0, 1, 4, 16)}
+    expected = [(f"{index:03d}.{field}", b"%d" % index) for index in range(16) for field in ("cls", "sq")]
+    expected = [(name, b"%d\n" % int(value) ** 2 if name.endswith("sq") else value) for name, value in expected]
+    for number, out in outs.items():
+        assert entries(out) == expected, number
+        assert out == outs[1], number
+
+
+def test_unordered(run: Run, archive: Archive) -> None:
+    """The same samples, those that are slow later."""
+    archive({f"{index}.x": b"" for index in range(5)})
+    out = run("proc", "-p", "2", "--unordered", "-c", "if ((TARKIT_INDEX == 0)); then sleep 0.1; fi", "in.tar").stdout
+    assert sorted(keys(out).split()) == list("01234")
+    assert keys(out) != "0 1 2 3 4"
+
+
+# ---- many samples of one
+
+
+@each_row(
+    ("words", "command", "expected"),
+    [
+        (
+            ["-m"],
+            "for i in 000000 000003; do cp sample.txt sample-$i.txt; done",
+            ["a/000000.txt", "a/000003.txt", "b/000000.txt", "b/000003.txt"],
+        ),
+        (["-m"], ":", []),
+        (
+            ["-m"],
+            "for i in 2 10; do echo > sample-$i.x; echo $TARKIT_KEY-$i > sample-$i.__key__; done",
+            ["a-2.x", "a-10.x", "b-2.x", "b-10.x"],
+        ),
+        (
+            ["-S", "-c"],
+            "mkdir two one empty .hid; echo > one/sample.x; echo > two/sample.y; touch .hid/sample.z",
+            ["a/one.x", "a/two.y", "b/one.x", "b/two.y"],
+        ),
+        (
+            ["--base", "it", "-S", "-c"],
+            "mkdir d; mv it.txt d; echo k$TARKIT_KEY > d/it.__key__",
+            ["ka.txt", "kb.txt"],
+        ),
+        (["--base", "in", "-c"], "rm in.cls; mv in.txt in.t", ["a.t", "b.t"]),
+    ],
+)
+def test_many(words: list[str], command: str, expected: list[str], run: Run, archive: Archive) -> None:
+    """Files with a number, or directories, are samples; the key is that of the sample with a name behind it."""
+    archive(AB)
+    assert [name for name, _ in entries(run("proc", *words, command, "in.tar").stdout)] == expected
+
+
+# ---- strange samples
+
+LINES = (b"a\n", b"a\n\n", b"a\r\n", b"a\nb", b"\n", b"d/\r", b"\xff\n", b" \n ")
+COPY = "import sys, shutil; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)"
+
+
+@each_row(
+    ("words", "behind", "changes"),
+    [
+        (["-c", "true"], b"", False),
+        (["-c", "cp sample.x x; rm sample.x; mv x sample.x"], b"", False),
+        (["-c", "rm sample.__key__"], b"", False),
+        (["-c", "echo -n 2 > sample.x"], b"", True),
+        (["-c", "echo -n 2 > sample.x", "-p", "2"], b"", True),
+        (["-c", "echo -n - >> sample.__key__"], b"-", False),
+        (["-c", "printf '\\r' >> sample.__key__"], b"\r", False),
+        (["-c", "echo - >> sample.__key__"], b"-", False),  # a line end behind a key that was edited is none of it
+        (["-m", "mv sample.x sample-7.x; mv sample.__key__ sample-7.__key__"], b"", False),
+        (["-m", "mv sample.x sample-7.x"], b"/7", False),
+        (["-S", "-c", "mkdir d; mv sample.* d"], b"", False),
+        (["-S", "-c", "mkdir d; mv sample.x d"], b"/d", False),
+        (["--map", "fun.py:same"], b"", False),
+        (["--map", "fun.py:two"], b"", True),
+        (["--map", "fun.py:both", "--batch", "3"], b"", True),
+        (["--map", "fun.py:more"], b"-", False),
+        (["--worker", f"{sys.executable} -c '{COPY}'"], b"", False),
+    ],
+)
+def test_line_ends_in_keys(words: list[str], behind: bytes, changes: bool, run: Run, here: Path) -> None:
+    """A key that nobody changed is as it was, to the last byte, wherever it went."""
+    (here / "fun.py").write_text(
+        "def same(s): return s\n"
+        "def two(s): return dict(s, x=b'2')\n"
+        "def both(batch): return [two(s) for s in batch]\n"
+        "def more(s): return dict(s, __key__=s['__key__'] + '-')\n"
+    )
+    (here / "in.tar").write_bytes(packed({key + b".x": b"1" for key in LINES}))
+    run("proc", *words, "in.tar", "-o", "out.tar")
+    expected = [(os.fsdecode(key + behind + b".x"), b"2" if changes else b"1") for key in LINES]
+    assert entries("out.tar") == expected
+
+
+def test_names_that_no_file_has(run: Run, here: Path) -> None:
+    """They come back under their own names, changed or not."""
+    long = "x" * 300 + ".png"
+    fields = {"__key__": b"1", long: b"2", ".": b"3", ".x": b"4", "": b"5", "0 (clean).mp3": b"6"}
+    Path("in.tar").write_bytes(packed({f"d.e/k.{field}": value for field, value in fields.items()}))
+    out = run("proc", "-c", ":", "in.tar").stdout
+    assert entries(out) == [(f"d.e/k.{field}", value) for field, value in fields.items()]
+    command = 'for f in sample.*; do [ "$f" = sample.__key__ ] || echo -n 7 >> "$f"; done; ls >&2'
+    ran = run("proc", "-c", command, "in.tar")
+    assert entries(ran.stdout) == [(f"d.e/k.{field}", value + b"7") for field, value in fields.items()]
+    assert "sample.%5F_key__" in ran.lines
+    [cut] = [line for line in ran.lines if "xxx" in line]
+    assert len(cut) == 255
+    assert cut.endswith("xx~0.png")
+    assert os.listdir(here) == ["in.tar"]
+
+
+def test_a_name_with_a_nul(run: Run, here: Path) -> None:
+    """As PAX can have it: it is kept as it is; what is made anew cannot have it."""
+    name = b"k.a\0b"
+    record = b"path=" + name + b"\n"
+    record = b"%d " % (len(record) + 3) + record
+    pax = member("PaxHeaders/k", record, typeflag=b"x")
+    Path("in.tar").write_bytes(pax + member("k.a", b"1") + bytes(1024))
+    assert run("proc", "-q", "-c", ":", "in.tar").stdout == ended(pax + member("k.a", b"1"))
+    assert (
+        run("proc", "-c", "echo > sample.a%00b", "in.tar", exit=1)
+        .lines[-2]
+        .endswith("'k' gave 'k.a\\x00b', which cannot be the name of an entry")
+    )
+
+
+def test_entries_without_key(run: Run, archive: Archive) -> None:
+    """They go along as they are: behind what stood before them, with the first sample that comes out."""
+    rows: list[tuple[str, Content]] = [("d", None), ("d/a.x", b"1"), ("README", b"r"), ("d/a.y", b"2"), ("end", None)]
+    archive(rows)
+    assert entries(run("proc", "-c", ":", "in.tar").stdout) == rows
+    out = entries(run("proc", "-c", "echo > sample.z", "in.tar").stdout)
+    assert out == [("d", None), ("README", b"r"), ("end", None), ("d/a.x", b"1"), ("d/a.y", b"2"), ("d/a.z", b"\n")]
+    archive([("d", None), ("README", b"r")])
+    assert entries(run("proc", "-c", "exit 1", "in.tar").stdout) == [("d", None), ("README", b"r")]
+
+
+def test_a_key_that_is_too_long(run: Run, archive: Archive) -> None:
+    """The system would start nothing with it; that is one sample's failure."""
+    archive([("k" * 200_000 + ".x", b"1"), ("b.x", b"2")], format=PAX)
+    ran = run("proc", "-c", ":", "in.tar", "--on-error", "skip")
+    assert "has a key of 200000 bytes, which is too long for a command's environment" in ran.lines[0]
+    assert keys(ran.stdout) == "b"
+
+
+def test_hard_links_inside_a_sample(run: Run, archive: Archive) -> None:
+    """They are files with the content of what they lead to, and come out as such."""
+    archive([("a.x", b"1"), ("a.y", Link("a.x"))])
+    assert run("proc", "-c", "echo >> sample.x", "in.tar").stdout == ended(*new({"a.x": b"1\n", "a.y": b"1"}))
+
+
+@each_row(
+    ("type", "what"),
+    [(tarfile.SYMTYPE, "a symbolic link"), (tarfile.FIFOTYPE, "a FIFO"), (tarfile.CHRTYPE, "a device")],
+)
+def test_what_has_no_content(type: bytes, what: str, run: Run, archive: Archive) -> None:
+    """It cannot be handed over, and the sample fails; nothing is lost."""
+    archive([("a.x", b"1"), ("a.y", Link("/etc/passwd", type)), ("b.x", b"2")])
+    ran = run("proc", "-c", ":", "in.tar", exit=1)
+    assert ran.lines[0] == f"tarkit: in.tar: 'a' has 'a.y', {what}, which has no content to work on"
+    assert run("proc", "-c", ":", "in.tar", "--on-error", "keep").stdout == Path("in.tar").read_bytes()
+    assert keys(run("proc", "-c", ":", "in.tar", "--on-error", "skip").stdout) == "b"
+
+
+def test_sparse_files(run: Run, here: Path) -> None:
+    """They are refused by name, and can be kept or left out."""
+    record = b"".join(b"%d %b\n" % (len(each) + 4, each) for each in (b"GNU.sparse.major=1", b"GNU.sparse.minor=0"))
+    for each in (b"GNU.sparse.name=a.x", b"GNU.sparse.realsize=1000"):
+        record += b"%d %b\n" % (len(each) + 4, each)
+    data = member("PaxHeaders/a.x", record, typeflag=b"x") + member("GNUSparseFile.0/a.x", b"0\n".ljust(512, b"\0"))
+    data += member("b.x", b"2")
+    Path("in.tar").write_bytes(data + bytes(1024))
+    lines = run("proc", "-c", "echo > sample.y", "in.tar", exit=1).lines
+    assert lines[0].endswith("'a.x' is a sparse file, whose content is not in one piece [sparse-entry]")
+    kept = run("proc", "-c", "echo > sample.y", "in.tar", "--allow", "sparse-entry").stdout
+    assert kept == ended(data, *new({"b.y": b"\n"}))
+    dropped = run("proc", "-c", "echo > sample.y", "in.tar", "--skip", "sparse-entry").stdout
+    assert dropped == ended(member("b.x", b"2"), *new({"b.y": b"\n"}))
+
+
+# ---- what a command may not leave
+
+
+@each_row(
+    ("command", "what"),
+    [
+        ("ln -s /etc/passwd sample.x", "left 'sample.x', which is a symbolic link: copy what it leads to"),
+        ("ln -s sample.txt sample.x", "left 'sample.x', which is a symbolic link: copy what it leads to"),
+        ("mkdir sample.x", "left 'sample.x', which is a directory"),
+        ("mkfifo sample.x", "left 'sample.x', which is a FIFO"),
+        ("rm sample.__key__; ln -s /etc/hostname sample.__key__", "left 'sample.__key__', which is a symbolic link"),
+        ("echo a.b > sample.__key__", "gave the key 'a.b', which is none"),
+        (": > sample.__key__", "gave the key '', which is none"),
+        ("echo ../x > sample.__key__", "gave the key '../x', which is absolute or has a '..' in it"),
+        ("echo /x > sample.__key__", "gave the key '/x', which is absolute"),
+        ("head -c 100000 /dev/zero > sample.__key__", "left a key of 100000 bytes"),
+    ],
+)
+def test_refused(command: str, what: str, run: Run, archive: Archive) -> None:
+    """It is a failure of the sample, and nothing is followed out of the directory."""
+    archive(AB)
+    ran = run("proc", "-c", command, "in.tar", "-o", "out.tar", exit=1)
+    assert ran.lines[0].startswith(f"tarkit: in.tar: 'a' {what}")
+    assert not Path("out.tar").exists()
+
+
+def test_two_samples_of_one_key(run: Run, archive: Archive) -> None:
+    """Within what one sample gave it is a failure; between two a problem like any other."""
+    archive(AB)
+    command = "for i in 1 2; do echo > sample-$i.x; echo k > sample-$i.__key__; done"
+    assert "gave two samples of the key 'k'" in run("proc", "-m", command, "in.tar", exit=1).lines[0]
+    lines = run("proc", "-c", "echo k > sample.__key__", "in.tar", exit=1).lines
+    assert lines[0].endswith("the sample before it in the output has the same key 'k' [joined-sample]")
+    archive({"a.x": b"", "b.x": b"", "c.x": b""})
+    words = ("proc", "-c", "tr c a < sample.__key__ > k; mv k sample.__key__", "in.tar")
+    line = "in.tar: 'c' gave the key 'a', which was given before [scattered-sample]"
+    assert run(*words, exit=1).lines == [f"tarkit: {line}", "hint: each sample needs a key of its own"]
+    ran = run(*words, "--allow", "scattered-sample")
+    assert ran.lines == [f"tarkit: warning: {line}"]
+    assert keys(ran.stdout) == "a b a"
+
+
+# ---- options
+
+
+def test_a_key_of_two_inputs(run: Run, archive: Archive) -> None:
+    """One archive comes out, so it is an error, unless the keys that come out differ."""
+    words = [archive(AB, "1.tar"), archive(AB, "2.tar"), "-c", "true"]
+    ran = run("proc", *words, "-o", "out.tar", exit=1)
+    assert ran.lines[0] == "tarkit: 2.tar: at 0: the key 'a' is in the output already [repeated-key]"
+    assert not Path("out.tar").exists()
+    assert keys(run("proc", *words, "--rekey", "{stem}/{key}").stdout) == "1/a 1/b 2/a 2/b"
+    assert keys(run("proc", *words, "--skip", "repeated-key").stdout) == "a b"
+
+
+def test_select_and_fields(run: Run, archive: Archive) -> None:
+    """Samples are chosen before the command, fields after it."""
+    rows = {f"{key}.{field}": key.encode() for key in "abcdef" for field in ("x", "y")}
+    archive(rows)
+    out = run(
+        "proc", "-c", "echo $TARKIT_INDEX > sample.z", "in.tar", "--match", "[b-e]", "--slice", "1:", "--count", "2"
+    )
+    assert [name for name, _ in entries(out.stdout)] == ["c.x", "c.y", "c.z", "d.x", "d.y", "d.z"]
+    assert dict(entries(out.stdout))["c.z"] == b"0\n"
+    words = ("-f", "n:z x", "--rekey", "k{index}", "--count", "2")
+    out = run("proc", "-c", "echo $TARKIT_INDEX > sample.z", "in.tar", *words)
+    assert entries(out.stdout) == [("k0.n", b"0\n"), ("k0.x", b"a"), ("k1.n", b"1\n"), ("k1.x", b"b")]
+    assert keys(run("proc", "-c", ":", "in.tar", "--shard-slice", "1:3").stdout) == "b c"
+    assert "[missing-field]" in run("proc", "-c", "rm sample.x", "in.tar", "--require", "x", exit=1).stderr
+
+
+@each_row(("words", "mtime"), [([], 0), (["--mtime", "@17"], 17), (["--mtime", "source"], 1_700_000_000)])
+def test_mtime(words: list[str], mtime: int, run: Run, archive: Archive) -> None:
+    """Of what is new; what did not change keeps its own."""
+    archive({"a.x": b"1"})
+    out = run("proc", "-c", "echo > sample.y; touch -d @1700000000.999999999 sample.y", "in.tar", *words).stdout
+    assert out == ended(tar({"a.x": b"1"})[:1024], *new({"a.y": b"\n"}, mtime))
+
+
+def test_what_a_command_says(run: Run, archive: Archive) -> None:
+    """It comes to stderr, in order, under -v with the key before each line; or it is a field; -q silences it."""
+    archive({"a.x": b"1", "b.x": b"2"})
+    command = "echo out $TARKIT_KEY; echo err >&2; printf end >&2"
+    assert run("proc", "-p", "2", "-c", "echo $TARKIT_KEY; sleep 0.02; echo e >&2", "in.tar").stderr == "a\ne\nb\ne\n"
+    lines = run("proc", "-v", "-c", command, "in.tar").lines
+    assert lines[1:7] == ["a: out a", "a: err", "a: end", "b: out b", "b: err", "b: end"]
+    assert run("proc", "-q", "-c", command, "in.tar").stderr == ""
+    ran = run("proc", "--add-log", "log", "-c", "echo $TARKIT_KEY; sleep 0.02; echo e >&2", "in.tar")
+    assert ran.stderr == ""
+    assert entries(ran.stdout) == [("a.x", b"1"), ("a.log", b"a\ne\n"), ("b.x", b"2"), ("b.log", b"b\ne\n")]
+    ran = run("proc", "--add-log", "log", "-c", "seq 20000", "in.tar", "--count", "1")
+    assert entries(ran.stdout)[1] == ("a.log", "".join(f"{number}\n" for number in range(1, 20001)).encode())
+    assert len(run("proc", "-c", "seq 20000", "in.tar", "--count", "1").stderr) == 108894
+    assert "'a' gave the field 'x' twice" in run("proc", "--add-log", "x", "-c", ":", "in.tar", exit=1).lines[0]
+
+
+def test_shells(run: Run, archive: Archive) -> None:
+    """Another shell; a script that can be executed says itself what runs it."""
+    archive({"a.x": b"1"})
+    assert entries(run("proc", "--shell", "sh", "-c", "echo $0 > sample.x", "in.tar").stdout)[0][1] != b"bash\n"
+    code = "import os; open('sample.x', 'w').write('py')"
+    assert entries(run("proc", "--shell", "python3", "-c", code, "in.tar").stdout) == [("a.x", b"py")]
+    Path("s.py").write_text(f"#!/usr/bin/env python3\n{code}\n")
+    os.chmod("s.py", 0o755)
+    assert entries(run("proc", "--script", "s.py", "in.tar").stdout) == [("a.x", b"py")]
+    assert "was not found" in run("proc", "--shell", "no-such-shell", "-c", ":", "in.tar", exit=1).stderr
+    assert "there is no such file" in run("proc", "--script", "nothing", "in.tar", exit=1).stderr
+
+
+def test_keep_dir(run: Run, archive: Archive, here: Path) -> None:
+    """All directories stay, with all that is in them, and it is said where."""
+    archive({"a.x": b"1", "b.x": b"2"})
+    ran = run("proc", "--keep-dir", "--tmpdir", str(here), "-c", "touch other", "in.tar")
+    place = Path(ran.lines[-1].removeprefix("tarkit: the directories of the samples are in "))
+    assert sorted(str(path.relative_to(place)) for path in place.rglob("*")) == [
+        f"00000000{index}{name}" for index in (0, 1) for name in ("", "/other", "/sample.__key__", "/sample.x")
+    ]
+
+
+@each_row(
+    ("mode", "text", "expected"),
+    [
+        ("lines", b"a b\n\nc", {"000000000.txt": b"a b\n", "000000001.txt": b"\n", "000000002.txt": b"c"}),
+        ("pages", b"a\nb\n\fc\n\f", {"000000000.txt": b"a\nb\n", "000000001.txt": b"c\n"}),
+        ("pages", b"a", {"000000000.txt": b"a"}),
+        ("lines", b"", {}),
+    ],
+)
+@each_feed
+def test_text(mode: str, text: bytes, expected: dict[str, bytes], run: Run, feed: Feed) -> None:
+    """A sample for each line, or each page."""
+    Path("in.txt").write_bytes(text)
+    assert run("proc", "--mode", mode, "-c", ":", feed("in.txt")).stdout == ended(*new(expected))
+
+
+def test_keys(run: Run, here: Path) -> None:
+    """A line is the key of a sample that has no fields yet."""
+    Path("list").write_bytes(b"a\n\nd/b\r\n")
+    out = run("proc", "--mode", "keys", "-c", "echo $TARKIT_KEY > sample.txt", "list").stdout
+    assert out == ended(*new({"a.txt": b"a\n", "d/b.txt": b"d/b\n"}))
+    Path("list").write_bytes(b"a\nb.jpg\n")
+    assert (
+        run("proc", "--mode", "keys", "-c", ":", "list", exit=1)
+        .lines[0]
+        .startswith("tarkit: list:2: 'b.jpg' is no key")
+    )
+
+
+@each_row(
+    ("words", "message"),
+    [
+        ([], "nothing to run"),
+        (["-c", ":", "-m", ":"], "-c and -m: one thing is run"),
+        (["-m", ":", "-S"], "-m looks for files, -S for directories"),
+        (["-c", ":", "--batch", "2"], "--batch is not for -c"),
+        (["--map", "a:b", "--add-log", "x"], "--add-log is not for --map"),
+        (["-c", ":", "--base", "a.b"], "--base 'a.b': a name without dots"),
+        (["-c", ":", "--add-log", "a/b"], "--add-log 'a/b': it is the name of a field"),
+        (["-c", ":", "--max-errors", "x"], "--max-errors 'x': it is a number"),
+        (["-c", ":", "--max-errors", "101%"], "--max-errors '101%': it is a number"),
+        (["-c", ":", "--on-error", "error", "--rejects", "r.tar"], "--on-error error ends at the first failure"),
+        (["-c", ":", "--rejects", "-"], "--rejects needs a file: stdout is for the output"),
+        (["-c", ":", "--rejects", "in.tar"], "in.tar is the output too"),
+        (["-c", ":", "--rejects", "out.tar", "-o", "out.tar"], "out.tar is the output, and the rejects too"),
+        (["-c", ":", "--redo", "in.tar", "--rekey", "#"], "--redo puts samples where their keys belong"),
+        (["-c", ":", "--redo", "in.tar", "--count", "1"], "--redo takes all samples of its inputs"),
+    ],
+)
+def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:
+    """What makes no sense together is said before anything is done."""
+    archive(AB)
+    assert run("proc", *words, "in.tar", exit=2).lines[0].startswith(f"tarkit: {message}")
+    assert os.listdir() == ["in.tar"]
+
+
+def test_help(run: Run) -> None:
+    """It has three examples and says what it costs."""
+    text = run("proc", "--help").stdout.decode()
+    assert proc.examples[0] in text
+    assert "Cost" in text
+
+
+def test_long_names_keep_their_headers(run: Run, archive: Archive) -> None:
+    """Extension headers are part of the entry that stays."""
+    name = "d/" * 100 + "a"
+    archive({f"{name}.x": b"1", f"{name}.y": b"2"}, format=PAX)
+    out = run("proc", "-c", "echo >> sample.y", "in.tar").stdout
+    with tarfile.open(fileobj=io.BytesIO(out)) as file:
+        assert [(info.name, info.mtime) for info in file] == [(f"{name}.x", 1234567890), (f"{name}.y", 0)]

@@ -1,0 +1,452 @@
+"""tarkit proc when samples fail: what is said, kept, collected and done again; nothing is left lying."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests._copies import Copied
+from tests._tools import PATIENT, each_row, gone, member, pid_in, process
+from tests.conftest import Archive, Content, Run, entries, keys, tar
+
+TEN: dict[str, Content] = {
+    f"{index}.{field}": f"{index} {field}".encode() for index in range(10) for field in ("x", "y")
+}
+THIRD = "((TARKIT_INDEX % 3 != 1)) || { echo bad $TARKIT_KEY >&2; exit 3; }; echo > sample.z"
+
+
+@pytest.fixture(autouse=True)
+def copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of --map are copies of this one."""
+    monkeypatch.setattr(subprocess, "Popen", Copied)
+
+
+def left() -> list[str]:
+    """What is in the folder and was not there."""
+    return sorted(name for name in os.listdir() if name not in ("in.tar", "log"))
+
+
+# ---- policies
+
+
+@pytest.mark.parametrize("number", ["1", "3"])
+def test_error(number: str, run: Run, archive: Archive) -> None:
+    """The first failure in the order of the input ends the run, with all that is known of it; there is no output."""
+    archive(TEN)
+    ran = run("proc", "-p", number, "-c", THIRD, "in.tar", "-o", "out.tar", exit=1)
+    assert ran.lines == [
+        "bad 1",
+        "tarkit: in.tar: '1' ended with status 3: bad 1",
+        "hint: --on-error skip goes on without such samples, --rejects OUT.tar collects them",
+    ]
+    assert left() == []
+    assert run("proc", "-q", "-c", THIRD, "in.tar", exit=1).lines[0] == ran.lines[1]
+
+
+def test_skip(run: Run, archive: Archive) -> None:
+    """They are left out, each is named, and it is said how many; the status is 0."""
+    archive(TEN)
+    ran = run("proc", "-p", "3", "-c", THIRD, "in.tar", "--on-error", "skip", "--report", "log")
+    assert keys(ran.stdout) == "0 2 3 5 6 8 9"
+    assert ran.lines[1] == "tarkit: warning: in.tar: '1' ended with status 3: bad 1"
+    assert ran.lines[-1] == "tarkit: 3 samples failed and were left out"
+    report = json.loads(Path("log").read_text())
+    assert (report["done"], report["failed"], report["left_out"], report["samples"]) == (7, 3, 3, 7)
+    assert report["slowest"]["seconds"] > 0
+    again = run("proc", "-v", "-c", THIRD, "in.tar", "--on-error", "exclude")
+    assert again.stdout == ran.stdout
+    line = again.lines[-1]
+    assert line.startswith("tarkit: proc: 7 samples, ")
+    assert ", 7 done, 3 skipped, 3 failed, slowest '" in line
+
+
+def test_keep(run: Run, archive: Archive) -> None:
+    """They come out as they came in, whatever the command had done to them."""
+    archive(TEN)
+    command = "echo lost > sample.x; " + THIRD
+    ran = run("proc", "-c", command, "in.tar", "--on-error", "keep")
+    assert run("proc", "-c", command, "in.tar", "--on-error", "ignore") == ran
+    found = dict(entries(ran.stdout))
+    for index in range(10):
+        failed = index % 3 == 1
+        assert found[f"{index}.x"] == (TEN[f"{index}.x"] if failed else b"lost\n")
+        assert (f"{index}.z" in found) != failed
+    assert ran.lines[-1] == "tarkit: 3 samples failed and were kept as they came in"
+
+
+@each_row(("limit", "exit"), [("3", 0), ("2", 1), ("0", 1), ("30%", 0), ("29.9%", 1), ("100%", 0), ("0%", 1)])
+def test_max_errors(limit: str, exit: int, run: Run, archive: Archive) -> None:
+    """More than so many, or than such a share, and there is no output, and no rejects either."""
+    archive(TEN)
+    words = ("--max-errors", limit, "--rejects", "bad.tar", "-o", "out.tar")
+    ran = run("proc", "-c", THIRD, "in.tar", *words, exit=exit)
+    if exit:
+        assert "samples failed, more than --max-errors allows" in ran.stderr
+    assert left() == ([] if exit else ["bad.tar", "out.tar"])
+
+
+def test_retries(run: Run, archive: Archive) -> None:
+    """What fails is tried again, from the start."""
+    archive({"a.x": b"1", "b.x": b"2"})
+    once = "../../once$TARKIT_KEY"
+    command = f"[ ! -e sample.y ] || exit 9; touch sample.y; ls {once} && exit 0; touch {once}; exit 1"
+    ran = run("proc", "-c", command, "in.tar", "--retries", "1", "--tmpdir", ".")
+    assert [name for name, _ in entries(ran.stdout)] == ["a.x", "a.y", "b.x", "b.y"]
+    lines = run("proc", "-c", "echo no >&2; exit 1", "in.tar", "--retries", "2", exit=1).lines
+    assert lines[:4] == ["no", "no", "no", "tarkit: in.tar: 'a' ended with status 1 (3 attempts): no"]
+
+
+def test_rejects(run: Run, archive: Archive) -> None:
+    """They are collected as they came in, with what is known of the failure."""
+    archive(TEN)
+    run("proc", "-p", "2", "-c", "echo lost > sample.x; " + THIRD, "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
+    assert keys("out.tar") == "0 2 3 5 6 8 9"
+    found = entries("bad.tar")
+    assert [name for name, _ in found] == [f"{i}.{field}" for i in (1, 4, 7) for field in ("x", "y", "__error__.json")]
+    assert Path("bad.tar").read_bytes()[:2048] == tar({"1.x": TEN["1.x"], "1.y": TEN["1.y"]})[:2048]
+    record = json.loads(dict(found)["4.__error__.json"] or b"")
+    assert record.pop("seconds") > 0
+    assert record == {
+        "key": "4",
+        "shard": "in.tar",
+        "index": 4,
+        "reason": "ended with status 3",
+        "status": 3,
+        "signal": None,
+        "stderr": "bad 4\n",
+        "attempts": 1,
+        "place": {"samples": 3, "after": "3", "kept": False},
+    }
+    run("proc", "-c", ":", "in.tar", "--rejects", "none.tar", "-o", "out.tar")
+    assert Path("none.tar").read_bytes() == bytes(10240)
+
+
+# ---- what was rejected, once more
+
+
+def test_redo(run: Run, archive: Archive) -> None:
+    """The results come where they belong: the output is that of a run in which nothing failed."""
+    archive(TEN)
+    work = "echo $TARKIT_KEY $TARKIT_INDEX >> sample.x; [ $TARKIT_KEY != 5 ] || rm sample.*"
+    run("proc", "-c", work, "-f", "x", "in.tar", "-o", "all.tar")
+    for bad in ("0 4 9", "0 1 2 8 9", "0 1 2 3 4 5 6 7 8 9", ""):
+        test = f"case ' {bad} ' in *\" $TARKIT_KEY \"*) exit 1 ;; esac;"
+        run("proc", "-c", f"{test} {work}", "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
+        words = ("-p", "2", "--redo", "bad.tar", "-c", work, "-f", "x")
+        again = run("proc", *words, "out.tar", "-o", "whole.tar")
+        run("cat", "-f", "x", "whole.tar", "-o", "whole.x.tar")
+        assert Path("whole.x.tar").read_bytes() == Path("all.tar").read_bytes()
+        assert again.stderr == ""
+
+
+def test_redo_that_fails_again(run: Run, archive: Archive) -> None:
+    """What fails once more is rejected once more, and fits what is there now."""
+    archive(TEN)
+    run("proc", "-c", THIRD, "in.tar", "--rejects", "bad1.tar", "-o", "out1.tar")
+    half = "((TARKIT_INDEX != 4)) || exit 1; echo > sample.z"
+    run("proc", "--redo", "bad1.tar", "-c", half, "out1.tar", "--rejects", "bad2.tar", "-o", "out2.tar")
+    assert keys("out2.tar") == "0 1 2 3 5 6 7 8 9"
+    assert keys("bad2.tar") == "4"
+    run("proc", "--redo", "bad2.tar", "-c", "echo > sample.z", "out2.tar", "-o", "out3.tar")
+    assert Path("out3.tar").read_bytes() == run("proc", "-c", "echo > sample.z", "in.tar").stdout
+
+
+def test_redo_twice(run: Run, archive: Archive) -> None:
+    """A sample that is back already is an error that says so, and not one that has it twice under another key."""
+    archive(TEN)
+    for bad, key, start in (("0 4 9", "0", 0), ("9", "9", 18432), ("4 5", "4", 8192)):
+        test = f"case ' {bad} ' in *\" $TARKIT_KEY \"*) exit 1 ;; esac"
+        run("proc", "-c", test, "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
+        run("proc", "--redo", "bad.tar", "-c", ":", "out.tar", "-o", "whole.tar")
+        again = run("proc", "--redo", "bad.tar", "-c", ":", "whole.tar", "-o", "x.tar", exit=1)
+        assert again.lines[0] == f"tarkit: whole.tar: at {start}: '{key}' is there already, and in the rejects too"
+        assert again.lines[1].endswith("; if it was put back there since, leave it out of them")
+
+
+def test_redo_of_what_was_kept(run: Run, archive: Archive) -> None:
+    """A sample that was kept as it came in is replaced, not had twice; and is not looked for where it is not."""
+    archive(TEN)
+    run("proc", "-c", THIRD, "in.tar", "--on-error", "keep", "--rejects", "bad.tar", "-o", "out.tar", "-q")
+    half = "((TARKIT_INDEX != 4)) || exit 1; echo > sample.z"
+    words = ("--on-error", "keep", "--rejects", "bad2.tar", "-q")
+    run("proc", "-p", "2", "--redo", "bad.tar", "-c", half, "out.tar", *words, "-o", "out2.tar")
+    assert (keys("out2.tar"), keys("bad2.tar")) == ("0 1 2 3 4 5 6 7 8 9", "4")
+    run("proc", "--redo", "bad2.tar", "-c", "echo > sample.z", "out2.tar", "-o", "out3.tar")
+    assert Path("out3.tar").read_bytes() == run("proc", "-c", "echo > sample.z", "in.tar").stdout
+    run("cat", "--slice", ":4", "out.tar", "-o", "cut.tar")
+    run("cat", "--rekey", "r{key}", "out.tar", "-o", "other.tar")
+    for other in ("cut.tar", "other.tar"):
+        run("proc", "--redo", "bad.tar", "-c", ":", other, "-o", "x.tar", exit=1)
+    assert not Path("x.tar").exists()
+
+
+def test_redo_of_what_does_not_belong(run: Run, archive: Archive) -> None:
+    """It is seen that the inputs are not the output of that run."""
+    archive(TEN)
+    run("proc", "-c", THIRD, "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
+    lines = run("proc", "--redo", "bad.tar", "-c", ":", "in.tar", "-o", "x.tar", exit=1).lines
+    assert lines[0] == "tarkit: in.tar: at 2048: '1' is there already, and in the rejects too"
+    run("cat", "in.tar", "--slice", "5:", "-o", "other.tar")
+    lines = run("proc", "--redo", "bad.tar", "-c", ":", "other.tar", "-o", "x.tar", exit=1).lines
+    assert lines[0] == "tarkit: bad.tar: '1' belongs behind '0', as number 1, and the inputs have something else there"
+    os.unlink("other.tar")
+    lines = run("proc", "--redo", "in.tar", "-c", ":", "out.tar", "-o", "x.tar", exit=1).lines
+    assert lines[0].startswith("tarkit: in.tar: '0' has no __error__.json that says where it belongs: ")
+    assert left() == ["bad.tar", "out.tar"]
+
+
+# ---- what is easily overlooked
+
+
+def test_nothing_is_left(run: Run, archive: Archive) -> None:
+    """A function that forgot its return, a command that removed all: that is said; a few that are removed are not."""
+    archive(TEN)
+    Path("f.py").write_text("def lost(sample): sample['z'] = b''\ndef one(sample): return None\n")
+    assert run("proc", "--map", "f.py:lost", "in.tar", "-o", "out.tar").lines == [
+        "tarkit: warning: nothing is left of 10 samples: the function gave None: does it return them?"
+    ]
+    assert run("proc", "-c", "rm sample.*", "in.tar", "-o", "out.tar").lines == [
+        "tarkit: warning: nothing is left of 10 samples: the command left no file sample.*"
+    ]
+    assert run("proc", "-c", "rm sample.*", "in.tar", "-q", "-o", "out.tar").stderr == ""
+    assert run("proc", "-c", "((TARKIT_INDEX)) || rm sample.*", "in.tar", "-o", "out.tar").stderr == ""
+    assert ", 1 removed, " in run("proc", "-v", "-c", "((TARKIT_INDEX)) || rm *", "in.tar", "-o", "out.tar").stderr
+
+
+def test_all_fail(run: Run, archive: Archive) -> None:
+    """When nothing is left since all samples failed, that is said, and the same failure not again and again."""
+    archive(TEN)
+    words = ("proc", "-c", "echo bad $TARKIT_KEY >&2; exit 3", "in.tar", "-o", "out.tar")
+    failed = [f"tarkit: warning: in.tar: '{number}' ended with status 3: bad {number}" for number in range(10)]
+    end = [
+        "tarkit: warning: nothing is left of 10 samples: all failed",
+        "tarkit: 10 samples failed and were left out",
+    ]
+    more = (
+        "tarkit: warning: more samples fail in the same way: 'ended with status 3'; they are only counted, -v names all"
+    )
+    for option in (("--on-error", "skip"), ("--rejects", "bad.tar")):
+        lines = [line for line in run(*words, *option).lines if line.startswith("tarkit")]
+        assert lines == [*failed[:3], more, *end]
+    said = run(*words, "--rejects", "bad.tar", "-v").lines
+    assert [line for line in said if ": warning: in.tar" in line] == failed
+    assert keys("bad.tar") == "0 1 2 3 4 5 6 7 8 9"
+    assert run(*words, "--on-error", "skip", "-q").stderr == ""
+    lines = run(*words, "--on-error", "keep").lines
+    assert lines[-1] == "tarkit: 10 samples failed and were kept as they came in"
+    assert not [line for line in lines if "nothing is left" in line]
+    lines = run(*words[:2], "echo bad $((TARKIT_INDEX / 5 + 20)) >&2; exit 3", "in.tar", "--on-error", "skip").lines
+    assert [line.count("more samples fail") for line in lines if line.startswith("tarkit: w")] == [0, 0, 0, 1] * 2 + [0]
+
+
+def test_answers_that_do_not_come(run: Run, archive: Archive) -> None:
+    """A program that gives up early, with a whole archive and status 0, looks like one that removes."""
+    archive(TEN)
+    head = "tar -xf - && tar -cf - 0.x 0.y 1.x"
+    assert run("proc", "--worker", head, "in.tar", "-o", "out.tar").lines == [
+        "tarkit: 8 of 10 samples had no answer and were removed"
+    ]
+    assert [name for name, _ in entries(Path("out.tar"))] == ["0.x", "0.y", "1.x"]
+    assert run("proc", "--worker", "cat", "in.tar", "-o", "out.tar").stderr == ""
+
+
+@each_row("command", ["./mine.sh sample.x", "nowhere-to-be-found"])
+def test_a_program_that_is_not_there(command: str, run: Run, archive: Archive) -> None:
+    """Where a command runs is said to whoever looks for a program in another folder."""
+    archive(TEN)
+    lines = run("proc", "-c", command, "in.tar", "-o", "out.tar", exit=1).lines
+    assert lines[-1].startswith("hint: a command runs in the directory of its sample: ")
+
+
+# ---- many samples
+
+
+FUNCTION = """
+def some(sample):
+    number = int(sample["__key__"])
+    if number % 100 == 7:
+        raise ValueError(f"no {number}")
+    return {**sample, "y": b"%d" % (number * number)}
+
+
+def all(sample):
+    return {**sample, "y": b"%d" % int(sample["__key__"]) ** 2}
+"""
+MANY = 300
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three hundred samples, of which one in a hundred will fail."""
+    folder = tmp_path_factory.mktemp("many")
+    (folder / "in.tar").write_bytes(b"".join(member(f"{index:05d}.x", b"") for index in range(MANY)) + bytes(1024))
+    (folder / "f.py").write_text(FUNCTION)
+    return folder
+
+
+def test_hundreds(run: Run, many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each policy does what it says, to the sample, whatever -p is; what is mended in the end is whole."""
+    monkeypatch.setattr("tarkit.proc.function.TOGETHER", 20)
+    function, word = ("--map", f"{many}/f.py:some"), many / "in.tar"
+    bad = set(range(7, MANY, 100))
+    old = [member(f"{index:05d}.x", b"") for index in range(MANY)]
+    new = [each + member(f"{index:05d}.y", b"%d" % index**2) for index, each in enumerate(old)]
+    lines = run("proc", *function, word, "-p", "2", "-o", "out.tar", exit=1).lines
+    assert lines[0].startswith(f"tarkit: {word}: '00007' raised ValueError in f.py, line 5: ")
+    assert lines[0].endswith("| ValueError: no 7")
+    assert os.listdir() == []
+    ran = run("proc", *function, word, "-p", "2", "-o", "out.tar", "--rejects", "bad.tar", "--max-errors", "1%")
+    assert ran.lines[-1] == "tarkit: 3 samples failed and were left out"
+    assert body(Path("out.tar")) == b"".join(each for index, each in enumerate(new) if index not in bad)
+    assert keys("bad.tar").split() == [f"{index:05d}" for index in sorted(bad)]
+    kept = run("proc", *function, word, "-p", "3", "--on-error", "keep", "-q", "-o", "kept.tar")
+    assert kept.stderr == ""
+    assert body(Path("kept.tar")) == b"".join((old if index in bad else new)[index] for index in range(MANY))
+    run("proc", "--map", f"{many}/f.py:all", "-p", "1", "--redo", "bad.tar", "out.tar", "-o", "whole.tar")
+    assert body(Path("whole.tar")) == b"".join(new)
+
+
+def body(path: Path) -> bytes:
+    """An archive without its end, none of whose last blocks is empty."""
+    data = path.read_bytes()
+    return data[: len(data.rstrip(b"\0")) + 511 & ~511]
+
+
+# ---- commands that do not end well
+
+
+@each_row(
+    ("command", "what"),
+    [
+        ("kill -9 $$", "was ended by SIGKILL"),
+        ("kill $$; sleep 60", "was ended by SIGTERM"),
+        ("no-such-command", "ended with status 127: bash: line 1: no-such-command: command not found"),
+        ("for i in 1 2 3 4 5; do echo line $i; done >&2; false", "ended with status 1: line 3 | line 4 | line 5"),
+        ("printf '\\377\\n' >&2; exit 2", "ended with status 2: \\xff"),
+    ],
+)
+def test_ends(command: str, what: str, run: Run, archive: Archive) -> None:
+    """The message has status or signal, and the last lines of stderr."""
+    archive({"a.x": b"1"})
+    said = run("proc", "-q", "-c", command, "in.tar", exit=1).lines[0]
+    assert said == f"tarkit: in.tar: 'a' {what}"
+
+
+def test_timeout(run: Run, archive: Archive) -> None:
+    """The command and all of its group end, also what ignores being asked to."""
+    archive({"a.x": b"1", "b.x": b"2"})
+    command = "[ $TARKIT_KEY = a ] || exit 0; sleep 60 & echo $! > ../../one; echo $$ > ../../two; echo wait >&2; wait"
+    ran = run("proc", "-c", command, "in.tar", "--timeout", "2", "--on-error", "skip", "--tmpdir", ".")
+    assert ran.lines[1] == "tarkit: warning: in.tar: 'a' took longer than 2 s and was ended: wait"
+    assert keys(ran.stdout) == "b"
+    assert all(gone(pid_in(name)) for name in ("one", "two"))
+
+
+def test_timeout_of_the_stubborn(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who does not end when it is asked to is killed."""
+    from tarkit.proc import shell
+
+    monkeypatch.setattr(shell, "PATIENCE", 0.05)
+    archive({"a.x": b"1"})
+    command = "trap '' TERM; echo $$ > ../../one; while :; do sleep 0.01; done"
+    ran = run("proc", "-c", command, "in.tar", "--timeout", "1", "--tmpdir", ".", exit=1)
+    assert "took longer than 1 s and was ended" in ran.stderr
+    assert gone(pid_in("one"))
+
+
+def test_what_is_left_running(run: Run, archive: Archive) -> None:
+    """It does not stop us, though it holds stdout and stderr, and ends with its sample."""
+    archive({"a.x": b"1"})
+    started = time.monotonic()
+    run("proc", "-c", "sleep 60 & echo $! > ../../one; (while :; do echo more; done) &", "in.tar", "--tmpdir", ".")
+    assert time.monotonic() - started < 20
+    assert gone(pid_in("one"))
+
+
+def test_a_command_that_says_a_lot(run: Run, archive: Archive) -> None:
+    """More than a pipe holds, on both sides."""
+    archive({"a.x": b"1"})
+    ran = run("proc", "-c", "seq 15000 >&2 & seq 15000; wait", "in.tar")
+    assert sorted(map(int, ran.lines)) == sorted([*range(1, 15001)] * 2)
+
+
+def test_directories_that_cannot_be_entered(run: Run, archive: Archive, here: Path) -> None:
+    """They are removed all the same, with links that lead out and names of all sorts."""
+    archive({"a.x": b"1"})
+    Path("kept").mkdir()
+    Path("kept/file").write_text("here")
+    command = "mkdir -p d/e/f; touch d/e/f/g; ln -s ../../kept d/link; ln -s /nowhere l2; mkfifo p; chmod 0 d/e/f d/e d"
+    run("proc", "-c", command, "in.tar", "--tmpdir", ".", "-o", "out.tar")
+    assert left() == ["kept", "out.tar"]
+    assert Path("kept/file").read_text() == "here"
+
+
+# ---- signals
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals(signum: signal.Signals, archive: Archive) -> None:
+    """All that runs ends, all directories go, no output gets its name, and the signal is what ends us."""
+    archive(TEN)
+    command = "echo $$ > pid; mv pid ../../pid$TARKIT_KEY; sleep 60 & wait"
+    words = ("proc", "-p", "2", "-c", command, "in.tar", "-o", "out.tar", "--rejects", "bad.tar", "--tmpdir", ".")
+    started = process(*words, stderr=subprocess.PIPE)
+    pids = [pid_in(f"pid{index}") for index in (0, 1)]
+    started.send_signal(signum)
+    assert started.wait(PATIENT) == -signum
+    assert started.stderr is not None
+    assert started.stderr.read() == b""
+    assert all(map(gone, pids))
+    assert [name for name in left() if not name.startswith("pid")] == []
+
+
+def test_a_broken_pipe(archive: Archive) -> None:
+    """Nobody reads the output: all ends, at once."""
+    archive({f"{index:03d}.x": bytes(1 << 17) for index in range(30)})
+    words = ("proc", "-p", "2", "-c", ": $TARKIT_KEY", "in.tar", "--tmpdir", ".")
+    started = process(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert started.stdout is not None
+    assert started.stdout.read(100)
+    started.stdout.close()
+    assert started.wait(PATIENT) == -signal.SIGPIPE
+    assert left() == []
+
+
+def test_a_damaged_input(run: Run, archive: Archive) -> None:
+    """What comes before the damage is worked on in vain: there is no output."""
+    data = tar(TEN)
+    archive(data[:5000])
+    assert "[truncated]" in run("proc", "-p", "2", "-c", ":", "in.tar", "-o", "out.tar", exit=1).stderr
+    assert left() == []
+    assert keys(run("proc", "-p", "2", "-c", ":", "in.tar", "--skip", "truncated").stdout) == "0 1"
+
+
+def test_no_zombies(run: Run, archive: Archive) -> None:
+    """Every child is waited for."""
+    archive(TEN)
+    others = children()  # of tests that share this process
+    run("proc", "-p", "4", "-c", "sleep 0.01 & exit $((TARKIT_INDEX % 2))", "in.tar", "--on-error", "skip")
+    assert children() == others
+
+
+def children() -> set[int]:
+    """The processes that this one has started and not waited for."""
+    tasks = Path("/proc/self/task")
+    return {int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()}
+
+
+def test_members(run: Run, archive: Archive) -> None:
+    """A sample that was rejected before has one record only."""
+    archive({"a.x": b"1"})
+    run("proc", "-c", "exit 1", "in.tar", "--rejects", "one.tar", "-o", "out.tar")
+    run("proc", "-c", "exit 2", "one.tar", "--rejects", "two.tar", "-o", "out.tar")
+    found = entries("two.tar")
+    assert [name for name, _ in found] == ["a.x", "a.__error__.json"]
+    assert json.loads(found[1][1] or b"")["status"] == 2  # type: ignore[arg-type]
+    assert Path("two.tar").read_bytes()[:1024] == tar({"a.x": b"1"})[:1024] != member("a.x", b"1")

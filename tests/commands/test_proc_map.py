@@ -1,0 +1,331 @@
+"""tarkit proc --map and --worker: from the command line, to the byte, whatever -p is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from tarkit.proc import worker
+from tests._copies import Copied, Popen
+from tests._tools import each_row, process, program
+from tests.conftest import Archive, Content, Feed, Run, entries, tar
+
+MANY: dict[str, Content] = {
+    f"d/{number:05}.{field}": f"{number} {field}".encode() for number in range(60) for field in ("cls", "txt")
+}
+ABC: dict[str, Content] = {f"{key}.{field}": f"{key}{field}".encode() for key in "abc" for field in ("cls", "txt")}
+
+FUNCTIONS = """
+    import os, sys, time
+
+    def same(s): return s
+    def upper(s):
+        s["txt"] = s["txt"].upper()
+        return s
+    def many(s):
+        for n in range(int(s["__key__"][-1]) % 3):
+            yield {"__key__": f"{s['__key__']}-{n}", **{f: v for f, v in s.items() if f != "__key__"}}
+    def fails(s):
+        if int(s["__key__"][-5:]) % 20 == 7:
+            raise ValueError("a seven")
+        return s
+    def dies(s):
+        if s["__key__"] == "d/00027": os.kill(os.getpid(), 9)
+        return s
+    def talks(s): print("hello from", s["__key__"]); return s
+    def one_key(s): return {"__key__": "x/" + s["__key__"][-1], "txt": s["txt"]}
+    def sleeps(s): open("begun" + s["__key__"], "w").close(); time.sleep(60)
+    def batch(l):
+        if any(s["__key__"].endswith("7") for s in l): raise ValueError(len(l))
+        return [{**s, "n": str(len(l))} for s in l]
+    def fetch(s): return {"txt": "content of " + s["__key__"]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def functions(here: Path) -> None:
+    """A module in the folder where the test is."""
+    (here / "fun.py").write_text(textwrap.dedent(FUNCTIONS))
+
+
+@pytest.fixture(autouse=True)
+def copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of --map are copies of this one."""
+    monkeypatch.setattr(subprocess, "Popen", Copied)
+
+
+def test_from_everywhere(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Files, pipes and compressed files; what did not change is as it was, to the byte."""
+    upper = [(name, data.upper() if "txt" in name else data) for name, data in MANY.items()]
+    word = archive(MANY)
+    for feed in feeds:
+        assert run("proc", "--map", "fun.py:same", feed(word)).stdout == tar(MANY)
+        assert run("proc", "--worker", "cat", feed(word)).stdout == tar(MANY)
+    assert run("proc", "--map", "fun:upper", word, "-o", "out.tar").stdout == b""
+    assert entries(Path("out.tar")) == upper
+
+
+def test_as_users_have_it(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python is started for --map, and loads what it needs by itself."""
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    assert run("proc", "-p", "2", "--map", "fun.py:same", archive(MANY)).stdout == tar(MANY)
+    assert sorted(os.listdir()) == ["fun.py", "in.tar"]
+
+
+@pytest.mark.parametrize(
+    ("words", "numbers"),
+    [
+        (("--map", "fun.py:upper"), "1 4"),
+        (("--map", "fun.py:many"), "1 2"),
+        (("--map", "fun.py:fails", "--on-error", "skip"), "1 3"),
+        (("--map", "fun.py:dies", "--on-error", "keep"), "1 2"),
+        (("--map", "fun.py:batch", "--batch", "16", "--on-error", "skip"), "1 2"),
+        (("--worker", "tar -f - --delete --wildcards '*[02468].*' '*.txt'"), "1 4 16"),
+        (("--worker", "cat > $$; ! grep -q 00023 $$ && cat $$", "--on-error", "skip"), "1 2"),
+    ],
+)
+def test_the_same_for_every_number_of_processes(
+    words: tuple[str, ...], numbers: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte for byte, failures and all; of a function, warnings come in the same order too."""
+    monkeypatch.setattr(worker, "RUN", 3)
+    monkeypatch.setattr("tarkit.proc.function.TOGETHER", 3)
+    word = archive(MANY)
+    first, *others = (run("proc", *words, "-p", number, word) for number in numbers.split())
+    assert entries(first.stdout)
+    for other in others:
+        assert first.stdout == other.stdout
+        assert first.stderr == other.stderr or words[0] == "--worker"
+
+
+def test_one_failure_in_twenty(run: Run, archive: Archive) -> None:
+    """What is left out, and what is said of it; the policies themselves are those of all commands."""
+    lines = run("proc", "--map", "fun.py:fails", archive(MANY), "-o", "out.tar", "--rejects", "bad.tar").lines
+    assert lines[0].startswith("tarkit: warning: in.tar: 'd/00007' raised ValueError in fun.py, line ")
+    assert lines[0].endswith("ValueError: a seven")
+    bad = ("d/00007.", "d/00027.", "d/00047.")
+    assert entries(Path("out.tar")) == [pair for pair in MANY.items() if not pair[0].startswith(bad)]
+    rejects = entries(Path("bad.tar"))
+    assert [name for name, _ in rejects if name.endswith("json")] == [f"{key}__error__.json" for key in bad]
+    record = json.loads(dict(rejects)["d/00027.__error__.json"])
+    assert record["stderr"].endswith("ValueError: a seven\n")
+    assert record["key"] == "d/00027"
+
+
+def test_batches_are_halved(run: Run, archive: Archive) -> None:
+    """Until the poison sample is alone; all others are done."""
+    ran = run("proc", "--map", "fun.py:batch", "--batch", "8", "--on-error", "skip", archive(MANY), "-p", "2")
+    out = {name for name, _ in entries(ran.stdout)}
+    assert {name for name in MANY if name.partition(".")[0][-1] != "7"} == {name for name in out if name[-1] != "n"}
+
+
+def test_a_function_that_prints(run: Run, archive: Archive) -> None:
+    """stdout carries data alone; what is said comes in order."""
+    ran = run("proc", "-p", "3", "--map", "fun.py:talks", archive(ABC))
+    assert ran.stdout == tar(ABC)
+    assert ran.lines == [f"hello from {key}" for key in "abc"]
+
+
+def test_a_key_twice(run: Run, archive: Archive) -> None:
+    """Samples that get keys of others are no samples of their own."""
+    lines = run("proc", "--map", "fun.py:one_key", archive(MANY), "-o", "out.tar", exit=1).lines
+    assert lines[0] == "tarkit: in.tar: 'd/00010' gave the key 'x/0', which was given before [scattered-sample]"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--map", "fun.py:nothing"), "tarkit: --map: fun.py has no nothing"),
+        (("--map", "none:f"), "tarkit: --map: there is no module none, in this folder or where Python looks"),
+        (("--map", "fun.py"), "tarkit: 'fun.py' names no function"),
+    ],
+)
+def test_errors_before_any_output(words: tuple[str, ...], line: str, run: Run, archive: Archive) -> None:
+    """The output is not even begun: a command that would take it does not run."""
+    for output in ("out.tar", "pipe:touch begun; cat > out.tar"):
+        assert run("proc", *words, archive(ABC), "-o", output, exit=1).lines[0] == line
+        assert not Path("out.tar").exists()
+        assert not Path("begun").exists()
+
+
+def test_keys_to_samples(run: Run) -> None:
+    """--mode keys: the function makes all fields of a sample."""
+    Path("keys.txt").write_text("a\nb/c\n")
+    ran = run("proc", "--mode", "keys", "--map", "fun.py:fetch", "keys.txt")
+    assert entries(ran.stdout) == [("a.txt", b"content of a"), ("b/c.txt", b"content of b/c")]
+    lines = run("proc", "--mode", "keys", "--worker", "cat", "keys.txt", exit=1).lines
+    assert lines[0] == "tarkit: keys.txt: 'a' has no field that could be sent"
+
+
+def test_a_signal_ends_all(archive: Archive, here: Path) -> None:
+    """No process is left, no output, no directory."""
+    for words, count in ((("--map", "fun.py:sleeps"), 2), (("--worker", "touch begun; sleep 60"), 1)):
+        started = process("proc", "-p", "2", *words, archive(ABC), "-o", "out.tar", stderr=subprocess.PIPE)
+        while len(begun := [*here.glob("begun*")]) < count:
+            assert started.poll() is None
+            time.sleep(0.005)
+        family = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+        assert len(family) >= count
+        started.send_signal(signal.SIGTERM)
+        _, said = started.communicate(timeout=20)
+        assert started.returncode == -signal.SIGTERM
+        assert said == b""
+        for pid in family:
+            with pytest.raises(ProcessLookupError):
+                os.kill(int(pid), 0)
+        for path in begun:
+            path.unlink()
+    assert sorted(path.name for path in here.iterdir()) == ["fun.py", "in.tar"]
+
+
+def test_a_program_that_dies(run: Run, archive: Archive) -> None:
+    """Names what it had in hand, and leaves no output."""
+    lines = run("proc", "--worker", "head -c 700; kill -9 $$", archive(ABC), "-o", "out.tar", exit=1).lines
+    assert lines == [
+        "tarkit: --worker head -c 700; kill -9 $$: the program was ended by SIGKILL; it had in hand 'a', 'b', 'c'"
+    ]
+    assert not Path("out.tar").exists()
+
+
+# ---- the examples of the README
+
+UPPER_PY = """
+import io, sys, tarfile
+source = tarfile.open(fileobj=sys.stdin.buffer, mode="r|")
+target = tarfile.open(fileobj=sys.stdout.buffer, mode="w|")
+for entry in source:
+    data = source.extractfile(entry).read()
+    if entry.name.endswith(".txt"):
+        data = data.upper()
+    entry.size = len(data)
+    target.addfile(entry, io.BytesIO(data))
+target.close()
+"""
+
+UPPER_SH = """
+export DIR=$(mktemp -d)
+trap 'rm -r "$DIR"' EXIT
+tar -xf - --to-command='
+    mkdir -p "$DIR/$(dirname "$TAR_FILENAME")"
+    case $TAR_FILENAME in
+    *.txt) tr a-z A-Z ;;
+    *) cat ;;
+    esac > "$DIR/$TAR_FILENAME"
+    tar -C "$DIR" -cf - --remove-files "$TAR_FILENAME"'
+"""
+
+UPPER_C = r"""
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+int main(void) {
+    static char block[512];
+    long left = 0;
+    int text = 0;
+    while (fread(block, 1, 512, stdin) == 512) {
+        if (left == 0) {
+            left = (strtol(block + 124, NULL, 8) + 511) / 512;
+            text = block[156] == '0' && strstr(block, ".txt") != NULL;
+        } else if (left--, text) {
+            for (int i = 0; i < 512; i++) block[i] = toupper(block[i]);
+        }
+        fwrite(block, 1, 512, stdout);
+    }
+    return fflush(stdout) != 0;
+}
+"""
+
+
+def upper(members: dict[str, Content]) -> list[tuple[str, Content]]:
+    """What the examples do."""
+    return [
+        (name, data.upper() if isinstance(data, bytes) and "txt" in name else data) for name, data in members.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "build", "command"),
+    [
+        ("upper.py", UPPER_PY, None, f"{sys.executable} -I -S upper.py"),
+        ("upper.sh", UPPER_SH, None, "bash upper.sh"),
+        ("upper.c", UPPER_C, "cc -o upper upper.c", "./upper"),
+    ],
+)
+def test_examples(name: str, text: str, build: str | None, command: str, run: Run, archive: Archive) -> None:
+    """Ten lines in Python, bash and C do what they say."""
+    Path(name).write_text(text)
+    if build:
+        program(build.split()[0])
+        subprocess.run(build, shell=True, check=True)
+    members: dict[str, Content] = {f"d/{name}": content for name, content in ABC.items()}
+    assert entries(run("proc", "--worker", command, archive(members)).stdout) == upper(members)
+
+
+def test_filters_and_augmentation(run: Run, archive: Archive, here: Path) -> None:
+    """webdataset's example of a filter, as a function of ten lines: its output is read by webdataset."""
+    Image, wds = pytest.importorskip("PIL.Image"), pytest.importorskip("webdataset")
+    (here / "aug.py").write_text(AUGMENT)
+    members: dict[str, Content] = {}
+    for number, key in enumerate(("e398", "f18b", "ede6")):
+        Image.linear_gradient("L").convert("RGB").resize((100, 80)).rotate(number).save("x.jpg")
+        members[f"{key}.jpg"] = Path("x.jpg").read_bytes()
+        members[f"{key}.json"] = json.dumps({"annotations": [{"category_id": number}]}).encode()
+    word = archive(members)
+    run("proc", "-p", "2", "--decode", "--map", "aug.py:augment", word, "-o", "augmented.tar")
+    names = [name for name, _ in entries(Path("augmented.tar"))]
+    assert names == [f"{key}.{field}" for key in ("e398", "f18b", "ede6") for field in ("cls", "png")]
+    source = wds.DataPipeline(wds.SimpleShardList("augmented.tar"), wds.tarfile_to_samples(), wds.decode("rgb8"))
+    found = [(sample["__key__"], sample["png"].shape, sample["cls"]) for sample in source]
+    assert found == [("e398", (64, 64, 3), 0), ("f18b", (64, 64, 3), 1), ("ede6", (64, 64, 3), 2)]
+
+
+@each_row(
+    ("library", "words", "needs", "extra"),
+    [
+        ("PIL", ["fun.py:same"], "--decode of pictures needs Pillow", "images"),
+        ("PIL", ["fun.py:same", "--on-error", "skip"], "--decode of pictures needs Pillow", "images"),
+        ("PIL", ["fun.py:same", "--rejects", "r.tar", "-p", "2"], "--decode of pictures needs Pillow", "images"),
+        ("PIL", ["fun.py:batch", "--batch", "2"], "--decode of pictures needs Pillow", "images"),
+        ("PIL", ["fun.py:picture", "--on-error", "keep", "-f", "cls"], "--decode of pictures needs Pillow", "images"),
+        ("numpy", ["fun.py:same", "--on-error", "skip"], "--decode of arrays needs numpy", "numpy"),
+        ("numpy", ["fun.py:array"], "--decode of arrays needs numpy", "numpy"),
+    ],
+)
+def test_a_library_that_is_missing(
+    library: str, words: list[str], needs: str, extra: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends the run, whatever is to become of samples that fail; the hint installs it."""
+    Path("fun.py").write_text(
+        textwrap.dedent(FUNCTIONS) + "def picture(s): return {'png': 3}\ndef array(s): return {'npy': 3}\n"
+    )
+    monkeypatch.setitem(sys.modules, library, None)
+    field = {"fun.py:picture": "cls", "fun.py:array": "cls"}.get(words[0], "jpg" if library == "PIL" else "npy")
+    name = archive({"a.cls": b"1", f"b.{field}": b"2", "c.cls": b"3"})
+    ran = run("proc", "--decode", "--map", *words, name, "-o", "out.tar", exit=1)
+    assert ran.lines[-2:] == [
+        f"tarkit: --map: {needs}, which is not installed",
+        f"hint: pip install 'tarkit[{extra}]'",
+    ]
+    assert not {"out.tar", "r.tar"} & set(os.listdir())
+
+
+AUGMENT = """
+import numpy as np
+
+def augment(sample):
+    image = next(sample[name] for name in ("jpg", "png") if name in sample)
+    pixels = np.asarray(image.convert("RGB").resize((64, 64)), dtype=np.float32)
+    pixels -= pixels.min()
+    pixels /= max(pixels.max(), 1)
+    label = sample["json"]["annotations"][0]["category_id"]
+    return {"__key__": sample["__key__"], "png": pixels, "cls": label}
+"""

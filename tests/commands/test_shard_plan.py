@@ -1,0 +1,801 @@
+"""tarkit shard beyond ishard: what is listed, how samples are dressed, even shards, updates, recipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tarkit.errors import show
+from tarkit.packing import batch
+from tarkit.packing import layout as layouts
+from tarkit.packing import samples as gathering
+from tarkit.packing.batch import Group
+from tarkit.packing.hiding import hidden
+from tarkit.packing.tree import Tree
+from tarkit.shards.template import parse_template
+from tarkit.spill import records
+from tests._tools import each_row
+from tests.commands.test_shard_examples import DIRECTORY, F1, ISHARD, Shard, grow, layout
+from tests.commands.test_shard_examples import f1 as f1
+from tests.conftest import Run, entries
+
+
+def names(shards: list[Shard]) -> list[str]:
+    """All entries of a layout, in order."""
+    return [name for shard in shards for name in shard.entries]
+
+
+def beside_outputs(root: str) -> list[str]:
+    """The names below `root` for outputs s-0.tar and so on."""
+    tests = hidden(root, [parse_template("s-%d.tar")], ["plan.tsv"])
+    return [folder.decode() + name.decode() for folder, names, _ in Tree(root, hidden=tests) for name in names]
+
+
+# ---- the tree
+
+
+@each_row(
+    ("files", "samples"),
+    [
+        (["a/b.x", "a.x", "a0.x"], ["a.x", "a/b.x", "a0.x"]),  # bytes of whole paths: . before / before 0
+        (["a/b.c", "a/b.d/x.y", "a/b.e"], ["a/b.c a/b.e", "a/b.d/x.y"]),  # a folder sorts between two of a sample
+        (["b", "b-1.x", "b.x"], ["b b.x", "b-1.x"]),
+        ([".a", ".b.c", "d.e"], [".a .b.c", "d.e"]),
+        (["é.x", "z.x", "\udcff.x"], ["z.x", "é.x", "\udcff.x"]),
+        (["d/1.x", "d/e/1.x", "d/f.x", "d/e-.x"], ["d/1.x", "d/e-.x", "d/e/1.x", "d/f.x"]),
+    ],
+)
+@each_row("rule", ["first", "last"])
+def test_order(files: list[str], samples: list[str], rule: str, run: Run, here: Path) -> None:
+    """Names come in byte order, those of a sample together where the first of them is."""
+    shards = layout(run, grow(here / "tree", files), *(["--last-dot"] if rule == "last" else []))
+    if rule == "last" and ".b.c" in files:
+        samples = [".a", ".b.c", "d.e"]  # of .b.c the field is c, so the key .b
+    assert [" ".join(names) for shard in shards for _, names in shard.samples] == samples
+
+
+def test_keys_of_folders_and_of_all_agree(run: Run, here: Path) -> None:
+    """Samples of a folder are found as it is listed; by sorting all keys the same ones come."""
+    rng = random.Random(5)
+    parts = ["a", "b", "a.b", "b.a", "-", "a-", "0"]
+    paths = {
+        "/".join(rng.choices(parts, k=rng.randint(1, 3))) + "/" + rng.choice(("q", "q.x", "q.y", "r.x"))
+        for _ in range(60)
+    }
+    root = grow(here / "tree", sorted(paths))
+    for words in ([], ["--last-dot"]):
+        expected = layout(run, root, *words)
+        # an expression that changes nothing makes keys of paths, the long way
+        assert layout(run, root, "--key", "^(.*)$", *words) == expected
+        assert sorted(names(expected)) == sorted(paths)
+
+
+def naive(paths: list[str], key: str, last: bool) -> list[tuple[str, list[str]]]:
+    """The samples of these files, by the words of the notes: listed in order, grouped by first appearance."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(paths):
+        folder, slash, base = path.rpartition("/")
+        stem = base[: base.rindex(".") if last else base.index(".")] if "." in base else base
+        text = {"full": folder + slash + stem, "base": stem, "flat": (folder + stem).replace("/", "")}[key]
+        found.setdefault(text, []).append(path)
+    return list(found.items())
+
+
+def packed(samples: list[tuple[str, list[str]]], sizes: dict[str, int], limit: int, collapse: bool) -> list[list[str]]:
+    """The shards of ishard's algorithm as the notes have it, by recursion: folders first, closed at the limit."""
+    shards: list[list[str]] = []
+
+    def emit_if(buffer: list[str], full: bool) -> list[str]:
+        if buffer and full:
+            shards.append(buffer)
+            return []
+        return buffer
+
+    def fills(buffer: list[str]) -> bool:
+        own = dict(samples)
+        return sum(sizes[name] for key in buffer for name in own[key]) >= limit
+
+    def pack(folder: str) -> list[str]:
+        buffer: list[str] = []
+        below = {
+            key[len(folder) :].partition("/")[0]
+            for key, _ in samples
+            if "/" in key[len(folder) :] and key.startswith(folder)
+        }
+        for each in sorted(below):
+            buffer = buffer + pack(f"{folder}{each}/")
+            buffer = emit_if(buffer, fills(buffer))
+        for key, _ in samples:
+            if key.startswith(folder) and "/" not in key[len(folder) :]:
+                buffer = [*buffer, key]
+                buffer = emit_if(buffer, fills(buffer))
+        return emit_if(buffer, not folder or not collapse)
+
+    pack("")
+    return shards
+
+
+@each_row("seed", range(2))
+def test_against_the_words(seed: int, run: Run, here: Path) -> None:
+    """Random trees: keys, samples, and shards with and without -collapse, as a plain reading of the notes has them."""
+    rng = random.Random(seed)
+    folders = ["", "a/", "a/b/", "a/b.c/", "b/", "a-/", "a/0/x/"]
+    files = {
+        rng.choice(folders) + rng.choice("pqrs") + rng.choice(("", ".x", ".y.z", ".z")): rng.randint(1, 500)
+        for _ in range(60)
+    }
+    files = {name: size for name, size in files.items() if f"{name}/" not in folders}
+    root = grow(here / "tree", files)
+    for key in ("full", "base", "flat"):
+        for words in ([], ["--last-dot"]):
+            expected = naive(list(files), key, bool(words))
+            assert [sample for shard in layout(run, root, "--key", key, *words) for sample in shard.samples] == expected
+        for dirs in ("separate", "collapse"):
+            samples = naive(list(files), key, True)
+            shards = layout(
+                run, root, "--key", key, "--last-dot", "--dirs", dirs, "--size-rule", "content", "-s", "900"
+            )
+            assert [shard.keys for shard in shards] == packed(samples, files, 900, dirs == "collapse")
+
+
+@each_row(
+    ("mode", "expected"),
+    [
+        ("files", ["d/f.x", "link.x"]),
+        ("skip", ["d/f.x"]),
+        ("all", ["d/f.x", "link.x", "to/f.x"]),
+    ],
+)
+def test_symlinks(mode: str, expected: list[str], run: Run, here: Path) -> None:
+    """Links to files, links to folders, links to nothing, and what is neither."""
+    root = grow(here / "tree", ["d/f.x"])
+    (root / "link.x").symlink_to("d/f.x")
+    (root / "to").symlink_to("d")
+    (root / "broken.x").symlink_to("nothing")
+    os.mkfifo(root / "fifo")
+    ran = run("shard", root, "--symlinks", mode, "--json", "-c", "9")
+    found = [entry["name"] for sample in json.loads(ran.stdout)["samples"] for entry in sample["entries"]]
+    assert found == expected
+    told = [line.removeprefix("tarkit: left out, ") for line in ran.lines if "left out" in line]
+    rest = {
+        "files": ["symbolic links to folders: 1", "symbolic links to nothing: 1"],
+        "skip": ["symbolic links: 3"],
+        "all": ["symbolic links to nothing: 1"],
+    }
+    assert told == ["neither files nor folders: 1", *rest[mode]]
+
+
+def test_symlink_loop(run: Run, here: Path) -> None:
+    """A link to a folder above would never end."""
+    root = grow(here / "tree", ["d/f.x"])
+    (root / "d" / "up").symlink_to("..")
+    assert "is a link to a folder that it lies in" in run("shard", root, "--symlinks", "all", exit=1).lines[-1]
+    assert names(layout(run, root)) == ["d/f.x"]
+
+
+def test_keep_root(run: Run, f1: Path) -> None:
+    """The folder's own name comes first; sources are where the files are."""
+    shards = layout(run, f1 / "ImageNet", "--keep-root")
+    assert names(shards) == sorted(F1)
+    os.chdir(f1)
+    sources = [
+        entry["source"]
+        for sample in json.loads(run("shard", "ImageNet/", "--keep-root", "--json").stdout)["samples"]
+        for entry in sample["entries"]
+    ]
+    assert sources == sorted(F1)
+
+
+@each_row(
+    ("words", "expected"),
+    [
+        (["--match", r"^a/.*\.x$"], ["a/1.x"]),
+        (["--match", "1"], ["a/1.x", "a/1.y", "b/1.x"]),
+        (["--exclude", "*.y"], ["a/1.x", "b/1.x", "b/c/2.x"]),
+        (["--exclude", "a", "--exclude", "b/c"], ["b/1.x"]),
+        (["--exclude", "**/2.x"], ["a/1.x", "a/1.y", "b/1.x"]),
+        (["--exclude", "b/*"], ["a/1.x", "a/1.y"]),
+        (["--prefix", "b/c", "--exclude", "*.y"], ["b/c/2.x"]),
+    ],
+)
+def test_chosen(words: list[str], expected: list[str], run: Run, here: Path) -> None:
+    """Names are chosen by expression, glob and prefix."""
+    root = grow(here / "tree", ["a/1.x", "a/1.y", "b/1.x", "b/c/2.x"])
+    assert names(layout(run, root, *words)) == expected
+
+
+def test_outputs_in_the_tree(run: Run, here: Path) -> None:
+    """What the run writes is not packed, nor what the last one wrote."""
+    grow(here, ["a/1.x", "s-0.tar", "s-1.tar", "other.tar", "plan.tsv"])
+    Path(".s-2.tar.4711.part").write_bytes(b"left by a run that was killed")
+    assert beside_outputs(".") == ["a/1.x", "other.tar"]
+    Path(".s-2.tar.4711.part").unlink()
+    front = f"{here.name}/"
+    found = names(layout(run, ".", "--keep-root", "-o", "s-%d.tar", "--exclude", "plan.tsv"))
+    assert found == [f"{front}a/1.x", f"{front}other.tar"]
+    Path("metadata.csv").write_text("file,text\na/1.x,one\n")
+    found = names(layout(run, ".", "--join", "metadata.csv:file", "-o", "s-%d.tar", "--exclude", "plan.tsv"))
+    assert found == ["a/1.x", "a/1.text", "other.tar"]
+    Path("metadata.csv").unlink()
+    expected = ["a/1.x", "other.tar"]
+    assert names(
+        layout(
+            run, ".", "-o", "s-%d.tar", "--classes-out", "plan.tsv", "--label-from-dir", "c:name", "--match", "^[^o]"
+        )
+    ) == ["a/1.x", "a/1.c"]
+    assert names(layout(run, here, "-o", f"{here}/s-%d.tar", "--exclude", "plan.tsv")) == expected
+    assert names(layout(run, here, "-o", "s-%d.tar", "--exclude", "plan.tsv")) == expected
+
+
+@pytest.mark.forks
+def test_tree_in_pieces(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of many files comes in several pieces, and its samples do not notice."""
+    root = grow(here / "tree", [f"{n:03}.{field}" for n in range(50) for field in "xyz"])
+
+    def samples(tree: Tree) -> list[Group]:
+        return [group for each in gathering.in_folders(tree, gathering.Keyless(), False) for group in each.groups()]
+
+    whole = samples(Tree(str(root)))
+    monkeypatch.setattr("tarkit.packing.tree.STEP", 7)
+    monkeypatch.setattr("tarkit.packing.tree.FEW", 20)
+    assert len(whole) == 50
+    for processes in (1, 2):
+        tree = Tree(str(root), processes=processes)
+        assert samples(tree) == whole
+        assert (tree.files, tree.content) == (150, 150)
+
+
+@each_row(
+    "words",
+    [
+        [],
+        ["--key", "base"],
+        ["--key", "base", "--sort", "-key"],
+        ["--key", DIRECTORY],
+        ["--sort", "shuffle:7", "--label-from-dir", "cls"],
+        ["--key", "flat", "--dirs", "collapse"],
+        ["--dirs", "collapse", "--sort", "shuffle:7"],
+        ["-n", "5", "--even"],
+    ],
+)
+def test_bounded_memory(words: list[str], run: Run, f1: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What memory does not hold goes to temporary space, and the layout is the same."""
+    expected = layout(run, f1, *words)
+    with monkeypatch.context() as patched:
+        patched.setattr(gathering, "MEMORY", 2000)
+        patched.setattr(records, "HELD", 500)
+        patched.setattr(records, "BATCH", 3)
+        patched.setattr(records.Records.__init__, "__defaults__", (500,))
+        assert layout(run, f1, *words) == expected
+
+
+@each_row("words", [["-c", "8"], ["-c", "8", "--dirs", "collapse"], ["-s", "40k"], ["-n", "2"], ["--sort", "-key"]])
+def test_samples_in_small_batches(words: list[str], run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many samples are planned, stored and written together makes no difference, nor does a shard of many."""
+    root = grow(here / "tree", {f"{folder}/{n}.{f}": n for folder in "abc" for n in range(6) for f in "xy"})
+    expected = run("shard", root, *words, "--plan", "-").stdout
+    assert len(expected.splitlines()) == 37
+    with monkeypatch.context() as patched:
+        patched.setattr(batch, "SAMPLES", 3)
+        patched.setattr(layouts, "SAMPLES", 3)
+        assert run("shard", root, *words, "--plan", "-").stdout == expected
+
+
+@each_row("dirs", ["pack", "separate", "collapse"])
+def test_sizes_change_nothing_where_numbers_divide(dirs: str, run: Run, here: Path) -> None:
+    """Shards of -c have the samples that the dry run shows, which has looked up sizes, and the sizes that it says."""
+    root = grow(
+        here / "tree", {f"{folder}/{n}.{f}": 700 * n for folder in ("a", "b/c", "b") for n in range(7) for f in "xy"}
+    )
+    words = ("-c", "3", "--dirs", dirs, "-o", "s-%d.tar")
+    shown = [json.loads(line) for line in run("shard", root, *words, "--json").stdout.splitlines()]
+    run("shard", root, *words)
+    assert len(shown) >= 7
+    for shard in shown:
+        there = [(name, len(content)) for name, content in entries(shard["shard"])]
+        assert there == [(each["name"], each["size"]) for sample in shard["samples"] for each in sample["entries"]]
+        assert (shard["tar"], shard["bytes"]) == (os.stat(shard["shard"]).st_size, sum(size for _, size in there))
+
+
+# ---- limits
+
+
+def test_sizes_are_those_of_split(run: Run, here: Path) -> None:
+    """No tar is longer than SIZE, and shards end where `split` would end them, names of any length included."""
+    rng = random.Random(3)
+    files = {
+        f"{'d' * rng.choice((1, 60, 90))}/{'n' * rng.choice((1, 90))}{n}.{f}": rng.randint(0, 9000)
+        for n in range(30)
+        for f in "xy"
+    }
+    root = grow(here / "tree", files)
+    run("shard", root, "-c", "999", "-o", "all-%d.tar")
+    for limit in ("10240", "20KiB", "51200"):
+        run("shard", root, "-s", limit, "-o", f"out-{limit}-%d.tar")
+        run("split", "all-0.tar", "-s", limit, "-o", f"cut-{limit}-%d.tar")
+        outs = sorted(path.name for path in here.glob(f"out-{limit}-*"))
+        assert len(outs) > 3
+        for name in outs:
+            assert Path(name).read_bytes() == Path(name.replace("out", "cut")).read_bytes()
+        sizes = [json.loads(line)["tar"] for line in run("shard", root, "-s", limit, "--json").stdout.splitlines()]
+        assert sizes == [Path(f"out-{limit}-{n}.tar").stat().st_size for n in range(len(outs))]
+
+
+@each_row(
+    ("words", "counts"),
+    [
+        (["-n", "3"], [4, 3, 3]),
+        (["-n", "10"], [1] * 10),
+        (["-o", "x-{0..3}.tar", "--even"], [3, 3, 2, 2]),
+        (["-n", "2", "--even"], [5, 5]),
+        (["-c", "4"], [4, 4, 2]),
+    ],
+)
+def test_equal(words: list[str], counts: list[int], run: Run, here: Path) -> None:
+    """Shards of equal numbers; with --even their sizes are as close as can be, and samples keep their order."""
+    files = {f"{n}.x": 10_000 if n < 4 else 1 for n in range(10)}
+    shards = layout(run, grow(here / "tree", files), *words)
+    assert [len(shard.samples) for shard in shards] == counts
+    assert sorted(names(shards)) == sorted(files)
+    if "--even" in words:
+        sizes = [shard.bytes for shard in shards]
+        assert max(sizes) - min(sizes) <= 10_000
+        assert max(sizes) < 21_000
+        assert all(shard.keys == sorted(shard.keys) for shard in shards)
+
+
+@each_row(
+    ("words", "status", "text"),
+    [
+        (["-n", "3", "-c", "1"], 2, "they do not go with -c or -s"),
+        (["--even"], 2, "--even wants a number of shards"),
+        (["--even", "-n", "2", "--dirs", "separate"], 2, "--dirs separate"),
+        (["-n", "99"], 1, "2 samples cannot fill 99 shards"),
+        (["--unmatched", "x"], 2, "are about --map"),
+        (["--classes", "x"], 2, "are about --label-from-dir"),
+        (["--update", "--force"], 2, "--update goes on behind"),
+        (["--update", "--label-from-dir", "cls"], 2, "--update wants the classes that have their numbers"),
+        (["--plan", "p", "--dry-run"], 2, "choose one"),
+        (["-o", "-"], 2, "not stdout"),
+        (["-o", "pipe:cat >o-%d.tar"], 2, "shards are files"),
+        (["-o", "no/x-%d.tar"], 1, "no/x-0.tar: No such file or directory"),
+        (["--compress", "foo"], 2, "unknown codec 'foo'"),
+        (["--map", "{}", "-o", "x-%d.tar"], 2, "-o is the folder of the shards"),
+        (["--join", "t.csv"], 2, "it is TABLE:COLUMN"),
+        (["--join", "t.xls:k"], 2, "what kind of table"),
+        (["--label-from-dir", "a/b"], 2, "it is FIELD, or FIELD:name"),
+        (["--match", "("], 2, "--match '('"),
+    ],
+)
+def test_refused(words: list[str], status: int, text: str, run: Run, here: Path) -> None:
+    """What does not go together."""
+    root = grow(here / "tree", ["1.x", "2.x"])
+    lines = run("shard", root, *words, exit=status).lines
+    assert text in [line for line in lines if not line.startswith("hint")][-1]
+    assert [path.name for path in Path.cwd().iterdir()] == ["tree"]
+
+
+def test_no_folder_of_this_machine(run: Run) -> None:
+    """A URL of a scheme that nobody knows."""
+    for url in ("foo://bucket/data", "s3://bucket/data"):
+        assert run("shard", url, exit=2).lines == [
+            f"tarkit: {url}: only folders of this machine can be listed",
+            "hint: mount it, or copy it here",
+        ]
+    assert run("shard", "", exit=2).lines[0] == "tarkit: which folder? tarkit shard DIR"
+
+
+# ---- names
+
+
+@each_row(
+    ("words", "files", "expected"),
+    [
+        (["--key", "base", "--rename", "key"], ["A/1.xml", "T/1.jpg", "T/1.seg.png"], ["1.xml", "1.jpg", "1.seg.png"]),
+        (["--rename", "flat"], ["A/1.xml", "T/b/1.jpg"], ["A_1.xml", "T_b_1.jpg"]),
+        (["--key", DIRECTORY, "--rename", "key"], ["x/n/1.a", "y/n/2.b"], ["n.a", "n.b"]),
+        (["--key", "flat", "--rename", "key"], ["A/1.xml"], ["A1.xml"]),
+        (["--key", "base", "--rename", "key"], ["A/README", "A/.hidden"], [".hidden", "README"]),
+    ],
+)
+def test_rename(words: list[str], files: list[str], expected: list[str], run: Run, here: Path) -> None:
+    """One sample of ours is one of WebDataset."""
+    assert names(layout(run, grow(here / "tree", files), *words)) == expected
+
+
+@each_row(
+    ("words", "files", "text"),
+    [
+        (
+            ["--key", "base", "--rename", "key"],
+            ["t/1.jpg", "v/1.jpg"],
+            "'t/1.jpg' and 'v/1.jpg' would both be called '1.jpg'",
+        ),
+        (["--rename", "flat"], ["a/b.x", "a_b.x"], "'a/b.x' and 'a_b.x' would both be called 'a_b.x'"),
+        (["--rename", "key", "--last-dot"], ["a.seg.png"], "'a.seg.png': a dot in the key 'a.seg'"),
+        (["--label-from-dir", "x"], ["c/1.x"], "'c/1.x' and a field that is added would both be called 'c/1.x'"),
+    ],
+)
+def test_collisions(words: list[str], files: list[str], text: str, run: Run, here: Path) -> None:
+    """Two entries of one name fail before anything is written."""
+    root = grow(here / "tree", files)
+    assert text in run("shard", root, *words, exit=1).lines[-2]
+    assert [path.name for path in Path.cwd().iterdir()] == ["tree"]
+
+
+@each_row(
+    ("words", "files", "text"),
+    [
+        ([], ["README", "1.x"], "names without a key, having no dot, or one in front: 1, 'README' first"),
+        ([], [".a.x", "a/.b", "a/..c", "1.x"], "names without a key, having no dot, or one in front: 3, '.a.x' first"),
+        (["--last-dot"], [".a.x", "1.x"], "names without a key, having no dot, or one in front: 1, '.a.x' first"),
+        (["--key", "base"], [".a.x", "1.x"], "names without a key, having no dot, or one in front: 1, '.a.x' first"),
+        (["--key", "base"], ["a/1.x", "b/1.y"], "samples that are several to readers: 1, '1' first"),
+        (
+            ["--last-dot"],
+            ["a.jpg", "a.seg.png", "b.seg.png"],
+            "keys that readers find in several samples, in several shards perhaps: 1, 'a' first",
+        ),
+        (
+            ["--key", r"^.*\.(\w+)$"],
+            ["c/1.x", "c/1.y"],
+            "keys that readers find in several samples, in several shards perhaps: 1, 'c/1' first",
+        ),
+        (["--key", "bse"], ["1.x"], "--key: names without a match, which are their own keys: 1 of 1"),
+    ],
+)
+def test_warnings(words: list[str], files: list[str], text: str, run: Run, here: Path) -> None:
+    """What readers of the shards will see otherwise than one may think is said."""
+    ran = run("shard", grow(here / "tree", files), *words, "--dry-run")
+    assert any(text in line for line in ran.lines), ran.lines
+
+
+# ---- labels
+
+
+def texts(run: Run, root: Path, *words: str) -> dict[str, str]:
+    """The added entries and their sources."""
+    return {
+        entry["name"]: entry["source"]
+        for line in run("shard", root, *words, "--json").stdout.splitlines()
+        for sample in json.loads(line)["samples"]
+        for entry in sample["entries"]
+        if not entry["source"].startswith("/")
+    }
+
+
+def test_labels(run: Run, here: Path) -> None:
+    """The number of the class, or its name; classes in order of their names, wherever their folders are."""
+    root = grow(here / "tree", ["train/dog/1.jpg", "train/cat/2.jpg", "val/dog/3.jpg", "val/ant/4.jpg"])
+    words = ["--label-from-dir", "cls", "--label-from-dir", "class.txt:name", "-c", "9"]
+    assert texts(run, root, *words) == {
+        "train/cat/2.cls": "text:1",
+        "train/cat/2.class.txt": "text:cat",
+        "train/dog/1.cls": "text:2",
+        "train/dog/1.class.txt": "text:dog",
+        "val/ant/4.cls": "text:0",
+        "val/ant/4.class.txt": "text:ant",
+        "val/dog/3.cls": "text:2",
+        "val/dog/3.class.txt": "text:dog",
+    }
+    run("shard", root, *words, "-o", "x-%d.tar", "--classes-out", "classes.txt")
+    assert Path("classes.txt").read_text() == "ant\ncat\ndog\n"
+    assert dict(entries("x-0.tar"))["val/dog/3.cls"] == b"2"
+    # the same numbers for another part
+    part = grow(here / "part", ["dog/1.jpg"])
+    assert texts(run, part, "--label-from-dir", "cls", "--classes", "classes.txt") == {"dog/1.cls": "text:2"}
+    Path("classes.txt").write_text("cat\n")
+    ran = run("shard", part, "--label-from-dir", "cls", "--classes", "classes.txt", exit=1)
+    assert "the class 'dog' is not in classes.txt" in ran.lines[-1]
+
+
+@each_row(
+    ("files", "words", "text"),
+    [
+        (["1.jpg"], [], "'1.jpg' is in no folder that could be its class"),
+        (
+            ["images/1.jpg", "labels/1.json"],
+            ["--key", "base"],
+            "are of one sample, and in folders 'images' and 'labels'",
+        ),
+    ],
+)
+def test_no_label(files: list[str], words: list[str], text: str, run: Run, here: Path) -> None:
+    """A sample must have one class."""
+    root = grow(here / "tree", files)
+    assert text in run("shard", root, "--label-from-dir", "cls", *words, exit=1).lines[-2]
+
+
+def test_labels_across_folders(run: Run, here: Path) -> None:
+    """Folders of one name are one class; a sample that is renamed has its label under the new name."""
+    root = grow(here / "tree", ["A/n1/1.xml", "T/n1/1.jpg", "T/n2/2.jpg"])
+    words = ["--key", "base", "--rename", "key", "--label-from-dir", "cls"]
+    assert texts(run, root, *words) == {"1.cls": "text:0", "2.cls": "text:1"}
+    assert names(layout(run, root, *words)) == ["1.xml", "1.jpg", "1.cls", "2.jpg", "2.cls"]
+
+
+# ---- tables
+
+
+def test_update_of_shards_that_are_not_as_they_were(run: Run, here: Path) -> None:
+    """What is in a shard that was damaged or compressed nobody knows, so nothing is packed."""
+    words = ("shard", grow(here / "tree", ["1.x", "2.x"]), "-c", "1", "-o", "x-%d.tar")
+    run(*words)
+    whole = Path("x-0.tar").read_bytes()
+    Path("x-0.tar").write_bytes(whole + b"more")
+    assert run(*words, "--update", exit=1).lines == [
+        "tarkit: x-0.tar: at 10240: data follow the end of the archive [trailing-data]",
+        "hint: --update has to know what is in each shard: mend it with check --fix, or make it again",
+    ]
+    Path("x-0.tar").rename("x-0.tar.gz")
+    assert run(*words, "--update", exit=1).lines == [
+        "tarkit: x-0.tar.gz: a shard that was compressed: --update does not look into it",
+        "hint: name the shards as they are called now, or move it away",
+    ]
+    Path("x-0.tar.gz").rename("other.tar.gz")
+    run(*words, "--update")
+    assert Path("x-2.tar").read_bytes() == whole
+
+
+@each_row("folder", ["x\ny", "x\r"])
+def test_a_class_that_is_no_line(folder: str, run: Run, here: Path) -> None:
+    """A list of classes is read by lines: what would be another one there is an error before anything is written."""
+    root = grow(here / "tree", [f"{folder}/1.x"])
+    words = ("shard", root, "-c", "1", "-o", "x-%d.tar", "--label-from-dir", "cls")
+    ran = run(*words, "--classes-out", "classes.txt", exit=1)
+    assert ran.lines == [
+        f"tarkit: the class {show(folder)} cannot stand in a list of classes",
+        "hint: rename its folder",
+    ]
+    assert os.listdir() == ["tree"]
+    run(*words)
+
+
+CSV = 'file,caption,@mask,n\nc/1,"two\nlines",,1\nc/2.jpg,plain,,2\nelsewhere,x,,3\n'
+
+
+@each_row("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_join(kind: str, run: Run, here: Path) -> None:
+    """Columns become fields of the samples whose key, or a file of which, the table names."""
+    root = grow(here / "tree", ["c/1.jpg", "c/2.jpg", "c/3.jpg"])
+    rows = [("c/1", "two\nlines", 1), ("c/2.jpg", "plain", 2), ("elsewhere", "x", 3)]
+    name = f"table.{kind}"
+    if kind == "csv":
+        Path(name).write_text(CSV)
+    elif kind == "tsv":
+        Path(name).write_text(
+            "file\tcaption\tn\n" + "".join(f"{a}\t{b!s}\t{c}\n".replace("o\nl", "o\\nl") for a, b, c in rows)
+        )
+    elif kind == "jsonl":
+        Path(name).write_text("".join(json.dumps({"file": a, "caption": b, "n": c}) + "\n" for a, b, c in rows))
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(
+            pyarrow.table(dict(zip(("file", "caption", "n"), zip(*rows, strict=True), strict=True))), name
+        )
+    words = ["--join", f"{name}:file", "-c", "9"]
+    assert texts(run, root, *words) == {
+        "c/1.caption": "base64:dHdvCmxpbmVz",
+        "c/1.n": "text:1",
+        "c/2.caption": "text:plain",
+        "c/2.n": "text:2",
+    }
+    ran = run("shard", root, *words, "-o", "x-%d.tar")
+    assert f"tarkit: {name}: samples with a row: 2, without: 1; rows without a sample: 1" in ran.lines
+    assert dict(entries("x-0.tar"))["c/1.caption"] == b"two\nlines"
+    # what is joined counts for --require, and is never too much
+    [shard] = layout(run, root, *words, "--require", "jpg,caption", "--on-missing-field", "exclude")
+    assert shard.entries == ["c/1.jpg", "c/1.caption", "c/1.n", "c/2.jpg", "c/2.caption", "c/2.n"]
+
+
+@each_row(
+    ("table", "text"),
+    [
+        ("k,a\nc/1,x\nc/1,y\n", "table.csv:3: 'c/1' is there twice in column 'k'"),
+        ("q,a\nc/1,x\n", "table.csv:2: no column 'k', there are 'q', 'a'"),
+        ("k,a\n,x\n", "table.csv:2: nothing in column 'k'"),
+        ("k,a\nc/1\n", "table.csv:2: 2 columns, but cells in this row: 1"),
+        ("k,@a\nc/1,http://x/y\n", "table.csv:2:"),
+        ("k,@a\nc/1,nothing.bin\n", "nothing.bin: No such file or directory"),
+    ],
+)
+def test_bad_table(table: str, text: str, run: Run, here: Path) -> None:
+    """What is wrong with a table, and where."""
+    Path("table.csv").write_text(table)
+    ran = run("shard", grow(here / "tree", ["c/1.jpg"]), "--join", "table.csv:k", "-c", "1", exit=None)
+    assert ran.status in (1, 2)
+    assert text in ran.stderr
+
+
+def test_join_by_base_names(run: Run, here: Path) -> None:
+    """Tables often have names without folders: with --key base these count, and else it is said why no row is taken."""
+    root = grow(here / "tree", ["cat/1.jpg", "dog/2.jpg", "dog/3.jpg"])
+    Path("table.csv").write_text("file,text\n1.jpg,one\n2.jpg,two\ndog/3.jpg,no\n")
+    Path("none.csv").write_text("file,text\n1.jpg,one\n")
+    words = ("shard", root, "-c", "9", "-o", "x-%d.tar", "--force", "--join")
+    assert run(*words, "none.csv:file").lines == [
+        "tarkit: none.csv: samples with a row: 0, without: 3; rows without a sample: 1",
+        (
+            "tarkit: warning: none.csv: no sample has a row: column 'file' begins with '1.jpg', keys with 'cat/1'; "
+            "--key base takes names without their folders"
+        ),
+    ]
+    ran = run(*words, "table.csv:file", "--key", "base")
+    assert ran.lines == ["tarkit: table.csv: samples with a row: 3, without: 0; rows without a sample: 0"]
+    assert [name for name, _ in entries("x-0.tar")] == [
+        *("cat/1.jpg", "cat/1.text", "dog/2.jpg", "dog/2.text", "dog/3.jpg", "dog/3.text")
+    ]
+
+
+def test_join_of_files(run: Run, here: Path) -> None:
+    """A column `@mask` has paths of files."""
+    root = grow(here / "tree", ["c/1.jpg"])
+    Path("m.png").write_bytes(b"mask")
+    Path("table.csv").write_text("k,@mask.png\nc/1,m.png\n")
+    run("shard", root, "--join", "table.csv:k", "-c", "1", "-o", "x-%d.tar")
+    assert entries("x-0.tar") == [("c/1.jpg", b"x"), ("c/1.mask.png", b"mask")]
+
+
+# ---- update
+
+
+def test_existing(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards that are there end the run before the tree is listed, unless something is said about them."""
+    root = grow(here / "tree", ["1.x", "2.x"])
+    run("shard", root, "-c", "1", "-o", "x-%d.tar")
+    before = Path("x-0.tar").read_bytes()
+    (root / "1.x").write_bytes(b"new")
+    with monkeypatch.context() as context:
+        context.setattr(Tree, "__iter__", lambda self: pytest.fail("listed"))
+        ran = run("shard", root, "-c", "1", "-o", "x-%d.tar", exit=1)
+    assert ran.lines[-2] == "tarkit: x-0.tar and 1 more: there are shards of this name"
+    assert Path("x-0.tar").read_bytes() == before
+    layout(run, root, "-c", "1", "-o", "x-%d.tar")
+    run("shard", root, "-c", "1", "-o", "x-%d.tar", "--force")
+    assert entries("x-0.tar") == [("1.x", b"new")]
+
+
+def test_update(run: Run, here: Path) -> None:
+    """Only what is in no shard yet is packed, into new shards behind those that are there."""
+    root = grow(here / "tree", ["1.x", "2.x", "3.x"])
+    words = ["-c", "2", "-o", "out/x-%03d.tar", "--label-from-dir", "cls:name", "--keep-root"]
+    Path("out").mkdir()
+    ran = run("shard", root, *words, "--update")
+    assert ran.lines == ["tarkit: --update: samples that are in shards already: 0; there are no shards of this name"]
+    before = {path.name: path.read_bytes() for path in Path("out").iterdir()}
+    assert sorted(before) == ["x-000.tar", "x-001.tar"]
+    assert "no sample, so no shard" in run("shard", root, *words, "--update").stderr
+    grow(root, {"0.x": 1, "4.x": 1, "2.x": 7})
+    ran = run("shard", root, *words, "--update")
+    assert "tarkit: --update: samples that are in shards already: 3" in ran.lines
+    assert any("another size than in the shards, which stay: 1, 'tree/2.x' first" in line for line in ran.lines)
+    assert {name: Path("out", name).read_bytes() for name in before} == before
+    assert [name for name, _ in entries("out/x-002.tar")] == ["tree/0.x", "tree/0.cls", "tree/4.x", "tree/4.cls"]
+    assert not Path("out/x-003.tar").exists()
+    other = run("shard", root, *words, "--rename", "flat", "--update", "--dry-run").stderr
+    assert "no file of the tree is in the shards; were they made with another --rename or DIR?" in other
+    grow(root, ["1.y"])
+    assert (
+        "sample 'tree/1' is in the shards, but without 'tree/1.y'"
+        in run("shard", root, *words, "--update", exit=1).stderr
+    )
+
+
+# ---- what comes of the plan
+
+
+def test_recipe(run: Run, f1: Path) -> None:
+    """`create | split` can do the rest, with the same bytes."""
+    words = ["--key", "base", "--rename", "key", "--label-from-dir", "cls", "--exclude", "val"]
+    run("shard", f1, *words, "-c", "3", "-o", "a-%d.tar")
+    run("shard", f1, *words, "-c", "3", "--recipe", "recipe")
+    run("create", "recipe", "-o", "all.tar")
+    run("split", "all.tar", "-c", "3", "-o", "b-%d.tar")
+    made = sorted(Path.cwd().glob("a-*"))
+    assert len(made) == 3
+    for path in made:
+        assert path.read_bytes() == Path(path.name.replace("a-", "b-")).read_bytes()
+    ran = run("shard", f1, *words, "--recipe", "-")
+    assert ran.stdout == Path("recipe").read_bytes()
+    assert "no limit is given" not in ran.stderr
+    assert "no limit is given" in run("shard", f1, *words, "-o", "c-%d.tar").stderr
+    assert "no limit is given" not in run("shard", f1, *words, "-o", "c-%d.tar", exit=1).stderr
+
+
+def test_recipe_of_odd_names(run: Run, here: Path) -> None:
+    """A recipe has no escapes."""
+    root = grow(here / "tree", ["a\n.x"])
+    assert "cannot stand in a recipe" in run("shard", root, "--recipe", "r", exit=1).stderr
+    assert not Path("r").exists()
+
+
+def test_map_with_order(run: Run, here: Path) -> None:
+    """Categories come in the order of the map, each in its own order and with its own folders."""
+    root = grow(here / "tree", ["a/1.x", "b/2.x", "a/3.x", "c/4.x", "c/5.x"])
+    spec = json.dumps({"late-%d": ["glob:c/*"], "early-%d": ["^a", "^b"]})
+    shards = layout(run, root, "--map", spec, "--sort", "-key", "--dirs", "separate", "-o", "out/")
+    assert [(shard.name, shard.keys) for shard in shards] == [
+        ("out/late-0.tar", ["c/5", "c/4"]),
+        ("out/early-0.tar", ["a/3", "a/1"]),
+        ("out/early-1.tar", ["b/2"]),
+    ]
+
+
+def test_drawn_seed(run: Run, f1: Path) -> None:
+    """A shuffle without a seed says which it drew."""
+    ran = run("shard", f1, "--sort", "shuffle", "--json")
+    [line] = [line for line in ran.lines if line.startswith("tarkit: seed: ")]
+    seed = line.rpartition(" ")[2]
+    assert run("shard", f1, "--sort", f"shuffle:{seed}", "--json").stdout == ran.stdout
+
+
+def test_vanishing(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that goes while the tree is listed is named."""
+    root = grow(here / "tree", ["a/1.x", "a/2.x"])
+    real = Tree._runs
+
+    def meanwhile(self: Tree) -> object:
+        for each in real(self):
+            (root / "a" / "2.x").unlink(missing_ok=True)
+            yield each
+
+    monkeypatch.setattr(Tree, "_runs", meanwhile)
+    assert run("shard", root, exit=1).lines[-1] == f"tarkit: {root}/a/2.x: No such file or directory"
+
+
+# ---- the README of seed 003, command by command
+
+
+def test_walk_through(run: Run, f1: Path) -> None:
+    """ishard's README on F1, with our words."""
+    base = ["--key", "base", "--last-dot", "--size-rule", "content"]
+    assert names(layout(run, f1, *base)) != sorted(F1)  # samples across folders
+    full = ["--key", "full", *ISHARD]
+    [train] = [shard for shard in layout(run, f1, *full) if "train/n00000369" in shard.entries[0]]
+    assert (len(train.entries), train.bytes) == (6, 123_080)
+    assert len(layout(run, f1, "--key", "full", "--dirs", "collapse", "--size-rule", "content", "-s", "1MiB")) == 1
+    assert [shard.keys for shard in layout(run, f1, "--key", DIRECTORY)] == [["n00000333", "n00000369"]]
+    assert all("Data" in name for name in names(layout(run, f1, "--prefix", "ImageNet/Data", *base)))
+    shards = layout(run, f1, *base, "-s", "100KiB", "-o", "pre-{0000..8192..8}-suf")
+    assert [shard.name for shard in shards][:2] == ["pre-0000-suf.tar", "pre-0008-suf.tar"]
+    Path("category.json").write_text('{"one-%d.tar": ["n00000333.*", // a bird\n], "other-%d.tar": ["n00000369.*"],}')
+    by_map = layout(run, f1, *base, "--map", "category.json")
+    assert [(shard.name, len(shard.samples)) for shard in by_map] == [("one-0.tar", 8), ("other-0.tar", 6)]
+    few = run("shard", f1, *base, "-s", "30KiB", "--dirs", "collapse", "-o", "pre-{0000..50..8}-suf", exit=1)
+    assert "the template has 7 names" in few.stderr
+    run("shard", f1, *base, "-s", "120KiB", "-o", "s/%d.tar", "--dry-run")
+    Path("s").mkdir()
+    run("shard", f1, *base, "-s", "120KiB", "-o", "s/%d.tar")
+    with tarfile.open("s/0.tar") as tar:
+        assert len(tar.getnames()) == 11
+        assert {(info.mode, info.mtime, info.uid) for info in tar} == {(0o644, 0, 0)}
+    found = [name for path in sorted(Path("s").iterdir()) for name, _ in entries(path)]
+    assert sorted(found) == sorted(F1)
+
+
+def test_read_by_webdataset(run: Run, here: Path) -> None:
+    """Class folders become shards with labels that webdataset decodes."""
+    wds = pytest.importorskip("webdataset")
+    root = grow(here / "tree", {f"{kind}/{n}.bin": n + 1 for kind in ("cat", "dog") for n in range(3)})
+    run("shard", root, "-c", "4", "-o", "x-%06d.tar", "--label-from-dir", "cls")
+    data = wds.WebDataset(["x-000000.tar", "x-000001.tar"], shardshuffle=False).decode()
+    assert [(sample["__key__"], sample["cls"], len(sample["bin"])) for sample in data] == [
+        (f"{kind}/{n}", label, n + 1) for label, kind in enumerate(("cat", "dog")) for n in range(3)
+    ]
+
+
+def test_samples_that_readers_would_see_torn(run: Run, tmp_path: Path) -> None:
+    """What ishard calls two samples is one for readers, and another may come between; nothing is written."""
+    root = grow(tmp_path / "tree", {f"{key}.{part}.cls": 1 for key in "ab" for part in "xy"})
+    options = ["--last-dot", "--sort", "shuffle:1", "-q", "-o", "s-%d.tar"]
+    ran = run("shard", root, "-c", "4", *options, exit=1)
+    assert ran.lines[0].endswith("belongs to a sample that ended before [scattered-sample]")
+    assert ran.lines[1].startswith("hint: readers end keys at the first dot: give up --last-dot, or")
+    assert not [*Path().glob("s-*")]

@@ -1,0 +1,943 @@
+"""tarkit shard, its writing half: plans saved, edited and run; what stands in the way; what is kept by --resume."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import io
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import tarfile
+from collections.abc import Callable, Generator, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tarkit.cli import shard_run
+from tarkit.errors import TarkitError
+from tarkit.packing import fill as packer_fill
+from tarkit.packing import resume
+from tarkit.packing import spool as packer_spool
+from tarkit.packing import tree as trees
+from tarkit.packing.plan import Planned, SavedPlan, source_of, write_plan
+from tarkit.packing.plan_rows import RowBatch, Rows
+from tarkit.packing.spool_check import ManyNames
+from tarkit.samples.validate import Names
+from tarkit.tar.writer import Writer
+from tests._tools import each_row, process
+from tests.conftest import Archive, Run, entries, tarkit
+
+HEADER = "shard\tposition\tname\tsource\tsize\n"
+FILES = {"a.cls": b"1", "a.txt": b"one", "b.cls": b"2", "b.txt": b"two", "c.cls": b"3", "c.txt": b"three"}
+Tree = Callable[..., dict[str, bytes]]
+
+
+@pytest.fixture
+def tree(here: Path) -> Tree:
+    """Make files below `t`, a minute old: those of a moment ago are not recognised without being read."""
+
+    def tree(files: dict[str, bytes] = FILES, folder: str = "t") -> dict[str, bytes]:
+        for name, data in files.items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        return files
+
+    return tree
+
+
+@pytest.fixture
+def plan(here: Path) -> Callable[..., str]:
+    """Write a plan from lines `shard position name source size`, with blanks between; hands back its name."""
+
+    def plan(*rows: str, name: str = "p.tsv") -> str:
+        Path(name).write_text(HEADER + "".join("\t".join(row.split(" ")) + "\n" for row in rows))
+        return name
+
+    return plan
+
+
+def shards(pattern: str = "s-*.tar") -> dict[str, list[str]]:
+    """The shards that are there, each with the names in it."""
+    return {str(path): [name for name, _ in entries(path)] for path in sorted(Path().glob(pattern))}
+
+
+def left() -> set[str]:
+    """All files but those of the tree."""
+    return {str(path) for path in Path().rglob("*") if path.is_file() and path.parts[0] != "t"}
+
+
+# ---- plans as files
+
+
+def test_a_plan_is_reversible() -> None:
+    """Whatever the names are, what is read is what was written; sources that look like something else are paths."""
+    names = [
+        b"a\tb",
+        b"a\nb",
+        b"a\rb",
+        b"a\\b",
+        b"\xff",
+        "é".encode(),
+        b" ",
+        b"#",
+        b"a\r",
+        b"\\N",
+        b"text:x",
+        b"s3://x",
+    ]
+    rows = [Planned(b"s\t%d" % n, n, name, source_of(name), n) for n, name in enumerate(names)]
+    file = io.BytesIO()
+    write_plan(file, rows)
+    read = SavedPlan(io.BytesIO(file.getvalue()), "p")
+    assert list(read) == rows
+    assert read.line == len(rows) + 1
+    assert [row.source for row in rows if row.source.startswith(b"file:")] == [b"file:text:x", b"file:s3://x"]
+    crlf = file.getvalue().replace(b"\n", b"\r\n") + b"\r\n"
+    assert list(SavedPlan(io.BytesIO(b"\xef\xbb\xbf" + crlf), "p")) == rows
+
+
+def test_odd_names(run: Run, tree: Tree) -> None:
+    """Files with odd names are planned, saved, read and packed as themselves."""
+    files = tree({os.fsdecode(b"\xff.x"): b"1", "t\tb.x": b"22", "n\nl.x": b"3", "b\\s.x": b"4", "text:x.y": b"5"})
+    os.chdir("t")
+    run("shard", ".", "-c", "9", "-o", "../s-%d.tar", "--plan", "../p.tsv")
+    run("shard", "--from-plan", "../p.tsv")
+    os.chdir("..")
+    with tarfile.open("s-0.tar", errors="surrogateescape") as file:
+        assert {info.name: file.extractfile(info).read() for info in file} == files  # type: ignore[union-attr]
+
+
+BAD = {
+    "": "p.tsv: no plan: it is empty",
+    "a.cls t/a.cls\n": "p.tsv:1: no plan: its first line is not shard, position, name, source, size between tabs",
+    HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\n": "p.tsv:2: 4 cells, and a row has 5: shard, position, name, source, size",
+    HEADER + "s-0.tar\tx\ta.cls\tt/a.cls\t1\n": "p.tsv:2: the position 'x' is no number from 0 on",
+    HEADER + "s-0.tar\t-1\ta.cls\tt/a.cls\t1\n": "p.tsv:2: the position '-1' is no number from 0 on",
+    HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\t1k\n": "p.tsv:2: the size '1k' is no number from 0 on",
+    HEADER + "s-0.tar\t0\ta.cls\t\t1\n": "p.tsv:2: no source in this row",
+    HEADER + "\t0\ta.cls\tt/a.cls\t1\n": "p.tsv:2: no shard in this row",
+    HEADER + "s-0.tar\t0\t\tt/a.cls\t1\n": "p.tsv:2: no name in this row",
+    HEADER + "s-0.tar\t0\ta\\q.cls\tt/a.cls\t1\n": "p.tsv:2: unknown escape \\q: a backslash is written twice",
+    HEADER + "s-0.tar\t0\ta.cls\tt/a\0.cls\t1\n": "p.tsv:2: a NUL byte: is this a plan?",
+    HEADER
+    + "\ns-0.tar\t0\ta.cls\tpipe:cat\t1\n": "p.tsv:3: the source 'pipe:cat' has no size that a plan could know: ",
+    HEADER + "s-0.tar\t0\ta.cls\thex:xy\t1\n": "p.tsv:2: bad hex: ",
+    HEADER + "s-0.tar\t0\ta.cls\ttext:abc\t1\n": "p.tsv:2: 'text:abc' has 3 bytes, and the plan says 1",
+    HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\t7\n": "p.tsv:2: 't/a.cls' has 1 byte, and the plan says 7",
+    HEADER + "s-0.tar\t0\ta.cls\tt/no\t7\n": "p.tsv:2: 't/no': No such file or directory",
+    HEADER + "s-0.tar\t0\t/a.cls\tt/a.cls\t1\n": "p.tsv:2: the name '/a.cls' is absolute, or has .. ",
+    HEADER + "s-0.tar\t0\tx/../a.cls\tt/a.cls\t1\n": "p.tsv:2: the name 'x/../a.cls' is absolute, or has .. ",
+    HEADER + "s-0.tar\t0\ta.cls/\tt/a.cls\t1\n": "p.tsv:2: the name 'a.cls/' is the name of a folder",
+    HEADER + "s-0.tar\t0\ta.x\tt/a.cls\t1\ns-0.tar\t0\ta.x\tt/b.cls\t1\n": "p.tsv:3: 'a.x' is there twice [dup",
+    HEADER + "s-0.tar\t0\tax\tt/a.cls\t1\ns-0.tar\t7\tax\tt/b.cls\t1\n": "p.tsv:3: 'ax' is there twice [dup",
+    HEADER + "s-0.tar\t0\ta.x\tt/a.cls\t1\ns-0.tar\t1\tb.x\tt/b.cls\t1\n\ns-0.tar\t2\ta.y\tt/a.cls\t1\n": (
+        "p.tsv:5: 'a.y' belongs to a sample that ended before [scattered-sample]"
+    ),
+    HEADER + "s-0.tar\t0\ta.x\tt/a.cls\t1\n./s-0.tar\t0\tb.x\tt/b.cls\t1\n": "p.tsv: 's-0.tar' and './s-0.tar' are one",
+    HEADER + "no/s-0.tar\t0\ta.x\tt/a.cls\t1\n": "no: No such file or directory",
+    HEADER + "-\t0\ta.x\tt/a.cls\t1\n": "-: a shard is a file or has a URL",
+}
+
+
+@each_row("text", BAD)
+def test_bad_plans(text: str, run: Run, tree: Tree) -> None:
+    """Each is one line that says where and what; nothing is written."""
+    tree()
+    Path("p.tsv").write_text(text)
+    ran = run("shard", "--from-plan", "p.tsv", exit=None)
+    assert ran.status in (1, 2)
+    assert ran.lines[0].startswith("tarkit: " + BAD[text]) or ran.lines[0].endswith(BAD[text]), ran.stderr
+    assert left() == {"p.tsv"}
+    assert run("shard", "--from-plan", "-", stdin=text.encode(), exit=None).status == ran.status
+
+
+def test_names_are_checked_over_batches(
+    run: Run, tree: Tree, plan: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a shard that are not in memory together are checked together all the same."""
+    tree()
+    for held in (1, 3, 20_000):
+        monkeypatch.setattr(packer_spool, "HELD", held)
+        good = ["0 a.x", "0 a.y", "1 b.x", "1 b.y", "1 b.z", "2 c"]
+        run("shard", "--from-plan", plan(*(f"s-0.tar {row} t/a.cls 1" for row in good)), "--force")
+        assert shards() == {"s-0.tar": [row.split()[1] for row in good]}
+        for more, what in {"3 a.z": "ended before", "2 b.x": "twice", "1 b.y": "twice", "9 c": "twice"}.items():
+            name = plan(*(f"s-0.tar {row} t/a.cls 1" for row in [*good, more]))
+            assert what in run("shard", "--from-plan", name, "--force", exit=1).stderr
+
+
+@settings(max_examples=25)
+@given(st.lists(st.lists(st.text("ab./", min_size=1, max_size=4).map(str.encode), min_size=1, max_size=5), max_size=4))
+@example([[b"a.x", b"a.y"], [b"a.z", b"b/a.x"], [b"b.x"]])
+@example([[b"a.b/c.x", b"a.b/d.x", b"a.b/c.y"]])
+def test_batches_accept_only_what_is_well(batches: list[list[bytes]]) -> None:
+    """What is accepted in batches is what is accepted name by name, and comes to the same samples."""
+    quick, slow = ManyNames(), Names(limit=None)
+    if all(quick.accept(names) for names in batches):
+        for names in batches:
+            for name in names:
+                slow.check(name)
+        assert (quick.samples, quick.first, quick.last) == (slow.samples, slow.first, slow.last)
+    assert ManyNames().accept([b"a/b.x", b"a/b.y.z", b"a/c.x", b"d.x"])
+
+
+def test_an_edited_plan(run: Run, tree: Tree, plan: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows may be anywhere: shards come in the order in which they are named first, samples by position, rows of one
+    position by line."""
+    tree()
+    rows = [
+        "s-9.tar 5 z.txt t/b.txt 3",
+        "s-1.tar 0 c.txt t/c.txt 5",
+        "s-9.tar 0 a.txt t/a.txt 3",
+        "s-1.tar 0 c.cls t/c.cls 1",
+        "s-9.tar 5 z.cls text:\\n 1",
+        "s-1.tar 1 d.cls hex:0aff 2",
+        "s-9.tar 0 a.cls base64:AAA= 2",
+    ]
+    for held in (1, 3, 20_000):
+        monkeypatch.setattr(packer_spool, "HELD", held)
+        ran = run("shard", "--from-plan", plan(*rows), "-v", "--force")
+        assert re.findall(r"s-\d\.tar: \d samples", ran.stderr) == ["s-9.tar: 2 samples", "s-1.tar: 2 samples"]
+        assert entries("s-9.tar") == [("a.txt", b"one"), ("a.cls", b"\0\0"), ("z.txt", b"two"), ("z.cls", b"\n")]
+        assert entries("s-1.tar") == [("c.txt", b"three"), ("c.cls", b"3"), ("d.cls", b"\n\xff")]
+
+
+def test_plan_then_run(run: Run, tree: Tree) -> None:
+    """A plan writes no shard; run unchanged it gives what would have been written, and by a pipe too."""
+    tree()
+    run("shard", "t", "-c", "1", "-o", "s-%d.tar")
+    direct = {name: Path(name).read_bytes() for name in shards()}
+    for name in direct:
+        os.unlink(name)
+    ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--plan", "p.tsv", "-v")
+    assert not shards()
+    assert re.search("shard: 3 samples, 14 bytes, 3 shards planned, ", ran.stderr)
+    assert Path("p.tsv").read_text() == HEADER + "".join(
+        f"s-{'abc'.index(name[0])}.tar\t0\t{name}\tt/{name}\t{len(data)}\n" for name, data in FILES.items()
+    )
+    to_stdout = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--plan", "-").stdout
+    assert to_stdout == Path("p.tsv").read_bytes()
+    run("shard", "--from-plan", "-", stdin=to_stdout)
+    assert {name: Path(name).read_bytes() for name in shards()} == direct
+
+
+# ---- what is written
+
+
+@each_row("mtime", ["@0", "@1234567890", "source"])
+def test_entries_are_those_of_create(mtime: str, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small, large and empty files, long and odd names: the bytes that create writes for the same names."""
+    monkeypatch.setattr(packer_fill, "SMALL", 2000)
+    files = {f"{'d' * 60}/{'e' * 60}/{'n' * 90}.txt": b"l", "x" * 120 + ".y": b"2", "e.x": b"", "l.x": b"L" * 70_000}
+    tree({**files, "é.x": b"5", "2000.x": b"s" * 2000, "2001.x": b"s" * 2001, "512.x": b"s" * 512})
+    for number, path in enumerate(sorted(Path("t").rglob("*.?"))):
+        os.utime(path, ns=(10**18 + number, 10**18 + number * 10**10))
+    names = sorted((str(path.relative_to("t")) for path in Path("t").rglob("*.*")), key=os.fsencode)
+    recipe = "".join(f"{name}\tt/{name}\n" for name in names)
+    expected = run("create", "--mtime", mtime, stdin=recipe.encode()).stdout
+    for p in ("1", "2") if mtime == "source" else ("1",):
+        run("shard", "t", "-c", "99", "-o", "s-%d.tar", "--mtime", mtime, "-p", p, "--force")
+        assert Path("s-0.tar").read_bytes() == expected
+    run("shard", "t", "-c", "99", "-o", "s-%d.tar", "--mtime", mtime, "--on-missing", "skip", "--force")
+    assert Path("s-0.tar").read_bytes() == expected
+
+
+@pytest.mark.forks
+def test_any_number_of_writers(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bytes, messages and summary for any -p."""
+    tree({f"{n:03d}.x": b"%d" % n for n in range(19)})
+    said = []
+    for p in ("1", "3"):
+        ran = run("shard", "t", "-c", "3", "-o", f"{p}-%02d.tar", "-p", p, "-v", "--manifest", f"{p}.tsv")
+        said.append(re.sub(r"\b[13]-|[\d.]+ s$", "", ran.stderr))
+    assert said[0] == said[1]
+    for one in shards("1-*.tar"):
+        assert Path(one).read_bytes() == Path(one.replace("1-", "3-")).read_bytes()
+    assert len(shards("3-*.tar")) == 7
+    assert Path("1.tsv").read_bytes() == Path("3.tsv").read_bytes().replace(b"3-", b"1-")
+    run("check", *shards("3-*.tar"), "--manifest", "3.tsv")
+    seen: list[int] = []
+
+    def pack_all(packing: object, tasks: object, processes: int) -> Generator[None]:
+        seen.append(processes)
+        yield from ()
+
+    monkeypatch.setattr(shard_run, "pack_all", pack_all)
+    run("shard", "t", "-c", "1", "-o", "0-%02d.tar", "-p", "0")
+    assert seen == [os.cpu_count()]
+
+
+def test_suffixes(run: Run, tree: Tree) -> None:
+    """The codec is that of each name; shards are read again by their content."""
+    tree()
+    for suffix in ("tgz", "tar.zst", "zip"):
+        run("shard", "t", "-c", "2", "-o", f"s-%d.{suffix}")
+        assert (
+            run("cat", f"s-0.{suffix}", f"s-1.{suffix}", "-o", "-").stdout
+            == run("create", "-", stdin="".join(f"{name} t/{name}\n" for name in FILES).encode()).stdout
+        )
+
+
+def test_what_is_told(run: Run, tree: Tree) -> None:
+    """Report, summary, manifest and depfile."""
+    tree()
+    words = ("shard", "t", "-c", "2", "-o", "s-%d.tar", "-v", "--report", "r.json", "--manifest", "m.tsv")
+    ran = run(*words, "--depfile", "d", "--post", "echo {} >> posted")
+    assert re.fullmatch(r"shard: 3 samples, 20480 bytes, 2 shards, [\d.]+ s", ran.lines[-1].removeprefix("tarkit: "))
+    report = json.loads(Path("r.json").read_text())
+    assert {name: report[name] for name in ("samples", "bytes", "shards", "entries")} == {
+        "samples": 3,
+        "bytes": 20480,
+        "shards": 2,
+        "entries": 6,
+    }
+    lines = Path("m.tsv").read_text().splitlines()
+    assert [line.split("\t")[::5] for line in lines[1:]] == [["s-0.tar", "b"], ["s-1.tar", "c"]]
+    assert lines[1].split("\t")[1:3] == ["2", "10240"]
+    assert Path("d").read_text().splitlines()[:3] == ["s-0.tar: \\", "  t/a.cls \\", "  t/a.txt \\"]
+    assert Path("posted").read_text() == "s-0.tar\ns-1.tar\n"
+    run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--plan", "p.tsv")
+    run("shard", "--from-plan", "p.tsv", "--force", "--depfile", "d", "--depfile-target", "all")
+    assert Path("d").read_text().splitlines()[:3] == ["all: \\", "  p.tsv \\", "  t/a.cls \\"]
+    Path("p.tsv").write_text(HEADER)
+    ran = run("shard", "--from-plan", "p.tsv", "--depfile", "d", "--manifest", "m.tsv")
+    assert ran.lines == ["tarkit: no sample, so no shard"]
+    assert Path("d").read_text() == ""
+    assert len(Path("m.tsv").read_text().splitlines()) == 1
+
+
+@pytest.mark.forks
+def test_the_bar_ends_full(run: Run, tree: Tree) -> None:
+    """Bytes of content out of those that are planned, by one process and by two."""
+    tree()
+    for p in ("1", "2"):
+        ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "-p", p, "--progress", "--force")
+        last = ran.stderr.split("\r")[-1].splitlines()[0]
+        assert "100%" in last, ran.stderr
+        assert "14.0/14.0" in last
+        assert "3 samples" in last
+
+
+def test_readers(run: Run, tree: Tree) -> None:
+    """tarfile and webdataset find the samples."""
+    wds = pytest.importorskip("webdataset")
+    tree({f"d/{n:02d}.{field}": f"{n}".encode() for n in range(10) for field in ("txt", "cls")})
+    run("shard", "t", "-c", "4", "-o", "s-%d.tar")
+    found = [
+        (sample["__key__"], sample["txt"], sample["cls"])
+        for sample in wds.WebDataset([*shards()], shardshuffle=False, empty_check=False)
+    ]
+    assert found == [(f"d/{n:02d}", b"%d" % n, b"%d" % n) for n in range(10)]
+    assert [len(names) for names in shards().values()] == [8, 8, 4]
+
+
+# ---- what is there already
+
+
+def test_existing_shards(run: Run, tree: Tree) -> None:
+    """An error that names the first; --force replaces them, and those of an earlier run that are left over go last."""
+    tree()
+    run("shard", "t", "-c", "1", "-o", "s-%d.tar")
+    before = {name: Path(name).read_bytes() for name in shards()}
+    ran = run("shard", "t", "-c", "2", "-o", "s-%d.tar", exit=1)
+    assert ran.lines[0] == "tarkit: s-0.tar and 2 more: there are shards of this name"
+    assert {name: Path(name).read_bytes() for name in shards()} == before
+    ran = run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--force")
+    assert "tarkit: s-2.tar: removed: --force leaves no other shards of this name" in ran.lines
+    assert {name: len(names) for name, names in shards().items()} == {"s-0.tar": 4, "s-1.tar": 2}
+    run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--plan", "p.tsv")
+    assert "there are shards" in run("shard", "--from-plan", "p.tsv", exit=1).stderr
+    run("shard", "--from-plan", "p.tsv", "--force")
+
+
+def test_outputs_are_no_inputs(run: Run, tree: Tree, plan: Callable[..., str]) -> None:
+    """A source that would be replaced is refused, by whatever name, before anything is written."""
+    tree()
+    os.link("t/a.txt", "s-0.tar")
+    ran = run("shard", "--from-plan", plan("s-0.tar 0 a.txt t/a.txt 3"), "--force", exit=1)
+    assert ran.lines[0] == "tarkit: p.tsv:2: 't/a.txt' is written too"
+    ran = run("shard", "t", "-c", "9", "-o", "s-%d.tar", "--force", exit=1)
+    assert ran.lines[0] == "tarkit: s-0.tar: 't/a.txt' is written too"
+    ran = run("shard", "--from-plan", plan("x.tar 0 a.txt t/a.txt 3"), "--manifest", "t/a.txt", exit=1)
+    assert ran.lines[0] == "tarkit: p.tsv:2: 't/a.txt' is written too"
+    ran = run("shard", "--from-plan", plan("m 0 a.txt t/a.txt 3"), "--manifest", "m", exit=2)
+    assert "the manifest" in ran.stderr
+    assert Path("t/a.txt").read_bytes() == b"one"
+    assert left() == {"p.tsv", "s-0.tar"}
+
+
+# ---- files that change
+
+
+def vanish(path: Path) -> None:
+    """It is gone."""
+    path.unlink()
+
+
+def grow(path: Path) -> None:
+    """It is longer."""
+    path.write_bytes(path.read_bytes() + b"!")
+
+
+def shrink(path: Path) -> None:
+    """It is shorter."""
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def folder(path: Path) -> None:
+    """It is a folder."""
+    path.unlink()
+    path.mkdir()
+
+
+def fifo(path: Path) -> None:
+    """It is a FIFO: nobody writes to it, and nobody waits for that."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+CHANGES = {
+    vanish: "'t/b.x': No such file or directory",
+    grow: "'t/b.x' has {more} bytes, and the plan says {size}",
+    shrink: "'t/b.x' has {less} bytes, and the plan says {size}",
+    folder: "'t/b.x' is a directory",
+    fifo: "'t/b.x' is no file, so a plan cannot know its size",
+}
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[Path], object]]:
+    """What happens to b.x between plan and packing."""
+    changes: list[Callable[[Path], object]] = []
+    filled = packer_spool.Spool.fill
+
+    def fill(self: packer_spool.Spool, plan: object) -> object:
+        shards = filled(self, plan)  # type: ignore[arg-type]
+        changes.pop()(Path("t/b.x"))
+        return shards
+
+    monkeypatch.setattr(packer_spool.Spool, "fill", fill)
+    return changes
+
+
+@pytest.mark.forks
+@each_row(
+    ("change", "size", "p"),
+    [*product(CHANGES, (3, 300_000), "1"), (vanish, 3, "2"), (grow, 300_000, "2"), (shrink, 3, "2"), (fifo, 3, "2")],
+)
+def test_a_file_that_changes(
+    change: Callable[[Path], None], size: int, p: str, run: Run, tree: Tree, planned: list[Callable[[Path], object]]
+) -> None:
+    """Between plan and packing: the error names it, shards before it are complete, and there is none half."""
+    tree({"a.x": b"1", "b.x": b"2" * size, "c.x": b"3"})
+    planned.append(change)
+    ran = run("shard", "t", "-c", "1", "-s", "1G", "-o", "s-%d.tar", "-p", p, exit=1)
+    what = CHANGES[change].format(size=size, more=size + 1, less=size - 1)
+    assert ran.lines[0] == f"tarkit: s-1.tar: {what}"
+    assert "s-0.tar" in shards()
+    assert "s-1.tar" not in shards()
+
+
+@pytest.mark.forks
+@each_row(
+    ("mtime", "size", "p"),
+    [*product(("@0", "source"), (0, 1, 3, 511, 65_535, 65_536, 65_537, 300_000), "1"), ("source", 65_537, "2")],
+)
+def test_sizes_that_no_limit_asks_for(
+    mtime: str, size: int, p: str, run: Run, tree: Tree, planned: list[Callable[[Path], object]]
+) -> None:
+    """They are those that the files have when they are read."""
+    tree({"a.x": b"1", "b.x": b"2" * 700, "c.x": b"4"})
+    planned.append(lambda path: path.write_bytes(b"3" * size))
+    run("shard", "t", "-c", "2", "-o", "s-%d.tar", "-p", p, "--mtime", mtime)
+    assert entries("s-0.tar") == [("a.x", b"1"), ("b.x", b"3" * size)]
+    assert entries("s-1.tar") == [("c.x", b"4")]
+
+
+@each_row(("mtime", "change"), product(("@0", "source"), (vanish, folder, fifo)))
+def test_what_is_gone_where_no_limit_asks_for_sizes(
+    mtime: str, change: Callable[[Path], None], run: Run, tree: Tree, planned: list[Callable[[Path], object]]
+) -> None:
+    """A file that is gone, or is none, is an error still."""
+    tree({"a.x": b"1", "b.x": b"2" * 700, "c.x": b"4"})
+    planned.append(change)
+    ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--mtime", mtime, exit=1)
+    assert ran.lines[0] == f"tarkit: s-1.tar: {CHANGES[change]}"
+
+
+@pytest.mark.parametrize("touch", [True, False])
+def test_a_large_file_that_changes_while_it_is_read(
+    touch: bool, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even when its size stays."""
+    tree({"a.x": b"1" * 300_000})
+    added = Writer.add_file
+
+    def add_file(self: Writer, header: bytes, fd: int, size: int) -> None:
+        if not touch:
+            os.truncate("t/a.x", 1000)
+        added(self, header, fd, size)
+        os.utime("t/a.x")
+
+    monkeypatch.setattr(Writer, "add_file", add_file)
+    ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", exit=1)
+    what = "was changed while it was read" if touch else "became shorter while it was read"
+    assert ran.lines[0] == f"tarkit: s-0.tar: 't/a.x' {what}"
+    assert left() == set()
+
+
+@pytest.mark.forks
+def test_missing_samples_are_skipped(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole samples are left out, told of and counted; a shard of which nothing is left is not there."""
+    tree()
+    run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--plan", "p.tsv")
+    for name in ("t/b.txt", "t/c.cls"):
+        os.unlink(name)
+    for held, p in ((16 << 20, "1"), (0, "1"), (16 << 20, "2")):
+        monkeypatch.setattr(packer_fill, "HELD", held)
+        words = ("shard", "--from-plan", "p.tsv", "--on-missing", "skip", "--force", "-p", p)
+        ran = run(*words, "--report", "r.json", "--manifest", "m.tsv")
+        assert ran.lines[:2] == [
+            "tarkit: warning: p.tsv:5: 't/b.txt': No such file or directory; its sample is left out",
+            "tarkit: warning: p.tsv:6: 't/c.cls': No such file or directory; its sample is left out",
+        ]
+        assert shards() == {"s-0.tar": ["a.cls", "a.txt"]}
+        report = json.loads(Path("r.json").read_text())
+        assert [report[name] for name in ("samples", "missing", "entries", "shards")] == [1, 2, 2, 1]
+        assert Path("m.tsv").read_text().splitlines()[1].split("\t")[-2:] == ["a", "a"]
+    grow(Path("t/a.txt"))
+    assert "has 4 bytes" in run(*words, exit=1).stderr
+
+
+# ---- going on
+
+
+RACY = resume.RACY
+
+
+def age(older: bool = True) -> None:
+    """Have the files of the tree be older than a moment, to --resume."""
+    resume.RACY = -(10**18) if older else RACY
+
+
+@pytest.fixture(autouse=True)
+def racy() -> Iterator[None]:
+    """Have RACY as it was after each test."""
+    yield
+    age(False)
+
+
+@each_row(("suffix", "journal"), product(("tar", "tar.gz"), (True, False)))
+def test_resume(suffix: str, journal: bool, run: Run, tree: Tree) -> None:
+    """What is complete is kept, known from the journal or by comparison; the rest is as in a run that was not ended."""
+    tree({**FILES, "d.txt": b"4" * 300_000})
+    words = ("shard", "t", "-c", "1", "-o", f"s-%d.{suffix}", "-v")
+    run(*words, "--manifest", "m.tsv")
+    whole = {str(path): path.read_bytes() for path in Path().glob("s-*")}
+    manifest = Path("m.tsv").read_bytes()
+    for path in whole:
+        os.unlink(path)
+    age(journal)
+    run(*words, "--plan", "p.tsv")
+    failing = ("shard", "--from-plan", "p.tsv", "--resume", "--post", f"[ {{}} != s-2.{suffix} ]")
+    tarkit(*failing, exit=1)
+    inodes = {path: os.stat(path).st_ino for path in (f"s-0.{suffix}", f"s-1.{suffix}")}
+    assert not os.path.exists(f"s-3.{suffix}")
+    assert os.path.exists(f".s-0.{suffix}.0.part") == journal
+    ran = run("shard", "--from-plan", "p.tsv", "--resume", "--post", "echo {} >> posted", "-v", "--manifest", "m.tsv")
+    assert {str(path): path.read_bytes() for path in Path().glob("s-*")} == whole
+    assert {path: os.stat(path).st_ino for path in inodes} == inodes
+    assert Path("m.tsv").read_bytes() == manifest
+    kept = [line for line in ran.lines if "kept, it is as planned" in line]
+    assert len(kept) == 3
+    assert Path("posted").read_text().split() == [f"s-{n}.{suffix}" for n in range(2 if journal else 0, 4)]
+    assert not os.path.exists(f".s-0.{suffix}.0.part")
+
+
+CHANGED = {
+    "content": lambda: Path("t/a.txt").write_bytes(b"eno"),
+    "plan": lambda: Path("p.tsv").write_text(Path("p.tsv").read_text().replace("t/a.txt", "t/b.txt")),
+    "shard": lambda: Path("s-0.tar").write_bytes(Path("s-0.tar").read_bytes().replace(b"one", b"eno")),
+    "longer": lambda: Path("s-0.tar").write_bytes(Path("s-0.tar").read_bytes() + b"x"),
+    "shorter": lambda: os.truncate("s-0.tar", 1000),
+    "empty": lambda: os.truncate("s-0.tar", 0),
+}
+
+
+@each_row(
+    ("what", "journal"),
+    [
+        *product(("content", "shard"), (True, False)),
+        ("plan", True),
+        ("longer", False),
+        ("shorter", True),
+        ("empty", False),
+    ],
+)
+def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tree) -> None:
+    """A source of the same size and time with other content, another source, a shard that is another: all are seen,
+    and written again only with --force."""
+    tree()
+    age(journal)
+    run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--plan", "p.tsv")
+    words = ("shard", "--from-plan", "p.tsv", "--resume")
+    tarkit(*words, "--post", "[ {} = s-0.tar ]", exit=1)
+    assert os.path.exists(".s-0.tar.0.part") == journal
+    before = os.stat("t/a.txt")
+    shard = os.stat("s-0.tar")
+    CHANGED[what]()
+    if what == "content":
+        os.utime("t/a.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
+    ran = tarkit(*words, exit=1)
+    assert ran.lines[0].startswith("tarkit: s-0.tar: it is there and not as planned: "), ran.stderr
+    assert ran.lines[1] == "hint: --resume with --force writes it again"
+    run(*words, "--force")
+    expected = {"content": b"eno", "plan": b"two"}.get(what, b"one")
+    assert entries("s-0.tar") == [("a.cls", b"1"), ("a.txt", expected)]
+    assert os.stat("s-0.tar").st_size == shard.st_size
+    assert set(shards()) == {"s-0.tar", "s-1.tar", "s-2.tar"}
+
+
+@each_row(
+    ("rows", "text"),
+    [
+        (["s-0.tar 0 a.cls t/a.cls 1", "s-1.tar 0 a.txt t/a.txt 3", "s-1.tar 1 b.txt t/b.txt 3"], "1, 'a' first"),
+        (
+            [f"s-{n}.tar {n % 2} {k}.txt t/{k}.txt {5 if k == 'c' else 3}" for n in (0, 1) for k in "cba"[n:]],
+            "2, 'b' first",
+        ),
+        (["s-0.tar 0 a.cls t/a.cls 1", "s-0.tar 0 a.txt t/a.txt 3", "s-1.tar 1 b.txt t/b.txt 3"], None),
+    ],
+)
+def test_a_sample_in_several_shards(
+    rows: list[str], text: str | None, run: Run, tree: Tree, plan: Callable[..., str]
+) -> None:
+    """A plan that was edited may tear a sample, or have it twice: that is done, and told."""
+    tree()
+    ran = run("shard", "--from-plan", plan(*rows))
+    told = f"tarkit: warning: p.tsv: samples that are in several shards, or torn apart: {text}"
+    assert ran.lines == ([told] if text else [])
+    assert set(shards()) == {"s-0.tar", "s-1.tar"}
+
+
+@each_row("when", ["source", "@1700000001", "@0", "@4354819199", None])
+def test_resume_of_zips_with_times(when: str | None, run: Run, tree: Tree) -> None:
+    """A zip has times to two seconds, from 1980 to 2107: it is as planned all the same."""
+    tree()
+    for number, name in enumerate(FILES):
+        os.utime(f"t/{name}", (1_700_000_000 + number, 1_700_000_000 + number))
+    words = ("shard", "t", "-c", "1", "-o", "s-%d.zip", *([] if when is None else ["--mtime", when]))
+    run(*words)
+    before = os.stat("s-2.zip").st_mtime_ns
+    assert run(*words, "--resume", "-v").stderr.count("kept, it is as planned") == 3
+    os.utime("t/c.txt", (1_700_000_100, 1_700_000_100))
+    run(*words, "--resume", exit=when == "source")
+    assert os.stat("s-2.zip").st_mtime_ns == before
+
+
+@pytest.mark.forks
+@pytest.mark.parametrize(
+    "words", [("shard", "t", "-c", "1"), ("shard", "t", "-c", "1", "-p", "2"), ("split", "in.tar", "-c", "1")]
+)
+def test_a_shard_of_another_run(
+    words: tuple[str, ...], run: Run, tree: Tree, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs at once that write one series of shards: the second ends, and replaces nothing."""
+    archive(tree())
+    finish = Writer.finish
+
+    def late(writer: Writer) -> None:
+        finish(writer)
+        if writer.sink.name == "s-1.tar":
+            Path("s-1.tar").write_bytes(b"theirs")
+
+    monkeypatch.setattr(Writer, "finish", late)
+    ran = run(*words, "-o", "s-%d.tar", exit=1)
+    assert ran.lines[0] == "tarkit: s-1.tar: a file of this name has come meanwhile"
+    assert Path("s-1.tar").read_bytes() == b"theirs"
+    run(*words, "-o", "s-%d.tar", "--force")
+    assert entries("s-1.tar") == [("b.cls", b"2"), ("b.txt", b"two")]
+
+
+def test_resume_of_shards_that_were_moved(run: Run, tree: Tree) -> None:
+    """What --post has taken away is not made again, for the journal knows it; without it it is made again."""
+    tree()
+    age()
+    os.mkdir("away")
+    words = ("shard", "t", "-c", "1", "-o", "s-%d.tar", "--resume")
+    tarkit(*words, "--post", "mv {} away && [ {} != s-1.tar ]", exit=1)
+    assert os.listdir("away") == ["s-0.tar", "s-1.tar"] or sorted(os.listdir("away")) == ["s-0.tar", "s-1.tar"]
+    run(*words, "--post", "echo {} >> posted; mv {} away")
+    assert Path("posted").read_text().split() == ["s-1.tar", "s-2.tar"]  # the command of s-1 had not succeeded
+    assert left() == {"posted", *(f"away/s-{n}.tar" for n in range(3))}
+
+
+def test_resume_of_shards_with_long_names(run: Run, tree: Tree) -> None:
+    """As long as a file name may be: the journal's is shorter."""
+    tree()
+    age()
+    words = ("shard", "t", "-c", "1", "-o", "s" * 249 + "%d.tar", "--resume")
+    tarkit(*words, "--post", "case {} in *1.tar) false;; esac", exit=1)
+    assert [name for name in os.listdir() if name.endswith(".0.part")]
+    run(*words)
+    assert len(shards("s*.tar")) == 3
+
+
+def test_resume_in_the_folder_itself(run: Run, tree: Tree) -> None:
+    """What an unfinished run leaves beside the shards is no part of the tree that they are in."""
+    tree()
+    age()
+    words = ("shard", "t", "-c", "1", "-o", "t/s-%d.tar", "--resume")
+    tarkit(*words, "--post", "[ {} != t/s-1.tar ]", exit=1)
+    Path("t/.s-2.tar.4711.part").touch()
+    ran = tarkit(*words, "-v")
+    assert sum("kept" in line for line in ran.lines) == 2
+    assert {name: len(names) for name, names in shards("t/s-*.tar").items()} == {f"t/s-{n}.tar": 2 for n in range(3)}
+    assert not Path("t/.s-0.tar.0.part").exists()
+
+
+@pytest.mark.forks
+def test_the_command_fails(here: Path, tree: Tree) -> None:
+    """With several writers too nothing is written once that is known, and nothing half is left."""
+    tree({f"{n:02d}.x": b"1" for n in range(50)})
+    for p in ("1", "2"):
+        ran = tarkit("shard", "t", "-c", "1", "-o", f"{p}-%02d.tar", "--post", "false", "-p", p, exit=1)
+        assert ran.lines == [
+            "tarkit: command ended with status 1: false",
+            f"hint: the shard {p}-00.tar is complete; for those after it the command was not run",
+        ]
+        assert len(shards(f"{p}-*.tar")) < 20
+        assert not [*here.glob(".*")]
+
+
+def test_resume_with_another_command(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard for which no command was run has it run now, and is not written again for that; nor without it."""
+    tree()
+    age()
+    words = ("shard", "t", "-c", "1", "-o", "s-%d.tar", "--resume", "-v")
+    with monkeypatch.context() as patched:
+        patched.setattr(packer_spool.Spool, "refuse", lambda *_: os.unlink("t/b.txt"))
+        tarkit(*words, exit=1)
+    tree()
+    inode = os.stat("s-0.tar").st_ino
+    ran = tarkit(*words, "--post", "echo {} >> posted; [ {} != s-1.tar ]", exit=1)
+    assert "tarkit: s-0.tar: kept, it is as planned" in ran.lines
+    assert Path("posted").read_text().split() == ["s-0.tar", "s-1.tar"]
+    assert os.stat("s-0.tar").st_ino == inode
+    run(*words)
+    assert set(shards()) == {"s-0.tar", "s-1.tar", "s-2.tar"}
+
+
+def test_resume_with_other_shards_there(run: Run, tree: Tree) -> None:
+    """Shards that are not of the plan are not passed over in silence; with --force they go."""
+    tree()
+    run("shard", "t", "-c", "1", "-o", "s-%d.tar")
+    ran = run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--resume", exit=1)
+    assert ran.lines[0] == "tarkit: s-2.tar: there, but not in the plan"
+    run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--resume", "--force")
+    assert {name: len(names) for name, names in shards().items()} == {"s-0.tar": 4, "s-1.tar": 2}
+
+
+@pytest.mark.forks
+def test_killed(here: Path, run: Run, tree: Tree) -> None:
+    """After kill -9 the same command goes on: nothing half has a final name, and nobody goes on writing."""
+    tree({f"{n:03d}.x": b"%d" % n * 100 for n in range(24)})
+    run("shard", "t", "-c", "2", "-o", "w-%02d.tar")
+    words = ["shard", "t", "-c", "2", "-o", "s-%02d.tar", "--resume"]
+    command = [*words, "-p", "2", "--post", "[ {} != s-06.tar ] || kill -9 $PPID"]
+    ended = process(*command, stderr=subprocess.PIPE)
+    ended.communicate()  # which returns when the last process has ended
+    assert ended.returncode == -signal.SIGKILL
+    for name in shards():
+        assert Path(name).read_bytes() == Path("w" + name[1:]).read_bytes()
+    assert len(shards()) >= 7
+    for part in here.glob("*.part"):
+        part.unlink()
+    run(*words, "-p", "2")
+    for name in shards("w-*.tar"):
+        assert Path(name).read_bytes() == Path("s" + name[1:]).read_bytes()
+
+
+@pytest.mark.forks
+def test_a_full_disk(here: Path, tree: Tree) -> None:
+    """It is said which shard it was, and nothing of that one stays."""
+    tree({"a.x": b"1" * 1000, "b.x": b"2" * 400_000, "c.x": b"3" * 100_000})
+    small = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (200_000, 200_000))
+    words = ("shard", "t", "-c", "1", "-o", "s-%d.tar", "-p", "2")
+    started = process(*words, first=small, stderr=subprocess.PIPE)
+    assert started.communicate()[1].decode() == "tarkit: s-1.tar: File too large\n"
+    assert started.returncode == 1
+    assert not os.path.exists("s-1.tar")
+    assert not [*here.glob(".*")]
+
+
+@each_row(
+    ("shards", "rows", "options", "processes", "share"),
+    [
+        (100, 2000, {}, 4, 13),
+        (100, 199, {}, 1, 50),
+        (100, 2000, {"post": "true"}, 1, 1),
+        (100, 2000, {"parallel": 2}, 2, 25),
+        (100, 2000, {"parallel": 2, "resume": True}, 2, 1),
+        (100, 16_000, {"parallel": 2}, 2, 3),
+        (3, 1, {"parallel": 8}, 3, 1),
+        (2, 100_000, {}, 2, 1),
+        (0, 0, {}, 1, 1),
+    ],
+)
+def test_hands(
+    shards: int, rows: int, options: dict[str, object], processes: int, share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several processes where there are many files; no one gets shards that others wait for."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    planned = [packer_spool.PlannedShard(b"s", (), rows, rows, rows, 0, b"", b"")] * shards
+    chosen = shard_run.PackOptions(**options)  # type: ignore[arg-type]
+    assert shard_run._hands(chosen, planned) == (processes, share)
+
+
+def test_rows_of_a_layout_are_as_others() -> None:
+    """Shards by batches come to what they come to row by row, also when one comes again, and with the same errors."""
+    tables = {
+        "a.x a.y | b.x": [
+            (b"s", [(b"s", 0, b"a.x", b"p", 1), (b"s", 0, b"a.y", b"p", 2)]),
+            (b"s", [(b"s", 1, b"b.x", b"q", 3)]),
+        ],
+        "again": [
+            (b"s", [(b"s", 0, b"a.x", b"p", 1)]),
+            (b"t", [(b"t", 0, b"a.x", b"p", 1)]),
+            (b"s", [(b"s", 1, b"b.x", b"q", 3)]),
+        ],
+        "no key": [(b"s", [(b"s", 0, b"a", b"p", 1)]), (b"s", [(b"s", 1, b".b", b"q", 3)])],
+        "twice": [(b"s", [(b"s", 0, b"a.x", b"p", 1)]), (b"s", [(b"s", 0, b"a.x", b"q", 3)])],
+        "apart": [
+            (b"s", [(b"s", 0, b"a.x", b"p", 1), (b"s", 1, b"b.x", b"p", 1)]),
+            (b"s", [(b"s", 2, b"a.y", b"q", 3)]),
+        ],
+        "numbers": [(b"s", [(b"s", 2, b"a.x", b"p", 1), (b"s", 2, b"a.y", b"p", 1), (b"s", 7, b"b.x", b"q", 3)])],
+        "unsafe": [(b"s", [(b"s", 0, b"a.x", b"p", 1)]), (b"s", [(b"s", 1, b"../b.x", b"q", 3)])],
+        "none": [],
+    }
+
+    def found(plan: object) -> object:
+        spool = packer_spool.Spool()
+        try:
+            shards = spool.fill(plan)  # type: ignore[arg-type]
+        except TarkitError as error:
+            return str(error)
+        rows = [
+            [row for batch in packer_spool.load_rows(spool.file.read, each.blobs) for row in batch.rows()]
+            for each in shards
+        ]
+        return [each._replace(blobs=()) for each in shards], rows
+
+    for what, table in tables.items():
+        given = [RowBatch.of((*row, 0) for row in rows) for _, rows in table]
+        in_folder = [each._replace(given=None, front=b"d/", skip=0) for each in given]
+        for batches in given, in_folder:
+            plan = Rows(lambda batches=batches: iter(batches))  # type: ignore[misc]
+            assert found(plan) == found(list(plan)), what
+            assert all(list(each.rows()) == [each.row(at) for at in range(len(each.names))] for each in batches)
+        assert isinstance(found(plan), str) == (what in ("twice", "apart", "unsafe"))
+
+
+@each_row("command", ["shard t -c 1 -p 1 -o s-%d.tar", "create recipe -o s-0.tar"])
+def test_a_file_that_is_cut_where_a_read_ends(
+    command: str, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That nothing follows what was read says nothing, if that was as much as was asked for."""
+    tree({"b.x": b"2" * 100_000})
+    Path("recipe").write_text("b.x t/b.x\n")
+    read = os.read
+
+    def cut(fd: int, size: int) -> bytes:
+        data = read(fd, size)
+        if len(data) > 60_000:
+            os.truncate("t/b.x", 0)
+        return data
+
+    monkeypatch.setattr(os, "read", cut)
+    ran = run(*command.split(), exit=None)
+    if ran.status:
+        assert re.search(r"b\.x'? (became shorter|was changed) while it was read", ran.lines[0])
+        assert not Path("s-0.tar").exists()
+    else:
+        assert entries("s-0.tar") == [("b.x", b"")]
+
+
+def test_a_file_that_goes_before_it_is_looked_at(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left out with its sample, as one that goes later; without the option it ends the run."""
+    sizes = trees._sizes
+
+    def gone(runs: Any, missing: bool) -> Any:
+        Path("t/b.x").unlink(missing_ok=True)
+        return sizes(runs, missing)
+
+    monkeypatch.setattr(trees, "_sizes", gone)
+    for words, status in {("--on-missing", "skip"): 0, (): 1}.items():
+        tree({"a.x": b"1", "b.x": b"2", "b.y": b"2", "c.x": b"3"})
+        ran = run("shard", "t", "-c", "9", "-s", "1G", "-o", "s-%d.tar", *words, exit=status)
+        assert "t/b.x" in ran.stderr
+        if not status:
+            assert entries("s-0.tar") == [("a.x", b"1"), ("c.x", b"3")]
+            Path("s-0.tar").unlink()
+    assert not Path("s-0.tar").exists()
+
+
+@each_row(("time", "second"), [(1_700_000_000_999_999_999, 1_700_000_000), (-1_500_000_000, -2)])
+def test_fractions_of_times_are_left_out(time: int, second: int, run: Run, tree: Tree) -> None:
+    """As `stat` has it."""
+    tree({"a.x": b"1"})
+    os.utime("t/a.x", ns=(time, time))
+    Path("recipe").write_text("a.x t/a.x\n")
+    run("shard", "t", "-c", "1", "-o", "s-%d.tar", "--mtime", "source")
+    run("create", "recipe", "-o", "c.tar", "--mtime", "source")
+    for name in "s-0.tar", "c.tar":
+        with tarfile.open(name) as tar:
+            assert [entry.mtime for entry in tar] == [second]
+
+
+def test_folders_are_let_go(run: Run, tree: Tree) -> None:
+    """Each shard opens the folder of its sources, and no shard keeps it."""
+    tree()
+    before = len(os.listdir("/dev/fd"))
+    run("shard", "t", "-c", "1", "-p", "1", "-o", "s-%d.tar")
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_folder_that_looks_like_a_source(run: Run, here: Path) -> None:
+    """What a plan has to write in front of it is no part of its path."""
+    for folder, content in {"text:d": b"right", "file:text:d": b"wrong"}.items():
+        (here / folder).mkdir()
+        (here / folder / "a.x").write_bytes(content)
+    run("shard", "text:d", "-c", "1", "-o", "s-%d.tar")
+    assert entries("s-0.tar") == [("a.x", b"right")]
+
+
+@each_row(
+    "words", [("-c", "1"), ("-c", "1", "--ext", "zip"), ("-c", "1", "--ext", "tar.gz"), ("-s", "1k"), ("-n", "7")]
+)
+def test_shards_are_no_garbage(words: tuple[str, ...], here: Path) -> None:
+    """Nobody looks for garbage meanwhile, so what a shard or a file needed must go without."""
+    found = []
+    for count in (7, 70):
+        folder = here / f"in{count}"
+        folder.mkdir()
+        for number in range(count):
+            (folder / f"{number}.x").write_bytes(bytes(300_000 * (number % 7 == 0)))
+        gc.collect()
+        gc.disable()
+        try:
+            tarkit("shard", folder, *words, "-p", "1", "-q", "-o", f"{count}-%d")
+            found.append(gc.collect())
+        finally:
+            gc.enable()
+    assert found[1] < found[0] + 30

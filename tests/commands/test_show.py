@@ -1,0 +1,497 @@
+"""tarkit show: what is shown, from files, pipes and compressed files alike; that it ends early; what damage leaves."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import tarfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tarkit.inspecting import item
+from tarkit.streams import source
+from tarkit.views import pictures
+from tests._feeds import in_turn
+from tests._tools import each_row, process
+from tests.conftest import Archive, Content, Feed, Link, Run, each_feed, tar
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 640, 480) + b"\x08\2\0\0\0" + bytes(500)
+NPY = b"\x93NUMPY\1\0\x36\0" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}"[:54] + bytes(8)
+AB: dict[str, Content] = {
+    "d/a.png": PNG,
+    "d/a.cls": b"7\n",
+    "d/a.json": b'{"label": "cat"}',
+    "d/b.jpg": PNG,
+    "d/b.npy": b"\x93NUMPY\1\0\x3a\0" + b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n"[:58] + bytes(8),
+    "d/b.pyd": b"cos\nsystem\n(S'touch owned'\ntR.",
+}
+SHOWN = [
+    "d/a  in.tar at 0",
+    "  png   529  png   640 x 480",
+    "  cls     2  text  7",
+    '  json   16  json  {"label": "cat"}',
+    "d/b  in.tar at 3584",
+    "  jpg  529  png     640 x 480, but named jpg",
+    "  npy   76  npy     float32 [2]",
+    "  pyd   30  pickle  not opened",
+]
+
+
+def many(count: int) -> dict[str, Content]:
+    """Samples of one short text."""
+    return {f"{number:03d}.txt": b"%d" % number for number in range(count)}
+
+
+def shown_keys(out: bytes) -> str:
+    """The keys of the samples in plain lines."""
+    return " ".join(line.split()[0] for line in out.decode().splitlines() if not line.startswith(" "))
+
+
+def from_feed(out: bytes, word: str) -> list[str]:
+    """The lines, with the name that the archive has as a file."""
+    return out.decode().replace(word, "in.tar").splitlines()
+
+
+# ---- lines
+
+
+@each_feed
+def test_lines(run: Run, archive: Archive, feed: Feed) -> None:
+    """A line for each entry, with what its first bytes and its header say. Pickles are not opened."""
+    word = feed(archive(AB))
+    ran = run("show", word)
+    assert from_feed(ran.stdout, word) == SHOWN
+    assert ran.stderr == ""
+    assert not Path("owned").exists()
+
+
+def test_a_hundred_feeds(run: Run, archive: Archive) -> None:
+    """Several inputs one after the other; stdin; a key in two inputs is no matter here."""
+    first, second = archive(AB, "1.tar"), archive(AB, "2.tar")
+    assert shown_keys(run("show", first, second, "-c", "3").stdout) == "d/a d/b d/a"
+    assert run("show", "--all", stdin=tar(AB)).stdout.decode().splitlines()[0] == "d/a  stdin at 0"
+
+
+@each_row(
+    ("words", "keys", "said", "feed"),
+    in_turn(
+        [
+            ([], range(10), ["tarkit: the first 10 samples; -c N shows more, --all all of them"]),
+            (["-q"], range(10), []),
+            (["-c", "3"], range(3), []),
+            (["--count", "12"], range(12), []),
+            (["--all"], range(15), []),
+            (["-c", "0"], (), ["tarkit: no sample was chosen"]),
+            (["--match", "4$"], (4, 14), []),
+            (["--match", "x"], (), ["tarkit: no sample was chosen"]),
+            (["--slice", "1:9:3"], (1, 4, 7), []),
+            (["--shard-slice", "13:"], (13, 14), []),
+            (
+                ["--keys-from", "list"],
+                (3, 14),
+                ["tarkit: list: 3 keys wanted, 2 found, 1 missing, the first of them 'x'"],
+            ),
+            (["--keys-from", "list", "-c", "1"], (3,), []),
+        ]
+    ),
+)
+def test_which(words: list[str], keys: range, said: list[str], run: Run, archive: Archive, feed: Feed) -> None:
+    """Ten by default, which is said; Select as in cat. Keys are not said to be missing when reading stopped early."""
+    Path("list").write_text("003\n014\nx\n")
+    ran = run("show", feed(archive(many(15))), *words)
+    assert shown_keys(ran.stdout) == " ".join(f"{key:03d}" for key in keys)
+    assert ran.lines == said
+
+
+def test_all_keys_required(run: Run, archive: Archive) -> None:
+    """Then all is read, and one that lacks is an error, after what was found is shown."""
+    Path("list").write_text("\n".join([*(f"{number:03d}" for number in range(15)), "x"]))
+    ran = run("show", archive(many(15)), "--keys-from", "list", "--require-all", exit=1)
+    assert len(ran.stdout.splitlines()) == 30
+    assert ran.lines == ["tarkit: list: 16 keys wanted, 15 found, 1 missing, the first of them 'x'"]
+
+
+@each_feed
+def test_fields(run: Run, archive: Archive, feed: Feed) -> None:
+    """-f, --drop, --rekey as in cat: shown is what would come out."""
+    word = feed(archive(AB))
+    ran = run("show", word, "-f", "image:png,jpg cls", "--on-missing-field", "keep", "-R", "{index:03d}")
+    assert from_feed(ran.stdout, word) == [
+        "000  in.tar at 0",
+        "  image  529  png   640 x 480",
+        "  cls      2  text  7",
+        "001  in.tar at 3584",
+        "  image  529  png  640 x 480",
+    ]
+    ran = run("show", word, "-f", "cls", exit=1)
+    assert len(ran.stdout.splitlines()) == 2
+    assert "[missing-field]" in ran.stderr
+
+
+@each_feed
+def test_what_is_no_regular_file(run: Run, archive: Archive, feed: Feed) -> None:
+    """Links, directories, entries without key."""
+    word = feed(archive([("d", None), ("d/a.txt", b"x"), ("d/a.ln", Link("d/a.txt", tarfile.SYMTYPE)), ("d/.x", b"")]))
+    assert from_feed(run("show", word).stdout, word) == [
+        "d/a  in.tar at 0",
+        "  d/    0  directory      no key",
+        "  txt   1  text           x",
+        "  ln    0  symbolic link  to d/a.txt",
+        "  d/.x  0  empty          no key",
+    ]
+
+
+def test_sparse_files(run: Run) -> None:
+    """They are shown by their names."""
+    golden = sorted((Path(__file__).parents[1] / "data").glob("*sparse*.tar"))
+    assert golden
+    for path in golden:
+        assert b"  sparse file  its content is not looked at" in run("show", str(path)).stdout
+
+
+@each_feed
+def test_no_sample(run: Run, archive: Archive, feed: Feed) -> None:
+    """Entries are shown, and why a loader sees nothing is said."""
+    why = "tarkit: there is no sample: a key ends at the first dot behind the last slash of a name, and none has one"
+    word = feed(archive({"README": b"x"}))
+    ran = run("show", word)
+    assert from_feed(ran.stdout, word) == ["(no sample)  in.tar at 0", "  README  1  text  x  (no key)"]
+    assert ran.lines == [why]
+    assert run("show", feed(archive({}))).stdout == b""
+
+
+# ---- programs
+
+
+@each_feed
+def test_json(run: Run, archive: Archive, feed: Feed) -> None:
+    """All samples, an object on a line each."""
+    word = feed(archive(AB | {"e\udcff\\.t": b"x"}))
+    lines = from_feed(run("show", word, "--json").stdout, word)
+    found = [json.loads(line) for line in lines]
+    assert [(each["key"], each["archive"], each["offset"]) for each in found] == [
+        ("d/a", "in.tar", 0), ("d/b", "in.tar", 3584), ("e\\xff\\\\", "in.tar", 7168)
+    ]  # fmt: skip
+    assert found[0]["fields"][0] == {
+        "name": "d/a.png", "field": "png", "size": 529, "kind": "png", "width": 640, "height": 480
+    }  # fmt: skip
+    assert found[2]["fields"] == [
+        {"name": "e\\xff\\\\.t", "field": "t", "size": 1, "kind": "text", "text": "x", "cut": False}
+    ]
+    assert len(run("show", feed(archive(many(15))), "--json").stdout.splitlines()) == 15
+
+
+@each_feed
+def test_names(run: Run, archive: Archive, feed: Feed) -> None:
+    """Every path with the key and the field that it becomes; raw between NULs."""
+    word = feed(archive([("d/README", b"12"), ("d/a.seg.png", PNG), ("d/\udcff\n.cls", b"1")]))
+    ran = run("show", word, "--names")
+    assert ran.stdout.decode().splitlines() == [
+        "         2  d/README -> no key",
+        "       529  d/a.seg.png -> d/a | seg.png",
+        "         1  d/\\xff\\x0a.cls -> d/\\xff\\x0a | cls",
+    ]
+    raw = b"d/README\0\0\x002\0d/a.seg.png\0d/a\0seg.png\x00529\0d/\xff\n.cls\0d/\xff\n\0cls\x001\0"
+    assert run("show", word, "--names", "-0").stdout == raw
+
+
+def test_names_read_no_payload(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Headers are enough."""
+    monkeypatch.setattr(source.FileSource, "read", None)
+    assert run("show", archive(AB), "--names").stdout.count(b"\n") == 6
+
+
+# ---- how much is read
+
+
+def test_a_stream_is_not_read_behind_the_last_sample(run: Run, archive: Archive) -> None:
+    """What follows may be damaged or may never come."""
+    data = tar(many(3))[: 3 * 1024]
+    Path("bad").write_bytes(data + b"\xff" * 512)
+    for word in ("bad", "pipe:cat bad; sleep 100"):
+        assert shown_keys(run("show", word, "-c", "2").stdout) == "000 001"
+    Path("two.tar").write_bytes(tar(many(2)))
+    assert shown_keys(run("show", "two.tar", "bad", "pipe:exit 3", "-c", "2").stdout) == "000 001"
+
+
+@each_feed
+def test_large_entries_are_not_held(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large member the head is read; a stream that goes on behind it is gone through."""
+    for name in ("CHUNK", "HELD"):
+        monkeypatch.setattr(source, name, 1 << 16)
+    monkeypatch.setattr("tarkit.samples.reader.LARGE", 1 << 16)
+    reads: list[int] = []
+    for each in (source.FileSource, source.StreamSource):
+        original = each.read
+
+        def read(self: object, start: int, stop: int, original: object = original) -> bytes:
+            reads.append(stop - start)
+            return original(self, start, stop)  # type: ignore[operator,no-any-return]
+
+        monkeypatch.setattr(each, "read", read)
+    word = feed(archive({"a.txt": b"x" * (5 << 16), "a.png": PNG + bytes(5 << 16), "a.cls": b"1", "b.cls": b"2"}))
+    lines = from_feed(run("show", word).stdout, word)
+    assert lines[1:4] == [
+        "  txt  327680  text  " + "x" * 79 + "\u2026",
+        "  png  328209  png   640 x 480",
+        "  cls       1  text  1",
+    ]
+    assert lines[5] == "  cls  1  text  2"
+    assert max(reads) <= 8192
+    assert run("show", word, "--names").stdout.count(b"\n") == 4
+
+
+# ---- damage
+
+
+CUTS = [
+    (lambda data: data[: 2 * 1024 + 600], "000 001", "truncated"),
+    (lambda data: data[: 3 * 1024], "000 001 002", "no-end-marker"),
+    (lambda data: data[:2048] + b"\xff" * 512 + data[2560:], "000 001", "bad-header"),
+    (lambda data: data[:2048] + bytes(1024) + data[2048:], "000 001", "trailing-data"),
+    (lambda data: data[:300], "", "truncated"),
+]
+
+
+@each_row(
+    ("view", "cut", "keys", "problem", "feed"),
+    in_turn(((view, *row) for view in ((), ("--json",), ("--names",)) for row in CUTS), len(CUTS)),
+)
+def test_damage(
+    view: tuple[str, ...],
+    cut: Callable[[bytes], bytes],
+    keys: str,
+    problem: str,
+    run: Run,
+    archive: Archive,
+    feed: Feed,
+) -> None:
+    """What came before is shown, then the one line that says what is wrong, and exit 1."""
+    ran = run("show", feed(archive(cut(tar(many(4))))), *view, exit=1)
+    found = re.findall(rb"^(?:\d{3})(?=  )|(?<=\"key\": \")\d{3}|\d{3}(?= \|)", ran.stdout, re.M)
+    assert b" ".join(found).decode() == keys
+    assert len([line for line in ran.lines if not line.startswith("hint: ")]) == 1
+    assert f"[{problem}]" in ran.lines[0]
+
+
+@each_feed
+def test_damage_inside_a_sample(run: Run, archive: Archive, feed: Feed) -> None:
+    """The whole entries of the last sample are shown too. --skip leaves it out, with --allow there is no error."""
+    word = feed(archive(tar(AB)[: 3584 + 1536 + 512 + 40]))
+    ran = run("show", word, exit=1)
+    assert from_feed(ran.stdout, word) == [*SHOWN[:5], "  jpg  529  png  640 x 480, but named jpg"]
+    assert shown_keys(run("show", word, "--skip", "truncated").stdout) == "d/a"
+    assert shown_keys(run("show", word, "--allow", "truncated").stdout) == "d/a d/b"
+
+
+def test_damaged_compression(run: Run, archive: Archive) -> None:
+    """The same of a compressed file that is cut."""
+    data = tar({f"{number}.x": os.urandom(3000) for number in range(100)})
+    Path("in.tar.gz").write_bytes(gzip.compress(data, 1)[:200_000])
+    ran = run("show", "in.tar.gz", "--all", exit=1)
+    assert 50 < len(ran.stdout.splitlines()) // 2 < 70
+    assert "[truncated]" in ran.stderr
+
+
+def test_the_first_of_two_inputs_is_damaged(run: Run, archive: Archive) -> None:
+    """The second is not begun."""
+    first, second = archive(tar(many(2))[:2048], "1.tar"), archive(AB, "2.tar")
+    ran = run("show", first, second, exit=1)
+    assert shown_keys(ran.stdout) == "000 001"
+    assert shown_keys(run("show", first, second, "--allow", "no-end-marker").stdout) == "000 001 d/a d/b"
+
+
+# ---- words
+
+
+@each_row(
+    ("words", "message"),
+    [
+        (["--json", "--names"], "--names and --json are two ways to show samples"),
+        (["--images", "--html", "x"], "--images and --html are two ways to show samples"),
+        (["--all", "-c", "1"], "--all and --count do not go together"),
+        (["--html", ""], "the name of the output is empty"),
+        (["--html", "in.tar"], "in.tar is the output too"),
+        (["-c", "x"], "show: Invalid value for '-c' / '--count': 'x' is not a valid integer range."),
+        (["--draw", "x"], "show: Invalid value for '--draw': 'x' is not one of 'kitty', 'iterm', 'sixel', 'blocks'."),
+    ],
+)  # fmt: skip
+def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:
+    """Words that make no sense together."""
+    ran = run("show", archive(AB), *words, exit=2)
+    assert ran.lines[0] == f"tarkit: {message}"
+    assert ran.stdout == b""
+
+
+# ---- pictures and pages
+
+
+def real_picture(color: str = "red") -> bytes:
+    """A PNG that can be drawn."""
+    images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    out = io.BytesIO()
+    images.new("RGB", (480, 400), color).save(out, "PNG")
+    return out.getvalue()
+
+
+def test_images(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of pictures; those that cannot be drawn keep their place; how many samples had none is said."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    word = archive({"a.png": real_picture("white"), "b.txt": b"x", "c.png": PNG, "d.png": real_picture("white")})
+    ran = run("show", word, "--images")
+    block = ["@" * 24] * 10
+    assert ran.stdout.decode().splitlines() == [
+        *block,
+        "a                         c",
+        "png 480 x 400             png: it cannot be decod\u2026",
+        "",
+        *block,
+        "d",
+        "png 480 x 400",
+        "",
+    ]
+    assert ran.lines == ["tarkit: without a picture: 1 of 4 samples"]
+
+
+def test_images_before_damage(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that is not full is drawn before the error."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    data = tar({"a.png": real_picture("white"), "b.png": real_picture("white")})
+    ran = run("show", archive(data[: data.rindex(b"b.png") + 600]), "--draw", "blocks", exit=1)
+    assert ran.stdout.decode().splitlines()[0] == "@" * 24
+    assert "[truncated]" in ran.stderr
+
+
+def test_images_without_pillow(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra is named."""
+    monkeypatch.setattr(pictures, "available", lambda: False)
+    assert run("show", archive(AB), "--images", exit=1).lines == [
+        "tarkit: drawing pictures needs Pillow, which is not installed",
+        "hint: pip install 'tarkit[images]'",
+    ]
+
+
+@each_feed
+def test_html(run: Run, archive: Archive, feed: Feed) -> None:
+    """One file, written when all is read; the same bytes again."""
+    word = feed(archive(AB | many(3)))
+    ran = run("show", word, "--html", "page.html")
+    assert ran.stdout == b""
+    page = Path("page.html").read_text()
+    assert re.findall('data-key="(.*?)"', page) == ["d/a", "d/b", "000", "001", "002"]
+    assert "<p>All samples</p>" in page
+    assert run("show", word, "--html", "-").stdout.decode() == page
+    run("show", word, "--html", "page.html", "--match", "d", "-c", "1")
+    page = Path("page.html").read_text()
+    assert re.findall('data-key="(.*?)"', page) == ["d/a"]
+    assert "<p>The first 1 of the chosen samples</p>" in page
+
+
+def test_html_of_many(run: Run, archive: Archive) -> None:
+    """200 samples by default, which is said, there and here."""
+    ran = run("show", archive(many(300)), "--html", "page.html")
+    assert ran.lines == ["tarkit: the first 200 samples; -c N shows more, --all all of them"]
+    page = Path("page.html").read_text()
+    assert page.count("<article") == 200
+    assert "<p>The first 200 of the samples</p>" in page
+    run("show", "in.tar", "--html", "page.html", "--all")
+    assert Path("page.html").read_text().count("<article") == 300
+
+
+@each_feed
+def test_no_page_of_a_damaged_archive(run: Run, archive: Archive, feed: Feed) -> None:
+    """A page that lacks samples could pass for a whole one, so there is none."""
+    word = feed(archive(tar(many(3))[:3000]))
+    run("show", word, "--html", "page.html", exit=1)
+    assert not Path("page.html").exists()
+    run("show", word, "--html", "page.html", "--skip", "truncated")
+    assert Path("page.html").exists()
+
+
+def test_hostile_page(run: Run, archive: Archive) -> None:
+    """Names and contents that would be scripts."""
+    name = "<script>alert(1)<\\script>\"'&"
+    run("show", archive({f"{name}.txt": f"{name} ".encode() * 9, f"{name}.json": json.dumps({name: name}).encode()}),
+        "--html", "page.html")  # fmt: skip
+    page = Path("page.html").read_text()
+    assert page.count("<script>") == page.count("</script>") == 1
+    assert "&lt;script&gt;alert(1)" in page
+
+
+# ---- terminals, closed pipes
+
+
+def test_in_a_terminal(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A panel for each sample, with colours unless NO_COLOR is set."""
+    name = archive({"d/a.cls": b"7", "d/a.txt": b"\x1b[2Jx"})
+    for variable, value in (("COLUMNS", "60"), ("TERM", "xterm-256color"), ("COLORTERM", ""), ("NO_COLOR", "1")):
+        monkeypatch.setenv(variable, value)
+    assert in_terminal(run, "show", name).splitlines() == [
+        "\u256d\u2500 d/a " + "\u2500" * 52 + "\u256e",
+        "\u2502 " + "cls  1 B  text  7".ljust(56) + " \u2502",
+        "\u2502 " + "txt  5 B  text  \\x1b[2Jx".ljust(56) + " \u2502",
+        "\u2570" + "\u2500" * 44 + " in.tar at 0 \u2500\u256f",
+    ]
+    monkeypatch.setenv("NO_COLOR", "")
+    coloured = in_terminal(run, "show", name)
+    assert "\x1b[32m" in coloured
+    assert "\x1b[2J" not in coloured
+
+
+def in_terminal(run: Run, *words: str) -> str:
+    """What a terminal gets: less than it takes before somebody reads it."""
+    master, slave = pty.openpty()
+    ran = run(*words, stdout=slave)
+    os.close(slave)
+    got = b""
+    with suppress(OSError):  # Linux: all have closed it
+        while piece := os.read(master, 1 << 16):
+            got += piece
+    os.close(master)
+    assert ran.stderr == ""
+    return got.decode().replace("\r\n", "\n")
+
+
+def test_a_closed_pipe(archive: Archive) -> None:
+    """Whoever reads enough ends us without a word."""
+    name = archive({f"{number}.txt": b"x" * 100 for number in range(700)})
+    read, write = os.pipe()
+    started = process("show", "--all", name, stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert os.read(read, 10) == b"0  in.tar "
+    os.close(read)
+    assert started.communicate(timeout=30)[1] == b""
+    assert started.returncode == -signal.SIGPIPE
+
+
+def test_what_is_loaded(archive: Archive) -> None:
+    """Lines in a pipe need neither rich nor Pillow."""
+    code = (
+        "import sys; from tarkit.cli.app import group\n"
+        f"try: group(['show', {archive(AB)!r}], prog_name='tarkit')\n"
+        "except SystemExit: pass\n"
+        "sys.stderr.write(' '.join(sorted(sys.modules)))"
+    )
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    assert loaded.isdisjoint({"rich", "PIL", "tqdm", "numpy", "pickle"})
+    assert len(done.stdout.splitlines()) == 8
+
+
+def test_look_needs_no_name() -> None:
+    """Limits that the help states."""
+    assert (item.TEXT, item.JSON) == (4096, 65536)
+    assert pictures.LARGEST == 16 << 20

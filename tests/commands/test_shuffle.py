@@ -1,0 +1,556 @@
+"""tarkit shuffle: every sample once, in an order that the inputs and the seed decide, and nothing else does."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+from operator import itemgetter
+from pathlib import Path
+
+import pytest
+
+from tarkit.samples import reader
+from tarkit.sorting.shuffle import random_keys
+from tests._tools import PATIENT, each_row, happens, process, tarkit
+from tests.conftest import Archive, Content, Feed, Link, Run, each_feed, entries, keys, pick, tar
+
+TEN: dict[str, Content] = {
+    f"{key}.{field}": f"{key}{field}".encode() * 9 for key in "abcdefghij" for field in ("cls", "jpg")
+}
+LETTERS = "a b c d e f g h i j"
+
+
+def by_seed(words: str, seed: int, epoch: int = 0) -> str:
+    """The order of a full shuffle, from the description of the keys."""
+    return " ".join(word for _, word in sorted(zip(random_keys(seed, epoch), words.split(), strict=False)))
+
+
+def like_webdataset(words: str, seed: int, size: int, initial: int = 100) -> str:
+    """The order of webdataset's own shuffle."""
+    shuffle = pytest.importorskip("webdataset.filters", reason="no webdataset here")._shuffle
+    return " ".join(shuffle(iter(words.split()), size, initial, seed=seed))
+
+
+# ---- the order
+
+
+@each_row("seed", [0, 7, -3, 1 << 65])
+def test_order(seed: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Samples come whole, in the order of their random keys, byte for byte the same from every feed."""
+    expected = by_seed(LETTERS, seed)
+    for feed in feeds:
+        out = run("shuffle", feed(archive(TEN)), "--seed", str(seed)).stdout
+        assert out == tar(pick(TEN, expected))
+
+
+@each_feed
+def test_several_inputs(run: Run, archive: Archive, feed: Feed) -> None:
+    """All samples of all inputs are mixed with all."""
+    words = [
+        feed(archive(pick(TEN, part), f"{number}.tar")) for number, part in enumerate(("a b c", "", "d e f g", "h i j"))
+    ]
+    for option in ((), ("-p", "3")):
+        assert keys(run("shuffle", *words, "--seed", "5", *option).stdout) == by_seed(LETTERS, 5)
+
+
+@functools.cache
+def many() -> dict[str, Content]:
+    """Samples of 2.8 MB; only where they are wanted, since each fork copies what there is."""
+    return {f"{n:03}.bin": random.Random(n).randbytes(n * 700) for n in range(90)}
+
+
+@each_row("memory", ["1M", "1G"])
+def test_memory_does_not_matter(memory: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """Neither does the way in, nor where temporary files are: the bytes are the same."""
+    expected = tar(pick(many(), by_seed(" ".join(name[:3] for name in many()), 3)))
+    Path("tmp").mkdir()
+    for feed in feeds:
+        ran = run("shuffle", feed(archive(many())), "--seed", "3", "--memory", memory, "--tmpdir", "tmp", "-v")
+        assert ran.stdout == expected
+        assert ("sorted in runs" in ran.stderr) == (memory == "1M" and feed.kind != "file")
+    assert os.listdir("tmp") == []
+
+
+def test_a_seed_is_drawn(run: Run, archive: Archive) -> None:
+    """And printed, and reported; with it the same comes out again."""
+    first = run("shuffle", archive(TEN), "--report", "r.json")
+    report = json.loads(Path("r.json").read_text())
+    assert first.lines == [f"tarkit: seed: {report['seed']}"]
+    assert (report["command"], report["samples"], report["bytes"]) == ("shuffle", 10, len(first.stdout))
+    again = run("shuffle", "in.tar", "--seed", str(report["seed"]), "-q")
+    assert (again.stdout, again.stderr) == (first.stdout, "")
+
+
+@each_row(
+    ("seed", "items", "expected"),
+    [
+        ("1010102", "abc def ghi klm", "klm abc def ghi"),
+        ("0", "a b c d e f g h", "f e h d c g a b"),
+        ("42", "a b c d e f g h", "e d h a c f g b"),
+    ],
+)
+def test_dsort(seed: str, items: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """--rng pcg is dSort's shuffle (ishard-spec DS-ALG-3), whose records are in order of input."""
+    members = {f"{key}.x": key.encode() for key in items.split()}
+    for feed in feeds:
+        word = feed(archive({"README": b"", **members}))
+        assert keys(run("shuffle", word, "--rng", "pcg", "--seed", seed, "--memory", "1M").stdout) == expected
+
+
+@each_row("seed", ["-1", str(1 << 63)])
+def test_seeds_of_dsort(seed: str, run: Run, archive: Archive) -> None:
+    """It takes none below 0, nor above 63 bits."""
+    ran = run("shuffle", archive(TEN), "--rng", "pcg", "--seed", seed, exit=2)
+    assert ran.lines == [f"tarkit: --seed {seed}: with --rng pcg a seed is from 0 to 9223372036854775807"]
+
+
+@each_feed
+def test_sort_at_random(run: Run, archive: Archive, feed: Feed) -> None:
+    """What tarp calls so is the same."""
+    word = feed(archive([("README", b""), *TEN.items()]))
+    out = run("sort", word, "-s", "__random__", "--seed", "9").stdout
+    assert out == run("shuffle", feed("in.tar"), "--seed", "9").stdout
+
+
+# ---- through a buffer
+
+
+@each_row(
+    ("options", "seed", "size", "initial"),
+    [
+        (["--buffer", "4", "--initial", "2"], 0, 4, 2),
+        (["--buffer", "4"], 0, 4, 100),
+        (["--buffer", "1000"], 7, 1000, 100),
+        (["--buffer", "1"], 7, 1, 100),
+        (["--buffer", "3", "--initial", "9"], 7, 3, 9),
+    ],
+)
+def test_buffer(
+    options: list[str], seed: int, size: int, initial: int, run: Run, archive: Archive, feeds: list[Feed]
+) -> None:
+    """The order is webdataset's, for each size and start."""
+    numbers = " ".join(f"{number:03}" for number in range(120))
+    members = {f"{key}.x": key.encode() for key in numbers.split()}
+    expected = tar(pick(members, like_webdataset(numbers, seed, size, initial)))
+    archive(members)
+    for feed in feeds if size == 3 else feeds[1:2]:
+        ran = run("shuffle", feed("in.tar"), "--seed", str(seed), *options)
+        assert ran.stdout == expected
+        what = f"a buffer of {size} samples mixes locally only; without --buffer all are mixed with all"
+        assert ran.lines == [f"tarkit: {what}"]
+
+
+def test_buffer_vector(run: Run, archive: Archive) -> None:
+    """webdataset-spec 4.7."""
+    members = {f"{number:02}.x": b"" for number in range(12)}
+    out = run("shuffle", archive(members), "--seed", "0", "--buffer", "4", "--initial", "2").stdout
+    assert keys(out) == "01 02 00 04 07 08 06 10 09 11 05 03"
+
+
+# ---- entries without key, equal keys, links
+
+
+@each_row("seed", range(4))
+def test_entries_without_key_come_first(seed: int, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """In the order in which they were; those inside a sample stay there."""
+    inside = [("b.jpg", b"1"), ("b.d/.hidden", b"2"), ("b.txt", b"3")]
+    members: list[tuple[str, Content]] = [
+        ("d", None), ("a.x", b"a"), ("README", b"r"), *inside, ("c.x", b"c"), (".end", b"e"), ("last", None)
+    ]  # fmt: skip
+    samples = {"a": [("a.x", b"a")], "b": inside, "c": [("c.x", b"c")]}
+    expected: list[tuple[str, Content]] = [("d", None), ("README", b"r"), (".end", b"e"), ("last", None)]
+    for key in by_seed("a b c", seed).split():
+        expected += samples[key]
+    for feed in feeds:
+        assert run("shuffle", feed(archive(members)), "--seed", str(seed)).stdout == tar(expected)
+
+
+@each_feed
+def test_no_samples(run: Run, archive: Archive, feed: Feed) -> None:
+    """Entries without key alone, and an archive without entries, come out as they are."""
+    word = feed(archive([("d", None), ("README", b"1")]))
+    assert run("shuffle", word, "--seed", "1").stdout == tar([("d", None), ("README", b"1")])
+    assert run("shuffle", feed(archive({})), "--seed", "1").stdout == tar({})
+
+
+@each_feed
+def test_one_key_in_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
+    """Where they become neighbours they would be one sample: an error, unless it is wanted."""
+    words = [feed(archive({"a.x": b"1"}, "1.tar")), feed(archive({"a.y": b"2"}, "2.tar"))]
+    ran = run("shuffle", *words, "--seed", "1", "-o", "out.tar", exit=1)
+    assert "[joined-sample]" in ran.stderr
+    assert not Path("out.tar").exists()
+    ran = run("shuffle", *words, "--seed", "1", "--allow", "joined-sample", "-q")
+    assert sorted(entries(ran.stdout)) == [("a.x", b"1"), ("a.y", b"2")]
+    out = run("shuffle", *words, "--seed", "1", "-R", "{stem}/{key}", "-q").stdout
+    assert len(entries(out)) == 2
+
+
+@each_feed
+def test_a_key_that_comes_back(run: Run, archive: Archive, feed: Feed) -> None:
+    """Where a key of two inputs comes back later it is an error in one archive, a warning in shards."""
+    rows = [f"{n:02}.x" for n in range(20)]
+    one = feed(archive(dict.fromkeys(rows, b"1"), "1.tar"))
+    two = feed(archive({"07.y": b"2", **dict.fromkeys([f"z{row}" for row in rows], b"3")}, "2.tar"))
+    for command in ("shuffle", "shuffle --rng pcg", "shuffle --buffer 30", "sort -s __random__"):
+        words = [*command.split(), one, two, "--seed", "1", "-q"]
+        ran = run(*words, "-o", "out.tar", exit=1)
+        assert ran.lines[0].endswith("the key '07' is in the output already [repeated-key]"), command
+        assert ran.lines[1] == "hint: make the keys differ: --rekey '{stem}/{key}'"
+        assert not Path("out.tar").exists()
+        out = entries(run(*words, "--allow", "repeated-key").stdout)
+        assert sorted(name for name, _ in out) == sorted([*rows, "07.y", *(f"z{row}" for row in rows)])
+        kept = entries(run(*words, "--skip", "repeated-key").stdout)
+        seconds = [pair for pair in out if pair[0].startswith("07.")][1:]
+        assert kept == [pair for pair in out if pair not in seconds]
+        assert len(entries(run(*words, "-R", "{stem}/{key}").stdout)) == 41
+        assert run(*words, "-R", "{key}", exit=1).lines[0].endswith("is in the output already [repeated-key]")
+        if "buffer" not in command:
+            ran = run(*command.split(), one, two, "--seed", "1", "-c", "50", "--force", "-o", "s-%d.tar")
+            assert [line for line in ran.lines if "warning" in line] == [
+                next(
+                    line for line in ran.lines if line.endswith("the key '07' is in the output already [repeated-key]")
+                )
+            ]
+    whole = [feed(archive(dict.fromkeys(rows, b"1"), f"{number}.tar")) for number in (1, 2)]
+    for seed in range(5):  # neighbours of one key are another problem, and what is skipped makes none
+        out = run("shuffle", *whole, "--seed", str(seed), "-q", "--skip", "repeated-key,joined-sample").stdout
+        assert sorted(name for name, _ in entries(out)) == rows
+    words = ["shuffle", one, two, "--seed", "1", "-q", "--epochs", "2", "-o", "e-{epoch}.tar"]
+    assert "[repeated-key]" in run(*words, exit=1).stderr
+
+
+@each_feed
+def test_new_keys_know_their_archive(run: Run, archive: Archive, feed: Feed) -> None:
+    """Also that of the first sample, in front of which entries without key of another archive are."""
+    archive([("README", b""), ("k.x", b"1")], "1.tar")
+    archive({"k.y": b"2"}, "2.tar")
+    expected: list[tuple[str, Content]] = [("README", b""), ("1/k.x", b"1"), ("2/k.y", b"2")]
+    for seed in "0123":
+        words = [feed("1.tar"), feed("2.tar")]
+        if feed.kind == "pipe":
+            stems = [os.path.basename(word) for word in words]
+            expected = [("README", b""), (f"{stems[0]}/k.x", b"1"), (f"{stems[1]}/k.y", b"2")]
+        out = entries(run("shuffle", *words, "--seed", seed, "-R", "{stem}/{key}", "-q").stdout)
+        assert sorted(out) == sorted(expected)
+        assert out[0] == ("README", b"")
+
+
+@each_feed
+def test_index_counts_in_the_new_order(run: Run, archive: Archive, feed: Feed) -> None:
+    """So that shuffled keys can ascend."""
+    out = entries(run("shuffle", feed(archive(TEN)), "--seed", "4", "-f", "jpg", "-R", "{index:03d}").stdout)
+    assert [name for name, _ in out] == [f"{number:03}.jpg" for number in range(10)]
+    assert [content for _, content in out] == [TEN[f"{key}.jpg"] for key in by_seed(LETTERS, 4).split()]
+
+
+@each_feed
+def test_selected_samples_alone_count(run: Run, archive: Archive, feed: Feed) -> None:
+    """The order is that of an archive of just these."""
+    word = feed(archive(TEN))
+    assert keys(run("shuffle", word, "--seed", "4", "--slice", "2:7").stdout) == by_seed("c d e f g", 4)
+    assert keys(run("shuffle", word, "--seed", "4", "--match", "[bdf]").stdout) == by_seed("b d f", 4)
+    Path("list").write_text("b\nz\n")
+    ran = run("shuffle", word, "--seed", "4", "--keys-from", "list", "--require-all", "-o", "out.tar", exit=1)
+    assert "1 missing" in ran.stderr
+    assert not Path("out.tar").exists()
+
+
+@each_feed
+def test_links_cannot_move(run: Run, archive: Archive, feed: Feed) -> None:
+    """A hard link may come before what it is a link to."""
+    ran = run("shuffle", feed(archive([("a.x", b"1"), ("b.x", Link("a.x"))])), "--seed", "1", exit=1)
+    assert "[unmovable-entry]" in ran.stderr
+
+
+@each_feed
+def test_damage_is_an_error(run: Run, archive: Archive, feed: Feed) -> None:
+    """Nothing is written under its name; with --skip what is good is shuffled."""
+    cut = tar(TEN)[: 512 * 2 * 19 + 100]
+    word = feed(archive(cut))
+    ran = run("shuffle", word, "--seed", "1", "-o", "out.tar", exit=1)
+    assert "[truncated]" in ran.stderr
+    assert not Path("out.tar").exists()
+    ran = run("shuffle", word, "--seed", "1", "--skip", "truncated", "--report", "r.json")
+    assert keys(ran.stdout) == by_seed("a b c d e f g h i", 1)
+    report = json.loads(Path("r.json").read_text())
+    assert (report["samples"], report["skipped"], report["dropped"]) == (9, {"truncated": 1}, 1)
+
+
+@each_feed
+def test_damaged_samples_move_whole(run: Run, archive: Archive, feed: Feed) -> None:
+    """What damage left of a sample goes with it, without what lies between."""
+    data = tar(TEN)
+    word = feed(archive(data[: 512 * 3] + b"x" * 512 + data[512 * 3 :]))
+    ran = run("shuffle", word, "--seed", "1", "--allow", "bad-header", "-f", "cls", "-q")
+    assert ran.stdout == tar([row for row in pick(TEN, by_seed(LETTERS, 1)) if row[0].endswith("cls")])
+    ran = run("shuffle", feed("in.tar"), "--seed", "1", "--skip", "bad-header", "-q")
+    assert set(entries(ran.stdout)) < set(TEN.items())
+
+
+@each_row("options", ["", "--memory 1M", "--rng pcg", "-p 2", "--buffer 9"])
+def test_large_samples(
+    options: str, run: Run, archive: Archive, feeds: list[Feed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a stream are handed out before their end is known, with entries without key behind them."""
+    monkeypatch.setattr(reader, "LARGE", 1 << 14)
+    draw = random.Random(3).randbytes
+    members: list[tuple[str, Content]] = [("d", None)]
+    for key in "abcde":
+        members += [
+            (f"{key}.0", draw(50_000)),
+            (f"{key}.1", draw(5)),
+            (f"{key}.d/x", b"x"),
+            (f"{key}.2", draw(9_999)),
+        ]
+    members.append(("end", b"1"))
+    outs = {run("shuffle", feed(archive(members)), "--seed", "2", "-q", *options.split()).stdout for feed in feeds[:2]}
+    assert len(outs) == 1
+    out = entries(outs.pop())
+    assert sorted(out, key=itemgetter(0)) == sorted(members, key=itemgetter(0))
+    if not options.startswith("--buffer"):
+        assert out[:2] == [("d", None), ("end", b"1")]
+    if options in ("", "--memory 1M", "-p 2"):
+        assert [name[0] for name, _ in out[2::4]] == by_seed("a b c d e", 2).split()
+
+
+# ---- shards and epochs
+
+
+@each_feed
+def test_shards(run: Run, archive: Archive, feed: Feed) -> None:
+    """-c and --size cut the shuffled stream as split would."""
+    word = feed(archive(TEN))
+    order = by_seed(LETTERS, 2).split()
+    run("shuffle", word, "--seed", "2", "-c", "4", "-o", "s-%d.tar")
+    for number, part in enumerate((order[:4], order[4:8], order[8:])):
+        assert Path(f"s-{number}.tar").read_bytes() == tar(pick(TEN, " ".join(part)))
+    run("shuffle", feed("in.tar"), "--seed", "2", "-o", "whole.tar")
+    run("split", "whole.tar", "-s", "20480", "-o", "x-{0..9}.tar")
+    run("shuffle", feed("in.tar"), "--seed", "2", "--size", "20480", "-o", "y-{0..9}.tar")
+    for path in Path().glob("x-*.tar"):
+        assert path.read_bytes() == Path(path.name.replace("x", "y")).read_bytes()
+    ran = run("shuffle", feed("in.tar"), "--seed", "2", "-c", "5", "-o", "s-%d.tar", exit=1)
+    assert ran.lines == ["tarkit: s-0.tar and 2 more: there are shards of this name", "hint: --force replaces them"]
+    ran = run("shuffle", feed("in.tar"), "--seed", "2", "-c", "5", "-o", "s-%d.tar", "--force")
+    assert ran.lines == ["tarkit: s-2.tar: removed: --force leaves no other shards of this name"]
+    assert sorted(path.name for path in Path().glob("s-*")) == ["s-0.tar", "s-1.tar"]
+
+
+@each_row(
+    ("rng", "feed"),
+    [
+        ("tarkit", Feed("file")),
+        ("tarkit", Feed("gzip")),
+        ("pcg", Feed("file")),
+        ("pcg", Feed("pipe")),
+        ("buffer", Feed("pipe")),
+    ],
+)
+def test_epochs(rng: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """Each has an order of its own; the first is that of one alone; shards and single archives."""
+    options = ["--seed", "6", *(["--buffer", "5"] if rng == "buffer" else ["--rng", rng])]
+    word = feed(archive(TEN))
+    run("shuffle", word, *options, "--epochs", "3", "-o", "e{epoch}-%d.tar", "-c", "5", "--report", "r.json")
+    report = json.loads(Path("r.json").read_text())
+    assert (report["samples"], report["shards"], report["epochs"], report["seed"]) == (30, 6, 3, 6)
+    orders = [f"{keys(Path(f'e{n}-0.tar'))} {keys(Path(f'e{n}-1.tar'))}" for n in range(3)]
+    if rng == "tarkit":
+        assert orders == [by_seed(LETTERS, 6, epoch) for epoch in range(3)]
+    if rng == "buffer":  # as webdataset's detshuffle
+        assert orders == [like_webdataset(LETTERS, 6 + epoch, 5) for epoch in range(3)]
+    assert len(set(orders)) == 3
+    assert orders[0] == keys(run("shuffle", feed("in.tar"), *options).stdout)
+    run("shuffle", feed("in.tar"), *options, "--epochs", "2", "-o", "one.tar")
+    assert [keys(Path(f"epoch{n}-one.tar")) for n in range(2)] == orders[:2]
+
+
+@each_feed
+def test_problems_are_told_once(run: Run, archive: Archive, feed: Feed) -> None:
+    """Whatever the number of passes."""
+    word = feed(archive(tar(TEN)[: 512 * 2 * 19 + 100]))
+    Path("list").write_text(LETTERS.replace(" ", "\n"))
+    options = ["--epochs", "3", "--rng", "pcg", "--seed", "1", "--skip", "truncated", "--keys-from", "list"]
+    ran = run("shuffle", word, *options, "-o", "e-{epoch}.tar", "--report", "r.json")
+    assert ran.stderr.count("[truncated]") == 1
+    assert ran.stderr.count("9 found, 1 missing") == 1
+    assert json.loads(Path("r.json").read_text())["skipped"] == {"truncated": 1}
+    for epoch in range(3):
+        assert sorted(keys(Path(f"e-{epoch}.tar")).split()) == LETTERS.split()[:9]
+
+
+@each_row(
+    ("name", "expected"),
+    [
+        ("a/e{epoch}-x.tar", "a/e0-x.tar a/e1-x.tar"),
+        ("e-{epoch:02d}.tar", "e-00.tar e-01.tar"),
+        ("x.tar", "epoch0-x.tar epoch1-x.tar"),
+        ("a/x.tar.gz", "a/epoch0-x.tar.gz a/epoch1-x.tar.gz"),
+    ],
+)
+def test_names_of_epochs(name: str, expected: str, run: Run, archive: Archive) -> None:
+    """{epoch} is the number, from 0; else it stands in front."""
+    Path("a").mkdir()
+    run("shuffle", archive(TEN), "--seed", "1", "--epochs", "2", "-o", name)
+    found = {str(path) for path in Path().rglob("*.tar*")} - {"in.tar"}
+    assert found == set(expected.split())
+
+
+# ---- how mixed
+
+
+@each_feed
+def test_audit(run: Run, archive: Archive, feed: Feed) -> None:
+    """What it says of an archive that is not mixed, in exact numbers; it writes nothing."""
+    members = {f"{number}.cls": b"%d" % (number // 6) for number in range(12)}
+    word = feed(archive(members))
+    ran = run("shuffle", word, "--audit", "--by", "cls", "--report", "r.json")
+    assert ran.stdout.decode().splitlines() == [
+        "12 samples",
+        "neighbours whose keys are neighbours too: 11 of 11 (100 %), by chance 1.8, so 6 times as many",
+        "places between neighbours, by key: 1.0, by chance 4.3",
+        "neighbours of one cls: 10 of 11 (90.9 %), by chance 5.0, so 2 times as many",
+        "classes: 2; the longest run of one is 6",
+    ]
+    assert ran.stderr == ""
+    assert json.loads(Path("r.json").read_text())["audit"] == {
+        "samples": 12,
+        "kept": {"found": 11, "expected": 22 / 12, "pairs": 11, "ratio": 6.0},
+        "distance": 1.0,
+        "expected_distance": 13 / 3,
+        "same": {"found": 10, "expected": 5.0, "pairs": 11, "ratio": 2.0},
+        "classes": 2,
+        "longest": 6,
+    }
+    assert len(run("shuffle", feed("in.tar"), "--audit", "--slice", "2:5").stdout.splitlines()) == 3
+    ran = run("shuffle", feed("in.tar"), "--audit", "--by", "jpg", exit=1)
+    assert "'0' has no field 'jpg'" in ran.stderr
+    assert run("shuffle", feed(archive({})), "--audit").stdout.decode().splitlines() == [
+        "0 samples",
+        "neighbours whose keys are neighbours too: 0 of 0 (none), by chance 0.0",
+        "places between neighbours, by key: 0.0, by chance 0.0",
+    ]
+    assert {path.suffix for path in Path().iterdir()} <= {".tar", ".gz", ".json"}
+
+
+# ---- words that do not go together
+
+USAGE = [
+    ("--buffer 1G", "tarkit: --buffer '1G' is no number of samples"),
+    ("--buffer 0", "tarkit: --buffer 0 holds nothing"),
+    ("--buffer ²", "tarkit: --buffer '²' is no number of samples"),
+    ("--initial 3", "tarkit: --initial is about --buffer"),
+    ("--buffer 3 --rng pcg", "tarkit: --rng is about whole shuffles: it does not go with --buffer"),
+    ("--by cls", "tarkit: --by is about --audit"),
+    ("--audit -o x.tar", "tarkit: --audit writes nothing: --output does not go with it"),
+    ("--audit -f jpg", "tarkit: --audit writes nothing: --fields does not go with it"),
+    ("--audit --rng tarkit", "tarkit: --audit writes nothing: --rng does not go with it"),
+    ("--memory 1", "tarkit: --memory 1: with less than 1 MB nothing can be done"),
+    ("-c 2", "tarkit: -c and --size cut shards, which are files"),
+    ("-o x-%d.tar", "tarkit: 'x-%d.tar': %d numbers a series of files, but only one is written"),
+    ("-o x-{0..9}.tar", "tarkit: 'x-{0..9}.tar': {0..9} numbers a series of files, but only one is written"),
+    ("-o x-{epoch}.tar", "tarkit: 'x-{epoch}.tar': {epoch} needs --epochs N"),
+    ("-o x-{epoch}.tar -c 2", "tarkit: 'x-{epoch}.tar': {epoch} needs --epochs N"),
+    ("-o x-{stem}.tar -c 2", "tarkit: 'x-{stem}.tar': unknown placeholder {stem}"),
+    ("-o x.tar --force", "tarkit: --force, --size-rule and --template are about shards"),
+    ("-o in.tar", "tarkit: in.tar is the output too"),
+    ("-c 1 -o x-%d.tar --report x-1.tar", "tarkit: x-1.tar is the report, and has a name that the shards may get"),
+    ("--epochs 2", "tarkit: '-': where does each epoch go?"),
+    ("--epochs 2 -o pipe:cat", "tarkit: 'pipe:cat': where does each epoch go?"),
+    ("--epochs 2 -o {epoch}%d.tar -c 1", "tarkit: '{epoch}%d.tar': a number stands beside {epoch}"),
+    ("--epochs 2 -o {epoch:x}.tar", "tarkit: '{epoch:x}.tar': the number of the epoch is {epoch} or {epoch:03d}"),
+]
+
+
+@each_row(("words", "message"), USAGE)
+def test_usage(words: str, message: str, run: Run, archive: Archive) -> None:
+    """One line says what is wrong, and nothing is written."""
+    data = tar(TEN)
+    ran = run("shuffle", archive(TEN), "--seed", "1", *words.split(), exit=2)
+    assert (ran.stdout, ran.lines[0]) == (b"", message)
+    if "--memory" in words:
+        assert ran.lines[1] == "hint: 1M is the least; 500M, 2GB, 16GiB are sizes"
+    assert os.listdir() == ["in.tar"]
+    assert Path("in.tar").read_bytes() == data
+
+
+# ---- ways to end
+
+
+@each_row(
+    "signum,options",
+    [
+        (signal.SIGTERM, "-o out.tar"),
+        (signal.SIGINT, "-o s-%d.tar -c 2"),
+        (signal.SIGTERM, "-o e{epoch}.tar --epochs 2"),
+    ],
+)
+def test_signals(signum: int, options: str, run: Run, archive: Archive) -> None:
+    """It dies by the signal and leaves nothing, whether it reads or writes."""
+    archive(many())
+    Path("tmp").mkdir()
+    words = ["shuffle", "-", "--seed", "1", "--memory", "1M", "--tmpdir", "tmp", *options.split()]
+    data = Path("in.tar").read_bytes()
+    with process(*words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as started:
+        assert started.stdin
+        assert started.stderr
+        os.write(started.stdin.fileno(), data[: 1 << 16])
+        started.stdin.write(data[1 << 16 : -(1 << 19)])  # more than memory holds, so that a run has been written
+        started.stdin.flush()
+        started.send_signal(signum)
+        assert started.wait(20) == -signum
+        assert started.stderr.read() == b""
+    assert os.listdir("tmp") == []
+    assert sorted(os.listdir()) == ["in.tar", "tmp"]
+
+
+@each_row("options", ["-c 1", "-c 4 --buffer 3", "-c 4 --rng pcg", "-c 4 --memory 1M"])
+def test_a_signal_while_it_writes(options: str, run: Run, archive: Archive) -> None:
+    """Shards that are complete stay, and nothing else does."""
+    archive(many())
+    os.mkfifo("s-1.tar")  # where nobody reads, so that there it waits
+    words = ["shuffle", "in.tar", "--seed", "1", "-q", "--force", "-o", "s-%d.tar", *options.split()]
+    with process(*words, stderr=subprocess.PIPE) as started:
+        assert happens(lambda: os.path.exists("s-0.tar"))
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(PATIENT) == -signal.SIGTERM
+        assert started.stderr
+        assert started.stderr.read() == b""
+    assert sorted(os.listdir()) == ["in.tar", "s-0.tar", "s-1.tar"]
+    assert len(keys(Path("s-0.tar")).split()) == int(options.split()[1])
+
+
+@each_row("words", ["in.tar -o out.tar", "- -o s-%d.tar --size 1M", "- -o out.tar --memory 1M"])
+def test_a_full_disk(words: str, run: Run, archive: Archive) -> None:
+    """It is said what is full, and nothing of it stays: of the output, or of the temporary space."""
+    archive(many())
+    Path("tmp").mkdir()
+    small = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+    done = tarkit("shuffle", *words.split(), "--seed", "1", "--tmpdir", "tmp", first=small, stdin=tar(many()), exit=1)
+    name = "temporary space in tmp" if "--memory" in words else words.split()[2].replace("%d", "0")
+    assert done.stderr.decode() == f"tarkit: {name}: File too large\n"
+    assert sorted(os.listdir()) == ["in.tar", "tmp"]
+    assert os.listdir("tmp") == []
+
+
+def test_a_failing_output(run: Run, archive: Archive) -> None:
+    """What cannot be written is an error, and shards that are not complete are not there."""
+    ran = run("shuffle", archive(TEN), "--seed", "1", "-o", "no/out.tar", exit=1)
+    assert ran.lines[0].startswith("tarkit: no/")
+    ran = run("shuffle", "in.tar", "--seed", "1", "-o", "pipe:head -c 100 >/dev/null; exit 3", exit=1)
+    assert "status 3" in ran.stderr
+    ran = run("shuffle", "in.tar", "--seed", "1", "-c", "3", "-o", "s-{0..1}.tar", exit=1)
+    assert "too few names" in ran.stderr
+
+
+def test_compressed_output(run: Run, archive: Archive) -> None:
+    """By the suffix, shards too."""
+    run("shuffle", archive(TEN), "--seed", "1", "-c", "5", "-o", "s-%d.tar.gz")
+    first, second = (gzip.decompress(Path(f"s-{number}.tar.gz").read_bytes()) for number in range(2))
+    assert f"{keys(first)} {keys(second)}" == by_seed(LETTERS, 1)

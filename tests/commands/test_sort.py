@@ -1,0 +1,637 @@
+"""tarkit sort: the order, whole samples, nothing lost, from every feed and with every amount of memory."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarkit.samples import reader
+from tarkit.sorting import memory, runs
+from tarkit.sorting import sorter as order
+from tarkit.streams import source
+from tarkit.tar.header import end_of_archive
+from tests._tools import PATIENT, each_row, member, process
+from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, body, each_feed, entries, keys, pick, tar
+
+
+@contextmanager
+def machine(way: str) -> Iterator[None]:
+    """Memory for everything; or so little that all goes through runs that are merged, files too, and keys to the disk.
+
+    Whether it is used up is looked at after a few samples, not thousands.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "OFTEN", 16)
+        if way == "little":
+            patch.setattr(memory, "LEAST", 1000)
+            patch.setattr(memory, "memory_of_machine", lambda: (4 * 8000, 0))
+        yield
+
+
+def ways(*named: str) -> list[tuple[str, Feed]]:
+    """Each a pair of memory and feed, such as `plenty file`."""
+    return [(way, Feed(kind)) for way, kind in map(str.split, named)]
+
+
+WAYS = ("plenty file", "plenty pipe", "little gzip")
+
+
+def each_way(test: Callable[..., None]) -> Callable[..., None]:
+    """Have a test run where samples stay in their file, where memory holds those of a stream, and through runs."""
+
+    @functools.wraps(test)
+    def on_machine(way: str, **given: Any) -> None:
+        with machine(way):
+            test(**given)
+
+    return each_row("way,feed", ways(*WAYS))(on_machine)
+
+
+def rows(text: str) -> list[tuple[str, Content]]:
+    """Entries by their names; the content is the name's, so that it shows where it went."""
+    return [(name, name.encode() * 3) for name in text.split()]
+
+
+def sorted_to(run: Run, words: list[str], **settings: Any) -> list[str]:
+    """The names that come out."""
+    return [name for name, _ in entries(run("sort", *words, **settings).stdout)]
+
+
+# ---- by key
+
+
+@each_row(
+    ("before", "after"),
+    [
+        ("b.x a.x c.x", "a.x b.x c.x"),
+        ("b.x b.y a.y a.x", "a.y a.x b.x b.y"),  # a sample stays as it is
+        ("a.x a-1.x a/b.x a.d/c.x", "a.x a-1.x a.d/c.x a/b.x"),  # by key: the dot does not count
+        ("img10.x img9.x Img.x \u00e9.x", "Img.x img10.x img9.x \u00e9.x"),  # bytes, not a language
+        ("a.jpg a.d/x.jpg a.cls", "a.jpg a.cls a.d/x.jpg"),  # the folder a.d stands between a.cls and a.jpg by name
+        ("ab.x a.x abc.x a.y ab.y", "a.x a.y ab.x ab.y abc.x"),
+        ("a.x", "a.x"),
+        ("", ""),
+        ("README b.x .hidden a.x a.y LAST", "README .hidden LAST a.x a.y b.x"),  # what has no key comes first
+        ("b.x README b.y a.x", "a.x b.x README b.y"),  # but for what stands inside a sample
+        ("README LICENSE", "README LICENSE"),
+        ("a.x b.x a.y b.y a.z c.x", "a.x a.y a.z b.x b.y c.x"),  # scattered
+    ],
+)
+def test_by_key(before: str, after: str, run: Run, archive: Archive) -> None:
+    """Whole samples in the order of their keys, each entry as it was, and the usual end."""
+    members = dict(rows(before))
+    for way, feed in ways("plenty file", "little pipe"):
+        with machine(way):
+            ran = run("sort", feed(archive(members)))
+        assert ran.stdout == tar([(name, members[name]) for name in after.split()])
+        assert ran.stderr == ""
+
+
+@each_row("way,feed", ways(*WAYS, "little file"))
+def test_reversed(way: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """The greatest first; a key that begins another is the smaller one; what has no key is first in any case."""
+    word = feed(archive(rows("README a.x ab.x b.x a-1.x b.y")))
+    with machine(way):
+        assert sorted_to(run, [word, "-r"]) == ["README", "b.x", "b.y", "ab.x", "a-1.x", "a.x"]
+
+
+@each_way
+def test_headers_stay(run: Run, archive: Archive, feed: Feed) -> None:
+    """Long names, PAX records, links inside of samples: entries are copied to the last byte."""
+    long = "n" * 150
+    for format in (GNU, PAX):
+        one = tar([(f"{long}.x", b"1"), (f"{long}.l", Link(f"{long}.x"))], format)
+        two = tar([(f"d/{long}.y", b"x" * 700), (f"d/{long}.s", Link("anywhere", b"2"))], format)
+        data = body(one) + body(two)
+        word = feed(archive(data + end_of_archive(len(data))))
+        expected = body(two) + body(one)
+        assert run("sort", word).stdout == expected + end_of_archive(len(expected))
+
+
+@each_way
+@each_row("by", ["-s __key__", "-s cls -t int"])
+def test_sorted_twice(by: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """sort(sort(x)) = sort(x), and --check-only knows it."""
+    draw = random.Random(1)
+    samples = [(f"{number:03}", draw.randrange(9)) for number in range(40)]
+    draw.shuffle(samples)
+    word = feed(archive([(f"{key}.cls", b"%d" % value) for key, value in samples]))
+    once = run("sort", word, *by.split()).stdout
+    Path("once.tar").write_bytes(once)
+    assert run("sort", feed("once.tar"), *by.split()).stdout == once
+    assert run("sort", "once.tar", *by.split(), "--check-only").stdout == b""
+    by_key = sorted(samples) if "key" in by else sorted(samples, key=lambda each: each[1])
+    assert keys(once).split() == [key for key, _ in by_key]
+
+
+@each_way
+def test_equal_values(run: Run, archive: Archive, feed: Feed) -> None:
+    """Many samples, all or many with equal values: every one comes out, ties in the order of the input."""
+    count = 600 if feed.kind == "gzip" else 100  # with little memory, long lists are merged
+    names = [b"%05d" % (number * 7919 % count) for number in range(count)]
+    data = b"".join(member(name + b".cls", b"%d" % (index % 3)) for index, name in enumerate(names))
+    word = feed(archive(data + end_of_archive(len(data))))
+
+    def found(*words: str) -> list[bytes]:
+        data = run("sort", word, *words).stdout
+        return [data[at : at + 5] for at in range(0, 1024 * len(names), 1024)]
+
+    assert found("-s", "cls", "-t", "int") == names[::3] + names[1::3] + names[2::3]
+    assert found("-s", "cls", "-t", "int", "-r") == names[2::3] + names[1::3] + names[::3]
+    assert found("-s", "size", "-r") == names
+
+
+# ---- by what is in the samples
+
+VALUES: dict[str, Content] = {
+    "a.n": b"10\n",
+    "a.json": b'{"w": 2, "t": "x"}',
+    "b.n": b"9",
+    "b.json": b'{"w": 10, "t": "y"}',
+    "c.n": b"-1",
+    "c.json": b'{"w": 2, "t": "w"}',
+    "d.n": b"9.5",
+    "d.json": b'{"w": 1, "t": "x"}' + b" " * 600,
+}
+
+
+@each_row(
+    ("options", "expected"),
+    [
+        ("-s n", "c b d a"),
+        ("-s n -t float", "c b d a"),
+        ("-s n -t float -r", "a d b c"),
+        ("-s n -t str", "c a b d"),
+        ("--sortfield n", "c b d a"),
+        ("-s N", "c b d a"),  # names of fields match whatever their case
+        ("-s json.w", "d a c b"),
+        ("-s json.w -r", "b a c d"),
+        ("-s json.w,json.t", "d c a b"),
+        ("-s json.w -s json.t", "d c a b"),
+        ("--sort-field json.t,n", "c d a b"),
+        ("-s size.n", "b c a d"),
+        ("-s size", "b c a d"),
+        ("-s __key__ -r", "d c b a"),
+        ("--by key", "a b c d"),
+        ("--by name", "a b c d"),
+        ("--by md5", " ".join(sorted("abcd", key=lambda key: hashlib.md5(key.encode()).digest()))),
+        ("--order-file list", "b d a c"),
+    ],
+)
+def test_by_value(options: str, expected: str, run: Run, archive: Archive) -> None:
+    """All that one can sort by."""
+    Path("list").write_text("b\nd\na\nc\n")
+    words = options.split()
+    for way, feed in ways("plenty file", "little pipe"):
+        with machine(way):
+            assert run("sort", feed(archive(VALUES)), *words).stdout == tar(pick(VALUES, expected))
+    run("sort", archive(pick(VALUES, expected)), *words, "--check-only")
+    assert (
+        "is out of order behind"
+        in run("sort", archive(pick(VALUES, expected[::-1])), *words, "--check-only", exit=1).stderr
+    )
+
+
+@each_feed
+def test_the_examples_of_dsort(run: Run, archive: Archive, feed: Feed) -> None:
+    """DS-ALG-1 and DS-ALG-4 of AIStore's dSort."""
+    word = feed(archive(rows("A.jpg a1.jpg img10.jpg a.jpg img2.jpg a-1.jpg")))
+    assert sorted_to(run, [word, "--by", "name"]) == ["A.jpg", "a-1.jpg", "a.jpg", "a1.jpg", "img10.jpg", "img2.jpg"]
+    word = feed(archive({"a.cls": b"10", "b.cls": b"9", "c.cls": b"-1"}, "b.tar"))
+    assert keys(run("sort", word, "-s", "cls", "-t", "int").stdout) == "c b a"
+    assert keys(run("sort", word, "-s", "cls", "-t", "int", "-r").stdout) == "a b c"
+    assert keys(run("sort", word, "-s", "cls", "-t", "str").stdout) == "c a b"
+
+
+@each_way
+def test_missing_field(run: Run, archive: Archive, feed: Feed) -> None:
+    """An error; allowed, such samples come first, in their order; skipped, they are left out and counted."""
+    word = feed(archive(rows("d.x b.n b.x a.n c.x")))
+    ran = run("sort", word, "-s", "n", exit=1)
+    assert "[missing-field]" in ran.stderr
+    assert "'c'" in ran.stderr or "'d'" in ran.stderr
+    ran = run("sort", word, "-s", "n", "--allow", "missing-field")
+    assert keys(ran.stdout) == "d c a b"
+    ran = run("sort", word, "-s", "n", "--skip", "missing-field", "--report", "r.json")
+    assert keys(ran.stdout) == "a b"
+    report = json.loads(Path("r.json").read_text())
+    assert report["order"] == {"in": 4, "gathered": 0, "left_out": 2, "out": 2}
+    assert report["skipped"] == {"missing-field": 2}
+    assert report["samples"] == 2
+
+
+@each_way
+def test_the_field_is_read_before_fields_are_chosen(run: Run, archive: Archive, feed: Feed) -> None:
+    """What one sorts by need not come out; a new key is numbered in the new order."""
+    word = feed(archive({"a.n": b"2", "a.x": b"a", "b.n": b"1", "b.x": b"b"}))
+    assert entries(run("sort", word, "-s", "n", "-f", "x").stdout) == [("b.x", b"b"), ("a.x", b"a")]
+    ran = run("sort", word, "-s", "n", "-f", "y:x", "-R", "{index:02d}")
+    assert entries(ran.stdout) == [("00.y", b"b"), ("01.y", b"a")]
+    assert entries(run("sort", word, "-s", "n", "--drop", "n", "-r").stdout) == [("a.x", b"a"), ("b.x", b"b")]
+
+
+@each_way
+def test_selection(run: Run, archive: Archive, feed: Feed) -> None:
+    """Only what was chosen, counted as it comes in."""
+    word = feed(archive(rows("d.x b.x a.x c.x e.x")))
+    Path("list").write_text("e\na\nz\n")
+    assert sorted_to(run, [word, "--match", "[abd]"]) == ["a.x", "b.x", "d.x"]
+    assert sorted_to(run, [word, "--slice", "1:3"]) == ["a.x", "b.x"]
+    assert sorted_to(run, [word, "--shard-slice", "::2"]) == ["a.x", "d.x", "e.x"]
+    ran = run("sort", word, "--keys-from", "list")
+    assert keys(ran.stdout) == "a e"
+    assert "3 keys wanted, 2 found, 1 missing" in ran.stderr
+    assert run("sort", word, "--keys-from", "list", "--require-all", "-o", "no.tar", exit=1).stdout == b""
+    assert not os.path.exists("no.tar")
+
+
+# ---- samples that are put together
+
+
+@each_way
+def test_gathering(run: Run, archive: Archive, feed: Feed) -> None:
+    """Entries of a key come together in the order of the input, whatever is sorted by."""
+    members: list[tuple[str, Content]] = [
+        ("a.x", b"1"), ("b.n", b"1"), ("a.y", b"2"), ("b.x", b"3"), ("c.n", b"0"), ("a.n", b"2"), ("c.x", b"4"),
+    ]  # fmt: skip
+    word = feed(archive(members))
+    for options, expected in (("-s n", "c b a"), ("-s n -r", "a b c"), ("", "a b c"), ("-s size.n,__key__", "a b c")):
+        ran = run("sort", word, *options.split(), "--report", "r.json")
+        assert ran.stdout == tar(pick(members, expected)), options
+        assert ran.stderr == ""
+        assert json.loads(Path("r.json").read_text())["order"] == {"in": 7, "gathered": 4, "left_out": 0, "out": 3}
+
+
+@each_way
+def test_values_of_what_was_scattered(run: Run, archive: Archive, feed: Feed) -> None:
+    """Sizes, contents and paths are those of the whole sample, once it is gathered."""
+    name = feed(
+        archive(
+            [
+                *(("a.x", b"1"), ("README", b"r" * 99), ("a.json", b'{"v": 3}'), ("b.x", b"2"), ("a.y", b"3" * 40)),
+                *(("b.json", b'{"v": 2}'), ("c.x", b"3" * 20), ("c.json", b'{"v": 1}'), ("b.y", b"")),
+            ]
+        )
+    )
+    for field, expected in (("size", "bca"), ("size.y", "ba"), ("json.v", "cba"), ("x", "abc"), ("y", "ab")):
+        names = sorted_to(run, [name, "-s", field, "--skip", "missing-field"])
+        assert "".join(dict.fromkeys(each[0] for each in names if "." in each)) == expected, field
+
+
+@each_way
+def test_everything_is_scattered(run: Run, archive: Archive, feed: Feed) -> None:
+    """Images first, then labels, then more: 25 samples of three parts, in another order each time."""
+    draw = random.Random(2)
+    names = [f"{number:03}" for number in range(25)]
+    members = []
+    for field in ("img", "cls", "txt"):
+        draw.shuffle(names)
+        members += [
+            (f"{name}.{field}", f"{int(name) * 5 % 7}".encode() if field == "cls" else name.encode()) for name in names
+        ]
+    word = feed(archive(members))
+    ran = run("sort", word)
+    assert entries(ran.stdout) == [row for name in sorted(names) for row in pick(members, name)]
+    first = [name.partition(".")[0] for name, _ in members[:25]]
+    value = dict(members)
+    ran = run("sort", word, "-s", "cls")
+    assert keys(ran.stdout).split() == sorted(first, key=lambda name: value[f"{name}.cls"])
+    assert sorted(entries(ran.stdout)) == sorted(members)
+
+
+@each_way
+def test_duplicates_in_what_was_scattered(run: Run, archive: Archive, feed: Feed) -> None:
+    """A name twice in a gathered sample: error, both, or without the sample."""
+    word = feed(archive([("a.x", b"1"), ("b.x", b"2"), ("a.x", b"3"), ("c.x", b"4")]))
+    ran = run("sort", word, "-o", "no.tar", exit=1)
+    assert "at 2048: 'a.x' is there twice" in ran.stderr
+    assert "[duplicate-entry]" in ran.stderr
+    assert not os.path.exists("no.tar")
+    ran = run("sort", word, "--allow", "duplicate-entry")
+    assert entries(ran.stdout) == [("a.x", b"1"), ("a.x", b"3"), ("b.x", b"2"), ("c.x", b"4")]
+    ran = run("sort", word, "--skip", "duplicate-entry", "--report", "r.json")
+    assert keys(ran.stdout) == "b c"
+    assert json.loads(Path("r.json").read_text())["order"] == {"in": 4, "gathered": 0, "left_out": 2, "out": 2}
+
+
+@each_way
+def test_joining(run: Run, archive: Archive, feed: Feed) -> None:
+    """Equal keys of two inputs: an error, one sample if that is wanted, or without those of the later one."""
+    images = feed(archive(rows("b.jpg a.jpg c.jpg"), "images.tar"))
+    labels = feed(archive([("c.cls", b"1"), ("a.cls", b"3"), ("b.cls", b"2"), ("d.cls", b"0")], "labels.tar"))
+    ran = run("sort", images, labels, "-o", "no.tar", exit=1)
+    assert "[joined-sample]" in ran.stderr
+    assert "tarkit cat --rekey" in ran.stderr  # that of sort itself comes after the order
+    assert os.path.basename(labels) in ran.stderr
+    assert not os.path.exists("no.tar")
+    ran = run("sort", images, labels, "--allow", "joined-sample")
+    names = "a.jpg a.cls b.jpg b.cls c.jpg c.cls d.cls"
+    assert [name for name, _ in entries(ran.stdout)] == names.split()
+    assert ran.stderr == ""
+    ran = run("sort", labels, images, "--allow", "joined-sample", "-s", "cls", "-t", "int")
+    assert [name for name, _ in entries(ran.stdout)] == ["d.cls", "c.cls", "c.jpg", "b.cls", "b.jpg", "a.cls", "a.jpg"]
+    ran = run("sort", images, labels, "--skip", "joined-sample", "--report", "r.json")
+    assert [name for name, _ in entries(ran.stdout)] == ["a.jpg", "b.jpg", "c.jpg", "d.cls"]
+    assert json.loads(Path("r.json").read_text())["order"] == {"in": 7, "gathered": 0, "left_out": 3, "out": 4}
+    ran = run("sort", images, images if feed.kind != "pipe" else feed("images.tar"), "--allow", "joined-sample", exit=1)
+    assert "[duplicate-entry]" in ran.stderr
+
+
+@each_way
+def test_what_cannot_move(run: Run, archive: Archive, feed: Feed) -> None:
+    """A hard link to another sample, and a global header that says more than a comment, by name."""
+    word = feed(archive([("b.x", b"1"), ("a.x", Link("b.x"))]))
+    ran = run("sort", word, exit=1)
+    assert "'a.x' is a hard link to 'b.x'" in ran.stderr
+    assert "[unmovable-entry]" in ran.stderr
+    assert sorted_to(run, [word, "--skip", "unmovable-entry"]) == ["b.x"]
+    assert sorted_to(run, [word, "--allow", "unmovable-entry"]) == ["a.x", "b.x"]
+    word = feed(archive(tar(rows("b.x a.x"), PAX, pax_headers={"mtime": "1"})))
+    assert "[unmovable-entry]" in run("sort", word, exit=1).stderr
+    word = feed(archive(tar(rows("b.x a.x"), PAX, pax_headers={"comment": "1"})))
+    assert sorted_to(run, [word]) == ["a.x", "b.x"]
+
+
+# ---- damage
+
+
+@each_way
+def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
+    """As in cat: an error, or what can be saved."""
+    data = bytearray(tar(rows("d.x c.x c.y c.z b.x a.x")))
+    data[1024 + 1024] ^= 1  # the header of c.y
+    word = feed(archive(bytes(data)))
+    assert "[bad-header]" in run("sort", word, "-o", "no.tar", exit=1).stderr
+    assert not os.path.exists("no.tar")
+    assert sorted_to(run, [word, "--allow", "bad-header"]) == ["a.x", "b.x", "c.x", "c.z", "d.x"]
+    assert sorted_to(run, [word, "--skip", "bad-header"]) == ["a.x", "b.x", "d.x"]
+    word = feed(archive(tar(rows("c.x b.x a.x"))[:2560], "cut.tar"))
+    assert "[truncated]" in run("sort", word, exit=1).stderr
+    assert sorted_to(run, [word, "--skip", "truncated"]) == ["b.x", "c.x"]
+    word = feed(archive(b"", "empty.tar"))
+    assert "[no-end-marker]" in run("sort", word, exit=1).stderr
+
+
+@each_way
+def test_large_samples(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is handed out before its end is known, with entries without key around it."""
+    monkeypatch.setattr(reader, "LARGE", 1 << 12)
+    monkeypatch.setattr(source, "HELD", 1 << 12)
+    monkeypatch.setattr(source, "CHUNK", 1 << 11)
+    big = bytes(range(250)) * 40
+    members: list[tuple[str, Content]] = [
+        ("d", None), ("d/c.bin", big), ("NOTE", b"n"), ("d/c.n", b"2"), ("d/b.n", b"1"), ("d/b.bin", big + b"b"),
+        ("README", b"r"), ("a.bin", big + b"a"), ("d/c.txt", b"again"), ("a.n", b"0"), ("e.n", b"0"), ("e.y", big),
+        ("LAST", b"l"),
+    ]  # fmt: skip
+    word = feed(archive(members))
+    order = [
+        "d",
+        "README",
+        "LAST",
+        "d/c.bin",
+        "NOTE",
+        "d/c.n",
+        "d/c.txt",
+        "d/b.n",
+        "d/b.bin",
+        "a.bin",
+        "a.n",
+        "e.n",
+        "e.y",
+    ]
+    found = dict(members)
+    groups = {"a": order[9:11], "d/b": order[7:9], "d/c": order[3:7], "e": order[11:]}
+    for options, expected in (("", "a d/b d/c e"), ("-s n", "a e d/b d/c"), ("-s n -r", "d/c d/b a e")):
+        names = order[:3] + [name for key in expected.split() for name in groups[key]]
+        assert run("sort", word, *options.split()).stdout == tar([(name, found[name]) for name in names]), options
+
+
+# ---- where it goes
+
+
+@each_way
+def test_shards(run: Run, archive: Archive, feed: Feed) -> None:
+    """With a limit there are numbered shards, as split has them."""
+    word = feed(archive(rows("e.x d.x README c.x b.x a.x")))
+    ran = run("sort", word, "-o", "s-%d.tar", "-c", "2", "-v")
+    assert [entries(f"s-{number}.tar") for number in range(3)] == [
+        rows("README a.x b.x"), rows("c.x d.x"), rows("e.x"),
+    ]  # fmt: skip
+    assert "s-0.tar: 2 samples, 10240 bytes, closed by count" in ran.stderr.replace("tarkit: ", "")
+    ran = run("sort", "in.tar", "-o", "s-%d.tar", "-c", "2", exit=1)
+    assert "there are shards of this name" in ran.stderr
+    run("sort", "in.tar", "-o", "s-%d.tar", "--size", "1G", "--force", "-r")
+    assert sorted(path.name for path in Path().glob("s-*")) == ["s-0.tar"]
+    assert keys("s-0.tar") == "e d c b a"
+
+
+def test_the_output_is_an_input(run: Run, archive: Archive) -> None:
+    """It is refused, and nothing happens to it."""
+    name = archive(rows("b.x a.x"))
+    before = Path(name).read_bytes()
+    assert "is the output too" in run("sort", name, "-o", name, exit=2).stderr
+    assert Path(name).read_bytes() == before
+
+
+@each_row(
+    ("options", "says"),
+    [
+        ("-s n --by key", "three orders"),
+        ("--by md5 --order-file list", "three orders"),
+        ("-s __random__,n", "an order of its own"),
+        ("--check-only -o x.tar", "--check-only writes nothing"),
+        ("--order-file list -r", "-r does not go with it"),
+        ("-s ,", "names no field"),
+        ("--memory 10K", "nothing can be done"),
+        ("--memory x", "is no size"),
+        ("--force -o x.tar", "are about shards"),
+    ],
+)
+def test_usage(options: str, says: str, run: Run, archive: Archive) -> None:
+    """Words that make no sense together."""
+    Path("list").write_text("a\n")
+    assert says in run("sort", archive(rows("a.x")), *options.split(), exit=2).stderr
+    assert not os.path.exists("x.tar")
+
+
+@each_way
+def test_order_file(run: Run, archive: Archive, feed: Feed) -> None:
+    """A key that is not in it is an error."""
+    Path("list").write_text("c\na\nz\n")
+    word = feed(archive(rows("a.x b.x c.x")))
+    ran = run("sort", word, "--order-file", "list", "-o", "no.tar", exit=1)
+    assert "'b' is not in list" in ran.stderr
+    assert not os.path.exists("no.tar")
+    ran = run("sort", word, "--order-file", "list", "--match", "[ac]")
+    assert keys(ran.stdout) == "c a"
+    assert "1 of 3 keys did not come by" in ran.stderr
+
+
+@each_way
+def test_random(run: Run, archive: Archive, feed: Feed) -> None:
+    """`-s __random__` is a shuffle: by the seed, which is told when it was drawn; scattered samples are an error."""
+    members = rows(" ".join(f"{number}.x" for number in range(50)))
+    word = feed(archive(members))
+    one = run("sort", word, "-s", "__random__", "--seed", "3").stdout
+    assert sorted(entries(one)) == sorted(members)
+    assert entries(one) != members
+    assert run("shuffle", word, "--seed", "3").stdout == one
+    assert "seed: " in run("sort", word, "-s", "__random__").stderr
+    assert (
+        "[scattered-sample]"
+        in run("sort", feed(archive(rows("a.x b.x a.y"), "s.tar")), "-s", "__random__", exit=1).stderr
+    )
+
+
+@each_way
+def test_scattered_samples_are_not_torn(run: Run, archive: Archive, feed: Feed) -> None:
+    """What counts or draws samples as they come does not take one part of a sample without the others."""
+    word = feed(archive(rows("a.x b.x a.y")))
+    for options in ("--slice 1:", "--sample 0.5 --seed 1"):
+        assert "[scattered-sample]" in run("sort", word, *options.split(), exit=1).stderr
+
+
+@each_row("way,feed", ways(*WAYS, "little file"))
+def test_verbose(way: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """-v says which way was taken, why, and what came in and out."""
+    with machine(way):
+        text = run("sort", feed(archive(rows(" ".join(f"{n}.x" for n in range(40))))), "-v", "-o", "o.tar").stderr
+    if way == "plenty" and feed.kind == "file":
+        assert "fit into free memory" in text
+    if way == "little":
+        assert "--memory does not hold samples: sorted in runs, in temporary space" in text
+    assert "40 samples came in, 0 became parts of others, 0 were left out, and 40 came out" in text
+
+
+# ---- what ends it in the middle
+
+
+@functools.cache
+def many() -> bytes:
+    """Samples that a run does not hold; only where they are wanted, since each fork copies what there is."""
+    return b"".join(member(f"{number * 7919 % 100:05}.x", b"x" * 30_000) for number in range(100))
+
+
+SORT = ["sort", "--memory", "1MB"]
+
+
+@each_row("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_signals(signum: int, here: Path) -> None:
+    """While it reads, with runs in temporary space: nothing is left in it, and no output under its name."""
+    os.mkdir("space")
+    command = process(*SORT, "-", "-o", "o.tar", "--tmpdir", "space", "-v", stdin=-1, stdout=-1, stderr=-1)
+    assert command.stdin
+    assert command.stderr
+    command.stdin.write(many())
+    command.stdin.flush()
+    for line in command.stderr:
+        if b"sorted in runs" in line:
+            break
+    command.send_signal(signum)
+    out, err = command.communicate(timeout=PATIENT)
+    assert command.returncode == -signum
+    assert (out, err) == (b"", b"")
+    left = [f".o.tar.{command.pid}.part", "space"] if signum == signal.SIGKILL else ["space"]
+    assert sorted(os.listdir()) == left
+    assert os.listdir("space") == []
+
+
+@each_row("what", ["output", "temporary space"])
+def test_full_disk(what: str, here: Path) -> None:
+    """One line that names the place, and nothing is left."""
+    os.mkdir("space")
+    Path("in.tar").write_bytes(many() + bytes(10240))
+    words = ["in.tar"] if what == "output" else ["-", "-v"]
+    limit = 1 << 20 if what == "output" else 200 << 10
+
+    def small() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    with open("in.tar", "rb") as stdin:
+        pipe = subprocess.Popen(["cat"], stdin=stdin, stdout=-1)
+        words += ["-o", "o.tar", "--tmpdir", "space"]
+        started = process(*SORT, *words, first=small, stdin=pipe.stdout, stdout=-1, stderr=-1)
+        assert pipe.stdout
+        pipe.stdout.close()
+        _, err = started.communicate(timeout=20)
+        pipe.wait()
+    last = err.decode().splitlines()[-1]
+    assert started.returncode == 1
+    assert last == (
+        "tarkit: o.tar: File too large" if what == "output" else "tarkit: temporary space in space: File too large"
+    )
+    assert sorted(os.listdir()) == ["in.tar", "space"]
+    assert os.listdir("space") == []
+
+
+@each_feed
+def test_no_room_is_needed_for_what_fits(run: Run, archive: Archive, feed: Feed) -> None:
+    """Temporary space is not touched before memory is full."""
+    run("sort", feed(archive(rows("b.x a.x"))), "-o", "o.tar", "--tmpdir", "none")
+    assert keys("o.tar") == "a b"
+
+
+@each_way
+def test_compressed_output(run: Run, archive: Archive, feed: Feed) -> None:
+    """A codec in front of the output gets the same bytes."""
+    word = feed(archive(rows("b.x a.x c.x")))
+    plain = run("sort", word).stdout
+    run("sort", word, "-o", "o.tar.gz")
+    assert gzip.decompress(Path("o.tar.gz").read_bytes()) == plain
+
+
+@each_row("feed", [Feed("file"), Feed("pipe")])
+def test_many_levels_of_runs(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More runs than may be open at once are merged in several steps."""
+    counts: list[int] = []
+    finish = runs.Runs._finish
+
+    def finish_and_count(self: runs.Runs, *given: Any) -> None:
+        finish(self, *given)
+        counts.append(len(self._runs))
+
+    monkeypatch.setattr(runs.Runs, "_finish", finish_and_count)
+    monkeypatch.setattr(memory, "LEAST", 1000)
+    monkeypatch.setattr(memory, "memory_of_machine", lambda: (0, 0))
+    monkeypatch.setattr(runs, "MOST_RUNS", 3)
+    monkeypatch.setattr(runs, "BUFFER", 100)
+    members = [(f"{number * 7919 % 150:05}.n", b"%d" % (number % 10)) for number in range(150)]
+    word = feed(archive(members))
+    ran = run("sort", word, "--memory", "20K")
+    assert ran.stdout == tar(sorted(members))
+    ran = run("sort", word, "--memory", "20K", "-s", "n")
+    assert ran.stdout == tar(sorted(members, key=lambda row: row[1]))
+    assert len(counts) > 20
+    assert max(counts) < 10
+
+
+@each_way
+def test_strays_of_what_is_left_out(run: Run, archive: Archive, feed: Feed) -> None:
+    """Entries without key that stand before a sample which is left out for its field come out first all the same."""
+    word = feed(archive(rows("README a.x b.n LAST")))
+    assert sorted_to(run, [word, "-s", "n", "--skip", "missing-field"]) == ["README", "LAST", "b.n"]
+
+
+@each_way
+def test_fields_of_gathered_samples(run: Run, archive: Archive, feed: Feed) -> None:
+    """Fields are chosen after a sample is whole; --require finds those that came later."""
+    word = feed(archive(rows("b.x a.x b.y a.y")))
+    ran = run("sort", word, "-f", "y x", "--require", "x,y")
+    assert entries(ran.stdout) == [(name, dict(rows("b.x a.x b.y a.y"))[name]) for name in ["a.y", "a.x", "b.y", "b.x"]]
+    one, two = feed(archive(rows("b.x a.x"), "1.tar")), feed(archive(rows("a.y b.y"), "2.tar"))
+    ran = run("sort", one, two, "--allow", "joined-sample", "-f", "y z:x", "-R", "n{key}")
+    assert [name for name, _ in entries(ran.stdout)] == ["na.y", "na.z", "nb.y", "nb.z"]

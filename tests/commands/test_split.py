@@ -1,0 +1,823 @@
+"""tarkit split: where shards end, what they are called, what is there after success and after failure."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import random
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tarkit.samples import reader
+from tarkit.streams import source
+from tests._feeds import in_turn
+from tests._tools import each_row
+from tests.conftest import Archive, Content, Feed, Link, Run, each_feed, entries, keys, pick, tar
+
+TEN: dict[str, Content] = {f"{number}.cls": b"%d" % number for number in range(10)}  # 1024 bytes each
+TWENTY: dict[str, Content] = {f"{number:02}.cls": b"%d" % number for number in range(20)}
+REMOVED = "removed: --force leaves no other shards of this name"
+
+
+def shards(pattern: str = "out-*") -> dict[str, str]:
+    """The keys in each file that matches."""
+    return {path.name: keys(path) for path in sorted(Path.cwd().glob(pattern))}
+
+
+def numbered(*groups: str) -> dict[str, str]:
+    """The shards out-0.tar .. with these keys."""
+    return {f"out-{number}.tar": group for number, group in enumerate(groups)}
+
+
+# ---- where a shard ends
+
+
+@each_row(
+    ("options", "expected", "feed"),
+    in_turn(
+        [
+            ("-c 4", ["0 1 2 3", "4 5 6 7", "8 9"]),
+            ("--count 5", ["0 1 2 3 4", "5 6 7 8 9"]),
+            ("-c 10", ["0 1 2 3 4 5 6 7 8 9"]),
+            ("-c 9999999999999999999999", ["0 1 2 3 4 5 6 7 8 9"]),
+            ("-s 1G", ["0 1 2 3 4 5 6 7 8 9"]),
+            ("-c 4 -s 1G", ["0 1 2 3", "4 5 6 7", "8 9"]),
+            ("-c 9 -s 512", ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]),
+            ("-n 1", ["0 1 2 3 4 5 6 7 8 9"]),
+            ("-n 5", ["0 1", "2 3", "4 5", "6 7", "8 9"]),
+            ("-n 4", ["0 1 2", "3 4 5", "6 7", "8 9"]),
+            ("--shards 3 --remainder spread", ["0 1 2 3", "4 5 6", "7 8 9"]),
+            ("-n 3 --remainder drop", ["0 1 2", "3 4 5", "6 7 8"]),
+            ("-n 3 --remainder repeat", ["0 1 2 3", "4 5 6 7", "8 9 0 1"]),
+            ("-n 5 --remainder repeat", ["0 1", "2 3", "4 5", "6 7", "8 9"]),
+            ("-n 12 --remainder repeat", ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "1"]),
+            ("-n 3 --match [0-3] --remainder drop", ["0", "1", "2"]),
+            ("-n 2 --max-shards 1", ["0 1 2 3 4"]),
+            ("-c 3 --max-shards 2", ["0 1 2", "3 4 5"]),
+            ("-c 5 --maxshards 2", ["0 1 2 3 4", "5 6 7 8 9"]),
+            ("-c 5 --max-shards 9", ["0 1 2 3 4", "5 6 7 8 9"]),
+            # selection comes first
+            ("-c 2 --match [1357]", ["1 3", "5 7"]),
+            ("-c 2 --slice 1:8:2", ["1 3", "5 7"]),
+            ("-c 2 --shard-slice :3", ["0 1", "2"]),
+            ("-c 3 --keys-from list", ["0 4 8"]),
+            ("-c 4 --sample 1 --seed 3", ["0 1 2 3", "4 5 6 7", "8 9"]),
+            ("-c 4 --match x", []),
+        ]
+    ),
+)
+def test_limits(options: str, expected: list[str], run: Run, archive: Archive, feed: Feed) -> None:
+    """A shard ends where a limit says; each is an archive of its own, the samples with their headers."""
+    Path("list").write_text("8\n4\n0\n")
+    run("split", feed(archive(TEN)), *options.split(), "-o", "out-%d.tar")
+    made = {path.name: path.read_bytes() for path in Path.cwd().glob("out-*")}
+    assert made == {f"out-{number}.tar": tar(pick(TEN, group)) for number, group in enumerate(expected)}
+
+
+def members(*sizes: int) -> dict[str, Content]:
+    """Samples a, b, c .. that take so many KiB of a tar."""
+    return {f"{key}.bin": b"x" * (1024 * size - 512) for key, size in zip("abcdefgh", sizes, strict=False)}
+
+
+@each_row(
+    ("sizes", "limit", "expected", "feed"),
+    in_turn(
+        [
+            # a tar is whole records of 10 240 bytes, its end (1 KiB) included: 9 KiB of samples fill one
+            ([4, 5, 4, 5], "10240", ["a b", "c d"]),
+            ([4, 5, 4, 5], "10239", ["a", "b", "c", "d"]),
+            ([4, 6, 4, 6], "10240", ["a", "b", "c", "d"]),
+            ([4, 6, 4, 6], "20479", ["a", "b", "c", "d"]),
+            ([4, 6, 4, 5], "20480", ["a b c d"]),
+            ([4, 6, 4, 6], "20480", ["a b c", "d"]),
+            ([4, 5, 1, 9, 9], "10KiB", ["a b", "c", "d", "e"]),
+            ([1, 30, 1, 1], "10240", ["a", "b", "c d"]),  # what is larger has a shard to itself
+            ([30, 1, 30, 1], "10240", ["a", "b", "c", "d"]),
+            ([1, 29, 1], "30720", ["a", "b", "c"]),
+            ([1, 28, 1], "30720", ["a b", "c"]),
+            ([1, 1, 1, 1, 1], "1MB", ["a b c d e"]),
+        ]
+    ),
+)
+def test_size(sizes: list[int], limit: str, expected: list[str], run: Run, archive: Archive, feed: Feed) -> None:
+    """A tar of exactly SIZE bytes fits, one byte less does not; a larger sample has a shard of its own."""
+    run("split", feed(archive(members(*sizes))), "-s", limit, "-o", "out-%d.tar")
+    assert shards() == numbered(*expected)
+
+
+@each_feed
+def test_size_is_that_before_compression(run: Run, archive: Archive, feed: Feed) -> None:
+    """The limit is about the tar, however small the file gets."""
+    word = feed(archive(members(4, 5, 4, 5)))
+    for limit, expected in (("10240", ["a b", "c d"]), ("10239", ["a", "b", "c", "d"])):
+        run("split", word, "-s", limit, "-o", "gz-%d.tar.gz", "--force")
+        assert [*shards("gz-*").values()] == expected
+
+
+@each_row(
+    ("sizes", "limit", "expected", "feed"),
+    in_turn(
+        [
+            ([1, 1, 1, 1, 1], "1536", ["a b c", "d e"]),  # contents of 512 bytes
+            ([1, 1, 1, 1, 1], "1537", ["a b c d", "e"]),
+            ([1, 1, 1, 1, 1], "1024", ["a b", "c d", "e"]),
+            ([1, 1, 30, 1, 1], "1536", ["a b c", "d e"]),
+            ([30, 30, 1], "512", ["a", "b", "c"]),
+        ]
+    ),
+)
+def test_size_of_the_contents(
+    sizes: list[int], limit: str, expected: list[str], run: Run, archive: Archive, feed: Feed
+) -> None:
+    """With `--size-rule content` a shard closes once the contents in it have reached SIZE: tarp's and webdataset's."""
+    run("split", feed(archive(members(*sizes))), "-s", limit, "--size-rule", "content", "-o", "out-%d.tar")
+    assert shards() == numbered(*expected)
+
+
+@each_feed
+def test_entries_without_key_go_along(run: Run, archive: Archive, feed: Feed) -> None:
+    """Shards together are the archive: directories and notes stand before the sample that follows, or at the end."""
+    rows: list[tuple[str, Content]] = [("d", None), ("d/a.x", b"1"), ("README", b"2"), ("d/b.x", b"3"), ("LAST", None)]
+    run("split", feed(archive(rows)), "-c", "1", "-o", "out-%d.tar")
+    assert entries("out-0.tar") == rows[:2]
+    assert entries("out-1.tar") == rows[2:]
+
+
+@each_feed
+def test_several_inputs(run: Run, archive: Archive, feed: Feed) -> None:
+    """A shard goes on over the end of an input."""
+    words = [feed(archive([*TEN.items()][at : at + 3], f"{at}.tar")) for at in (0, 3, 6)]
+    run("split", *words, "-c", "4", "-o", "out-%d.tar")
+    assert shards() == numbered("0 1 2 3", "4 5 6 7", "8")
+    ran = run("split", *words, "-n", "2", "-o", "n-%d.tar")
+    assert ran.stderr == ""  # a second pass is no second input
+    assert [*shards("n-*").values()] == ["0 1 2 3 4", "5 6 7 8"]
+
+
+def test_no_limit(run: Run, archive: Archive) -> None:
+    """Without any limit it is 1G, and that is said."""
+    ran = run("split", archive(TEN))
+    assert ran.lines == ["tarkit: no limit is given: shards of at most 1G (10^9 bytes); -c and -s set others"]
+    assert shards("split-*") == {"split-000000.tar": "0 1 2 3 4 5 6 7 8 9"}
+    assert ran.stdout == b""
+    ran = run("split", "in.tar", "--append", "--force", exit=2)
+    assert ran.lines[0] == "tarkit: --append keeps what is there, --force replaces it: choose one"
+
+
+def test_require_all(run: Run, archive: Archive) -> None:
+    """A wanted key that is not found ends the run before the last shard is complete."""
+    Path("list").write_text("1\n2\n3\nnone\n")
+    options = ("--keys-from", "list", "-c", "2", "-o", "out-%d.tar", "--manifest", "m.tsv")
+    ran = run("split", archive(TEN), *options, "--require-all", exit=1)
+    assert ran.lines == ["tarkit: list: 4 keys wanted, 3 found, 1 missing, the first of them 'none'"]
+    assert shards() == numbered("1 2")
+    assert not Path("m.tsv").exists()
+    run("split", "in.tar", *options, "--force")
+    assert shards() == numbered("1 2", "3")
+
+
+def test_no_sample_no_shard(run: Run, archive: Archive) -> None:
+    """An archive without samples makes no shard, says so, and that is no error."""
+    for rows, said in (({}, 0), ([("README", b"1"), ("d", None)], 1)):
+        word = archive(rows)
+        ran = run("split", word, "-c", "1", "--manifest", "m.tsv")
+        assert ran.lines[said:] == ["tarkit: no sample, so no shard"]
+        assert said == 0 or "2 entries without key are left out" in ran.lines[0]
+        assert shards("split-*") == {}
+        assert Path("m.tsv").read_text() == "shard\tsamples\tbytes\tsha256\tfirst\tlast\n"
+        assert run("split", word, "-n", "3").lines[-1] == "tarkit: no sample, so no shard"
+
+
+# ---- messages of -n and --max-shards
+
+
+@each_feed
+def test_what_is_left_is_told(run: Run, archive: Archive, feed: Feed) -> None:
+    """Samples that are left out or come twice are told and reported; a stop at --max-shards too, with status 0."""
+    word = feed(archive(TEN))
+    report = ("--report", "r.json")
+    ran = run("split", word, "-n", "3", "--remainder", "drop", "-o", "a-%d.tar", *report)
+    assert ran.lines == ["tarkit: the last 1 of 10 samples are left out: --remainder drop"]
+    assert json.loads(Path("r.json").read_text())["left_out"] == 1
+    ran = run("split", word, "-n", "4", "--remainder", "repeat", "-o", "b-%d.tar", *report)
+    assert ran.lines == ["tarkit: 2 samples come twice: --remainder repeat"]
+    assert json.loads(Path("r.json").read_text())["repeated"] == 2
+    ran = run("split", word, "-c", "4", "--max-shards", "2", "-o", "c-%d.tar", *report)
+    assert ran.lines == ["tarkit: stopped at --max-shards 2: 2 samples not written"]
+    facts = json.loads(Path("r.json").read_text())
+    assert (facts["not_written"], facts["samples"], facts["shards"]) == (2, 8, 2)
+    assert run("split", word, "-c", "5", "--max-shards", "2", "-o", "d-%d.tar").lines == []
+    ran = run("split", word, "-c", "3", "--max-shards", "3", "-o", "e-%d.tar")
+    assert ran.lines == ["tarkit: stopped at --max-shards 3: 1 sample not written"]
+    ran = run("split", word, "-n", "5", "--even", "size", "--max-shards", "2", "-o", "f-%d.tar", *report)
+    assert ran.lines == ["tarkit: stopped at --max-shards 2: 4 samples not written"]
+    assert shards("f-*") == {"f-0.tar": "0 1 2", "f-1.tar": "3 4 5"}
+    ran = run("split", word, "--match", "[0-6]", "-c", "2", "--max-shards", "1", "-o", "g-%d.tar")
+    assert ran.lines == ["tarkit: stopped at --max-shards 1: 5 samples not written"]
+
+
+@each_feed
+def test_what_is_left_is_not_judged(run: Run, archive: Archive, feed: Feed) -> None:
+    """Damage in what is not written ends the count; the shards, and the keys that were found, are of what is."""
+    members = {**TEN, "big.bin": b"x" * (17 << 20), "z.cls": b"", "zz.cls": b""}
+    words = ("-c", "2", "--max-shards", "2", "-o", "a-%d.tar", "--manifest", "m.tsv")
+    ran = run("split", feed(archive(members)), *words)
+    assert ran.lines == ["tarkit: stopped at --max-shards 2: 9 samples not written"]
+    made = {"a-0.tar": "0 1", "a-1.tar": "2 3"}
+    assert shards("a-*") == made
+    ran = run("split", feed(archive(tar(members)[: 8 * 1024 + 700], "short.tar")), *words, "--force")
+    least = 3 if feed.kind == "file" else 4  # where a header is read ahead, the sample before the damage is not closed
+    what = f"stopped at --max-shards 2: at least {least} samples not written; the count ended at "
+    assert ran.lines[0].startswith(f"tarkit: {what}")
+    assert ran.lines[0].endswith("[truncated]")
+    assert shards("a-*") == made
+    assert len(Path("m.tsv").read_bytes().splitlines()) == 3
+    Path("list").write_text("0\n1\n9\n")
+    ran = run("split", feed("in.tar"), "-c", "1", "--max-shards", "1", "--keys-from", "list", "-o", "b-%d.tar")
+    assert ran.lines[0] == "tarkit: list: 3 keys wanted, 2 found, 1 not reached, the first of them '9'"
+    assert ran.lines[-1] == "tarkit: stopped at --max-shards 1: 2 samples not written"
+
+
+def test_more_samples_than_were_counted(run: Run, archive: Archive) -> None:
+    """An input that grows between the two passes of -n is an error, and no stop."""
+    archive(pick(TEN, "0 1 2 3"), "a.tar")
+    archive(pick(TEN, "4 5"), "b.tar")
+    archive(pick(TEN, "4 5 6"), "longer")
+    ran = run("split", "a.tar", "b.tar", "-n", "3", "-o", "out-%d.tar", "--post", "cp longer b.tar", exit=1)
+    assert ran.lines == ["tarkit: an input has changed: it has more samples than in the pass that counted them"]
+
+
+@each_feed
+def test_too_few_samples_for_the_shards(run: Run, archive: Archive, feed: Feed) -> None:
+    """No shard is empty: fewer samples than shards is an error, unless some are used again."""
+    ran = run("split", feed(archive(TEN)), "-n", "11", exit=1)
+    assert ran.lines == [
+        "tarkit: 10 samples cannot fill 11 shards",
+        "hint: --remainder repeat uses some again",
+    ]
+    run("split", feed("in.tar"), "-n", "11", "--remainder", "drop", exit=1)
+    assert shards("split*") == {}
+
+
+@each_row(
+    ("remainder", "expected", "feed"),
+    in_turn([("spread", "0 1 2/3 4 5/6 7"), ("drop", "0 1/2 3/4 5"), ("repeat", "0 1 2/3 4 5/6 7 0")], 1),
+)
+def test_equal_shards_of_a_damaged_archive(
+    remainder: str, expected: str, run: Run, archive: Archive, feed: Feed
+) -> None:
+    """What was counted is what is written: the policy is the same in each pass, but only one of them tells."""
+    word = feed(archive(tar(TEN)[:9300]))
+    for number, policy in enumerate((["--maxerr", "1"], ["--skip", "truncated"])):
+        name = f"{number}out-%d.tar"
+        ran = run("split", word, "-n", "3", "--remainder", remainder, *policy, "-o", name, "--report", "r.json")
+        assert [*shards(f"{number}out-*").values()] == expected.split("/")
+        assert sum("[truncated]" in line for line in ran.lines) == (remainder != "drop")
+        assert json.loads(Path("r.json").read_text())["skipped"] == ({} if remainder == "drop" else {"truncated": 1})
+
+
+# ---- names
+
+
+@each_row(
+    ("template", "names"),
+    [
+        ("-o x-%06d.tar", "x-000000.tar x-000001.tar x-000002.tar"),
+        ("-o %d-100%%.tar", "0-100%.tar 1-100%.tar 2-100%.tar"),
+        ("-o x-{00..99..7}.tar", "x-00.tar x-07.tar x-14.tar"),
+        ("-o x-{0..1}-{0..1}.tar", "x-0-0.tar x-0-1.tar x-1-0.tar"),
+        ("-o x-@00009.tar --template at", "x-00000.tar x-00001.tar x-00002.tar"),
+        ("-o file:x@7y%d.tar", "x@7y0.tar x@7y1.tar x@7y2.tar"),
+        ("-o x-%d.tar --template printf", "x-0.tar x-1.tar x-2.tar"),
+        ("-o x{1..3}.tar --template bash", "x1.tar x2.tar x3.tar"),
+        ("-o x.tar", "x-000000.tar x-000001.tar x-000002.tar"),
+        ("-o x", "x-000000.tar x-000001.tar x-000002.tar"),
+        ("-o x.tar --start 9", "x-000009.tar x-000010.tar x-000011.tar"),
+        ("-o x-{5..9}.tar --start 1", "x-6.tar x-7.tar x-8.tar"),
+        ("-o sub/", "sub/split-000000.tar sub/split-000001.tar sub/split-000002.tar"),
+        ("-o file:sub/%d", "sub/0 sub/1 sub/2"),
+        ("-o {x..y}/%d", "{x..y}/0 {x..y}/1 {x..y}/2"),
+        ("", "split-000000.tar split-000001.tar split-000002.tar"),
+    ],
+)
+def test_templates(template: str, names: str, run: Run, archive: Archive) -> None:
+    """printf, bash and at count in the last component of the path; a bare name is completed."""
+    archive(TEN, "a.in")
+    os.mkdir("sub")
+    os.mkdir("{x..y}")
+    run("split", "a.in", "-c", "4", *shlex.split(template))
+    found = {str(path.relative_to(Path.cwd())): keys(path) for path in Path.cwd().rglob("*") if path.is_file()}
+    assert found.pop("a.in")
+    assert found == dict(zip(names.split(), ["0 1 2 3", "4 5 6 7", "8 9"], strict=True))
+
+
+def test_a_template_of_commands(run: Run, archive: Archive) -> None:
+    """pipe: with a number in it is a command for each shard; one that fails ends the run."""
+    word = archive(TEN)
+    run("split", word, "-c", "4", "-o", "pipe:gzip > out-%02d.tar.gz")
+    assert shards() == {"out-00.tar.gz": "0 1 2 3", "out-01.tar.gz": "4 5 6 7", "out-02.tar.gz": "8 9"}
+    ran = run("split", word, "-c", "4", "-o", "pipe:n=%d; cat > cmd-$n.tar; test $n != 1", exit=1)
+    assert ran.lines == ["tarkit: command ended with status 1: n=1; cat > cmd-$n.tar; test $n != 1"]
+    assert shards("cmd-*") == {"cmd-0.tar": "0 1 2 3", "cmd-1.tar": "4 5 6 7"}
+
+
+@each_row("codec", ["gz", "zst", "lz4", "xz", "bz2"])
+def test_compressed_shards(codec: str, run: Run, archive: Archive) -> None:
+    """The suffix of the template compresses each shard, --compress overrules it."""
+    word = archive(TEN)
+    run("split", word, "-c", "5", "-o", f"out-%d.tar.{codec}")
+    joined = run("cat", *sorted(shards_of(f"out-*.tar.{codec}"))).stdout
+    assert joined == tar(TEN)
+    assert Path(f"out-0.tar.{codec}").read_bytes() != tar(pick(TEN, "0 1 2 3 4"))
+    run("split", word, "-c", "5", "-o", f"plain-%d.tar.{codec}", "--compress", "none")
+    assert Path(f"plain-0.tar.{codec}").read_bytes() == tar(pick(TEN, "0 1 2 3 4"))
+    run("split", word, "-c", "5", "-o", "packed-%d.tar", "--compress", codec)
+    assert Path("packed-0.tar").read_bytes() == Path(f"out-0.tar.{codec}").read_bytes()
+
+
+def shards_of(pattern: str) -> list[str]:
+    return [path.name for path in Path.cwd().glob(pattern)]
+
+
+WRONG = [
+    ("-c 0", 2, "split: Invalid value for '-c' / '--count': 0 is not in the range x>=1."),
+    ("-s 100", 2, "'100': a size of 100 bytes holds no entry"),
+    ("-s 1PB", 2, "'1PB' is no size"),
+    ("-n 2 -c 1", 2, "-n makes equal shards: it does not go with -c or -s"),
+    ("-n 2 -s 1M", 2, "-n makes equal shards: it does not go with -c or -s"),
+    ("-c 1 --append --force", 2, "--append keeps what is there, --force replaces it: choose one"),
+    ("-c 1 --append --start 3", 2, "--append goes on behind the last shard: it does not go with --start"),
+    ("-c 1 -o -", 2, "split writes numbered files, not stdout"),
+    ("-c 1 -o x-%d-%d.tar", 2, "'x-%d-%d.tar': more than one number"),
+    ("-c 1 -o x-{9..1}.tar", 2, "'x-{9..1}.tar': the range {9..1} has no numbers"),
+    ("-c 1 -o pipe:cat", 2, "'pipe:cat': a command for shards needs their number: %06d"),
+    ("-c 1 -o s3://bucket/x-%d.tar", 2, "s3://bucket/x-%d.tar: unknown scheme s3://"),
+    ("-c 1 -o none/x-%d.tar", 1, "none/x-0.tar: No such file or directory"),
+    ("-c 1 -o x-{0..3}.tar --start 4", 1, "'x-{0..3}.tar': too few names: the template has 4 names, shard 5 has none"),
+    ("-n 5 -o x-{0..3}.tar", 1, "'x-{0..3}.tar': too few names: the template has 4 names, shard 5 has none"),
+    ("-c 1 -o pipe:cat>%d --manifest m", 2, "--manifest needs shards that are files"),
+    ("-c 1 -o x-%d.tar --manifest in.tar", 2, "in.tar is the output too"),
+    ("-c 1 -o x-%d.tar --report in.tar", 2, "in.tar is the output too"),
+    ("-c 1 -o x-%d.tar --manifest x-3.tar", 2, "--manifest x-3.tar: the shards may get this name"),
+    ("-c 1 --remainder drop", 2, "--remainder is about -n"),
+]
+
+
+@each_row(("options", "exit", "message"), WRONG)
+def test_wrong_options(options: str, exit: int, message: str, run: Run, archive: Archive) -> None:
+    """What makes no sense is one line, and nothing is written."""
+    archive(TEN)
+    ran = run("split", "in.tar", *options.split(), exit=exit)
+    assert ran.lines[0].startswith(f"tarkit: {message}")
+    assert os.listdir() == ["in.tar"]
+    assert Path("in.tar").read_bytes() == tar(TEN)
+
+
+def test_a_size_that_looks_like_a_count_is_asked_about(run: Run, archive: Archive) -> None:
+    """Under 512 bytes -c was meant, and the hint asks so."""
+    assert run("split", archive(TEN), "-s", "100", exit=2).lines[1] == "hint: was -c 100 meant?"
+
+
+def test_too_few_names_on_the_way(run: Run, archive: Archive) -> None:
+    """Where the number of shards is not known, a template that runs out ends the run; what was complete stays."""
+    ran = run("split", archive(TEN), "-c", "4", "-o", "out-{0..1}.tar", exit=1)
+    assert ran.lines[0] == "tarkit: 'out-{0..1}.tar': too few names: the template has 2 names, shard 3 has none"
+    assert shards() == numbered("0 1 2 3", "4 5 6 7")
+
+
+# ---- what is there already
+
+
+def test_existing_shards_are_refused(run: Run, archive: Archive) -> None:
+    """Shards of that name are an error that names the first, and they stay."""
+    word = archive(TEN)
+    for number in (3, 4):
+        Path(f"out-{number}.tar").write_text("old")
+    ran = run("split", word, "-c", "4", "-o", "out-%d.tar", exit=1)
+    assert ran.lines == [
+        "tarkit: out-3.tar and 1 more: there are shards of this name",
+        "hint: --force replaces them; --append keeps them, and packs all of the inputs again behind them",
+    ]
+    os.unlink("out-4.tar")
+    ran = run("split", word, "-c", "4", "-o", "out-%d.tar", "--start", "9", exit=1)
+    assert ran.lines[0] == "tarkit: out-3.tar: there are shards of this name"
+    assert [path.name for path in Path.cwd().glob("out-*")] == ["out-3.tar"]
+    assert Path("out-3.tar").read_text() == "old"
+
+
+def test_append(run: Run, archive: Archive) -> None:
+    """--append goes on behind the last number, gaps or not; with nothing there it begins at 0."""
+    first = archive(pick(TEN, "0 1 2"), "1.tar")
+    second = archive(pick(TEN, "3 4 5"), "2.tar")
+    run("split", first, "-c", "2", "-o", "out-%d.tar", "--append")
+    assert shards() == numbered("0 1", "2")
+    os.rename("out-1.tar", "out-4.tar")
+    run("split", second, "-c", "2", "-o", "out-%d.tar", "--append")
+    assert shards() == {"out-0.tar": "0 1", "out-4.tar": "2", "out-5.tar": "3 4", "out-6.tar": "5"}
+
+
+def test_force(run: Run, archive: Archive) -> None:
+    """--force replaces shards one by one; stale ones go, but only after the last new one is complete."""
+    word = archive(TEN)
+    for number in (0, 2, 7):
+        Path(f"out-{number}.tar").write_text("old")
+    Path("out-x.tar").write_text("not ours")
+    post = "ls out-*.tar | tr '\\n' ' ' >> seen; echo >> seen"
+    ran = run("-v", "split", word, "-c", "5", "-o", "out-%d.tar", "--force", "--post", post)
+    assert Path("seen").read_text().split("\n") == [
+        "out-0.tar out-2.tar out-7.tar out-x.tar ",
+        "out-0.tar out-1.tar out-2.tar out-7.tar out-x.tar ",
+        "",
+    ]
+    assert Path("out-x.tar").read_text() == "not ours"
+    os.unlink("out-x.tar")
+    assert shards() == numbered("0 1 2 3 4", "5 6 7 8 9")
+    assert f"tarkit: out-7.tar: {REMOVED}" in ran.lines
+
+
+def test_force_says_what_it_removes(run: Run, archive: Archive) -> None:
+    """Always, in one line; under -v in one for each; not with -q. Of all series at once."""
+    word = archive(TEN)
+    for option, said in (
+        ((), [f"tarkit: out-4.tar and 2 more: {REMOVED}"]),
+        (("-v",), [f"tarkit: out-{number}.tar: {REMOVED}" for number in (4, 5, 9)]),
+        (("-q",), []),
+    ):
+        for number in (1, 4, 5, 9):
+            Path(f"out-{number}.tar").write_text("old")
+        ran = run("split", word, "-c", "3", "-o", "out-%d.tar", "--force", *option)
+        assert [line for line in ran.lines if "removed" in line] == said
+        assert shards() == numbered("0 1 2", "3 4 5", "6 7 8", "9")
+    assert run("split", word, "-c", "3", "-o", "out-%d.tar", "--force").lines == []
+
+
+def test_force_leaves_what_is_before_the_start(run: Run, archive: Archive) -> None:
+    """Shards with numbers below --start are of another run that is not replaced; those from there on are."""
+    word = archive(TEN)
+    for number in (0, 1, 2, 3, 7):
+        Path(f"out-{number}.tar").write_bytes(tar({f"old{number}.x": b""}))
+    run("split", word, "-c", "5", "-o", "out-%d.tar", "--force", "--start", "2")
+    assert shards() == numbered("old0", "old1", "0 1 2 3 4", "5 6 7 8 9")
+
+
+def test_equal_shards_from_stdin(run: Run, archive: Archive) -> None:
+    """Two passes over stdin: over a file from where it stands, over a pipe by way of temporary space."""
+    with open(archive(TEN), "rb") as file:
+        file.seek(3072)
+        run("split", "-n", "2", "-o", "out-%d.tar", stdin=file.fileno())
+    assert shards() == numbered("3 4 5 6", "7 8 9")
+    read, write = os.pipe()
+    os.write(write, tar(TEN))
+    os.close(write)
+    run("split", "-", "-n", "3", "--remainder", "repeat", "-o", "out-%d.tar", "--force", stdin=read)
+    os.close(read)
+    assert shards() == numbered("0 1 2 3", "4 5 6 7", "8 9 0 1")
+
+
+@each_feed
+def test_force_that_fails_leaves_what_it_did_not_replace(run: Run, archive: Archive, feed: Feed) -> None:
+    """After an error the shards that are complete are new, the others old, and none is half of one."""
+    for number in range(4):
+        Path(f"out-{number}.tar").write_text("old")
+    run("split", feed(archive(tar(TEN)[:6000])), "-c", "2", "-o", "out-%d.tar", "--force", exit=1)
+    assert keys("out-0.tar") == "0 1"
+    assert [Path(f"out-{number}.tar").read_text() for number in (2, 3)] == ["old", "old"]
+
+
+@each_row("option", ["--force", "--append", "-q"])
+def test_an_input_is_never_overwritten(option: str, run: Run, archive: Archive) -> None:
+    """An input that has a name which the shards may get is refused, by another name and on stdin too; it stays."""
+    archive(TEN, "out-0.tar")
+    os.symlink("out-0.tar", "other.tar")
+    refused = 2 if option != "-q" else 1
+    for words in (["out-0.tar"], ["other.tar"], ["pipe:cat out-0.tar", "other.tar"]):
+        run("split", *words, "-c", "1", "-o", "out-%d.tar", option, exit=refused)
+    ran = run("split", "-c", "1", "-o", "out-%d.tar", option, stdin=Path("out-0.tar"), exit=refused)
+    if refused == 2:
+        assert ran.lines[0] == "tarkit: stdin is an input, and has a name that the shards may get"
+    assert Path("out-0.tar").read_bytes() == tar(TEN)
+
+
+def test_force_over_a_link_that_leads_nowhere(run: Run, archive: Archive) -> None:
+    """A broken link of a shard's name is no reason to stop."""
+    os.symlink("nowhere", "out-5.tar")
+    run("split", archive(TEN), "-c", "5", "-o", "out-%d.tar", "--force")
+    assert shards() == numbered("0 1 2 3 4", "5 6 7 8 9")
+
+
+# ---- failures
+
+
+@each_feed
+def test_what_was_complete_stays(run: Run, archive: Archive, feed: Feed) -> None:
+    """An error ends the run with its message; complete shards stay, the one that was not has no name."""
+    word = feed(archive(tar(TEN)[:4200]))
+    ran = run("split", word, "-c", "2", "-o", "out-%d.tar", "--manifest", "m.tsv", "--report", "r.json", exit=1)
+    assert ran.lines[0] == f"tarkit: {word}: at 4200: the input ends inside a header after '3.cls' [truncated]"
+    assert shards() in (numbered("0 1"), numbered("0 1", "2 3"))
+    assert not Path("m.tsv").exists()
+    run("split", word, "-c", "2", "-o", "skip-%d.tar", "--skip", "truncated")
+    assert [*shards("skip-*").values()] == ["0 1", "2"]
+    run("split", word, "-c", "2", "-o", "max-%d.tar", "--maxerr", "1")
+    assert [*shards("max-*").values()] == ["0 1", "2"]
+    run("split", word, "-c", "2", "-o", "allow-%d.tar", "--allow", "truncated")
+    assert [*shards("allow-*").values()] == ["0 1", "2 3"]
+
+
+PROBLEMS = [
+    # the problem, the inputs, keys by shard with --allow and with --skip; the message ends with the name
+    ("no-end-marker", [tar(TEN)[:3072]], ["0 1", "2"], ["0 1"]),
+    ("trailing-data", [tar(pick(TEN, "0 1")) + tar(pick(TEN, "2"))], ["0 1", "2"], ["0 1"]),
+    ("scattered-sample", [tar(pick(TEN, "0 1 0"))], ["0 1", "0"], ["0 1"]),
+    ("joined-sample", [tar(pick(TEN, "0 1")), tar({"1.jpg": b"", "2.cls": b""})], ["0 1", "2"], ["0 1", "2"]),
+    ("duplicate-entry", [tar(pick(TEN, "0 0 1 2"))], ["0 1", "2"], ["1 2"]),
+    (
+        "unmovable-entry",
+        [tar([("0.x", b"1"), ("1.x", Link("0.x")), ("2.x", b"3"), ("2.y", Link("2.x"))])],
+        ["0 1", "2"],
+        ["0 2"],
+    ),
+]
+
+
+@each_row(("problem", "inputs", "allow", "skip", "feed"), in_turn(PROBLEMS))
+def test_problems(
+    problem: str, inputs: list[bytes], allow: list[str], skip: list[str], run: Run, archive: Archive, feed: Feed
+) -> None:
+    """Problems end the run as in cat, unless they are allowed or skipped."""
+    words = [feed(archive(data, f"{number}.tar")) for number, data in enumerate(inputs)]
+    ran = run("split", *words, "-c", "2", "-o", "no-%d.tar", exit=1)
+    said = [line for line in ran.lines if "[repeated-key]" not in line]
+    assert said[0].startswith(f"tarkit: {words[-1]}: at ")
+    assert said[0].endswith(f"[{problem}]")
+    run("split", *words, "-c", "2", "-o", "allow-%d.tar", "--allow", problem)
+    assert [*shards("allow-*").values()] == allow
+    run("split", *words, "-c", "2", "-o", "skip-%d.tar", "--skip", problem, "--report", "r.json")
+    assert [*shards("skip-*").values()] == skip
+    report = json.loads(Path("r.json").read_text())
+    assert report["skipped"] == {problem: 1}
+    assert report.get("dropped", 0) == (problem not in ("trailing-data", "joined-sample"))
+
+
+@each_feed
+def test_a_key_of_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
+    """In shards it is a warning, and what is skipped is neither in one nor a neighbour."""
+    words = [feed(archive({"a.x": b"1", "b.x": b"2"}, f"{number}.tar")) for number in (1, 2)]
+    for options in ("-c 1", "-n 2"):
+        ran = run("split", *words, *options.split(), "--force", "-o", "out-%d.tar")
+        assert ran.lines[:2] == [
+            f"tarkit: warning: {words[1]}: at {at}: the key '{key}' is in the output already [repeated-key]"
+            for at, key in ((0, "a"), (1024, "b"))
+        ]
+        assert [key for shard in shards().values() for key in shard.split()] == ["a", "b", "a", "b"]
+        assert (
+            run("split", *words, *options.split(), "--force", "-o", "out-%d.tar", "--allow", "repeated-key").stderr
+            == ""
+        )
+        run("split", *words, *options.split(), "--force", "-o", "out-%d.tar", "--skip", "repeated-key")
+        assert [key for shard in shards().values() for key in shard.split()] == ["a", "b"]
+
+
+@each_feed
+def test_joined_samples_are_one_sample_for_the_limits(run: Run, archive: Archive, feed: Feed) -> None:
+    """What is joined on purpose is never cut apart."""
+    one = feed(archive({"a.jpg": b"1", "b.jpg": b"2"}, "1.tar"))
+    two = feed(archive({"b.cls": b"3", "c.jpg": b"4"}, "2.tar"))
+    run("split", one, two, "-c", "1", "--allow", "joined-sample,repeated-key", "-o", "out-%d.tar")
+    assert entries("out-1.tar") == [("b.jpg", b"2"), ("b.cls", b"3")]
+    assert shards() == numbered("a", "b", "c")
+
+
+# ---- after each shard
+
+
+@each_row(
+    ("command", "seen", "feed"),
+    in_turn(
+        [
+            ("cp {} copy", "copy"),
+            ("cp %s copy", "copy"),
+            ("cp {} '%s'", "%s"),
+            ('cp "$TARKIT_SHARD" copy', "copy"),
+            ("mv {} copy", "copy"),
+            ("test {} = {} && cp {} copy", "copy"),
+        ],
+        0,
+    ),
+)
+def test_post(command: str, seen: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """COMMAND runs after each shard is complete; {} is its name, quoted, without {} %s is; it may move the shard."""
+    name = "it's a shard; touch oops $(touch oops) %%-%d.tar"
+    run("split", feed(archive(TEN)), "-c", "10", "-o", name, "-p", command)
+    assert keys(seen) == "0 1 2 3 4 5 6 7 8 9"
+    assert not Path("oops").exists()
+
+
+def test_post_that_fails(run: Run, archive: Archive) -> None:
+    """A command that fails ends the run: its shard stays, further ones are not made."""
+    ran = run("split", archive(TEN), "-c", "4", "-o", "out-%d.tar", "--post", "test {} != out-1.tar", exit=1)
+    assert ran.lines == [
+        "tarkit: command ended with status 1: test out-1.tar != out-1.tar",
+        "hint: the shard out-1.tar is complete; those after it were not made",
+    ]
+    assert shards() == numbered("0 1 2 3", "4 5 6 7")
+    run("split", "in.tar", "-c", "9", "-o", "x-%d.tar", "--post", "false | true", exit=1)
+
+
+def test_post_reads_nothing_of_ours(run: Run, archive: Archive) -> None:
+    """The command's stdin is empty, even where the archive comes from ours."""
+    run("split", "-c", "4", "-o", "out-%d.tar", "--post", "cat", stdin=Path(archive(TEN)))
+    assert shards() == numbered("0 1 2 3", "4 5 6 7", "8 9")
+
+
+# ---- the list of shards
+
+
+def test_manifest(run: Run, archive: Archive) -> None:
+    """One line for each shard: its name, samples, bytes of the file, checksum, first and last key."""
+    rows = {"a\tb.x": b"1", "a\\.x": b"2", "c.x": b"3", "\udce9.x": b"4"}
+    word = archive(rows)
+    for suffix in ("tar", "tar.gz"):
+        run("split", word, "-c", "3", "-o", f"out-%d.{suffix}", "--manifest", "m.tsv")
+        lines = [line.split(b"\t") for line in Path("m.tsv").read_bytes().splitlines()]
+        assert lines[0] == b"shard samples bytes sha256 first last".split()
+        for number, (count, first, last) in enumerate([(b"3", b"a\\tb", b"c"), (b"1", b"\xe9", b"\xe9")]):
+            data = Path(f"out-{number}.{suffix}").read_bytes()
+            digest = hashlib.sha256(data).hexdigest().encode()
+            name = f"out-{number}.{suffix}".encode()
+            assert lines[number + 1] == [name, count, b"%d" % len(data), digest, first, last]
+        assert len(lines) == 3
+
+
+def test_manifest_of_shards_that_move_away(run: Run, archive: Archive) -> None:
+    """The list is about the shards as they were, whatever --post does to them."""
+    run("split", archive(TEN), "-c", "5", "-o", "out-%d.tar", "--manifest", "m.tsv", "--post", "rm {}")
+    lines = Path("m.tsv").read_text().splitlines()
+    assert [line.split("\t")[0] for line in lines[1:]] == ["out-0.tar", "out-1.tar"]
+    assert hashlib.sha256(tar(pick(TEN, "5 6 7 8 9"))).hexdigest() in lines[2]
+
+
+def test_manifest_is_written_last(run: Run, archive: Archive) -> None:
+    """While shards are made there is no list of them, or the old one."""
+    Path("m.tsv").write_text("old")
+    run("split", archive(TEN), "-c", "5", "-o", "out-%d.tar", "--manifest", "m.tsv", "--post", "cat m.tsv >> seen")
+    assert Path("seen").read_text() == "oldold"
+    run("split", "in.tar", "-c", "5", "-o", "x-%d.tar", "--manifest", "m.tsv", "--post", "false", exit=1)
+    assert Path("m.tsv").read_text().count("out-") == 2
+
+
+# ---- common options
+
+
+@each_row(("before", "feed"), in_turn([True, False], 0))
+def test_verbose_quiet_and_report(before: bool, run: Run, archive: Archive, feed: Feed) -> None:
+    """-v names each shard and why it closed, -q is silent, --report writes JSON; before the command word and after."""
+    word = feed(archive(members(1, 1, 1, 30, 1)))
+
+    def called(*options: str) -> list[str]:
+        words = [*options, "split", word] if before else ["split", word, *options]
+        return run(*words, "-c", "2", "-s", "10240", "-o", "out-%d.tar", "--force").lines
+
+    lines = called("-v", "--report", "r.json")
+    assert lines[:-1] == [
+        f"tarkit: reading {word}",
+        "tarkit: out-0.tar: 2 samples, 10240 bytes, closed by count",
+        "tarkit: out-1.tar: 1 samples, 10240 bytes, closed by size",
+        "tarkit: out-2.tar: 1 samples, 40960 bytes, closed by size",
+        "tarkit: out-3.tar: 1 samples, 10240 bytes, closed by end",
+    ]
+    assert lines[-1].startswith("tarkit: split: 5 samples, 71680 bytes, 4 shards, 0.")
+    report = json.loads(Path("r.json").read_text())
+    assert report.pop("seconds") < 60
+    assert report == {"command": "split", "samples": 5, "bytes": 71680, "shards": 4, "problems": {}, "skipped": {}}
+    assert called("-q") == []
+    assert called() == []
+
+
+# ---- samples that do not fit into memory
+
+
+def big(*sizes: int, seed: int = 1) -> dict[str, Content]:
+    """The sample `big`, of entries with so many bytes."""
+    draw = random.Random(seed)
+    return {f"big.{number}": draw.randbytes(size) for number, size in enumerate(sizes)}
+
+
+@pytest.fixture
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples over 2 KiB are large, and a window of 32 KiB is all that there is; as much is spliced."""
+    monkeypatch.setattr(reader, "LARGE", 1 << 11)
+    for name in ("CHUNK", "HELD", "SPLICED"):
+        monkeypatch.setattr(source, name, 1 << 15)
+
+
+def test_a_huge_sample(run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """A sample over 16 MiB is written while it is read; one that makes the shard too long moves to the next."""
+    huge = {"a.x": b"1", **big(9 << 20, 9 << 20), "c.x": b"2"}  # no part of it is over 16 MiB, the sample is
+    run("split", feeds[1](archive(huge)), "-s", "5M", "-o", "out-%d.tar")
+    assert [*shards()] == ["out-0.tar", "out-1.tar", "out-2.tar"]
+    for number, group in enumerate(["a", "big", "c"]):
+        assert Path(f"out-{number}.tar").read_bytes() == tar(pick(huge, group))
+
+
+@each_feed
+def test_a_huge_entry(run: Run, archive: Archive, feed: Feed, small_memory: None) -> None:
+    """An entry that is larger than what there is of memory passes through without being held."""
+    rows: dict[str, Content] = {"a.x": b"1", "big.0": bytes(70_000), "big.1": b"2", "c.x": b"3"}
+    run("split", feed(archive(rows)), "-c", "2", "-o", "out-%d.tar")
+    assert Path("out-0.tar").read_bytes() == tar(pick(rows, "a big"))
+    assert Path("out-1.tar").read_bytes() == tar(pick(rows, "c"))
+
+
+SMALLER = {"a.x": b"1", "b.x": b"2", **big(2_200, 47_000, 24_500, 0, 5), "c.x": b"3", "d.x": b"4"}
+AHEAD = [
+    ("-s 20K", ["a b", "big", "c d"]),
+    ("-s 81919", ["a b", "big", "c d"]),  # of 82 432 bytes, with the end
+    ("-s 81920", ["a b big c", "d"]),
+    ("-s 92159", ["a b big c", "d"]),
+    ("-s 92160", ["a b big c d"]),
+    ("-s 93000 -c 3", ["a b big", "c d"]),
+    ("-s 20K --max-shards 1", ["a b"]),
+    ("-s 20K --max-shards 2", ["a b", "big"]),
+    ("-s 20K --size-rule content", ["a b big", "c d"]),
+    ("-c 2", ["a b", "big c", "d"]),
+    ("-c 1", ["a", "b", "big", "c", "d"]),
+    ("-n 2", ["a b big", "c d"]),
+    ("-s 20K --match big", ["big"]),
+    ("-s 20K --match [abcd]$", ["a b c d"]),
+    ("-s 20K --skip all", ["a b", "big", "c d"]),
+    ("-s 20K --allow joined-sample", ["a b", "big", "c d"]),
+]
+
+
+@each_row(("options", "expected", "feed"), in_turn(AHEAD, 5))
+def test_what_is_written_ahead(
+    options: str, expected: list[str], run: Run, archive: Archive, feed: Feed, small_memory: None
+) -> None:
+    """Samples whose end is not known yet give the shards that they give from a file."""
+    run("split", feed(archive(SMALLER)), *options.split(), "-o", "out-%d.tar")
+    found = [path.read_bytes() for path in sorted(Path.cwd().glob("out-*"))]
+    assert found == [tar(pick(SMALLER, group)) for group in expected]
+
+
+@each_row(
+    ("template", "options", "expected", "feed"),
+    in_turn(
+        [
+            *(("out-%d.tar.gz", *row) for row in AHEAD[:5]),
+            *(("pipe:gzip -1 > out-%d.tar.gz", *row) for row in AHEAD[1:3]),
+        ],
+        3,
+    ),
+)
+def test_what_cannot_be_written_ahead(
+    template: str, options: str, expected: list[str], run: Run, archive: Archive, feed: Feed, small_memory: None
+) -> None:
+    """Where what was written cannot be moved to the next shard, samples wait until their end is known."""
+    run("split", feed(archive(SMALLER)), *options.split(), "-o", template)
+    found = [gzip.decompress(path.read_bytes()) for path in sorted(Path.cwd().glob("out-*"))]
+    assert found == [tar(pick(SMALLER, group)) for group in expected]
+
+
+@each_row(("cut", "feed"), in_turn([20_000, 60_000, 78_800, 4_000]))
+def test_a_cut_inside_of_what_is_written_ahead(
+    cut: int, run: Run, archive: Archive, feed: Feed, small_memory: None
+) -> None:
+    """When the input ends inside a sample that is being written, no shard has a part of it."""
+    word = feed(archive(tar(SMALLER)[:cut]))
+    run("split", word, "-s", "20K", "-o", "out-%d.tar", exit=1)
+    assert set(shards().values()) <= {"a b"}
+    run("split", word, "-s", "20K", "-o", "skip-%d.tar", "--skip", "truncated")
+    assert [*shards("skip-*").values()] == ["a b"]
+    run("split", word, "-s", "20K", "-c", "1", "-o", "c-%d.tar", exit=1)
+    assert [*shards("c-*").values()] == ["a", "b"][: len(shards("c-*"))]
+    allowed = [name for name, _ in entries(run("cat", word, "--allow", "truncated").stdout)]
+    assert allowed == [*SMALLER][: len(allowed)]
+
+
+@each_feed
+def test_a_post_that_fails_while_a_sample_moves(run: Run, archive: Archive, feed: Feed, small_memory: None) -> None:
+    """When the command after the first shard fails, what was written ahead of the second goes as well."""
+    run("split", feed(archive(SMALLER)), "-s", "20K", "-o", "out-%d.tar", "-p", "false", exit=1)
+    assert shards() == numbered("a b")
+
+
+def test_temporary_space_is_where_it_was_asked_for(run: Run, archive: Archive, small_memory: None) -> None:
+    """--tmpdir is used and is left empty; one that is not there is an error when it is needed."""
+    os.mkdir("space")
+    archive(SMALLER)
+    run("split", "pipe:cat in.tar", "-s", "20K", "-o", "out-%d.tar.gz", "--tmpdir", "space")
+    assert os.listdir("space") == []
+    ran = run("split", "pipe:cat in.tar", "-s", "20K", "-o", "no-%d.tar.gz", "--tmpdir", "none", exit=1)
+    assert "none" in ran.lines[0]
+    assert "No such file or directory" in ran.lines[0]
+
+
+def test_twenty_shards(run: Run, archive: Archive) -> None:
+    """cat of the shards is the archive that was split."""
+    run("split", archive(TWENTY), "-c", "1", "-o", "out-%02d.tar")
+    assert run("cat", "out-{00..19}.tar").stdout == tar(TWENTY)

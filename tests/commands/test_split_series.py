@@ -1,0 +1,651 @@
+"""tarkit split into several series: --map, --parts, --folds, --stratify; and --even size. Nothing is lost or twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+from collections import Counter
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarkit.samples import reader
+from tarkit.shards import categories
+from tarkit.sorting import memory
+from tarkit.streams import source
+from tests._feeds import in_turn
+from tests._tools import each_row, program
+from tests.conftest import Archive, Content, Feed, Run, each_feed, entries, keys, pick, tar
+
+HUNDRED: dict[str, Content] = {f"k{number:03}.cls": b"%d" % (number % 7) for number in range(100)}
+TEN: dict[str, Content] = {f"{number}.cls": b"%d" % number for number in range(10)}
+KIB = b"x" * 1024
+FISH = '{"fish-%d.tar":["train/n01440764.*","train/n01443537.*"],"dog-%d.tar":["train/n02084071.*"]}'
+CLASSES = {
+    "train/n01440764/a.JPEG": KIB,
+    "train/n01443537/b.JPEG": KIB,
+    "train/n02084071/c.JPEG": KIB,
+    "train/n09999999/z.JPEG": KIB,
+}
+CATS = "cat_0.txt shard-cats-%d\ndog_0.txt shard-dogs-%d\ncat_1.txt shard-cats-%d\ndog_1.txt shard-dogs-%d\n"
+HALF = "a=0.5,b=0.5"
+TENFOLD: list[dict[str, Content]] = [{f"{shard}{file}.x": KIB for file in range(5)} for shard in range(10)]
+FIVEFOLD = {
+    f"o-{n}.tar": " ".join(f"{shard}{file}" for shard in (2 * n, 2 * n + 1) for file in range(5)) for n in range(5)
+}
+
+
+def shards(pattern: str = "**/*-*") -> dict[str, str]:
+    """The keys in each file that matches."""
+    return {str(path.relative_to(Path.cwd())): keys(path) for path in sorted(Path.cwd().glob(pattern))}
+
+
+def report() -> Any:
+    return json.loads(Path("r.json").read_text())
+
+
+def sized(*sizes: int) -> dict[str, Content]:
+    """Samples 1, 2, 3 .. with contents of so many bytes."""
+    return {f"{number}.bin": b"x" * size for number, size in enumerate(sizes, 1)}
+
+
+# ---- the examples of ishard-spec 2.10, 4.5 and 4.6, by their ids
+
+FIVE = sized(*[4096] * 5)
+EXAMPLES: list[tuple[str, object, str, dict[str, str] | str]] = [
+    # id, samples (several inputs: a list), options, the keys in each shard or the error
+    (
+        "Ex-EKM-1",
+        CLASSES,
+        f"-s 1MiB --size-rule content --map {FISH}",
+        {"fish-0.tar": "train/n01440764/a train/n01443537/b", "dog-0.tar": "train/n02084071/c"},
+    ),
+    (
+        "Ex-EKM-2",
+        CLASSES,
+        f"-s 1KiB --size-rule content --map {FISH}",
+        {"fish-0.tar": "train/n01440764/a", "fish-1.tar": "train/n01443537/b", "dog-0.tar": "train/n02084071/c"},
+    ),
+    ("Ex-EKM-3", {"abc.jpg": b""}, '-c 9 --map {"x-%d.tar":["a.*","ab.*"]}', {"x-0.tar": "abc"}),
+    (
+        "Ex-EKM-4",
+        {"abc.jpg": b""},
+        '-c 9 --map {"x-%d.tar":["(.*"]}',
+        "--map: 'x-%d.tar': '(.*' is no regular expression: missing ), unterminated subpattern at position 0",
+    ),
+    (
+        "Ex-EKM-5",
+        {"a1.x": KIB, "a2.x": KIB},
+        '-s 1KiB --size-rule content --map {"a-{0..0}.tar":["a"]}',
+        "'a-{0..0}.tar': too few names: the template has 1 name, shard 2 has none",
+    ),
+    (
+        "Ex-EKM-a",
+        [{"cat_0.txt": b"1", "dog_0.txt": b"2"}, {"cat_1.txt": b"3", "dog_1.txt": b"4"}],
+        "-s 200KB --size-rule content --map cats",
+        {"shard-cats-0.tar": "cat_0 cat_1", "shard-dogs-0.tar": "dog_0 dog_1"},
+    ),
+    (
+        "Ex-EKM-b",
+        sized(*[4096] * 7),
+        '-s 10KiB --size-rule content --map {"x-%d":["."]}',
+        {"x-0.tar": "1 2 3", "x-1.tar": "4 5 6", "x-2.tar": "7"},
+    ),
+    (
+        "Ex-EKM-b, a shard at the limit",
+        FIVE,
+        '-s 9216 --size-rule content --map {"x-%d":["."]}',
+        {"x-0.tar": "1 2 3", "x-1.tar": "4 5"},
+    ),
+    (
+        "Ex-EKM-c",
+        TEN,
+        '-c 4 --map {"shard-{0..100..3}-cats":["."]}',
+        {"shard-0-cats.tar": "0 1 2 3", "shard-3-cats.tar": "4 5 6 7", "shard-6-cats.tar": "8 9"},
+    ),
+    (
+        "Ex-EKM-d abort",
+        {"bird.txt": b"", "cat_0.txt": b""},
+        "-c 9 --map cats --on-unmatched abort",
+        "in0.tar: at 0: 'bird' is in no category of cats",
+    ),
+    ("Ex-EKM-d warn", {"bird.txt": b"", "cat_0.txt": b""}, "-c 9 --map cats", {"shard-cats-0.tar": "cat_0"}),
+    (
+        "Ex-EKM-d ignore",
+        {"bird.txt": b"", "cat_0.txt": b""},
+        "-c 9 --map cats --on-unmatched ignore",
+        {"shard-cats-0.tar": "cat_0"},
+    ),
+    (
+        "Ex-EKM-e abort",
+        {"cat_0.txt": b""},
+        "-c 9 --map bad",
+        "bad:2: a line is PATTERN TEMPLATE, and this one has 1 of them",
+    ),
+    ("Ex-EKM-e warn", {"cat_0.txt": b"", "dog.txt": b""}, "-c 9 --map bad --on-bad-line warn", {"d-0.tar": "dog"}),
+    (
+        "Ex-OUT-1",
+        FIVE,
+        "-s 10KiB --size-rule content -o new-shard-%04d",
+        {"new-shard-0000": "1 2 3", "new-shard-0001": "4 5"},
+    ),
+    ("Ex-OUT-2", FIVE, "--even size -o o-{0..2}.tar", {"o-0.tar": "1 2", "o-1.tar": "3 4", "o-2.tar": "5"}),
+    ("Ex-OUT-2 with -n", FIVE, "-n 3 --even size -o o-%d.tar", {"o-0.tar": "1 2", "o-1.tar": "3 4", "o-2.tar": "5"}),
+    (
+        "Ex-OUT-3",
+        sized(10240, 1, 1, 20480, 5),
+        "-s 10KiB --size-rule content -o o-%d.tar",
+        {"o-0.tar": "1", "o-1.tar": "2 3 4", "o-2.tar": "5"},
+    ),
+    (
+        "Ex-OUT-4",
+        FIVE,
+        "-s 10KiB --size-rule content -o o-{0..0}.tar",
+        "'o-{0..0}.tar': too few names: the template has 1 name, shard 2 has none",
+    ),
+    ("Ex-OUT-5", TENFOLD, "-s 10KiB --size-rule content -o o-%d.tar", FIVEFOLD),
+    (
+        "Ex-OUT-6",
+        TEN,
+        "-c 4 -o n-{0..9}.tar.gz",
+        {"n-0.tar.gz": "0 1 2 3", "n-1.tar.gz": "4 5 6 7", "n-2.tar.gz": "8 9"},
+    ),
+]
+
+
+@each_row(("example", "samples", "options", "expected", "feed"), in_turn(EXAMPLES))
+def test_examples(
+    example: str, samples: Any, options: str, expected: dict[str, str] | str, run: Run, archive: Archive, feed: Feed
+) -> None:
+    """What shards hold has its bytes."""
+    Path("cats").write_text(CATS)
+    Path("bad").write_text("dog\td-%d\ncat_0.txt\n")
+    inputs = samples if isinstance(samples, list) else [samples]
+    words = [feed(archive(members, f"in{number}.tar")) for number, members in enumerate(inputs)]
+    ran = run("split", *words, *options.split(), exit=isinstance(expected, str) or 0)
+    if isinstance(expected, str):
+        said = ran.lines[0].removeprefix("tarkit: ").removeprefix(words[0] if expected.startswith("in0") else "")
+        assert said == expected.removeprefix("in0.tar")
+        assert not [*Path.cwd().glob(".*")]
+    else:
+        assert shards() == expected
+        members = {name: content for each in inputs for name, content in each.items()}
+        for name, group in expected.items():
+            assert entries(name) == pick(members, group)
+
+
+@each_feed
+def test_equal_in_bytes_may_be_fewer(run: Run, archive: Archive, feed: Feed) -> None:
+    """Where a large sample fills more than a shard, there are fewer, and that is said."""
+    ran = run("split", feed(archive(sized(1, 9000, 1, 1))), "-n", "3", "--even", "size", "-o", "o-%d.tar")
+    assert shards() == {"o-0.tar": "1 2", "o-1.tar": "3 4"}
+    assert ran.lines == ["tarkit: 2 shards and no more: so large are some samples"]
+
+
+@each_feed
+def test_equal_in_bytes_of_a_damaged_archive(run: Run, archive: Archive, feed: Feed) -> None:
+    """What was counted is what is written, and what is wrong is told once."""
+    word = feed(archive(tar(TEN)[:9300]))
+    for policy in (["--maxerr", "1"], ["--skip", "truncated"]):
+        ran = run("split", word, "--even", "size", "-o", "o-{0..3}.tar", *policy, "--report", "r.json", "--force")
+        assert shards() == {"o-0.tar": "0 1 2", "o-1.tar": "3 4 5", "o-2.tar": "6 7"}
+        assert sum("[truncated]" in line for line in ran.lines) == 1
+        assert report()["skipped"] == {"truncated": 1}
+
+
+# ---- parts
+
+SHELL = r"printf '%s\0%s' {} {} | sha256sum | cut -c -16"
+
+
+def reckoned(key: str, bounds: list[float], salt: str = "") -> int:
+    """The number of a part by the formula in the README, with nothing of ours."""
+    u = int(sha256(salt.encode() + b"\0" + key.encode()).hexdigest()[:16], 16)
+    return next(place for place, bound in enumerate(bounds) if u < int(bound * 2**64))
+
+
+@each_row(("salt", "feed"), in_turn(["", "again"], 1))
+def test_parts(salt: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """Each sample is in one part, by the hash that is documented, in input order, its bytes as they were."""
+    word = feed(archive(HUNDRED))
+    run(
+        "split",
+        word,
+        "-c",
+        "30",
+        "--parts",
+        "train=0.75,val=0.25",
+        "--report",
+        "r.json",
+        *(["--salt", salt] * bool(salt)),
+    )
+    expected: dict[str, list[str]] = {"train": [], "val": []}
+    for key in keys("in.tar").split():
+        expected[("train", "val")[reckoned(key, [0.75, 1], salt)]].append(key)
+    assert 15 < len(expected["val"]) < 35
+    found = shards("*-*.tar")
+    for name, group in expected.items():
+        own = {path: held for path, held in found.items() if path.startswith(name)}
+        assert [*own] == [f"{name}-{number:06}.tar" for number in range(len(own))]
+        assert " ".join(own.values()).split() == group
+        assert all(len(held.split()) == 30 for held in [*own.values()][:-1])
+    for path, held in found.items():
+        assert Path(path).read_bytes() == tar(pick(HUNDRED, held))
+    facts = report()
+    assert (facts["samples"], facts["shards"]) == (100, len(found))
+    assert {name: part["samples"] for name, part in facts["parts"].items()} == {n: len(g) for n, g in expected.items()}
+    assert [part["asked"] for part in facts["parts"].values()] == [0.75, 0.25]
+
+
+def test_the_hash_is_what_a_shell_reckons(run: Run, archive: Archive) -> None:
+    """The command of the docstring, and numbers that must never change."""
+    from tarkit.shards.partition import place
+
+    program("sha256sum")
+    vectors = [
+        ("", "", "6e340b9cffb37a98"),
+        ("", "a", "022a6979e6dab7aa"),
+        ("s", "n/a", "d051d67f4f2d579d"),
+        ("salt", "train/0001", "e31ac2391e9f5797"),
+    ]
+    for salt, key, known in vectors:
+        shown = subprocess.run(
+            SHELL.format(f"'{salt}'", f"'{key}'"), shell=True, capture_output=True, check=True, text=True
+        )
+        assert f"{place(salt.encode(), key.encode()):016x}" == shown.stdout.strip()
+        assert shown.stdout.strip() == known
+
+
+def test_a_set_that_grows(run: Run, archive: Archive) -> None:
+    """What is in a part stays there: with more samples, in another order, as another archive, with --append."""
+    run("split", archive(pick(HUNDRED, " ".join(f"k{n:03}" for n in range(60)))), "-c", "99", "--parts", HALF)
+    before = shards()
+    rest = archive(pick(HUNDRED, " ".join(f"k{n:03}" for n in range(99, 59, -1))), "rest.tar")
+    run("split", rest, "-c", "99", "--parts", HALF, "--append")
+    after = shards()
+    assert {name: after[name] for name in before} == before
+    assert [*after] == ["a-000000.tar", "a-000001.tar", "b-000000.tar", "b-000001.tar"]
+    run("split", archive(HUNDRED), "-c", "999", "--parts", HALF, "-o", "x.tar")
+    for part in "ab":
+        joined = set(f"{after[f'{part}-000000.tar']} {after[f'{part}-000001.tar']}".split())
+        assert joined == set(shards()[f"{part}-x-000000.tar"].split())
+
+
+GROUPS = [f"p{patient:02}/{visit}.x" for patient in range(30) for visit in range(3)]
+
+
+@each_row(("option", "feed"), in_turn(["--group ^p[0-9]+", "--group ^(p[0-9]+)/", "--group-field json.patient"], 1))
+def test_groups_stay_together(option: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """All of one patient are on one side, which the patient alone settles."""
+    rows: list[tuple[str, Content]] = [(name, b"") for name in GROUPS]
+    if "field" in option:
+        rows = [(f"{name[:-1]}json", json.dumps({"patient": name[:3]}).encode()) for name in GROUPS]
+    run("split", feed(archive(rows)), "-c", "999", "--parts", HALF, *option.split())
+    found = shards()
+    assert sorted(" ".join(found.values()).split()) == sorted(name[:-2] for name in GROUPS)
+    for part, name in enumerate(found):
+        assert {reckoned(key[:3], [0.5, 1]) for key in found[name].split()} == {part}
+
+
+@each_feed
+def test_a_key_without_group(run: Run, archive: Archive, feed: Feed) -> None:
+    """One that does not match is an error, with a way out that the hint spells."""
+    word = feed(archive({"p1/a.x": b"", "q.x": b""}))
+    ran = run("split", word, "-c", "9", "--parts", HALF, "--group", "^(p[0-9])/", exit=1)
+    assert ran.lines == [
+        f"tarkit: {word}: the key 'q' has no '^(p[0-9])/'",
+        "hint: for keys that are groups of their own let it match all: --group '^(p[0-9])/|.*'",
+    ]
+    assert shards() == {}
+    run("split", word, "-c", "9", "--parts", HALF, "--group", "^(p[0-9])/|.*")
+    assert sorted(" ".join(shards().values()).split()) == ["p1/a", "q"]
+
+
+@each_row(
+    ("template", "names"),
+    [
+        ([], "a-000000.tar b-000000.tar"),
+        (["-o", "x-%d.tar"], "a-x-0.tar b-x-0.tar"),
+        (["-o", "x"], "a-x-000000.tar b-x-000000.tar"),
+        (["-o", "sub/x-%d.tar"], "sub/a-x-0.tar sub/b-x-0.tar"),
+        (["-o", "sub/"], "sub/a-000000.tar sub/b-000000.tar"),
+        (["-o", "{part}/%d.tar"], "a/0.tar b/0.tar"),
+        (["-o", "{part}/{part}-{00..99}.tar"], "a/a-00.tar b/b-00.tar"),
+        (["-o", "x-@09-{part}.tar", "--template", "at"], "x-00-a.tar x-00-b.tar"),
+        (["-o", "x-%d.tar.gz"], "a-x-0.tar.gz b-x-0.tar.gz"),
+        (["-o", "pipe:cat > {part}-%d.tar"], "a-0.tar b-0.tar"),
+        (["--start", "7", "-o", "%d.tar"], "a-7.tar b-7.tar"),
+    ],
+)
+def test_names_of_parts(template: list[str], names: str, run: Run, archive: Archive) -> None:
+    """{part} stands for the name, which else comes before that of the file."""
+    for folder in ("sub", "a", "b"):
+        os.mkdir(folder)
+    run("split", archive(TEN, "in"), "-c", "10", "--parts", HALF, *template)
+    found = {str(path.relative_to(Path.cwd())): keys(path) for path in Path.cwd().rglob("*") if path.is_file()}
+    del found["in"]
+    assert sorted(found) == names.split()
+    assert sorted(" ".join(found.values()).split()) == [*map(str, range(10))]
+
+
+def test_what_parts_say(run: Run, archive: Archive) -> None:
+    """With -v a table; a part that gets nothing is a warning."""
+    ran = run("-v", "split", archive(TEN), "-c", "99", "--parts", "most=0.999999,few=0.000001", "--report", "r.json")
+    assert "tarkit: warning: no sample for few, so no shard" in ran.lines
+    assert ran.lines[-4:-1] == [
+        "tarkit: part    asked      got  samples  shards  bytes",
+        "tarkit: most  100.00%  100.00%       10       1  20480",
+        "tarkit: few     0.00%    0.00%        0       0      0",
+    ]
+    assert shards() == {"most-000000.tar": "0 1 2 3 4 5 6 7 8 9"}
+
+
+# ---- folds and classes
+
+
+@each_row(("how", "feed"), in_turn(["", "--stratify cls"], 1))
+def test_folds(how: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """Each sample is in one fold; classes are in each as they are in all."""
+    run("split", feed(archive(HUNDRED)), "-c", "999", "--folds", "4", *how.split(), "--report", "r.json")
+    found = shards()
+    assert [*found] == [f"fold-{number}-000000.tar" for number in range(4)]
+    assert sorted(" ".join(found.values()).split()) == keys("in.tar").split()
+    for number, (name, held) in enumerate(found.items()):
+        assert Path(name).read_bytes() == tar(pick(HUNDRED, held))
+        if not how:
+            assert all(reckoned(key, [0.25, 0.5, 0.75, 1]) == number for key in held.split())
+            continue
+        assert len(held.split()) == 25
+        classes = Counter(int(key[1:]) % 7 for key in held.split())
+        assert all(count in (3, 4) for count in classes.values())
+    assert sum(part["samples"] for part in report()["parts"].values()) == 100
+
+
+@each_row(
+    ("fields", "option", "feed"),
+    in_turn(
+        [
+            (lambda n: {"cls": b"%d\n" % (n % 3)}, "cls"),
+            (lambda n: {"jpg": b"x", "CLS": b" %d" % (n % 3)}, "cls"),
+            (lambda n: {"txt": "é日本"[n % 3].encode()}, "txt"),
+            (lambda n: {"json": json.dumps({"a": {"label": [n % 3]}}).encode()}, "json.a.label"),
+        ],
+        1,
+    ),
+)
+def test_classes_come_in_their_shares(fields: Any, option: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """36 samples of three classes, 2/3 and 1/6 and 1/6: exactly so."""
+    members = {f"{n:02}.{field}": content for n in range(36) for field, content in fields(n).items()}
+    run("split", feed(archive(members)), "-c", "999", "--parts", "a=2/3,b=1/6,c", "--stratify", option)
+    counts = [Counter(int(key) % 3 for key in held.split()) for held in shards().values()]
+    assert counts == [{0: 8, 1: 8, 2: 8}, {0: 2, 1: 2, 2: 2}, {0: 2, 1: 2, 2: 2}]
+
+
+def test_a_sample_without_class(run: Run, archive: Archive) -> None:
+    """It is an error, or left out, or one class of its own; and counted in any case."""
+    members = {"1.cls": b"1", "2.txt": b"2", "3.cls": b"1", "4.cls": b"1"}
+    word = archive(members)
+    words = ("split", word, "-c", "9", "--parts", HALF, "--stratify", "cls", "--report", "r.json")
+    ran = run(*words, exit=1)
+    assert "[missing-field]" in ran.lines[0]
+    assert (
+        ran.lines[1] == "hint: --skip missing-field leaves such samples out, --allow makes them one group of their own"
+    )
+    assert shards() == {}
+    run(*words, "--skip", "missing-field")
+    assert shards() == {"a-000000.tar": "1 4", "b-000000.tar": "3"}
+    assert (report()["samples"], report()["skipped"]) == (3, {"missing-field": 1})
+    run(*words, "--allow", "missing-field", "--force")
+    assert shards() == {"a-000000.tar": "1 4", "b-000000.tar": "2 3"}
+
+
+# ---- maps
+
+
+def test_what_maps_say(run: Run, archive: Archive) -> None:
+    """What is in no category is counted, and what no sample is in as well."""
+    word = archive(CLASSES)
+    text = '{"a-%d": ["n01440764"], "b-%d": ["bird"], "c-%d": ["n0144"]}'
+    Path("m.json").write_text(text)
+    ran = run("split", word, "-c", "9", "--map", "m.json", exit=1)
+    assert ran.lines == [
+        "tarkit: m.json: 'train/n01440764/a.JPEG' is of 'a-%d' and of 'c-%d'",
+        "hint: make the patterns apart, or take the first with --first-match",
+    ]
+    assert shards() == {}
+    ran = run("split", word, "-c", "9", "--map", "m.json", "--first-match", "--report", "r.json")
+    assert ran.lines == [
+        "tarkit: warning: 2 samples are in no category of m.json and left out, 'train/n02084071/c' first",
+        "tarkit: warning: no sample for b-%d, so no shard",
+    ]
+    assert shards() == {"a-0.tar": "train/n01440764/a", "c-0.tar": "train/n01443537/b"}
+    ran = run("-v", "split", word, "-c", "9", "--map", "m.json", "--first-match", "--on-unmatched", "skip", "--force")
+    assert not any("in no category of" in line for line in ran.lines)
+    assert ran.lines[-1].startswith("tarkit: split: 2 samples, 20480 bytes, 2 shards, 2 in no category, ")
+    assert (report()["samples"], report()["unmatched"]) == (2, 2)
+    run(
+        "split", word, "-c", "9", "--map", text, "--first-match", "--unmatched", "rest", "--force", "--report", "r.json"
+    )
+    assert shards()["rest-000000.tar"] == "train/n02084071/c train/n09999999/z"
+    assert (report()["samples"], report()["unmatched"]) == (4, 0)
+
+
+def test_maps_and_folders(run: Run, archive: Archive) -> None:
+    """-o is the folder; the codec is in the suffix that is added; all folders must be there."""
+    word = archive(CLASSES)
+    os.mkdir("out")
+    for codec, name in (("zst", "x-0.tar.zst"), ("zip", "x-0.zip"), ("none", "x-0.tar")):
+        run("split", word, "-c", "9", "--map", '{"x-%d":["."]}', "-o", "out", "--compress", codec)
+        assert os.listdir("out") == [name]
+        assert entries(run("cat", f"out/{name}").stdout) == [*CLASSES.items()]
+        os.unlink(f"out/{name}")
+    ran = run("split", word, "-c", "9", "--map", '{"x-%d":["n01"],"y/x-%d":["n02"],"z/x-%d":["n03"]}', exit=1)
+    assert ran.lines == ["tarkit: y and 1 more: no such folder", "hint: mkdir -p y z"]
+    ran = run("split", word, "-c", "9", "--map", '{"x-%d":["."]}', "-o", "o-%d.tar", exit=2)
+    assert ran.lines[0] == "tarkit: --map names the shards: -o names the folder that they go to"
+
+
+@each_feed
+def test_torn_and_untorn_samples(run: Run, archive: Archive, feed: Feed) -> None:
+    """A sample is of the category of its files; entries without key go along and are not asked."""
+    rows: list[tuple[str, Content]] = [
+        ("a", None),
+        ("a/1.jpg", b""),
+        ("README", b""),
+        ("a/1.txt", b""),
+        ("b/2.jpg", b""),
+    ]
+    run("split", feed(archive(rows)), "-c", "9", "--map", '{"a-%d":["[.]txt"],"b-%d":["b/","README"]}')
+    assert entries("a-0.tar") == rows[:4]
+    assert entries("b-0.tar") == rows[4:]
+
+
+# ---- what goes with what
+
+
+WRONG = [
+    ("--parts a=0.5,b=0.4", "--parts 'a=0.5,b=0.4': the shares sum to 0.9"),
+    ("--parts a=0.5,b=0.6", "--parts 'a=0.5,b=0.6': the shares sum to 1.1"),
+    ("--parts a=1,b", "--parts 'a=1,b': nothing is left for b"),
+    ("--parts a,b", "--parts 'a,b': a and b have no share; one part may get the rest"),
+    ("--parts a=0,b=1", "--parts 'a=0,b=1': '0': a share is more than 0 and at most 1"),
+    ("--parts a=90,b=10", "--parts 'a=90,b=10': '90': a share is more than 0 and at most 1"),
+    ("--parts a=1/0,b", "--parts 'a=1/0,b': '1/0': a share is more than 0 and at most 1"),
+    ("--parts a=x,b", "--parts 'a=x,b': 'x' is no share"),
+    ("--parts a=-1,b=2", "--parts 'a=-1,b=2': '-1' is no share"),
+    ("--parts a=.,b", "--parts 'a=.,b': '.' is no share"),
+    ("--parts a=0.5,a=0.5", "--parts 'a=0.5,a=0.5': a is there twice"),
+    ("--parts ../a=1", "--parts '../a=1': '../a' is no name of a part"),
+    ("--parts a%d=1", "--parts 'a%d=1': 'a%d' is no name of a part"),
+    ("--parts .a=1", "--parts '.a=1': '.a' is no name of a part"),
+    ("--parts a=1,", "--parts 'a=1,': '' is no name of a part"),
+    ("--folds 1", "split: Invalid value for '--folds': 1 is not in the range 2<=x<=9999."),
+    ("--parts a=1 --folds 2", "--parts and --folds are different cuts: choose one"),
+    ("--map {} --folds 2", "--map and --folds are different cuts: choose one"),
+    ("--salt x", "--salt is about --parts and --folds"),
+    ("--map {} --group x", "--group is about --parts and --folds"),
+    ("--parts a=1 --group ( ", "--group '(': missing ), unterminated subpattern"),
+    ("--parts a=1 --stratify cls --group x", "--stratify deals sample after sample, by no hash: it does not go with"),
+    ("--parts a=1 --stratify cls --salt x", "--stratify deals sample after sample, by no hash: it does not go with"),
+    ("--parts a=1 --group x --group-field y", "--group and --group-field both say what a group is: choose one"),
+    ("--parts a=1 --max-shards 1", "--max-shards is about one series of shards, and --parts makes several"),
+    ("--first-match", "--map-sep, --first-match, --unmatched, --on-unmatched and --on-bad-line are about --map"),
+    ("--map {} --unmatched x --on-unmatched error", "--unmatched collects what --on-unmatched is about: choose one"),
+    ("-o {part}-%d.tar", "{part} in a name needs --parts or --folds"),
+    ("--parts a=1 -o -", "split writes numbered files, not stdout"),
+    ('--map {"x":["x"]} -o -', "split writes numbered files, not stdout"),
+    ("--parts a=0.5,b=0.5 -o pipe:cat>%d", "a command for several parts needs their name: {part}"),
+    ("--parts a=0.5,b=0.5 --manifest b-000007.tar", "--manifest b-000007.tar: the shards may get this name"),
+    ("--parts 1=0.5,11=0.5 -o {part}{1..11}.tar", "'1{1..11}.tar' and '11{1..11}.tar' both have a shard '111.tar'"),
+]
+
+
+@each_row(("options", "message"), WRONG)
+def test_wrong_options(options: str, message: str, run: Run, archive: Archive) -> None:
+    """What makes no sense is one line, and nothing is read or written."""
+    ran = run("split", archive(TEN), "-c", "9", *options.split(), exit=2)
+    assert ran.lines[0].startswith(f"tarkit: {message}")
+    assert os.listdir() == ["in.tar"]
+
+
+ALSO_WRONG = [
+    ("-n 2 --parts a=1", 2, "-n is about one series of shards, and --parts makes several"),
+    ("--even size --parts a=1", 2, "--even is about one series of shards, and --parts makes several"),
+    ("--even size", 2, "--even size wants a number of shards"),
+    ("--even size -c 3 -o x-{0..3}.tar", 2, "--even makes equal shards: it does not go with -c or -s"),
+    ("-n 3 --even size --remainder drop", 2, "--remainder is about -n and equal numbers of samples"),
+    (
+        "-n 9 --even size -o x-{0..3}.tar",
+        1,
+        "'x-{0..3}.tar': too few names: the template has 4 names, shard 9 has none",
+    ),
+    ("-c 1 --parts a=1 -o {part}/x-%d.tar", 1, "a: no such folder"),
+    ("-c 1 --parts a,b=0.1 -o {part}-{0..3}.tar --start 4", 1, "'a-{0..3}.tar': too few names"),
+    ("-c 1 --map none", 1, "none: No such file or directory"),
+    ("-c 1 --map {}", 1, "--map: no pattern in this map"),
+]
+
+
+@each_row(("options", "exit", "message"), ALSO_WRONG)
+def test_more_wrong_options(options: str, exit: int, message: str, run: Run, archive: Archive) -> None:
+    ran = run("split", archive(TEN), *options.split(), exit=exit)
+    assert ran.lines[0].startswith(f"tarkit: {message}")
+    assert os.listdir() == ["in.tar"]
+
+
+def test_what_is_there(run: Run, archive: Archive) -> None:
+    """Shards of any part are an error; --force replaces those of each, --append goes on behind those of each."""
+    word = archive(TEN)
+    for name in ("a-3.tar", "b-1.tar", "b-9.tar"):
+        Path(name).write_bytes(tar({f"old{name}": b""}))
+    cut = ("split", word, "-c", "2", "--parts", HALF, "-o", "{part}-%d.tar")
+    ran = run(*cut, exit=1)
+    assert ran.lines[0] == "tarkit: a-3.tar: there are shards of this name"
+    run(*cut, "--append")
+    mine = {part: [key for key in map(str, range(10)) if "ab"[reckoned(key, [0.5, 1])] == part] for part in "ab"}
+    assert all(len(held) > 2 for held in mine.values())
+    names = [f"a-{n}.tar" for n in range(3, 4 + -(-len(mine["a"]) // 2))]
+    names += ["b-1.tar", *(f"b-{n}.tar" for n in range(9, 10 + -(-len(mine["b"]) // 2)))]
+    assert sorted(shards()) == sorted(names)
+    run(*cut, "--force", "--manifest", "m.tsv", "--post", "echo {} >> seen")
+    names = [f"{part}-{n}.tar" for part in "ab" for n in range(-(-len(mine[part]) // 2))]
+    assert sorted(shards()) == names
+    assert [line.split("\t")[0] for line in Path("m.tsv").read_text().splitlines()] == ["shard", *names]
+    assert sorted(Path("seen").read_text().split()) == names
+
+
+def test_an_input_among_the_shards(run: Run, archive: Archive) -> None:
+    word = archive(TEN, "b-5.tar")
+    ran = run("split", word, "-c", "2", "--parts", HALF, "-o", "{part}-%d.tar", "--force", exit=2)
+    assert ran.lines[0] == "tarkit: b-5.tar is an input, and has a name that the shards may get"
+
+
+@each_row("cut", ["--parts a=0.5,b=0.5", '--map {"a-%d":["[02468]"],"b-%d":["."]} --first-match'])
+@each_feed
+def test_damage_leaves_nothing_half(cut: str, run: Run, archive: Archive, feed: Feed) -> None:
+    """Shards that were complete stay, those that were open go; --skip keeps what is whole."""
+    word = feed(archive(tar(TEN)[:9300]))
+    ran = run("split", word, "-c", "3", *cut.split(), exit=1)
+    assert "[truncated]" in ran.lines[0]
+    assert all(len(held.split()) == 3 for held in shards().values())
+    run("split", word, "-c", "3", *cut.split(), "--skip", "truncated", "--force")
+    assert sorted(" ".join(shards().values()).split()) == [*map(str, range(8))]
+
+
+def test_names_that_meet_later(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two templates whose names meet where nobody looked before: an error, and no shard is written over."""
+    monkeypatch.setattr(categories, "_LOOKED_AT", 4)
+    cut = '{"x-%d":["[0-4]"],"x-{3..5}":["[5-9]"]}'
+    ran = run("split", archive(TEN), "-c", "1", "--map", cut, exit=1)
+    assert ran.lines == ["tarkit: 'x-3.tar' would be written twice: two templates have this name"]
+    assert keys("x-3.tar") == "3"
+
+
+def test_more_categories_than_files(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system does not let all shards be open at once, that is said before anything is read."""
+    monkeypatch.setattr(categories, "_LOOKED_AT", 4)
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (200, 200))
+    monkeypatch.setattr(resource, "setrlimit", lambda what, limits: None)
+    text = json.dumps({f"c{n}-%d": [f"^{n}$"] for n in range(90)})
+    ran = run("split", archive(TEN), "-c", "1", "--map", text, exit=1)
+    assert ran.lines[0] == "tarkit: --map: 90 shards at once, and the system lets 84 be open"
+
+
+def test_many_encoders_take_memory(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """xz has 95 MiB for each shard that is open; it is said when that is much for this machine."""
+    monkeypatch.setattr(memory, "parse_memory", lambda text: 500 << 20)
+    for folds, said in ((6, ["tarkit: warning: 6 compressed shards at once take about 570 MiB of memory"]), (5, [])):
+        ran = run(
+            "split",
+            archive(pick(TEN, "1")),
+            "-c9",
+            "--folds",
+            str(folds),
+            "-o",
+            "x.tar.xz",
+            "--stratify",
+            "cls",
+            "--force",
+        )
+        assert ran.lines[:-1] == said
+
+
+@each_feed
+def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples that a window does not hold go to shards in turn, as they came; small ones wait in several shards."""
+    monkeypatch.setattr(reader, "LARGE", 1 << 13)
+    monkeypatch.setattr(source, "CHUNK", 1 << 14)
+    monkeypatch.setattr(source, "HELD", 1 << 15)
+    members: dict[str, Content] = {}
+    for number in range(40):
+        members[f"{number:02}.a"] = b"%02d" % number * (20_000 if number % 7 == 3 else 300)
+        members[f"{number:02}.b"] = os.urandom(number * 40)
+    word = feed(archive(members))
+    for cut in ("--parts a=0.4,b=0.3,c -c7", '--map {"a-%d":["^.[036]"],"b-%d":["."]} --first-match -s100K'):
+        run("split", word, *cut.split())
+        found = shards()
+        assert sorted(" ".join(found.values()).split()) == [f"{number:02}" for number in range(40)]
+        for name, held in found.items():
+            assert Path(name).read_bytes() == tar(pick(members, held))
+            os.unlink(name)
+
+
+@each_feed
+def test_samples_of_one_key_that_meet(run: Run, archive: Archive, feed: Feed) -> None:
+    """Two inputs have a key, and what stood between goes elsewhere: they would be one sample without a word."""
+    words = [feed(archive({"a.x": b"1", "b.x": b"2"}, "1.tar")), feed(archive({"a.x": b"3", "c.x": b""}, "2.tar"))]
+    cut = ("--map", '{"a-%d":["a","c"],"b-%d":["b"]}', "-c", "9", "--report", "r.json")
+    ran = run("split", *words, *cut, exit=1)
+    assert ran.lines[-2].endswith("the sample before it in the output has the same key 'a' [joined-sample]")
+    assert ran.lines[-1] == "hint: make the keys differ: --rekey '{stem}/{key}'"
+    assert shards() == {}
+    ran = run("split", *words, *cut, "--allow", "joined-sample", exit=1)
+    assert "the same key 'a', and a shard may end between the two" in ran.lines[-2]
+    run("split", *words, *cut, "--skip", "joined-sample")
+    assert shards() == {"a-0.tar": "a c", "b-0.tar": "b"}
+    assert entries("a-0.tar") == [("a.x", b"1"), ("c.x", b"")]
+    assert (report()["samples"], report()["skipped"]) == (3, {"joined-sample": 1})

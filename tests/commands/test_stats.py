@@ -1,0 +1,516 @@
+"""tarkit stats: exact counts from every kind of input, from the headers alone, and the same at any -p."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import re
+import tarfile
+from contextlib import suppress
+from html.parser import HTMLParser
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.inspecting import census, sizes
+from tarkit.inspecting.census import count, count_samples
+from tarkit.inspecting.deal import deal
+from tarkit.inspecting.sizes import Sizes
+from tarkit.problems import Policy
+from tarkit.streams.source import FileSource
+from tarkit.tar.block import BLOCK
+from tarkit.views.report import amount
+from tarkit.views.text import plain
+from tests._tools import Peeked, each_row, on_disk
+from tests.conftest import GNU, PAX, USTAR, Archive, Content, Feed, Link, Run, each_feed, tar
+from tests.laws.test_laws import archives
+
+ROWS: list[tuple[str, Content]] = [
+    ("d", None),
+    ("d/a.jpg", b"J" * 1000),
+    ("d/a.cls", b"12"),
+    ("d/README", b"readme"),
+    ("d/b.jpg", b"J" * 10),
+    ("d/b.seg.png", b""),
+    ("d/b.cls", b"3"),
+    ("c.cls", b"4"),
+    ("c.jpg", b"J" * 600),
+]
+FIELDS = {"jpg": (3, 1610, 10, 600, 1000), "cls": (3, 4, 1, 1, 2), "seg.png": (1, 0, 0, 0, 0)}
+
+
+def told(run: Run, *words: str, **settings: Any) -> Any:
+    """What --json says."""
+    return json.loads(run("stats", *words, "--json", **settings).stdout)
+
+
+@each_feed
+def test_counts(run: Run, archive: Archive, feed: Feed) -> None:
+    """Samples, entries, fields, sets, and each byte of the archive under one head."""
+    found = told(run, feed(archive(ROWS)))
+    assert (found["samples"], found["entries"], found["strays"]) == (3, 9, 2)
+    content = sum(len(data) for _, data in ROWS if isinstance(data, bytes))
+    padded = sum(len(data) + -len(data) % BLOCK for _, data in ROWS if isinstance(data, bytes))
+    assert (found["content"], found["headers"], found["padding"]) == (content, 9 * BLOCK, padded - content)
+    assert found["bytes"] == len(tar(ROWS)) == 9 * BLOCK + padded + found["end"]
+    fields = {
+        name: (each["count"], each["bytes"], each["least"], each["median"], each["most"])
+        for name, each in found["fields"].items()
+    }
+    assert fields == FIELDS
+    assert found["fields"]["jpg"]["histogram"] == [
+        {"from": low, "to": 2 * low - 1, "count": {8: 1, 512: 2}.get(low, 0)} for low in (8, 16, 32, 64, 128, 256, 512)
+    ]
+    assert found["sets"] == [
+        {"fields": ["cls", "jpg"], "samples": 2},
+        {"fields": ["cls", "jpg", "seg.png"], "samples": 1},
+    ]
+
+
+@each_feed
+def test_text(run: Run, archive: Archive, feed: Feed) -> None:
+    """Plain lines in a pipe."""
+    lines = run("stats", feed(archive(ROWS))).stdout.decode().splitlines()
+    assert lines[:10] == [
+        "Summary",
+        "  samples        3",
+        "  shards         1",
+        "  entries        9  2 without key",
+        "  bytes    10.2 kB  10 240 as tar",
+        "  content  1.62 kB  15.8 %",
+        "  headers  4.61 kB  45.0 %",
+        "  padding  2.99 kB  29.2 %",
+        "  end      1.02 kB  10.0 %",
+        "  84.2 % is not content: each entry costs 512 bytes and fills up its last 512",
+    ]
+    assert "  jpg          3  100.0 %  1.61 kB   10 B   600 B  1.00 kB  ▄     █" in lines
+    assert "  cls jpg                2  66.7 %  ████████████████████" in lines
+    assert "  512 B  1.02 kB      2  ██████████████████████████████" in lines
+
+
+@each_feed
+def test_extensions_links_and_sparse_files(run: Run, archive: Archive, feed: Feed) -> None:
+    """Long names cost more headers, links have no content; a sparse file has the size that its records say."""
+    rows: list[tuple[str, Content]] = [("x" * 120 + ".a", b"1"), ("x" * 120 + ".b", Link("x" * 120 + ".a"))]
+    for format, extensions in ((GNU, 3 * 1024), (PAX, 2 * 1024)):
+        found = told(run, feed(archive(rows, format=format)))
+        assert (found["samples"], found["entries"], found["content"]) == (1, 2, 1)
+        assert found["extensions"] >= extensions
+        assert found["headers"] == found["extensions"] + 2 * BLOCK
+        assert found["bytes"] == len(tar(rows, format))
+        assert {name: each["bytes"] for name, each in found["fields"].items()} == {"a": 1, "b": 0}
+    for path in sorted((Path(__file__).parents[1] / "data").glob("*sparse*.tar")):
+        with tarfile.open(path) as file:
+            expected = sum(info.size for info in file if info.isreg() and "." in info.name)
+        Path("sparse.tar").write_bytes(path.read_bytes())
+        found = told(run, feed("sparse.tar"))
+        assert sum(each["bytes"] for each in found["fields"].values()) == expected
+        assert found["bytes"] == path.stat().st_size
+
+
+@each_feed
+def test_global_headers(run: Run, archive: Archive, feed: Feed) -> None:
+    """They are no entries, and cost what extensions cost; the same when samples are chosen or faults allowed."""
+    name = feed(archive(tar(ROWS, PAX, pax_headers={"comment": "x" * 600})))
+    found = told(run, name)
+    assert (found["entries"], found["strays"], found["samples"]) == (9, 2, 3)
+    assert found["content"] == sum(len(data) for _, data in ROWS if isinstance(data, bytes))
+    assert found["extensions"] == 512 + len("612 comment=\n") + 600
+    assert found == told(run, name, "--allow", "truncated")
+    chosen = told(run, name, "--match", "")
+    assert {**chosen, "bytes": 0, "end": 0, "shards": []} == {**found, "bytes": 0, "end": 0, "shards": []}
+
+
+def by_tarfile(data: bytes) -> dict[str, Any]:
+    """The same counts from the entries that Python's tarfile lists."""
+    found: list[tuple[str, str, int]] = []
+    with tarfile.open(fileobj=io.BytesIO(data), encoding="utf-8") as file:
+        for info in file:
+            folder, slash, base = info.name.rpartition("/")
+            key, dot, field = base.partition(".")
+            if key and dot and not info.isdir():
+                found.append((folder + slash + key, field, info.size))
+        entries = len(file.getmembers())
+    fields: dict[str, list[int]] = {}
+    for _, field, size in found:
+        fields.setdefault(field, []).append(size)
+    return {
+        "samples": len([key for key, _ in groupby(row[0] for row in found)]),
+        "entries": entries,
+        "strays": entries - len(found),
+        "fields": {name: (len(each), sum(each), min(each), max(each)) for name, each in fields.items()},
+    }
+
+
+@settings(max_examples=20)
+@given(archives())
+def test_counted_as_tarfile_sees_it(data: bytes) -> None:
+    """Headers alone, or sample by sample: the counts are those of Python's tarfile."""
+    expected = by_tarfile(data)
+    fast, slow = count(on_disk(data), Policy()), count_samples(on_disk(data), Policy(allow=["all"]))
+    for found in (fast, slow):
+        assert {name: getattr(found, name) for name in ("samples", "entries", "strays")} == {
+            name: expected[name] for name in ("samples", "entries", "strays")
+        }
+        fields = {
+            name.decode("utf-8", "surrogateescape"): (each.count, each.bytes, each.least, each.most)
+            for name, each in found.fields.items()
+        }
+        assert fields == expected["fields"]
+        assert found.size == len(data)
+    slow.fields, fast.fields = {}, {}
+    assert slow == fast
+
+
+class Headers(Peeked):
+    """A source that shows no byte more than it is asked for, and notes which."""
+
+    seekable, failure = True, None
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.shown: set[int] = set()
+
+    def peek(self, pos: int, n: int) -> memoryview:
+        self.shown.update(range(pos, min(pos + n, len(self.data))))
+        return memoryview(self.data)[pos : pos + n]
+
+    def release(self, pos: int) -> None:
+        """Nothing is held."""
+
+
+def test_headers_only() -> None:
+    """No byte of any content is looked at."""
+    data = tar(ROWS)
+    source = Headers(data)
+    assert count(source, Policy()).samples == 3  # type: ignore[arg-type]
+    with tarfile.open(fileobj=io.BytesIO(data)) as file:
+        for info in file:
+            assert source.shown.isdisjoint(range(info.offset_data, info.offset_data + info.size))
+
+
+def test_few_bytes_are_read(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file whose large entries have small ones beside them, under 5 % is read."""
+    rows = {f"{n:04}.{field}.npy": bytes(size) for n in range(200) for field, size in (("a", 32896), ("b", 136))}
+    read = 0
+    fill = FileSource._fill
+
+    def counted(self: FileSource, view: memoryview, pos: int, n: int) -> int:
+        nonlocal read
+        got = fill(self, view, pos, n)
+        read += got
+        return got
+
+    monkeypatch.setattr(FileSource, "_fill", counted)
+    assert run("stats", archive(rows), "--total").stdout == b"200\n"
+    assert 0 < read < 0.05 * len(tar(rows))
+
+
+# ---- several inputs
+
+
+@pytest.mark.forks
+def test_shards(run: Run, archive: Archive) -> None:
+    """Counts of each and of all, the same at any -p, in the order of the inputs."""
+    names = [archive({f"{s}{n}.cls": b"x" * (s + 1) for n in range(s + 1)}, f"{s}.tar") for s in range(3)]
+    found = told(run, *names)
+    assert [(each["name"], each["samples"]) for each in found["shards"]] == [(f"{s}.tar", s + 1) for s in range(3)]
+    assert (found["samples"], found["fields"]["cls"]["bytes"]) == (6, 1 + 4 + 9)
+    text = run("stats", *names).stdout.decode()
+    assert re.search(r"^  samples +1 +2 +3  0.tar +2.tar$", text, re.M)
+    assert told(run, *names, "-p", "9") == found
+    assert run("stats", *names, "-p", "2", "--report", "r.json").stdout.decode() == text
+    report = json.loads(Path("r.json").read_text())
+    assert (report["samples"], report["shards"], report["bytes"]) == (6, 3, 3 * 10240)
+
+
+@pytest.mark.forks
+@each_row("parallel", ["1", "2"])
+def test_errors_of_any_process(parallel: str, run: Run, archive: Archive) -> None:
+    """The first input that is bad ends the run with its message, nothing on stdout; --skip goes on, and says so."""
+    good = archive(ROWS)
+    bad = archive(tar(ROWS)[:3700], "bad.tar")
+    lone = archive({"d/a.x": b"1"}, "lone.tar")
+    ran = run("stats", good, bad, "none.tar", "-p", parallel, exit=1)
+    assert (ran.stdout, ran.lines[0]) == (b"", "tarkit: none.tar: No such file or directory")
+    ran = run("stats", good, bad, lone, bad, "-p", parallel, exit=1)
+    assert ran.stdout == b""
+    assert ran.lines[0].startswith("tarkit: bad.tar: at 3700: the input ends inside 'd/README'")
+    assert ran.lines[1].startswith("hint: ")
+    ran = run("stats", good, bad, lone, "--skip", "truncated", "--json", "-p", parallel)
+    assert [each["samples"] for each in json.loads(ran.stdout)["shards"]] == [3, 0, 1]
+    assert [line for line in ran.lines if "warning" in line] == [
+        "tarkit: warning: bad.tar: at 3700: the input ends inside 'd/README', which needs 396 bytes more [truncated]"
+    ]
+    assert ran.lines[-1].endswith("skipped for truncated: 1")
+    ran = run("stats", good, bad, bad, "--maxerr", "1", "-p", parallel, exit=1)
+    assert "[truncated]" in ran.stderr
+
+
+@each_row(
+    ("members", "problem"),
+    [
+        ([("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3")], "scattered-sample"),
+        ([("a.x", b"1"), ("a.y", b"2"), ("a.x", b"3")], "duplicate-entry"),
+        (tar(ROWS)[:4000], "truncated"),
+        (tar(ROWS)[:3072], "no-end-marker"),
+        (b"", "no-end-marker"),
+        (tar(ROWS)[:3072] + b"x" * 10240, "bad-header"),
+        (tar(ROWS) + tar(ROWS), "trailing-data"),
+    ],
+)
+def test_problems(members: Any, problem: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
+    """What would be miscounted is an error; with --skip and --allow the samples are those that cat lets through."""
+    for feed in feeds:
+        ran = run("stats", feed(archive(members)), exit=1)
+        assert ran.stdout == b""
+        assert f"[{problem}]" in ran.lines[0]
+    for word in ("--skip", "--allow"):
+        if members == b"" and word == "--skip":
+            continue
+        words = [word, f"{problem},scattered-sample" if problem == "trailing-data" else problem]
+        Path("out.tar").write_bytes(run("cat", "in.tar", *words, exit=None).stdout)
+        expected = run("stats", "out.tar", "--total", *words).stdout
+        for feed in feeds if problem == "truncated" else feeds[:1]:
+            assert run("stats", feed("in.tar"), *words, "--total").stdout == expected
+
+
+@each_feed
+def test_unsafe_names_are_told_of(run: Run, archive: Archive, feed: Feed) -> None:
+    """As everywhere: a warning."""
+    for options in ((), ("--allow", "truncated"), ("--match", "")):
+        ran = run("stats", feed(archive({"../a.x": b"1"})), "--total", *options)
+        assert (ran.stdout, len(ran.lines)) == (b"1\n", 1)
+        assert ran.lines[0].endswith("[unsafe-name]")
+
+
+@each_feed
+def test_select(run: Run, archive: Archive, feed: Feed) -> None:
+    """Options that choose samples count those, each under its input."""
+    one, two = feed(archive(ROWS, "1.tar")), feed(archive({"e.cls": b"5", "f.cls": b"66"}, "2.tar"))
+    found = told(run, one, two, "--match", "[abf]$", *(["-p", "2"] if feed.kind == "file" else []))
+    assert [each["samples"] for each in found["shards"]] == [2, 1]
+    assert found["fields"]["cls"]["bytes"] == 5
+    assert told(run, one, two, "--where", "cls > 3")["samples"] == 4
+    assert told(run, one, two, "--shard-slice", "1:2")["fields"]["cls"]["bytes"] == 3
+    assert told(run, one, two, "--count", "1")["samples"] == 1
+    assert run("stats", one, two, "--match", "zz", "--total").stdout == b"0\n"
+    assert run("stats", one, "--match", "zz").stdout.startswith(b"Summary\n  samples")
+
+
+@each_feed
+def test_no_samples(run: Run, archive: Archive, feed: Feed) -> None:
+    """An empty archive, or one without samples, is no error."""
+    name = feed(archive({}))
+    assert run("stats", name, "--total").stdout == b"0\n"
+    assert told(run, name)["bytes"] == 10240
+    assert run("stats", name).stdout
+    found = told(run, feed(archive({"README": b"r"}, "r.tar")))
+    assert (found["samples"], found["strays"], found["content"]) == (0, 1, 1)
+
+
+# ---- who gets what
+
+
+def test_shares(run: Run, archive: Archive) -> None:
+    """Shard i goes to node i mod W, of these shard j to worker j mod K; who gets nothing is told."""
+    names = [archive({f"{s}{n}.x": b"" for n in range(s + 1)}, f"{s}.tar") for s in range(5)]
+    shares = told(run, *names, "--world", "2", "--workers", "2")["shares"]
+    assert [tuple(each.values()) for each in shares] == [
+        (0, None, 3, 9),
+        (0, 0, 2, 6),
+        (0, 1, 1, 3),
+        (1, None, 2, 6),
+        (1, 0, 1, 2),
+        (1, 1, 1, 4),
+    ]
+    text = run("stats", *names, "--world", "8").stdout.decode()
+    assert "  from 0 to 5 samples each; 3 of 8 get no shard at all\n" in text
+    assert [each["samples"] for each in told(run, *names, "--workers", "2")["shares"]] == [15, 9, 6]
+
+
+def test_shares_are_those_of_webdataset() -> None:
+    """webdataset's own functions deal the same."""
+    wds = pytest.importorskip("webdataset.shardlists")
+    urls = list(range(20))
+    for world, workers in ((3, 2), (1, 4), (7, 1), (4, 4)):
+        expected = []
+        for node in range(world):
+            mine = list(wds.islice(urls, node, None, world))
+            expected += [sum(mine)] + [sum(mine[w::workers]) for w in range(workers if workers > 1 else 0)]
+        assert [each.samples for each in deal(urls, world, workers)] == expected
+
+
+@each_row("words", [("--total", "--json"), ("--json", "--html", "x"), ("--total", "--world", "2")])
+def test_usage(words: tuple[str, ...], run: Run) -> None:
+    """One output at a time."""
+    assert run("stats", "pipe:touch read", *words, exit=2).stdout == b""
+    assert not Path("read").exists()
+
+
+# ---- sizes
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=100), st.integers(1, 50), st.integers(1, 9))
+def test_sizes(values: list[int], distinct: int, pieces: int) -> None:
+    """Exact while few differ; then the median is at most 1/256 too small, and all else stays exact."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "DISTINCT", distinct)
+        found = Sizes()
+        for piece in range(pieces):
+            one = Sizes()
+            one.add(values[piece::pieces])
+            found.merge(one)
+    median = sorted(values)[(len(values) - 1) // 2]
+    assert (found.count, found.bytes) == (len(values), sum(values))
+    assert sum(count for _, _, count in found.bins()) == len(values)
+    assert median * 255 / 256 <= found.median <= median
+    assert found.least * 1.004 + 1 >= min(values) >= found.least
+    assert found.exact == (len(set(values)) <= distinct) or not found.exact
+    if found.exact:
+        assert (found.median, found.least, found.most) == (median, min(values), max(values))
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many sizes, fields and sets there are, so many are held."""
+    monkeypatch.setattr(sizes, "DISTINCT", 1 << 12)
+    found = Sizes()
+    found.add(list(range(0, 400_000, 25)))
+    assert not found.exact
+    assert len(found.counts) < 6000
+    assert (found.least, found.median, found.most) == (0, 199_680, 399_975)
+    monkeypatch.setattr(census, "MOST", 3)
+    rows = {f"{n}.{field}": b"x" for n in range(9) for field in (f"f{n}", "cls")}
+    found_fields = count(on_disk(tar(rows)), Policy())
+    assert list(found_fields.fields) == [b"f0", b"cls", b"f1", b"/"]
+    assert found_fields.fields[b"/"].count == 7
+    assert found_fields.sets[(b"/",)] == 6
+    assert sum(found_fields.sets.values()) == found_fields.samples == 9
+
+
+def test_amounts() -> None:
+    """Three digits."""
+    cases = {0: "0 B", 999: "999 B", 1000: "1.00 kB", 9994: "9.99 kB", 9995: "10.0 kB", 99_949: "99.9 kB"}
+    cases |= {99_950: "100 kB", 999_499: "999 kB", 999_500: "1.00 MB", 5 * 10**21: "5000 EB"}
+    for value, expected in cases.items():
+        assert amount(value) == expected
+
+
+# ---- what it looks like
+
+HOSTILE = {
+    "<script>alert(1)</script>": b"1",
+    'a."><img src=x onerror=alert(1)>': b"1",
+    "a.\x1b[31m": b"2",
+    "a.\udce9": b"3",
+}
+
+
+class Page(HTMLParser):
+    """The tags and the text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        assert not [name for name, _ in attrs if name.startswith("on") or name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def test_html(run: Run, archive: Archive) -> None:
+    """One page without scripts and without anything from elsewhere; names are text."""
+    name = archive(HOSTILE, "<b>&.tar")
+    assert run("stats", name, "--html", "page.html").stdout == b""
+    text = Path("page.html").read_text()
+    page = Page(text)
+    assert not {"script", "img", "link", "iframe", "b"} & set(page.tags)
+    assert not re.search(r"https?:|url\(|@import|\x1b", text)
+    assert "prefers-color-scheme: dark" in text
+    assert "tarkit stats: <b>&.tar" in page.text
+    assert "'\"><img src=x onerror=alert(1)>'" in page.text
+    assert "\\x1b[31m" in page.text
+    assert "\\xe9" in page.text
+
+
+def test_html_is_complete_or_absent(run: Run, archive: Archive) -> None:
+    """It gets its name at the end, and is none of the inputs."""
+    name = archive(tar(ROWS)[:3000])
+    run("stats", name, "--html", "page.html", exit=1)
+    assert not Path("page.html").exists()
+    assert (
+        run("stats", archive(ROWS), "--html", "in.tar", exit=2).lines[0].startswith("tarkit: in.tar is the output too")
+    )
+    run("stats", archive(ROWS), "--html", "r", "--report", "r", exit=2)
+    assert run("stats", archive(ROWS), "--html", "-").stdout.startswith(b"<!doctype html>")
+
+
+def test_names_in_text_are_escaped(run: Run, archive: Archive) -> None:
+    """No name reaches a terminal as more than text; JSON has the bytes."""
+    name = archive(HOSTILE)
+    assert b"\x1b" not in run("stats", name).stdout
+    assert set(told(run, name)["fields"]) == {'"><img src=x onerror=alert(1)>', "\x1b[31m", "\udce9"}
+
+
+def test_a_terminal(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colours for a terminal, unless they are not wanted; the words are the same."""
+    name = archive([*ROWS, ("e.\x1b[31m", b"1")])
+
+    def shown() -> str:
+        ours, theirs = pty.openpty()
+        try:
+            run("stats", name, stdout=theirs)
+        finally:
+            os.close(theirs)
+        text = b""
+        with open(ours, "rb", buffering=0) as screen, suppress(OSError):  # what Linux has behind the last byte
+            while piece := screen.read(1 << 16):  # the system hands over what was written when it has time
+                text += piece
+        return text.decode()
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = shown()
+    assert "\x1b[" in coloured
+    assert "\x1b[31m" not in coloured
+    words = re.sub(r"\x1b\[[0-9;]*m", "", coloured).split()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert shown().split() == words == run("stats", name).stdout.decode().split()
+
+
+def test_empty_report() -> None:
+    """Nothing to draw is drawn."""
+    assert plain([]) == ""
+
+
+@each_feed
+def test_formats_are_counted_alike(run: Run, archive: Archive, feed: Feed) -> None:
+    """USTAR, GNU and PAX hold the same."""
+    rows = {f"{'n' * 90}{n}.{field}": b"x" * n for n in range(5) for field in ("a", "b")}
+    found = [told(run, feed(archive(rows, format=format))) for format in (USTAR, GNU, PAX)]
+    assert found[0]["fields"] == found[1]["fields"] == found[2]["fields"]
+    assert found[0]["sets"] == found[2]["sets"]
+
+
+def test_a_sample_of_many_fields(run: Run, archive: Archive) -> None:
+    """In no order, each counted once, one that is there twice found; the time does not grow with their square."""
+    names = [f"k.{number * 7919 % 307:03d}" for number in range(306)]
+    members = [(name, b"x" * (number % 3)) for number, name in enumerate(names)]
+    counted = json.loads(run("stats", archive([("j.a", b"1"), *members, ("l.a", b"22")]), "--json").stdout)
+    assert (counted["samples"], counted["entries"], counted["content"]) == (3, 308, 309)
+    assert [counted["fields"][name]["count"] for name in ("a", "001", "299")] == [2, 1, 1]
+    for again in (names[0], names[70], names[305]):
+        ran = run("stats", archive([*members, (again, b"")]), exit=1)
+        assert f"{again!r} is there twice [duplicate-entry]" in ran.stderr

@@ -1,0 +1,467 @@
+"""tarkit tsv: every kind of column and format, what is missing, and that a table reads back to the last byte."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pty
+import tarfile
+import tty
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tarkit.export import parquet
+from tarkit.samples.values import picture_of
+from tests._feeds import in_turn
+from tests._tools import each_row
+from tests.conftest import Archive, Content, Feed, Link, Run, each_feed, entries, tar, tarkit
+
+ROWS: dict[str, Content] = {
+    "d/a.cls": b"3\n",  # header at 0
+    "d/a.json": b'{"label": "x\\ty", "n": [1, 2.5, {"z": null}], "q": null, "ok": true}',  # at 1024
+    "d/a.jpg": b"\xff\xd8\xff\0\t\n\r\\",  # at 2048
+    "README": b"r",
+    "d/b.cls": b"",  # at 4096, its sample at 3072
+    "d/b.JSON": b'{"label": "\xc3\xa9", "n": 12345678901234567890, "q": {}, "ok": false}',
+    "d/b.txt": b"b\\N",
+}
+
+
+@each_row(
+    ("columns", "expected", "feed"),
+    in_turn(
+        [
+            ("cls", ["cls", "3\\n", ""]),
+            ("CLS", ["CLS", "3\\n", ""]),
+            ("json.label json.ok", ["json.label\tjson.ok", "x\\ty\ttrue", "é\tfalse"]),
+            ("json.n", ["json.n", '[1,2.5,{"z":null}]', "12345678901234567890"]),
+            ("json.q", ["json.q", "null", "{}"]),
+            ("size", ["size", "78", "67"]),
+            ("size.cls size.json", ["size.cls\tsize.json", "2\t68", "0\t64"]),
+            ("offset offset.cls header.cls", ["offset\toffset.cls\theader.cls", "0\t512\t0", "3072\t4608\t4096"]),
+            ("shard", ["shard", "in.tar", "in.tar"]),
+            ("txt;cls", ["txt", "3\\n", "b\\\\N"]),
+            ("t:txt,cls c=cls", ["t\tc", "3\\n\t3\\n", "b\\\\N\t"]),
+            ("j:json.zz;json.label", ["j", "x\\ty", "é"]),
+            ("s:size.txt;size.jpg", ["s", "8", "3"]),
+        ]
+    ),
+)
+def test_columns(columns: str, expected: list[str], run: Run, archive: Archive, feed: Feed) -> None:
+    """A row for each sample, in order, whatever the input comes from."""
+    word = feed(archive(ROWS))
+    out = run("tsv", word, "--no-key", "-f", columns).stdout.decode()
+    assert out.replace(f"{word}\n", "in.tar\n") == "".join(f"{line}\n" for line in expected)
+
+
+def test_key_and_header(run: Run, archive: Archive) -> None:
+    """The key comes first and the names of the columns above, unless they are not wanted or come elsewhere."""
+    name = archive(ROWS)
+    assert run("tsv", name, "-f", "cls").stdout == b"__key__\tcls\nd/a\t3\\n\nd/b\t\n"
+    assert run("tsv", name, "-f", "cls", "--no-header").stdout == b"d/a\t3\\n\nd/b\t\n"
+    assert run("tsv", name, "-f", "cls __key__").stdout == b"cls\t__key__\n3\\n\td/a\n\td/b\n"
+    assert run("tsv", name, "-f", "cls k:__key__", "--no-key").stdout == b"cls\tk\n3\\n\td/a\n\td/b\n"
+    assert run("tsv", name, "-f", "cls", "--no-key", "--no-header").stdout == b"3\\n\n\n"
+
+
+@each_feed
+def test_without_columns(run: Run, archive: Archive, feed: Feed) -> None:
+    """Short texts of the first sample, sizes of the rest; a field that only others have is told of."""
+    ran = run("tsv", feed(archive({**ROWS, "c.x": b"1"})))
+    lines = ran.stdout.decode().splitlines()
+    assert lines[0] == "__key__\tcls\tjson\tsize.jpg"
+    assert lines[1].endswith("\t8")
+    assert lines[2].endswith("\t\\N")
+    assert lines[3] == "c\t\\N\t\\N\t\\N"
+    [line] = ran.lines
+    assert line.startswith("tarkit: warning: 2 of 3 samples have fields that the table has not, such as 'txt' of 'd/b'")
+    assert run("tsv", feed(archive({}, "no.tar"))).stdout == b"__key__\n"
+
+
+@each_feed
+def test_available(run: Run, archive: Archive, feed: Feed) -> None:
+    """The fields, one a line, as they come."""
+    rows = {**ROWS, "c.a\tb": b"", "d.\udce9": b""}
+    assert run("tsv", feed(archive(rows)), "--available").stdout == b"cls\njson\njpg\ntxt\na\\tb\n\xe9\n"
+    assert run("tsv", feed(archive(rows)), "--available", "--match", "c").stdout == b"a\\tb\n"
+
+
+@each_feed
+def test_select_and_fields(run: Run, archive: Archive, feed: Feed) -> None:
+    """Samples are chosen before, keys changed too."""
+    name = feed(archive({f"{n}.cls": str(n).encode() for n in range(9)}))
+    ran = run(
+        "tsv", name, "-f", "cls", "--where", "cls > 3", "--slice", "1:", "-c", "2", "-R", "k{index}", "--no-header"
+    )
+    assert ran.stdout == b"k0\t5\nk1\t6\n"
+    assert run("tsv", feed(archive(ROWS, "r.tar")), "--drop", "j*", "-c", "1").stdout == b"__key__\tcls\nd/a\t3\\n\n"
+    assert "[missing-field]" in run("tsv", name, "-f", "cls", "--require", "txt", exit=1).stderr
+
+
+# ---- formats
+
+OBJECTS = [
+    {
+        "__key__": "d/a",
+        "cls": "3\n",
+        "json.label": "x\ty",
+        "json.n": [1, 2.5, {"z": None}],
+        "json.q": None,
+        "@jpg": "base64:" + base64.b64encode(b"\xff\xd8\xff\0\t\n\r\\").decode(),
+        "size.cls": 2,
+    },
+    {
+        "__key__": "d/b",
+        "cls": "",
+        "json.label": "é",
+        "json.n": 12345678901234567890,
+        "json.q": {},
+        "jpg": None,
+        "size.cls": 0,
+    },
+]
+COLUMNS = ["-f", "cls json.label json.n json.q jpg size.cls", "--on-missing-field", "keep"]
+
+
+@each_feed
+def test_a_key_of_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
+    """Two rows of one key are a warning, neighbours or not; what was not chosen is no row."""
+    words = [feed(archive({"a.x": b"1", "b.x": b"2"}, "1.tar")), feed(archive({"b.x": b"3", "a.x": b"4"}, "2.tar"))]
+    ran = run("tsv", *words, "-f", "x", "--no-header")
+    assert ran.stdout == b"a\t1\nb\t2\nb\t3\na\t4\n"
+    assert ran.lines == [
+        f"tarkit: warning: {words[1]}: at {at}: the key '{key}' is in the output already [repeated-key]"
+        for at, key in ((0, "b"), (1024, "a"))
+    ]
+    assert run("tsv", *words, "-f", "x", "--no-header", "--skip", "repeated-key").stdout == b"a\t1\nb\t2\n"
+    assert run("tsv", *words, "-f", "x", "--shard-slice", "0:1").stderr == ""
+
+
+def test_json(run: Run, archive: Archive) -> None:
+    """Content is a string, or base64 of a source; what a path leads to is what JSON has there."""
+    name = archive(ROWS)
+    lines = run("tsv", name, *COLUMNS, "--format", "jsonl").stdout.decode().splitlines()
+    assert [json.loads(line) for line in lines] == OBJECTS
+    assert json.loads(run("tsv", name, *COLUMNS, "--format", "json").stdout) == OBJECTS
+    for format, empty in (("jsonl", b""), ("json", b"[]\n"), ("yaml", b"[]\n"), ("csv", b"__key__,cls\n")):
+        ran = run("tsv", name, "-f", "cls", "--match", "zz", "--format", format)
+        assert ran.stdout == empty
+
+
+def test_csv(run: Run, archive: Archive) -> None:
+    """Quoted where it must be, bytes as they are, what is missing empty."""
+    out = run("tsv", archive(ROWS), "-f", "cls json.label jpg", "--format", "csv", *COLUMNS[2:]).stdout
+    assert out == b'__key__,cls,json.label,jpg\nd/a,"3\n",x\ty,"\xff\xd8\xff\0\t\n\r\\"\nd/b,,\xc3\xa9,\n'
+
+
+def test_yaml(run: Run, archive: Archive) -> None:
+    """What is no text is binary."""
+    yaml = pytest.importorskip("yaml")
+    out = run("tsv", archive(ROWS), *COLUMNS, "--format", "yaml").stdout
+    expected: list[dict[str, Any]] = [dict(row) for row in OBJECTS]
+    expected[0]["jpg"] = b"\xff\xd8\xff\0\t\n\r\\"
+    del expected[0]["@jpg"]
+    assert yaml.safe_load(out) == expected
+
+
+def test_by_suffix(run: Run, archive: Archive) -> None:
+    """The name of the output says which format."""
+    name = archive(ROWS)
+    for suffix, begin in (
+        ("csv", b"__key__,cls\n"),
+        ("jsonl", b'{"__key__"'),
+        ("json", b"[\n"),
+        ("tsv", b"__key__\tcls"),
+    ):
+        run("tsv", name, "-f", "cls", "-o", f"t.{suffix}")
+        assert Path(f"t.{suffix}").read_bytes().startswith(begin)
+    run("tsv", name, "-f", "cls", "-o", "t.csv.gz")
+    assert Path("t.csv.gz").read_bytes()[:2] == b"\x1f\x8b"
+
+
+def test_parquet(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns have types, by the first rows; a later value that does not fit is an error and there is no file."""
+    pyarrow = pytest.importorskip("pyarrow.parquet")
+    run("tsv", archive(ROWS), *COLUMNS, "-o", "t.parquet")
+    found = pyarrow.read_table("t.parquet")
+    assert [str(kind) for kind in found.schema.types] == [
+        "string",
+        "string",
+        "string",
+        "string",
+        "string",
+        "binary",
+        "int64",
+    ]
+    assert found.to_pylist()[0]["jpg"] == b"\xff\xd8\xff\0\t\n\r\\"
+    assert [row["json.n"] for row in found.to_pylist()] == ['[1, 2.5, {"z": null}]', "12345678901234567890"]
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 2)
+    rows = {f"{n}.json": json.dumps({"a": n, "b": n / 2 if n else 1, "c": n > 1}).encode() for n in range(5)}
+    run("tsv", archive(rows, "n.tar"), "-f", "json.a json.b json.c json", "-o", "n.parquet")
+    assert [tuple(row.values())[1:4] for row in pyarrow.read_table("n.parquet").to_pylist()] == [
+        (n, n / 2 if n else 1, n > 1) for n in range(5)
+    ]
+    rows["9.json"] = b'{"a": "x"}'
+    line = run("tsv", archive(rows, "x.tar"), "-f", "json.a", "-o", "x.parquet", exit=1).lines[0]
+    assert line == "tarkit: column 'json.a': in rows 5 to 6 a value is no int64, as those of the first rows are"
+    assert not Path("x.parquet").exists()
+    run("tsv", archive({}, "no.tar"), "-f", "cls", "-o", "no.parquet")
+    assert pyarrow.read_table("no.parquet").num_rows == 0
+
+
+def test_a_terminal(run: Run, archive: Archive) -> None:
+    """A table is for eyes, but Parquet and what is compressed are not."""
+    name = archive({"a.cls": b"1"})
+    ours, theirs = pty.openpty()
+    try:
+        run("tsv", name, "-f", "cls", stdout=theirs)
+        assert os.read(ours, 100) == b"__key__\tcls\r\na\t1\r\n"
+        for words in (["--format", "parquet"], ["--compress", "gz"]):
+            assert "is a terminal" in run("tsv", name, "-f", "cls", *words, stdout=theirs, exit=2).stderr
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+# ---- what is missing, or no cell
+
+
+def test_missing(run: Run, archive: Archive) -> None:
+    """An error, a warning, a row less, or a cell that says so, which an empty one does not."""
+    name = archive(ROWS)
+    ran = run("tsv", name, "-f", "txt", "-o", "t.tsv", exit=1)
+    assert (
+        ran.lines[0] == f"tarkit: {name}: at 0: 'd/a' has no field 'txt', it has 'cls', 'json', 'jpg' [missing-field]"
+    )
+    assert not Path("t.tsv").exists()
+    for words in (["--on-missing-field", "keep"], ["--on-missing-field", "warn"], ["--allow", "missing-field"]):
+        ran = run("tsv", name, "-f", "txt", *words)
+        assert ran.stdout == b"__key__\ttxt\nd/a\t\\N\nd/b\tb\\\\N\n"
+        assert ("[missing-field]" in ran.stderr) == (words[-1] != "keep")
+    for words in (["--on-missing-field", "skip"], ["--skip", "missing-field"]):
+        ran = run("tsv", name, "-f", "txt", *words, "--report", "r.json")
+        assert ran.stdout == b"__key__\ttxt\nd/b\tb\\\\N\n"
+        assert json.loads(Path("r.json").read_text())["skipped"] == {"missing-field": 1}
+    assert "'d/a' has no 'x' in its field 'json'" in run("tsv", name, "-f", "json.x", exit=1).stderr
+
+
+def test_no_cell(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bad JSON, no picture, too large, sparse: an error that names sample and field, or as --allow and --skip say."""
+    monkeypatch.setattr("tarkit.export.columns.CELL", 1000)
+    rows = {"a.json": b"{", "a.jpg": b"x" * 1001, "b.json": b'{"x": 1}', "b.jpg": b"x" * 1000}
+    name = archive(rows)
+    for column, message in (
+        ("json.x", "the field 'json' of 'a' is no JSON"),
+        ("width.jpg", "the field 'jpg' of 'a' is no picture of a known kind"),
+        ("jpg", "the field 'jpg' of 'a' has 1001 bytes, and at most 1000 are read"),
+    ):
+        line = run("tsv", name, "-f", column, "-o", "t.tsv", exit=1).lines[0]
+        assert line.startswith(f"tarkit: {name}: at 0: {message}")
+        assert line.endswith(" [bad-field]")
+        assert run("tsv", name, "-f", column, "--allow", "bad-field").stdout.splitlines()[1] == b"a\t\\N"
+    assert run("tsv", name, "-f", "json.x", "--skip", "bad-field").stdout == b"__key__\tjson.x\nb\t1\n"
+    found = sorted((Path(__file__).parents[1] / "data").glob("*sparse*.tar"))
+    Path("sparse.tar").write_bytes(found[0].read_bytes())
+    [first, *_] = run("tsv", "sparse.tar", "--available").stdout.decode().split()
+    assert "[sparse-entry]" in run("tsv", "sparse.tar", "-f", first, exit=1).stderr
+    ran = run("tsv", "sparse.tar", "-f", f"size.{first}", "--on-missing-field", "keep")
+    assert ran.stdout.split()[3] == str(entries_of("sparse.tar")[0].size).encode()
+
+
+def test_what_a_format_cannot_say(run: Run, archive: Archive) -> None:
+    """An error that names the sample; nothing is made of it that was not there."""
+    name = archive({"a.json": b'{"x": 1e999, "y": NaN}', "a.deep.json": b'{"x": ' + b"[" * 900 + b"]" * 900 + b"}"})
+    for column in ("json.x", "json.y"):
+        for format in ("json", "jsonl"):
+            ran = run("tsv", name, "-f", column, "--format", format, "-o", "t", exit=1)
+            assert ran.lines == ["tarkit: the row of 'a' has a number that JSON cannot say, NaN or Infinity"]
+    pytest.importorskip("yaml")
+    ran = run("tsv", name, "-f", "d:deep.json.x", "--format", "yaml", "-o", "t", exit=1)
+    assert ran.lines == ["tarkit: the row of 'a' has a value that is nested too deep for YAML"]
+    assert not Path("t").exists()
+
+
+def entries_of(name: str) -> list[tarfile.TarInfo]:
+    """The entries of an archive as Python's tarfile sees them."""
+    with tarfile.open(name) as file:
+        return file.getmembers()
+
+
+@each_feed
+def test_hard_links(run: Run, archive: Archive, feed: Feed) -> None:
+    """A link to an entry of the sample has its content."""
+    name = feed(archive({"a.x": b"12", "a.y": Link("a.x"), "b.x": b"3", "b.y": b""}))
+    assert run("tsv", name, "-f", "x y size.y").stdout == b"__key__\tx\ty\tsize.y\na\t12\t12\t2\nb\t3\t\t0\n"
+
+
+@each_feed
+def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
+    """As in cat: an error without an output, or the samples before it."""
+    data = tar({f"{n}.cls": str(n).encode() for n in range(9)})
+    name = feed(archive(data[:5000], "cut.tar"))
+    assert "[truncated]" in run("tsv", name, "-f", "cls", "-o", "t.tsv", exit=1).stderr
+    assert not Path("t.tsv").exists()
+    ran = run("tsv", name, "-f", "cls", "--skip", "truncated", "--no-key", "--no-header")
+    assert ran.stdout == b"0\n1\n2\n3\n"
+
+
+@each_row(
+    ("words", "message"),
+    [
+        (["-f", " "], "no column is named"),
+        (["-f", "a,b"], "'a,b': a comma means the first that is there"),
+        (["-f", "x:"], "'x:': a column is NAME, A;B, NEW:NAME or NEW:A,B"),
+        (["-f", "a;;b"], "'a;;b': a column is NAME, A;B, NEW:NAME or NEW:A,B"),
+        (["-f", "cls cls"], "two columns are called 'cls'"),
+        (["-f", "cls", "-f", "cls:jpg"], "two columns are called 'cls'"),
+        (["-f", "@jpg"], "'@jpg': a column that begins with @ would be one of sources"),
+        (["-f", "cls", "--available"], "--available lists all fields: -f chooses columns of a table"),
+    ],
+)
+def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:
+    """What makes no sense is said before anything is read."""
+    assert run("tsv", "pipe:touch read", *words, exit=2).lines[0] == f"tarkit: {message}"
+    assert not Path("read").exists()
+
+
+# ---- back again
+
+CONTENT = st.one_of(
+    st.binary(max_size=6),
+    st.text(max_size=5).map(lambda text: text.encode("utf-8", "surrogatepass")),
+    st.sampled_from([b"\\N", b"\\", b"\t", b"\r", b"\n", b"\r\n", b'"', b",", b"\0", b"\xef\xbb\xbf", b"null", b" x "]),
+)
+NAMES = ["cls", "JPG", "seg.png", "\udce9"]
+KEYS = ["a", "d.1/b", "\udce9", "é", "x\ty", "n\nn", "r\rr", "b\\n", '"q",', "\ufeffk"]
+
+
+@settings(deadline=None, max_examples=10)
+@given(
+    st.lists(st.tuples(*[st.one_of(CONTENT, st.none())] * len(NAMES)), min_size=1, max_size=len(KEYS)), st.booleans()
+)
+@example([(b"\xef\xbb\xbf", b"", None, b"\\N")], True)
+def test_a_table_reads_back(rows: list[tuple[bytes | None, ...]], sparse: bool) -> None:
+    """create makes of the table what it was made of: TSV and JSON lines with what is missing, CSV with all fields."""
+    samples: list[tuple[str, Content]] = []
+    for key, contents in zip(KEYS, rows, strict=False):
+        cells = [content if content is not None or sparse else b"" for content in contents]
+        samples += [(f"{key}.{name}", cell) for name, cell in zip(NAMES, cells, strict=True) if cell is not None]
+    with TemporaryDirectory() as folder:
+        Path(folder, "in.tar").write_bytes(tar(samples))
+        for format in ("tsv", "jsonl") if sparse else ("tsv", "jsonl", "csv"):
+            table, again = f"{folder}/t.{format}", f"{folder}/again.tar"
+            words = ["-f", " ".join(NAMES), "--on-missing-field", "keep", "--format", format]
+            tarkit("tsv", f"{folder}/in.tar", *words, "-o", table)
+            tarkit("create", "--format", format, table, "-o", again)
+            assert entries(again) == samples
+            ran = tarkit("cat", f"{folder}/in.tar", "--keys-from", f"{table}:__key__", "--require-all")
+            assert ran.stdout == tar(samples)
+
+
+def test_rows_of_one_column(run: Run, archive: Archive) -> None:
+    """A table without keys and with one column, which may be empty or begin with the mark of a byte order."""
+    for first in (b"", b"\xef\xbb\xbfx", b"\\N"):
+        name = archive({"a.cls": first, "b.cls": b"", "c.cls": b"1"})
+        for format in ("tsv", "csv"):
+            run("tsv", name, "--no-key", "--no-header", "-f", "cls", "--format", format, "-o", "t")
+            run("create", "--format", format, "t", "--columns", "cls", "-o", "again.tar")
+            assert [content for _, content in entries("again.tar")] == [first, b"", b"1"]
+
+
+def test_memory_is_that_of_a_row(run: Run, archive: Archive) -> None:
+    """Rows are written as they come: a failure late in the table finds the first ones written to stdout."""
+    rows = {f"{n:02}.txt": b"x" * 10000 for n in range(100)}
+    ran = run("tsv", archive({**rows, "z.x": b""}), "-f", "txt", exit=1)
+    assert ran.stdout.count(b"\n") > 50
+
+
+# ---- pictures
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes([0, 0, 2, 1, 0, 0, 1, 3]) + b"\x08\2\0\0\0"
+JPEG = b"\xff\xd8\xff\xe1\x00\x08abcdef\xff\xff\xc2\0\x11\x08\x01\x03\x02\x01\3"
+GIF = b"GIF89a\x01\x02\x03\x01"
+WEBP = [
+    b"RIFF\0\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\0\x02\0\x02\x01\0",
+    b"RIFF\0\0\0\0WEBPVP8L\0\0\0\0\x2f" + ((258 << 14) | 512).to_bytes(4, "little"),
+    b"RIFF\0\0\0\0WEBPVP8 \0\0\0\0\0\0\0\x9d\x01\x2a\x01\x42\x03\x81",
+]
+BMP = [
+    b"BM" + bytes(12) + b"\x28\0\0\0" + (513).to_bytes(4, "little") + (-259).to_bytes(4, "little", signed=True),
+    b"BM" + bytes(12) + b"\x0c\0\0\0" + b"\x01\x02\x03\x01",
+]
+TIFF = [
+    b"II*\0\x08\0\0\0\2\0\0\1\3\0\1\0\0\0\1\2\0\0\1\1\4\0\1\0\0\0\3\1\0\0",
+    b"MM\0*\0\0\0\x08\0\2\1\0\0\3\0\0\0\1\2\1\0\0\1\1\0\4\0\0\0\1\0\0\1\3",
+]
+
+
+def picture_size(head: bytes) -> tuple[int, int] | None:
+    """Of the bytes of a picture."""
+    return picture_of(lambda pos, count: head[pos : pos + count], b"x", len(head))
+
+
+@each_row("head", [PNG, JPEG, *WEBP, *BMP[:1], *TIFF])
+def test_picture_size(head: bytes) -> None:
+    """Width and height of what begins so; nothing of what is cut anywhere before they are said."""
+    assert picture_size(head + bytes(20)) == (513, 259)
+    for stop in range(len(head)):
+        assert picture_size(head[:stop]) in (None, (513, 259))
+    assert picture_size(head[: len(head) // 2]) is None
+
+
+def test_small_pictures() -> None:
+    """Two bytes each."""
+    assert picture_size(GIF) == (513, 259)
+    assert picture_size(BMP[1]) == (513, 259)
+    for head in (
+        b"",
+        b"x",
+        b"BM",
+        b"GIF89a",
+        b"\xff\xd8\xff\xd9",
+        b"\xff\xd8\xff\xda\0\0",
+        b"II*\0\xff\xff\xff\xff",
+        PNG[:15],
+    ):
+        assert picture_size(head) is None
+
+
+@each_feed
+def test_pixels(run: Run, archive: Archive, feed: Feed) -> None:
+    """A frame behind a long comment is found too."""
+    far = b"\xff\xd8" + (b"\xff\xfe\xff\xff" + bytes(65533)) * 5 + JPEG[2:]
+    name = feed(archive({"a.png": PNG, "a.jpg": far, "b.png": GIF, "b.jpg": JPEG}))
+    out = run("tsv", name, "-f", "width.png height.png width.jpg height.jpg", "--no-header").stdout
+    assert out == b"a\t513\t259\t513\t259\nb\t513\t259\t513\t259\n"
+
+
+@each_row("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"])
+def test_pictures_of_a_library(kind: str) -> None:
+    """What Pillow writes, if it is here."""
+    from io import BytesIO
+
+    image = pytest.importorskip("PIL.Image")
+    buffer = BytesIO()
+    image.new("RGB", (513, 259), (7, 8, 9)).save(buffer, kind)
+    assert picture_size(buffer.getvalue()) == (513, 259)
+
+
+def test_a_terminal_gets_no_orders(run: Run, archive: Archive) -> None:
+    """Control bytes of keys and contents are escapes there, and themselves in a file."""
+    name = archive({"k\x1b[2J.txt": b"a\x1b]0;x\x07b\tc\n\xff"})
+    master, slave = os.openpty()
+    try:
+        tty.setraw(slave)
+        run("tsv", name, "-q", "-f", "txt", stdout=slave)
+        shown = os.read(master, 1000)
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert shown == b"__key__\ttxt\nk\\x1b[2J\ta\\x1b]0;x\\x07b\\tc\\n\\xff\n"
+    assert b"k\x1b[2J\ta\x1b]0;x\x07b\\tc\\n\xff\n" in run("tsv", name, "-f", "txt").stdout

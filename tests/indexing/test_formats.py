@@ -1,0 +1,206 @@
+"""Layouts of index files: their exact bytes, what they cannot say, and what is read back from them."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tarkit.errors import Problem, Unsupported
+from tarkit.indexing.formats import FORMATS, index_path, make_layout, read_index
+from tarkit.indexing.scan import NoIndex, open_shard, spelled
+from tarkit.indexing.wids import Shard, read_wids, spell_wids
+from tarkit.problems import Policy
+from tarkit.streams.location import Location
+from tests._tools import each_row
+from tests.conftest import GNU, PAX, Archive, Content, Link, tar
+
+SMALL: list[tuple[str, Content]] = [
+    ("d", None),  # at 0
+    ("d/a.jpg", b"A" * 600),  # header at 512, content at 1024
+    ("d/README", b"r"),  # at 2048
+    ("d/a.json", b"{}"),  # at 3072
+    ("d/.hidden", b"h"),  # at 4096
+    ("__meta__/b.cls", b"1"),  # at 5120
+    ("c.seg.png", b""),  # at 6144, end marker at 6656
+]
+
+EXACT = {
+    "dali": b"v1.2 3\njpg 1024 600 d/a.jpg json 3584 2 d/a.json\ncls 5632 1 __meta__/b.cls\nseg.png 6656 0 c.seg.png\n",
+    "energon": struct.pack("=3Q", 512, 6144, 6656),
+    "webshart": b'{"path": "in.tar", "filesize": 10240, "includes_image_geometry": false, "files": {\n'
+    b'"d/a.jpg": {"offset": 1024, "length": 600},\n"d/a.json": {"offset": 3584, "length": 2},\n'
+    b'"__meta__/b.cls": {"offset": 5632, "length": 1},\n"c.seg.png": {"offset": 6656, "length": 0}\n}}\n',
+    "tsv": b"__key__\tfield\toffset\tsize\tentry\n"
+    b"d/a\tjpg\t1024\t600\t512\nd/a\tjson\t3584\t2\t3072\n__meta__/b\tcls\t5632\t1\t5120\nc\tseg.png\t6656\t0\t6144\n",
+}
+
+
+def index(format: str, name: str = "in.tar", **policy: list[str]) -> bytes:
+    """The index of a shard in this folder."""
+    source = open_shard(Location("path", name, name))
+    return spelled(source, make_layout(format, name, source.size or 0), format, Policy(**policy))
+
+
+@each_row("format", EXACT)
+def test_exact_bytes(format: str, archive: Archive) -> None:
+    """Regular files with a key are listed, with the offsets of their contents."""
+    archive(SMALL)
+    assert index(format) == EXACT[format]
+
+
+def all_kinds() -> bytes:
+    """Names of every kind that headers have, and what no index lists."""
+    rows: list[tuple[str, Content]] = [
+        ("a.x", b"1"),
+        ("n" * 130 + ".txt", b"long"),
+        ("n" * 130 + "/" + "m" * 120 + ".txt", b"longer" * 200),
+        ("é/ü.cls", b"7"),
+        ("l.jpg", b"target"),
+        ("l.lnk", Link("l.jpg")),
+        ("l.sym", Link("l.jpg", tarfile.SYMTYPE)),
+        ("z.bin", bytes(range(256)) * 5),
+    ]
+    return tar(rows, PAX)
+
+
+@pytest.mark.parametrize("format", ["dali", "webshart", "tsv", "parquet"])
+@each_row("kind", [PAX, GNU])
+def test_read_back_at_the_offsets(format: str, kind: int, archive: Archive) -> None:
+    """What an index leads to is what `tarfile` reads."""
+    if format == "parquet":
+        pytest.importorskip("pyarrow")
+    data = all_kinds()
+    if kind == GNU:
+        with tarfile.open(fileobj=io.BytesIO(data)) as file:
+            rows = [(info.name, file.extractfile(info).read()) for info in file if info.isreg()]  # type: ignore[union-attr]
+        data = tar(rows, GNU)
+    archive(data)
+    found = {
+        field.name.decode(): data[field.offset : field.offset + field.size]
+        for key, fields in read_index(format, index(format))
+        for field in fields
+        if key
+    }
+    with tarfile.open(fileobj=io.BytesIO(data)) as file:
+        expected = {info.name: file.extractfile(info).read() for info in file if info.isreg()}  # type: ignore[union-attr]
+    assert found == expected
+
+
+def test_energon_as_tarfile_counts(archive: Archive) -> None:
+    """Offsets are those of the first header of an entry, as Python's `tarfile`, which Energon uses, has them."""
+    data = all_kinds()
+    archive(data)
+    starts: dict[str, int] = {}
+    with tarfile.open(fileobj=io.BytesIO(data)) as file:
+        for info in file:
+            if info.isreg():
+                starts.setdefault(
+                    info.name.rpartition("/")[0] + info.name.rpartition("/")[2].partition(".")[0], info.offset
+                )
+        end = file.offset
+    assert [row[1][0].offset for row in read_index("energon", index("energon"))] == [*starts.values(), end]
+
+
+@pytest.mark.parametrize(
+    ("format", "members", "words"),
+    [
+        ("dali", {"a b.x": b""}, "a blank"),
+        ("dali", {"a.": b""}, "empty field"),
+        ("dali", {"README": b""}, "no sample"),
+        ("webshart", {"\udcff.x": b""}, "no UTF-8"),
+        ("parquet", {"\udcff.x": b""}, "no UTF-8"),
+    ],
+)
+def test_what_a_layout_cannot_say(format: str, members: dict[str, Content], words: str, archive: Archive) -> None:
+    """Then there is no index, rather than one that its reader takes for something else."""
+    if format == "parquet":
+        pytest.importorskip("pyarrow")
+    archive(members)
+    with pytest.raises(Unsupported, match=words):
+        index(format)
+
+
+def test_energon_wants_the_whole_archive(archive: Archive) -> None:
+    """Its samples lie one behind the other, up to an end."""
+    archive(tar(SMALL)[:6656])
+    assert index("dali", allow=["no-end-marker"]) == EXACT["dali"]
+    with pytest.raises(Unsupported, match="not read whole"):
+        index("energon", allow=["no-end-marker"])
+
+
+def test_names_with_tabs(archive: Archive) -> None:
+    """The table escapes them, and they come back."""
+    archive({"a\tb.x\\y": b"1", "\udcff\n.z": b"2"})
+    assert [field.name for _, fields in read_index("tsv", index("tsv")) for field in fields] == [
+        b"a\tb.x\\y",
+        b"\xff\n.z",
+    ]
+
+
+@each_row(
+    ("name", "words"),
+    [
+        ("gnu-sparse-1.0.tar", "sparse-entry"),
+        ("gnu-sparse-old.tar", "sparse-entry"),
+        ("bsdtar-pax-sparse.tar", "sparse"),
+    ],
+)
+def test_sparse(name: str, words: str) -> None:
+    """No offset leads to the content of a sparse file."""
+    path = str(Path(__file__).parents[1] / "data" / name)
+    with pytest.raises(Problem, match=words):
+        index("dali", path)
+
+
+@each_row(
+    ("format", "data"),
+    [
+        ("dali", b""),
+        ("dali", b"v1.2 2\na 0 1 a.a\n"),
+        ("dali", b"v1.2 1\na 0 1\n"),
+        ("dali", b"v1.2 1\na x 1 a.a\n"),
+        ("dali", b"v1.1 1\na 0 1\n"),
+        ("energon", b""),
+        ("energon", b"1234567"),
+        ("energon", struct.pack("=2Q", 512, 512)),
+        ("energon", struct.pack("=2Q", 0, 700)),
+        ("webshart", b"[]"),
+        ("webshart", b'{"files": {}}'),
+        ("webshart", b'{"caption": "a dog"}'),
+        ("tsv", b"a\tb\n"),
+        ("tsv", b"__key__\tfield\toffset\tsize\tentry\na\tb\t1\n"),
+    ],
+)
+def test_no_index(format: str, data: bytes) -> None:
+    """What is not of the layout is not taken for it."""
+    with pytest.raises(NoIndex):
+        read_index(format, data)
+
+
+def test_wids_exact() -> None:
+    """The list is in the order of names, as widsindex writes it."""
+    shards = [Shard("t-1.tar", 3, 2048), Shard("t-0.tar", 2, 1024, "ab")]
+    data = spell_wids(shards)
+    assert json.loads(data) == {
+        "__kind__": "wids-shard-index-v1",
+        "wids_version": 1,
+        "shardlist": [
+            {"url": "t-0.tar", "md5sum": "ab", "nsamples": 2, "filesize": 1024},
+            {"url": "t-1.tar", "nsamples": 3, "filesize": 2048},
+        ],
+        "name": "t",
+    }
+    assert read_wids(data) == sorted(shards)
+    with pytest.raises(NoIndex):
+        read_wids(b'{"a": 1}')
+
+
+def test_paths() -> None:
+    """Each has a name of its own; those of other tools are where these look."""
+    names = {index_path(format, "d/a.b.tar") for format in FORMATS if format != "wids"}
+    assert names == {"d/a.b.idx", "d/a.b.tar.idx", "d/a.b.json", "d/a.b.index.tsv", "d/a.b.index.parquet"}

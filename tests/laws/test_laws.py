@@ -1,0 +1,377 @@
+"""Laws that hold for any archive: hypothesis makes small ones and looks for one that breaks a law."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import io
+import os
+import shlex
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import GNU, PAX, USTAR, Content, Link, Ran, body, entries, tar, tarkit
+
+Members = list[tuple[str, Content]]
+
+laws = settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+
+KEYS = ["a", "b", "a/b", "d.1/e", "é", "\udce9", "n" * 99, "p" * 60 + "/" + "q" * 60, "x" * 130, "__k__", "c d", "0"]
+FIELDS = ["jpg", "JPG", "seg.png", "cls", "", "x" * 110]
+SIZES = [0, 1, 511, 512, 513, 1024, 3000]
+STRAYS = ["README", "d/.hidden", ".x", "d/e"]
+
+
+@st.composite
+def samples(draw: st.DrawFn, at_least: int = 0) -> Members:
+    """Samples of different keys, each with different fields, and a link now and then."""
+    rows: Members = []
+    for key in draw(st.lists(st.sampled_from(KEYS), unique=True, min_size=at_least, max_size=6)):
+        first = f"{key}.{draw(st.sampled_from(FIELDS))}"
+        names = dict.fromkeys(
+            [first, *(f"{key}.{field}" for field in draw(st.lists(st.sampled_from(FIELDS), max_size=3)))]
+        )
+        rows += [(name, bytes([len(name)]) * draw(st.sampled_from(SIZES))) for name in names]
+        if draw(st.integers(0, 5)) == 0:
+            rows.append((f"{key}.link", Link(first, draw(st.sampled_from([b"1", b"2"])))))
+    return rows
+
+
+@st.composite
+def archives(draw: st.DrawFn, at_least: int = 0) -> bytes:
+    """An archive of samples, notes and folders, in any format that can hold them, its end of any length."""
+    rows = draw(samples(at_least))
+    for stray in draw(st.lists(st.sampled_from(STRAYS), unique=True, max_size=2)):
+        rows.insert(draw(st.integers(0, len(rows))), (stray, draw(st.sampled_from([None, b"note"]))))
+    long = any(len(os.fsencode(name)) > 100 for name, _ in rows)
+    data = body(tar(rows, draw(st.sampled_from([GNU, PAX] if long else [USTAR, GNU, PAX]))))
+    return data + bytes(draw(st.sampled_from([1024, 1536, 10240, 1024 + -(len(data) + 1024) % 10240])))
+
+
+def ended(data: bytes) -> bytes:
+    """Entries with the end that tarkit gives an archive."""
+    return data + bytes(1024 + -(len(data) + 1024) % 10240)
+
+
+def grouped(rows: Members) -> list[tuple[str | None, Members]]:
+    """Entries by key; those without go with the one that follows, at the end with the last."""
+
+    def key(name: str) -> str | None:
+        folder, slash, base = name.rpartition("/")
+        return None if base.find(".") < 1 else folder + slash + base.partition(".")[0]
+
+    groups: list[tuple[str | None, Members]] = []
+    waiting: Members = []
+    for row in rows:
+        if row[1] is None or key(row[0]) is None:
+            waiting.append(row)
+        elif groups and groups[-1][0] == key(row[0]):
+            groups[-1][1].extend([*waiting, row])
+            waiting = []
+        else:
+            groups.append((key(row[0]), [*waiting, row]))
+            waiting = []
+    if waiting and groups:
+        groups[-1][1].extend(waiting)
+    return groups
+
+
+def flat(groups: list[tuple[str | None, Members]]) -> Members:
+    return [row for _, rows in groups for row in rows]
+
+
+@contextmanager
+def stored(data: bytes) -> Iterator[tuple[Path, list[str]]]:
+    """A folder with this archive, and the words for it: a file, and a compressed file, which is read as a stream."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "in.tar").write_bytes(data)
+        (folder / "in.tar.gz").write_bytes(gzip.compress(data, 1))
+        yield folder, [f"{folder}/in.tar", f"{folder}/in.tar.gz"]
+
+
+def piped(data: bytes) -> int:
+    """A pipe that has these bytes in it and ends."""
+    read, write = os.pipe()
+    with os.fdopen(write, "wb", buffering=0) as pipe:
+        if len(data) > 65536:
+            fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 1 << 20)
+        pipe.write(data)
+    return read
+
+
+def shards(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.glob("out-*"))]
+
+
+@laws
+@given(archives())
+def test_cat_changes_nothing(data: bytes) -> None:
+    """cat(x) = x."""
+    with stored(data) as (_, words):
+        for word in words:
+            assert tarkit("cat", word).stdout == data
+    pipe = piped(data)
+    assert tarkit("cat", stdin=pipe).stdout == data
+    os.close(pipe)
+
+
+@laws
+@given(archives(at_least=1), st.sampled_from(["-c 1", "-c 2", "-s 1K", "-s 10240", "-s 20K", "-n 1", "-c 3 -s 20480"]))
+def test_shards_together_are_the_archive(data: bytes, limits: str) -> None:
+    """cat(split(x)) has the entries of x to the last byte, from any feed."""
+    with stored(data) as (folder, words):
+        made = []
+        for word in words:
+            tarkit("split", word, *limits.split(), "-o", f"{folder}/out-%03d.tar", "--force")
+            assert tarkit("cat", f"{folder}/out-*.tar").stdout == ended(body(data))
+            made.append(shards(folder))
+        assert made[0] == made[1]
+        assert b"".join(map(body, made[0])) == body(data)
+
+
+@laws
+@given(archives(at_least=2), st.integers(1, 4), st.integers(1, 5))
+def test_shards_are_as_full_as_they_may_be(data: bytes, count: int, records: int) -> None:
+    """No shard is over a limit, unless it is one sample; the first of the next would not have fitted."""
+    with stored(data) as (folder, words):
+        tarkit("split", words[0], "-c", str(count), "-s", str(records * 10240), "-o", f"{folder}/out-%03d.tar")
+        made = shards(folder)
+        groups = [grouped(entries(shard)) for shard in made]
+        assert flat([group for each in groups for group in each]) == entries(data)
+        for number, shard in enumerate(made):
+            assert 1 <= len(groups[number]) <= count
+            assert len(shard) == len(ended(body(shard)))
+            assert len(shard) <= records * 10240 or len(groups[number]) == 1
+            if number + 1 < len(made) and len(groups[number]) < count:
+                following = len(flat(groups[number + 1][:1]))
+                with tarfile.open(fileobj=io.BytesIO(made[number + 1]), encoding="utf-8") as file:
+                    last = file.getmembers()[following - 1]
+                more = bytes(last.offset_data + -(-last.size // 512) * 512)
+                assert len(ended(body(shard) + more)) > records * 10240
+
+
+@laws
+@given(archives(), archives(), st.sampled_from(["1", "3"]))
+def test_cat_of_two(one: bytes, two: bytes, parallel: str) -> None:
+    """cat(x, y) has the entries of x, then those of y."""
+    with stored(one) as (_, first), stored(two) as (_, second):
+        options = ["--allow", "repeated-key,joined-sample,duplicate-entry"]
+        expected = ended(body(one) + body(two))
+        for words in zip(first, second, strict=True):
+            assert tarkit("cat", *words, *options, "-p", parallel).stdout == expected
+
+
+@laws
+@given(archives(), st.integers(0, 5), st.integers(0, 7), st.integers(1, 3), st.sampled_from(["a", "0|b", "/", ""]))
+def test_selection(data: bytes, low: int, high: int, step: int, pattern: str) -> None:
+    """--match and --slice choose as Python does, whole samples with what goes along."""
+    parts = pattern.split("|")
+    chosen = [(key, rows) for key, rows in grouped(entries(data)) if any(part in str(key) for part in parts)]
+    with stored(data) as (_, words):
+        outs = {tarkit("cat", word, "--match", pattern, "--slice", f"{low}:{high}:{step}").stdout for word in words}
+        assert len(outs) == 1
+        assert entries(outs.pop()) == flat(chosen[low:high:step])
+
+
+@laws
+@given(archives(), st.lists(st.sampled_from(FIELDS[:4]), min_size=1, max_size=3, unique_by=str.lower))
+def test_fields(data: bytes, fields: list[str]) -> None:
+    """-f gives just these fields, in this order, with their bytes; --drop the others, and both have all."""
+    rows = [(name, content) for name, content in entries(data) if not isinstance(content, Link)]
+    expected = []
+    for key, members in grouped(rows):
+        named = [(name, content) for name, content in members if name.startswith(f"{key}.") and content is not None]
+        for field in fields:
+            expected += [row for row in named if row[0][len(key or "") + 1 :].lower() == field.lower()][:1]
+    with stored(data) as (_, words):
+        options = ["-f", " ".join(fields), "--on-missing-field", "keep", "--allow", "unmovable-entry"]
+        outs = {tarkit("cat", word, *options).stdout for word in words}
+        assert len(outs) == 1
+        assert entries(outs.pop()) == expected
+
+
+@laws
+@given(archives(), st.sampled_from(["x/{key}", "{key}_" + "y" * 90, "{key}" + "z" * 40, "n{index}"]))
+def test_rekey(data: bytes, spec: str) -> None:
+    """--rekey changes keys and nothing else."""
+    assume(not any(isinstance(content, Link) and content.type == b"1" for _, content in entries(data)))
+    expected: Members = []
+    for index, (key, rows) in enumerate(grouped(entries(data))):
+        assert key is not None
+        new = spec.format(key=key, index=index)
+        keyed = [name.startswith(f"{key}.") and content is not None for name, content in rows]
+        names = [new + name[len(key) :] if own else name for own, (name, _) in zip(keyed, rows, strict=True)]
+        expected += [(name, content) for name, (_, content) in zip(names, rows, strict=True)]
+    if not grouped(entries(data)):
+        expected = entries(data)
+    with stored(data) as (_, words):
+        outs = {tarkit("cat", word, "--rekey", spec).stdout for word in words}
+        assert len(outs) == 1
+        assert entries(outs.pop()) == expected
+
+
+@laws
+@given(archives(), st.integers(1, 8), st.integers(0, 99))
+def test_shuffle(data: bytes, size: int, seed: int) -> None:
+    """A shuffle loses nothing, keeps samples whole, and depends on the seed alone."""
+    with stored(data) as (_, words):
+        outs = {tarkit("cat", word, "-s", str(size), "--seed", str(seed)).stdout for word in words}
+        assert len(outs) == 1
+        out = entries(outs.pop())
+        groups = [rows for _, rows in grouped(entries(data))] or [entries(data)]
+        assert sorted(map(str, out)) == sorted(map(str, entries(data)))
+        for rows in filter(None, groups):
+            at = out.index(rows[0])
+            assert out[at : at + len(rows)] == rows
+
+
+@laws
+@given(archives(), st.integers(-99, 99), st.integers(0, 3))
+def test_full_shuffle(data: bytes, seed: int, count: int) -> None:
+    """It loses nothing, keeps samples whole, puts what has no key first; sort(shuffle(x)) = sort(x)."""
+    with stored(data) as (folder, words):
+        outs = {tarkit("shuffle", word, "--seed", str(seed)).stdout for word in words}
+        assert len(outs) == 1
+        (folder / "out.tar").write_bytes(outs.pop())
+        out = entries(folder / "out.tar")
+        assert sorted(map(str, out)) == sorted(map(str, entries(data)))
+        groups = [without_edges(rows) for _, rows in grouped(entries(data))]
+        assert all(out[(at := out.index(rows[0])) : at + len(rows)] == rows for rows in groups)
+        inside = flat([(None, rows) for rows in groups])
+        strays = [row for row in entries(data) if row not in inside]
+        assert out[: len(strays)] == strays
+        assert tarkit("sort", folder / "out.tar").stdout == tarkit("sort", words[0]).stdout
+        if count:
+            tarkit("shuffle", words[1], "--seed", str(seed), "-c", str(count), "-o", folder / "out-%d.tar", "-q")
+            parts = [path.read_bytes() for path in sorted(folder.glob("out-*"))]
+            assert [row for part in parts for row in entries(part)] == (out if groups else [])
+
+
+def without_edges(rows: Members) -> Members:
+    """A sample without the entries before and behind it that have no key."""
+    keyed = [index for index, row in enumerate(rows) if grouped([row])]
+    return rows[keyed[0] : keyed[-1] + 1]
+
+
+# ---- damage
+
+
+def worth(ran: Ran) -> Members | None:
+    """What a run that ended well gave; None for an error, which has said why in one line."""
+    if ran.status == 0:
+        return entries(ran.stdout)
+    assert ran.status == 1
+    assert ran.lines[0].startswith("tarkit: ")
+    assert ran.lines[0].endswith("]")
+    return None
+
+
+def first_stop(archive: bytes) -> int:
+    """Where the first entry ends; of an archive without any, the archive."""
+    with tarfile.open(fileobj=io.BytesIO(archive), encoding="utf-8") as file:
+        stops = (info.offset_data + info.size for info in file)
+        return next((stop + -stop % 512 for stop in stops), len(archive))
+
+
+@laws
+@given(archives(), st.data())
+def test_a_cut_is_never_passed_over(data: bytes, more: st.DataObject) -> None:
+    """An archive that was cut before its end is an error; with --skip what comes out is whole samples of it."""
+    stop = len(body(data)) + 1024
+    cut = more.draw(st.integers(0, stop - 1))
+    groups = grouped(entries(data))
+    with stored(data[:cut]) as (_, words):
+        pipe = piped(data[:cut])
+        assert worth(tarkit("cat", stdin=pipe, exit=None)) is None
+        os.close(pipe)
+        assert worth(tarkit("cat", words[0], exit=None)) is None
+        rans = [tarkit("cat", word, "--skip", "truncated,no-end-marker", exit=None) for word in words]
+        [(status, given)] = {(ran.status, ran.stdout) for ran in rans}
+        assert (status == 1) == (0 < cut < first_stop(data))  # bytes, and no whole entry in them
+        if status:
+            assert all("no whole entry was found" in ran.stderr for ran in rans)
+            return
+        out = grouped(entries(given))
+        assert out == groups[: len(out)] or not groups
+        assert len(out) < len(groups) or not groups
+    with stored(data[: more.draw(st.integers(stop, len(data)))]) as (_, words):
+        assert worth(tarkit("cat", more.draw(st.sampled_from(words)), exit=None)) == entries(data)
+
+
+@laws
+@given(archives(at_least=1), st.data())
+def test_a_flipped_header_is_never_passed_over(data: bytes, more: st.DataObject) -> None:
+    """A byte of a header that changed is an error, or what comes out is still the same."""
+    starts = [at for at in range(0, len(body(data)), 512) if data[at + 257 : at + 262] == b"ustar"]
+    at = more.draw(st.sampled_from(starts)) + more.draw(st.integers(0, 511))
+    flipped = bytearray(data)
+    flipped[at] ^= more.draw(st.integers(1, 255))
+    with stored(bytes(flipped)) as (_, words):
+        outs = [worth(tarkit("cat", word, exit=None)) for word in words]
+        assert outs[0] == outs[1]
+        assert outs[0] in (None, entries(data))
+
+
+@laws
+@given(archives(at_least=1), st.data())
+def test_damage_of_the_compression_is_never_passed_over(data: bytes, more: st.DataObject) -> None:
+    """A compressed archive that was cut or changed anywhere is an error, or it is still the same."""
+    packed = gzip.compress(data, 1, mtime=0)
+    at = more.draw(st.integers(0, len(packed) - 1))
+    flipped = bytearray(packed)
+    flipped[at] ^= more.draw(st.integers(1, 255))
+    for damaged in (packed[:at], bytes(flipped)):
+        with stored(damaged) as (_, words):
+            out = worth(tarkit("cat", words[0], exit=None))
+            assert out in (None, entries(data))
+            assert out is None or damaged == bytes(flipped)
+
+
+# ---- create
+
+
+@laws
+@given(samples(), st.sampled_from(["1", "3"]))
+def test_create(rows: Members, parallel: str) -> None:
+    """Whatever names and contents a recipe has, they are in the archive; and split and cat take it as it is."""
+    rows = [(name, content) for name, content in rows if isinstance(content, bytes)]
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        lines = []
+        for number, (entry, content) in enumerate(rows):
+            (folder / f"{number}").write_bytes(content)
+            source = (f"{number}", f"hex:{content.hex()}", f"pipe:cat {shlex.quote(name)}/{number}")[number % 7 % 3]
+            lines.append(f"{entry}\t{source}\n")
+        recipe = os.fsencode("".join(lines))
+        out = tarkit("create", "-C", folder, "-p", parallel, stdin=recipe).stdout
+        assert parallel == "1" or out == tarkit("create", "-C", folder, stdin=recipe).stdout
+        assert entries(out) == rows
+        (folder / "made.tar").write_bytes(out)
+        assert tarkit("cat", folder / "made.tar").stdout == out
+
+
+@laws
+@given(samples())
+def test_group(rows: Members) -> None:
+    """--group of a recipe in any order has each sample's entries together, in the order of the recipe."""
+    rows = [(name, content) for name, content in rows if isinstance(content, bytes)]
+    mixed = sorted(rows, key=lambda row: (len(row[0]), row[0]))
+    recipe = os.fsencode(
+        "".join(f"{name}\thex:{content.hex()}\n" for name, content in mixed if isinstance(content, bytes))
+    )
+    out = entries(tarkit("create", "--group", stdin=recipe).stdout)
+    assert sorted(out, key=str) == sorted(rows, key=str)
+    keys = [key for key, _ in grouped(out)]
+    assert len(keys) == len(set(keys))
+    for key, members in grouped(out):
+        assert members == [row for row in mixed if row in members]
+        assert all(name.startswith(f"{key}.") for name, _ in members)
+    assert [key for key, _ in groupby(keys)] == keys

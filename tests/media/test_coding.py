@@ -1,0 +1,327 @@
+"""Values of fields: what each field decodes to, what it takes back, and that nothing is written anew without need."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import sys
+from typing import Any
+
+import pytest
+
+from tarkit.errors import TarkitError
+from tarkit.media.coding import Coded, Coder
+from tests._tools import each_row
+
+numpy = pytest.importorskip("numpy")
+Image = pytest.importorskip("PIL.Image")
+
+
+def npy(array: Any) -> bytes:
+    """The bytes of an npy file, by numpy itself."""
+    file = io.BytesIO()
+    numpy.save(file, array)
+    return file.getvalue()
+
+
+def npz(compressed: bool = False, **arrays: Any) -> bytes:
+    """The bytes of an npz file, by numpy itself."""
+    file = io.BytesIO()
+    (numpy.savez_compressed if compressed else numpy.savez)(file, **arrays)
+    return file.getvalue()
+
+
+def picture(format: str, mode: str = "RGB", size: tuple[int, int] = (16, 8), **settings: Any) -> bytes:
+    """A picture that is not of one colour, so that a lossy format changes it each time."""
+    image = Image.linear_gradient("L").resize(size).convert(mode)
+    file = io.BytesIO()
+    image.save(file, format, **settings)
+    return file.getvalue()
+
+
+def opened(data: bytes) -> Image.Image:
+    """The picture in some bytes."""
+    return Image.open(io.BytesIO(data))
+
+
+def coded(field: str, data: bytes, pickles: bool = False) -> tuple[Coded, Any]:
+    """One field, decoded."""
+    sample = Coded(Coder(pickles), {field: data})
+    return sample, sample.values[field]
+
+
+@each_row(
+    ("field", "data", "value"),
+    [
+        ("txt", b"a\xc3\xa9\n", "aé\n"),
+        ("en.TXT", b"x", "x"),
+        ("transcript", b"", ""),
+        ("cls", b"3", 3),
+        ("cls", b" -12\n", -12),
+        ("index", b"007", 7),
+        ("a.b.int", b"+5", 5),
+        ("json", b'{"b": 1, "a": [true, null, 1.50]}', {"b": 1, "a": [True, None, 1.5]}),
+        ("json", b"NaN", pytest.approx(float("nan"), nan_ok=True)),
+        ("jsn", b'\xef\xbb\xbf"x"', "x"),
+        ("jsonl", b'{"a": 1}\r\n\n[2]\n3', [{"a": 1}, [2], 3]),
+        ("bin", b"\x00\xff", b"\x00\xff"),
+        ("json.gz", b"x", b"x"),
+        ("id", b"abc", b"abc"),
+        ("pkl", pickle.dumps({1}), pickle.dumps({1})),
+        ("", b"x", b"x"),
+    ],
+)
+def test_decode_and_back(field: str, data: bytes, value: object) -> None:
+    """What a field decodes to; handed back as it is, or as an equal one, it is the same bytes again."""
+    sample, decoded = coded(field, data)
+    assert (type(decoded), decoded) == (type(value), value) or decoded == value
+    assert sample.encode(field, decoded) == data
+    assert Coded(Coder(), {field: data}).encode(field, decoded) == data
+
+
+@each_row(
+    ("field", "data", "said"),
+    [
+        ("txt", b"\xff", "field 'txt' cannot be decoded: UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff"),
+        ("cls", b"cat", "field 'cls': 'cat' is no integer, as cls, index, int and the like must be"),
+        ("cls", b"", "field 'cls': '' is no integer"),
+        ("cls", b"1_0", "field 'cls': '1_0' is no integer"),
+        ("cls", b"1.0", "field 'cls': '1.0' is no integer"),
+        ("a.json", b"{", "field 'a.json' cannot be decoded: JSONDecodeError: "),
+        ("json", b"[" * 100_000, "field 'json' cannot be decoded: RecursionError: "),
+        ("jsonl", b'{"a":\n1}', "field 'jsonl' cannot be decoded: JSONDecodeError: "),
+        ("npy", b"no array", "field 'npy' cannot be decoded: ValueError: "),
+        ("jpg", b"no picture", "field 'jpg' cannot be decoded: UnidentifiedImageError: "),
+        ("npy", pickle.dumps({1}), "field 'npy' cannot be decoded: ValueError: "),
+    ],
+)
+def test_what_cannot_be_decoded(field: str, data: bytes, said: str) -> None:
+    """It is one line that names the field."""
+    with pytest.raises(TarkitError) as raised:
+        Coded(Coder(), {field: data})
+    assert str(raised.value).startswith(said)
+    assert "\n" not in str(raised.value)
+
+
+@each_row(
+    ("field", "value", "data"),
+    [
+        ("txt", "é", "é".encode()),
+        ("cls", 3, b"3"),
+        ("cls", numpy.int64(-3), b"-3"),
+        ("json", {"b": 1, "a": (1, 2.0, None)}, b'{"b": 1, "a": [1, 2.0, null]}'),
+        ("json", "x", b'"x"'),
+        ("json", "é\udc80", b'"\\u00e9\\udc80"'),
+        ("json", "é", '"é"'.encode()),
+        ("jsonl", [{"a": 1}, 2], b'{"a": 1}\n2\n'),
+        ("jsonl", [], b""),
+        ("npy", numpy.arange(3, dtype="<i2"), npy(numpy.arange(3, dtype="<i2"))),
+        ("npy", numpy.float32(1), npy(numpy.float32(1))),
+        ("npz", {"a": numpy.ones(2)}, npz(a=numpy.ones(2))),
+        ("bin", "é", "é".encode()),
+        *((field, kind(b"raw"), b"raw") for field in ("txt", "json", "npy", "jpg", "x") for kind in (bytes, bytearray)),
+        ("cls", memoryview(b"raw"), b"raw"),
+    ],
+)
+def test_new_values(field: str, value: object, data: bytes) -> None:
+    """By the field and the type of the value; bytes go as they are into every field."""
+    assert Coded(Coder(), {}).encode(field, value) == data
+    assert Coded(Coder(), {field: b"7"} if field in ("txt", "cls", "json", "x") else {}).encode(field, value) == data
+
+
+@each_row(
+    ("field", "value", "said"),
+    [
+        ("txt", 3, "field 'txt': it takes str or bytes, not int"),
+        ("txt", "\udc80", "field 'txt' cannot be encoded: UnicodeEncodeError: "),
+        ("cls", True, "field 'cls': it takes an integer, not bool"),
+        ("cls", 1.0, "field 'cls': it takes an integer, not float"),
+        ("cls", "1", "field 'cls': it takes an integer, not str"),
+        ("json", float("nan"), "field 'json' cannot be encoded: ValueError: Out of range float values"),
+        ("json", {1: 2}, "field 'json': the key 1 of a dict is int; JSON has str alone"),
+        ("json", [{"a": {None: 2}}], "field 'json': the key None of a dict is None; JSON has str alone"),
+        ("json", {"a": {1}}, "field 'json' cannot be encoded: TypeError: Object of type set is not JSON serializable"),
+        ("jsonl", "ab", "field 'jsonl': it takes a list, an item for each line, not str"),
+        ("npy", [1, 2], "field 'npy': it takes a numpy array, not list"),
+        ("npy", numpy.array([{}]), "field 'npy': an array of Python objects would be a pickle"),
+        ("npz", numpy.ones(1), "field 'npz': it takes a dict of arrays, not ndarray"),
+        ("npz", {"a": [1]}, "field 'npz': it takes a numpy array, not list"),
+        ("bin", 3, "field 'bin': it takes bytes or str, not int"),
+        ("bin", None, "field 'bin': it takes bytes or str, not None"),
+        ("pkl", {1}, "field 'pkl': it takes bytes or str, not set"),
+        ("jpg", "x", "field 'jpg': it takes a Pillow image or a numpy array, not str"),
+        ("png", [[1]], "field 'png': it takes a Pillow image or a numpy array, not list"),
+        ("png", numpy.ones((2, 2), "int64"), "field 'png': an array of int64, 2x2, is no picture"),
+        ("png", numpy.ones((2, 2, 2), "uint8"), "field 'png': an array of uint8, 2x2x2, is no picture"),
+        ("png", numpy.array([[0.0, 1.5]]), "field 'png': the numbers of a picture must be from 0 to 1, or of type"),
+        ("png", numpy.array([[0.0, numpy.nan]]), "field 'png': the numbers of a picture must be from 0 to 1"),
+        ("jpg", Image.new("RGBA", (2, 2)), "field 'jpg' cannot be encoded: OSError: cannot write mode RGBA as JPEG"),
+        ("pgm", Image.new("RGB", (2, 2)), "field 'pgm': a picture of mode RGB, where pgm has L or I or I;16"),
+    ],
+)
+def test_what_cannot_be_encoded(field: str, value: object, said: str) -> None:
+    """It is one line that names the field, whatever the field had before."""
+    before = {"json": b"1", "jpg": picture("JPEG"), "npy": npy(numpy.ones(1)), "txt": b"x", "cls": b"1"}
+    for raw in ({}, {field: before[field]} if field in before else {}):
+        with pytest.raises(TarkitError) as raised:
+            Coded(Coder(), raw).encode(field, value)
+        assert str(raised.value).startswith(said)
+        assert "\n" not in str(raised.value)
+
+
+@each_row(
+    ("data", "change", "new"),
+    [
+        (b'{"a":[1]}', lambda value: value["a"].append(2), b'{"a": [1, 2]}'),
+        (b'{"a":1}', lambda value: value.update(a=True), b'{"a": true}'),
+        (b'{"a":1}', lambda value: value.update(a=1.0), b'{"a": 1.0}'),
+        (b'{"a":1,"b":2}', lambda value: value.update(a=value.pop("a")), b'{"b": 2, "a": 1}'),
+        (b'{"a":1e2}', lambda value: value.update(a=100.0), b'{"a":1e2}'),
+    ],
+)
+def test_json_that_was_changed_in_place(data: bytes, change: Any, new: bytes) -> None:
+    """The object is the same, what it says is not; then it is written anew, and only then."""
+    sample, value = coded("json", data)
+    change(value)
+    assert sample.encode("json", value) == new
+
+
+def test_arrays_that_were_changed_in_place() -> None:
+    """An array is compared with what it was; a header in another style, or compression, stays."""
+    odd = npy(numpy.arange(3)).replace(b", }", b",}", 1).replace(b" \n", b"  \n", 1)
+    assert odd != npy(numpy.arange(3))
+    sample, value = coded("npy", odd)
+    assert sample.encode("npy", value) == odd
+    assert sample.encode("npy", value.copy()) == odd
+    assert sample.encode("npy", value.astype("int32")) == npy(numpy.arange(3, dtype="int32"))
+    value[0] = 9
+    assert sample.encode("npy", value) == npy(numpy.array([9, 1, 2]))
+    packed = npz(compressed=True, a=numpy.zeros(1000), b=numpy.ones(2))
+    sample, value = coded("npz", packed)
+    assert sample.encode("npz", dict(value)) == packed
+    value["b"] = numpy.ones(3)
+    assert sample.encode("npz", value) == npz(a=numpy.zeros(1000), b=numpy.ones(3))
+
+
+FORMATS = {
+    "jpg": "JPEG",
+    "JPEG": "JPEG",
+    "png": "PNG",
+    "webp": "WEBP",
+    "gif": "GIF",
+    "bmp": "BMP",
+    "tif": "TIFF",
+    "ppm": "PPM",
+}
+
+
+@each_row("field", FORMATS)
+def test_pictures_that_nobody_changed(field: str) -> None:
+    """The bytes stay, whether the pixels were looked at, copied or made an array of; under a new name too."""
+    data = picture(FORMATS[field])
+    sample, image = coded(field, data)
+    assert image.size == (16, 8)
+    assert sample.encode(field, image) == data
+    assert sample.encode("left." + field, image) == data
+    image.load()
+    assert sample.encode(field, image) == data
+    assert sample.encode("left." + field, image) == data
+    assert sample.encode(field, image.copy()) == data
+    if image.mode != "P":
+        assert sample.encode(field, numpy.asarray(image)) == data
+
+
+@each_row("field", FORMATS)
+def test_pictures_that_were_changed(field: str) -> None:
+    """They are encoded in the format of the field."""
+    sample, image = coded(field, picture(FORMATS[field]))
+    image.paste(image.crop((15, 7, 16, 8)), (0, 0))
+    new = opened(sample.encode(field, image))
+    assert (new.format, new.size) == (FORMATS[field], (16, 8))
+    assert new.convert("RGB").getpixel((0, 0)) != (0, 0, 0)
+    assert opened(sample.encode(field, image.resize((4, 4)))).size == (4, 4)
+
+
+def test_a_picture_in_another_format() -> None:
+    """What goes to a field of another format is converted, also when nobody touched it."""
+    sample, image = coded("jpg", picture("JPEG"))
+    assert opened(sample.encode("png", image)).format == "PNG"
+    assert sample.encode("jpeg", image) == picture("JPEG")
+    sample, image = coded("jpg", picture("PNG"))  # a field says one thing, the content another: it happens
+    assert sample.encode("jpg", image) == picture("PNG")
+    assert opened(sample.encode("jpg", image.rotate(180))).format == "JPEG"
+
+
+def test_a_changed_picture_keeps_its_profile_and_orientation() -> None:
+    """A picture that was only made smaller is not turned, and its colours stay."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    sample, image = coded("jpg", picture("JPEG", exif=exif, icc_profile=b"profile"))
+    for field in ("jpg", "png", "webp"):
+        new = opened(sample.encode(field, image.resize((4, 4))))
+        assert (new.getexif()[0x0112], new.info["icc_profile"]) == (6, b"profile")
+
+
+def test_moving_pictures() -> None:
+    """Unchanged they stay; one frame of them is a picture; to write one in place of all is refused."""
+    file = io.BytesIO()
+    Image.new("L", (4, 4), 0).save(file, "GIF", save_all=True, append_images=[Image.new("L", (4, 4), 255)])
+    sample, image = coded("gif", file.getvalue())
+    assert image.n_frames == 2
+    assert sample.encode("gif", image) == file.getvalue()
+    image.seek(1)
+    with pytest.raises(TarkitError, match="the picture has 2 frames, and was changed"):
+        sample.encode("gif", image)
+    assert opened(sample.encode("gif", image.copy())).n_frames == 1
+
+
+def test_arrays_as_pictures() -> None:
+    """Bytes, numbers from 0 to 1 as webdataset's writer takes them, one colour, sixteen bits."""
+    coder = Coder()
+    pixels = numpy.arange(24, dtype="uint8").reshape(2, 4, 3)
+    assert numpy.array_equal(numpy.asarray(opened(coder.encode("png", pixels))), pixels)
+    assert numpy.array_equal(numpy.asarray(opened(coder.encode("png", pixels / 255))), pixels)
+    assert numpy.array_equal(numpy.asarray(opened(coder.encode("png", pixels[:, :, :1]))), pixels[:, :, 0])
+    deep = numpy.array([[0, 65535]], dtype="uint16")
+    assert numpy.array_equal(numpy.asarray(opened(coder.encode("png", deep))), deep)
+
+
+def test_pickles_only_when_allowed() -> None:
+    """They can run any code; so can arrays of objects."""
+    data = pickle.dumps({"a": 1})
+    sample, value = coded("pyd", data, pickles=True)
+    assert value == {"a": 1}
+    assert sample.encode("pyd", value) == data
+    value["b"] = 2
+    assert pickle.loads(sample.encode("pyd", value)) == {"a": 1, "b": 2}
+    objects = numpy.array([{}], dtype=object)
+    sample, value = coded("npy", npy(objects), pickles=True)
+    assert numpy.load(io.BytesIO(sample.encode("npy", value)), allow_pickle=True)[0] == {}
+    with pytest.raises(TarkitError, match="cannot be decoded: ValueError: Object arrays cannot be loaded"):
+        coded("npy", npy(objects))
+
+
+@each_row(
+    ("module", "field", "said", "hint"),
+    [
+        ("PIL", "jpg", "--decode of pictures needs Pillow, which is not installed", "pip install 'tarkit[images]'"),
+        ("numpy", "npy", "--decode of arrays needs numpy, which is not installed", "pip install 'tarkit[numpy]'"),
+    ],
+)
+def test_without_a_library(module: str, field: str, said: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install."""
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(TarkitError) as raised:
+        Coder().decode(field, b"x")
+    assert (str(raised.value), raised.value.hint) == (said, hint)
+
+
+def test_two_fields_that_decode_to_one_object() -> None:
+    """Small integers are one object; each field keeps its own bytes."""
+    sample = Coded(Coder(), {"cls": b"3\n", "index": b"003", "json": json.dumps(3).encode()})
+    assert {field: sample.encode(field, value) for field, value in sample.values.items()} == {
+        "cls": b"3\n",
+        "index": b"003",
+        "json": b"3",
+    }

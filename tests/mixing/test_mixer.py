@@ -1,0 +1,468 @@
+"""Drawing from several sources, and what says which: mixer.py, spec.py, source.py."""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.errors import TarkitError, Usage
+from tarkit.mixing.mixer import Mix, Stock, Until, derived
+from tarkit.mixing.source import Laps, locate
+from tarkit.mixing.spec import MixSpec, SourceSpec, parse_mix, parse_source, read_spec
+from tarkit.problems import Policy
+from tests._tools import each_row
+from tests.conftest import Archive
+
+# ---- words
+
+
+@each_row(
+    ("word", "expected"),
+    [
+        ("A.tar", ("A.tar", 1.0)),
+        ("A.tar@1.45", ("A.tar", 1.45)),
+        ("A.tar@2", ("A.tar", 2.0)),
+        ("A.tar@.5", ("A.tar", 0.5)),
+        ("A.tar@5.", ("A.tar", 5.0)),
+        ("A.tar@1e-3", ("A.tar", 0.001)),
+        ("A.tar@+2E2", ("A.tar", 200.0)),
+        ("A-{000..099}.tar@1.45", ("A-{000..099}.tar", 1.45)),
+        ("a@b/c.tar", ("a@b/c.tar", 1.0)),
+        ("a@1/c.tar", ("a@1/c.tar", 1.0)),
+        ("a@1@2", ("a@1", 2.0)),
+        ("a@1@", ("a@1@", 1.0)),
+        ("-@3", ("-", 3.0)),
+        ("pipe:cat a.tar@2", ("pipe:cat a.tar", 2.0)),
+        ("s3://user@host/x.tar", ("s3://user@host/x.tar", 1.0)),
+        ("A.tar@inf", ("A.tar@inf", 1.0)),
+        ("A.tar@1_0", ("A.tar@1_0", 1.0)),
+        ("A.tar@٣", ("A.tar@٣", 1.0)),
+        ("there@7", ("there@7", 1.0)),
+        ("there@7@2", ("there@7", 2.0)),
+        ("A.tar@0", "'A.tar@0': a weight is more than 0"),
+        ("A.tar@-1", "'A.tar@-1': a weight is more than 0"),
+        ("A.tar@1e999", "'A.tar@1e999': a weight is more than 0"),
+        ("@2", "'@2': a weight without a source"),
+    ],
+)
+def test_parse_source(word: str, expected: tuple[str, float] | str, here: Path) -> None:
+    """A weight is what follows the last @, if that is a number; a file that is there wins."""
+    Path("there@7").touch()
+    if isinstance(expected, str):
+        with pytest.raises(Usage) as error:
+            parse_source(word)
+        assert str(error.value) == expected
+    else:
+        assert parse_source(word) == SourceSpec(expected[0], [expected[0]], expected[1])
+
+
+@each_row(
+    ("words", "message"),
+    [
+        ([], "nothing to mix"),
+        (["a.tar", "m.yaml"], "'m.yaml' describes a whole mix: it has no weight, and no other sources beside it"),
+        (["m.YML@2"], "'m.YML' describes a whole mix: it has no weight, and no other sources beside it"),
+        (["m.yaml", "m.json"], "'m.yaml' describes a whole mix: only one can be given"),
+    ],
+)
+def test_words_that_make_no_mix(words: list[str], message: str) -> None:
+    """A file that describes a mix stands alone."""
+    with pytest.raises(Usage) as error:
+        parse_mix(words)
+    assert str(error.value) == message
+
+
+# ---- files
+
+TARMIX = """
+shuffle: 1000
+sources:
+  - shards: "gs://bucket1/data-{000..999}.tar"
+    weight: 1
+    probability: 0.9
+    shuffle: 10000
+  - shards: "gs://bucket3/data-{000..100}.tar"
+    weight: 1.7
+    probability: 0.5
+    nstreams: 10
+    nrepeats: 5
+    allow_missing: true
+    rename:
+      - from: page.jpg
+        to: png
+      - {from: xml, to: ""}
+  - shards: [a.tar, b.tar]
+    weight: 1e1
+    name: c
+    rekey: 'c/{key}'
+    rename: {jpg: jpeg}
+  - shards: [a.tar, b.tar, c.tar]
+"""
+ONE, THREE = "gs://bucket1/data-{000..999}.tar", "gs://bucket3/data-{000..100}.tar"
+TARMIX_SOURCES = [
+    SourceSpec(ONE, [ONE], 1.0, 0.9, shuffle=10000, any_order=True),
+    SourceSpec(THREE, [THREE], 1.7, 0.5, 10, 5, allow_missing=True, rename=((b"page.jpg", b"png"), (b"xml", b""))),
+    SourceSpec("c", ["a.tar", "b.tar"], 10.0, rekey="c/{key}", rename=((b"jpg", b"jpeg"),)),
+    SourceSpec("a.tar and 2 more", ["a.tar", "b.tar", "c.tar"]),
+]
+
+
+def test_tarmix(here: Path) -> None:
+    """All that tarmix's form has; the example in its help is such a file."""
+    Path("mix.yaml").write_text(TARMIX)
+    assert parse_mix(["mix.yaml"]) == MixSpec(TARMIX_SOURCES, 1000, "mix.yaml")
+
+
+def test_json(here: Path) -> None:
+    """The same in JSON, for which no package is needed."""
+    yaml = pytest.importorskip("yaml")
+    Path("mix.json").write_text(json.dumps(yaml.safe_load(TARMIX)))
+    assert parse_mix(["mix.json"]) == MixSpec(TARMIX_SOURCES, 1000, "mix.json")
+
+
+def test_datasets(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """webdataset's form: prefix + bucket/shard, names, ~ and variables; without weights the shards count."""
+    monkeypatch.setenv("ROOT_OF_IT", "data")
+    monkeypatch.setenv("HOME", "/home/me")
+    text = """
+prefix: s3://
+buckets: [b0]
+datasets:
+  - {shards: "a-{0..3}.tar", choose: 2}
+  - {shards: [b.tar], resample: 3, buckets: b1, weight: 2, shuffle: 9}
+  - {shards: $ROOT_OF_IT/c.tar, buckets: [b2], name: see}
+"""
+    Path("mix.yml").write_text(text)
+    assert read_spec("mix.yml").sources == [
+        SourceSpec("s3://b0/a-{0..3}.tar", ["s3://b0/a-{0..3}.tar"], None, choose=2, any_order=True),
+        SourceSpec("@b1", ["s3://b1/b.tar"], 2.0, resample=3, any_order=True, shuffle=9),
+        SourceSpec("see", ["s3://b2/data/c.tar"], None, any_order=True),
+    ]
+    Path("mix.yml").write_text("dataset:\n  - shards: ~/x.tar\n    scale: [1.0, 3.0]\n    extensions: nrm.jpg\n")
+    warnings: list[str] = []
+    assert read_spec("mix.yml", warnings.append).sources == [
+        SourceSpec("/home/me/x.tar", ["/home/me/x.tar"], None, any_order=True)
+    ]
+    assert warnings == [
+        "mix.yml: dataset[0]: `scale` means nothing here",
+        "mix.yml: dataset[0]: `extensions` means nothing here",
+    ]
+
+
+@each_row(
+    ("text", "message"),
+    [
+        ("", "no mix, which is a mapping with a list of `sources`"),
+        ("[a.tar]", "no mix, which is a mapping with a list of `sources`"),
+        ("shards: a.tar", "neither `sources` nor `datasets` in it"),
+        ("sources: []", "`sources` is a list of at least one"),
+        ("sources: {shards: a}", "`sources` is a list of at least one"),
+        ("sources: [a.tar]", "sources[0]: no mapping with `shards`"),
+        ("sources: [{weight: 1}]", "sources[0]: `shards` is a name, or a list of names"),
+        ("sources: [{shards: 7}]", "sources[0]: `shards` is a name, or a list of names"),
+        ("sources: [{shards: [a, 7]}]", "sources[0]: `shards` is a name, or a list of names"),
+        ("sources: [{shards: a}, {shards: a, wieght: 2}]", "sources[1]: `wieght` means nothing here"),
+        ("sources: [{shards: a, choose: 2}]", "sources[0]: `choose` means nothing here"),
+        ("sources: [{shards: a, convert: {}}]", "sources[0]: `convert` means nothing here"),
+        ("{sources: [{shards: a}], seed: 1}", "`seed` means nothing here"),
+        ("sources: [{shards: a, weight: 0}]", "sources[0]: `weight` is more than 0"),
+        ("sources: [{shards: a, weight: .inf}]", "sources[0]: `weight` is more than 0"),
+        ("sources: [{shards: a, weight: .nan}]", "sources[0]: `weight` is more than 0"),
+        ("sources: [{shards: a, weight: yes}]", "sources[0]: `weight` is a number"),
+        ("sources: [{shards: a, weight: x}]", "sources[0]: `weight` is a number"),
+        ("sources: [{shards: a, probability: 0}]", "sources[0]: `probability` is more than 0"),
+        ("sources: [{shards: a, probability: 1.1}]", "sources[0]: a `probability` is at most 1"),
+        ("sources: [{shards: a, nstreams: 0}]", "sources[0]: `nstreams` is a whole number from 1 on"),
+        ("sources: [{shards: a, nrepeats: 1.5}]", "sources[0]: `nrepeats` is a whole number from 1 on"),
+        ("sources: [{shards: a, shuffle: -1}]", "sources[0]: `shuffle` is a whole number from 0 on"),
+        ("{sources: [{shards: a}], shuffle: yes}", "`shuffle` is a whole number from 0 on"),
+        ("sources: [{shards: a, allow_missing: 1}]", "sources[0]: `allow_missing` is true or false"),
+        ("sources: [{shards: a, name: ''}]", "sources[0]: `name` is text"),
+        ("sources: [{shards: a, rekey: 7}]", "sources[0]: `rekey` is text"),
+        ("sources: [{shards: a, rename: jpg}]", "sources[0]: `rename` is a mapping OLD: NEW, or a list of {from"),
+        ("sources: [{shards: a, rename: [{jpg: png}]}]", "sources[0]: `rename` is a mapping OLD: NEW, or a list of"),
+        ("sources: [{shards: a, rename: {jpg: d/png}}]", "sources[0]: `rename`: the name of a field is text without"),
+        ("sources: [{shards: a, rename: {jpg: a, JPG: b}}]", "sources[0]: `rename`: one field gets two names"),
+        ("datasets: [{shards: a, choose: 1, resample: 1}]", "datasets[0]: `choose` takes shards without replacement"),
+        ("datasets: [{shards: a, buckets: [b, c]}]", "datasets[0]: more than one of `buckets`"),
+        ("{datasets: [{shards: a}], prefix: 7}", "datasets[0]: `prefix` is text"),
+        ("a: [", "mix.yaml:1: no YAML: "),
+        ("sources:\n- shards: a\n  weight: 1\n  weight: 2\n", "mix.yaml:3: no YAML: 'weight' is there twice"),
+        ("sources: &s [{shards: a, rename: *s}]", "sources[0]: `rename` is a mapping OLD: NEW, or a list of"),
+        ("a: 1\nb: !!python/object:os.system x\n", "mix.yaml:2: no YAML: could not determine a constructor"),
+        ("\x00", "mix.yaml: no YAML: unacceptable character"),
+    ],
+)
+def test_files_that_make_no_mix(text: str, message: str, here: Path) -> None:
+    """One line says where; nothing is guessed, and no tag of YAML runs anything."""
+    Path("mix.yaml").write_text(text)
+    with pytest.raises(TarkitError) as error:
+        read_spec("mix.yaml")
+    assert str(error.value).startswith(message if message.startswith("mix.yaml") else f"mix.yaml: {message}")
+    assert "\n" not in str(error.value)
+
+
+def test_files_that_cannot_be_read(here: Path) -> None:
+    """Not there, not UTF-8, no JSON."""
+    Path("b.yaml").write_bytes(b"a: \xff")
+    Path("c.json").write_text("{")
+    Path("d.json").write_text('{"sources": [{"shards": "a", "weight": 1, "weight": 2}]}')
+    for path, message in (
+        ("a.yaml", "a.yaml: No such file or directory"),
+        ("b.yaml", "b.yaml: at 3: no UTF-8"),
+        ("c.json", "c.json: no JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("d.json", "d.json: no JSON: 'weight' is there twice"),
+    ):
+        with pytest.raises(TarkitError) as error:
+            read_spec(path)
+        assert str(error.value) == message
+
+
+def test_yaml_is_an_extra(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without PyYAML the message says what to install, and that JSON needs nothing."""
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "yaml":
+            raise ImportError
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    Path("mix.yaml").write_text("sources: [{shards: a}]")
+    with pytest.raises(TarkitError) as error:
+        read_spec("mix.yaml")
+    assert str(error.value) == "mix.yaml: reading YAML needs PyYAML, which is not installed"
+    assert error.value.hint == "pip install 'tarkit[yaml]', or write the same as JSON, in a file that ends in .json"
+
+
+# ---- the draw
+
+
+def stocks(sizes: list[int], weights: list[float]) -> list[Stock[str]]:
+    """Sources A, B, .. with the items A0, A1, .."""
+
+    def begin(name: str, size: int) -> Callable[[], Iterator[str]]:
+        return lambda: (f"{name}{n}" for n in range(size))
+
+    names = itertools.islice("ABCDEFGH", len(sizes))
+    return [Stock(name, weight, begin(name, size)) for name, size, weight in zip(names, sizes, weights, strict=True)]
+
+
+def draws(seed: int, weights: list[float]) -> Iterator[int]:
+    """What `random.Random(seed).choices` gives."""
+    rng = random.Random(seed)
+    while True:
+        yield rng.choices(range(len(weights)), weights)[0]
+
+
+EXACT = [
+    # sizes, weights, options, what comes out for seed 1
+    ([9, 9], [1, 1], {"until": "first", "total": 6}, "A0 B0 B1 A1 A2 A3"),
+    ([2, 9], [1, 1], {"until": "first"}, "A0 B0 B1 A1"),
+    ([2, 3], [1, 1], {"until": "all"}, "A0 B0 B1 A1 B2"),
+    ([2, 3], [1, 1], {"until": "all", "repeat": True}, "A0 B0 B1 A1 A0 A1 B2"),
+    ([1, 2], [1, 1], {"until": "never", "repeat": True, "total": 7}, "A0 B0 B1 A0 A0 A0 B0"),
+    ([2], [5], {"until": "first"}, "A0 A1"),
+    ([1, 1, 1], [1, 2, 3], {"until": "all"}, "A0 C0 B0"),
+    ([3, 3], [1, 1], {"until": "all", "total": 0}, ""),
+]
+
+
+@each_row(("sizes", "weights", "options", "expected"), EXACT)
+def test_exact_order(sizes: list[int], weights: list[float], options: dict[str, Any], expected: str) -> None:
+    """The same seed gives the same order, now and for ever."""
+    assert " ".join(Mix(stocks(sizes, weights), 1, **options)) == expected
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.tuples(st.integers(1, 12), st.sampled_from([0.1, 1, 1.45, 3])), min_size=1, max_size=6),
+    st.integers(0, 1 << 32),
+    st.sampled_from(["first", "all"]),
+    st.none() | st.integers(0, 40),
+)
+def test_draws_are_those_of_random_choices(
+    sources: list[tuple[int, float]], seed: int, until: Until, total: int | None
+) -> None:
+    """The model in a few lines: choices over what is left, one after the other. Each source keeps its order."""
+    sizes, weights = [size for size, _ in sources], [weight for _, weight in sources]
+    rng, expected, live = random.Random(seed), list[str](), list(range(len(sizes)))
+    given = [0] * len(sizes)
+    while total is None or len(expected) < total:
+        [drawn] = rng.choices(live, [weights[each] for each in live])
+        if given[drawn] < sizes[drawn]:
+            expected.append(f"{'ABCDEF'[drawn]}{given[drawn]}")
+            given[drawn] += 1
+        elif until == "first" or len(live) == 1:
+            break
+        else:
+            live.remove(drawn)
+    mix = Mix(stocks(sizes, weights), seed, total=total, until=until)
+    assert list(mix) == expected
+    assert [stock.given for stock in mix.stocks] == given
+    if until == "all" and total is None:
+        assert given == sizes
+        assert len(set(expected)) == sum(sizes)
+
+
+def chi_square(counts: list[int], shares: list[float]) -> float:
+    """How far counts are from what was asked."""
+    total = sum(counts)
+    return sum((count - total * share) ** 2 / (total * share) for count, share in zip(counts, shares, strict=True))
+
+
+@each_row(
+    ("weights", "probabilities"),
+    [([1, 1], [1, 1]), ([1.45, 1], [1, 1]), ([1, 10, 100], [1, 1, 1]), ([1, 2, 3], [1, 0.5, 0.25])],
+)
+def test_shares(weights: list[float], probabilities: list[float]) -> None:
+    """Over twenty seeds the statistic is where chi-square has it: 99.9 % bounds of the sum of twenty."""
+    bound = {2: 45.3, 3: 73.4}[len(weights)]
+    sum_of_all = 0.0
+    for seed in range(20):
+        sources = stocks([3] * len(weights), weights)
+        for source, probability in zip(sources, probabilities, strict=True):
+            source.probability = probability
+        mix = Mix(sources, seed, total=1000, until="never", repeat=True)
+        counts = Counter(item[0] for item in mix)
+        assert [counts[source.name] for source in sources] == [source.given for source in sources]
+        assert mix.got() == [source.given / 1000 for source in sources]
+        sum_of_all += chi_square([source.given for source in sources], mix.asked())
+    assert 0.1 * bound < sum_of_all < bound
+
+
+def test_shares_that_are_asked() -> None:
+    """Weight times probability."""
+    sources = stocks([1, 1, 1], [1, 2, 1])
+    sources[0].probability = 0.5
+    mix = Mix(sources, 1, until="all")
+    assert mix.asked() == [0.5 / 3.5, 2 / 3.5, 1 / 3.5]
+    assert mix.got() == [0, 0, 0]
+
+
+def test_probability_leaves_the_draws_alone() -> None:
+    """What is kept is decided by a generator of its own."""
+    sources = stocks([50, 50], [1, 1])
+    sources[1].probability = 0.3
+    out = list(Mix(sources, 5, until="first"))
+    whole = list(Mix(stocks([50, 50], [1, 1]), 5, until="first"))
+    keep = random.Random(derived(5, "probability")).random
+    assert out == [item for item in whole if item[0] == "A" or keep() < 0.3]
+    assert 5 < sum(item[0] == "B" for item in out) < 30
+
+
+def test_what_ended_it() -> None:
+    """The source that ended the mix, and those with something left."""
+    mix = Mix(stocks([2, 9, 1], [10, 1, 1]), 3, until="first")
+    list(mix)
+    assert mix.ended is mix.stocks[0]
+    assert [(stock.exhausted, stock.more()) for stock in mix.stocks] == [(True, False), (False, True), (False, True)]
+    mix = Mix(stocks([2, 9], [1, 1]), 3, until="all", total=3)
+    assert len(list(mix)) == 3
+    assert mix.ended is None
+
+
+def test_a_source_without_anything(here: Path) -> None:
+    """It is an error before anything is drawn, also when nothing is left of it; and it may not end when repeated."""
+    for size, change in ((0, lambda items: items), (3, lambda items: iter(()))):
+        for repeat in (False, True):
+            [source] = stocks([size], [1])
+            source = Stock("A", 1, source._begin, 1, change)
+            with pytest.raises(TarkitError, match=r"^A: no sample to draw$"):
+                next(iter(Mix([*stocks([5], [1]), source], 1, until="all", repeat=repeat)))
+    passes = iter([["x"], []])
+    fickle = Stock("F", 1, lambda: iter(next(passes)))
+    with pytest.raises(TarkitError, match=r"^F: no sample to draw when it began again$"):
+        list(Mix([fickle], 1, until="never", total=3, repeat=True))
+
+
+def test_seeds_of_parts() -> None:
+    """They are the same for ever, and differ."""
+    assert derived(7, "order") == 9238645892645975328
+    assert len({derived(seed, word, n) for seed in range(9) for word in ("a", "b") for n in range(9)}) == 162
+
+
+# ---- one source
+
+
+def samples(spec: SourceSpec, **settings: Any) -> Laps:
+    """The laps of a source."""
+    return Laps(spec, locate(spec, lambda line: None), Policy(), 1, **settings)
+
+
+def lap(laps: Laps) -> str:
+    """The keys of one lap."""
+    return " ".join((sample.key or b"?").decode() for sample in laps())
+
+
+@pytest.fixture
+def shards(archive: Archive) -> str:
+    """Four shards of two samples, a0 a1 to d0 d1."""
+    for name in "abcd":
+        archive({f"{name}{n}.x": b"" for n in range(2)}, f"{name}.tar")
+    return "{a,b,c,d}.tar"
+
+
+def test_laps(shards: str) -> None:
+    """Each call gives all from the start; what comes again has ~2, ~3 behind its key."""
+    laps = samples(SourceSpec("s", [shards]), again=True)
+    assert lap(laps) == "a0 a1 b0 b1 c0 c1 d0 d1"
+    assert not laps.repeated
+    assert lap(laps) == "a0~2 a1~2 b0~2 b1~2 c0~2 c1~2 d0~2 d1~2"
+    assert lap(laps) == "a0~3 a1~3 b0~3 b1~3 c0~3 c1~3 d0~3 d1~3"
+    assert laps.repeated
+
+
+def test_nstreams_and_nrepeats(shards: str) -> None:
+    """So many shards in turn; so many times within a lap."""
+    assert lap(samples(SourceSpec("s", [shards], nstreams=3))) == "a0 b0 c0 a1 b1 c1 d0 d1"
+    assert lap(samples(SourceSpec("s", ["a.tar"], nrepeats=2))) == "a0 a1 a0~2 a1~2"
+
+
+def test_shuffle(shards: str) -> None:
+    """Shards in random order, samples through a buffer: all of them, and another order in each lap."""
+    laps = samples(SourceSpec("s", [shards], shuffle=4, any_order=True), again=True)
+    every = "a0 a1 b0 b1 c0 c1 d0 d1"
+    first, second = lap(laps), lap(laps).replace("~2", "")
+    assert " ".join(sorted(first.split())) == " ".join(sorted(second.split())) == every
+    assert len({first, second, every}) == 3
+    assert lap(samples(SourceSpec("s", [shards], shuffle=4, any_order=True))) == first
+
+
+def test_choose_and_resample(shards: str) -> None:
+    """N shards without replacement, anew in each lap; N with it, and then one may come several times."""
+    laps = samples(SourceSpec("s", [shards], choose=2), again=True)
+    assert laps.shards == 2
+    rounds = [lap(laps).split() for _ in range(6)]
+    assert all(len(keys) == 4 and len({key[0] for key in keys}) == 2 for keys in rounds)
+    assert len({tuple(key[0] for key in keys) for keys in rounds}) > 2
+    everything = [key for keys in rounds for key in keys]
+    assert len(set(everything)) == 24
+    laps = samples(SourceSpec("s", ["b.tar"], resample=3))
+    assert laps.shards == 3
+    assert lap(laps) == "b0 b1 b0~2 b1~2 b0~3 b1~3"
+    assert len(set(lap(samples(SourceSpec("s", [shards], resample=9))).split())) == 18
+    with pytest.raises(Usage, match=r"^s: choose 5 of 4 shards$"):
+        samples(SourceSpec("s", [shards], choose=5))
+
+
+def test_missing(shards: str) -> None:
+    """With allow_missing files that are not there are left out, and counted; not when none is there."""
+    said: list[str] = []
+    spec = SourceSpec("s", ["{a..f}.tar", "none.tar", "*.tar"], allow_missing=True)
+    assert [location.text for location in locate(spec, said.append)] == [*(f"{name}.tar" for name in "abcd")] * 2
+    assert said == ["s: 3 of 8 are missing, and left out"]
+    with pytest.raises(TarkitError, match=r"^s: none of its files is there$"):
+        locate(SourceSpec("s", ["{x..z}.tar"], allow_missing=True), said.append)
+    with pytest.raises(TarkitError, match=r"^e.tar: No such file or directory \(2 of the 6 names of"):
+        locate(SourceSpec("s", ["{a..f}.tar"]), said.append)

@@ -1,0 +1,382 @@
+"""The engine with executors of its own: order, batches that are halved, bounds, and what happens when it breaks."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+import pytest
+
+from tarkit.errors import Interrupted, TarkitError
+from tarkit.problems import Policy
+from tarkit.proc import engine as engines
+from tarkit.proc.engine import Engine
+from tarkit.proc.job import Failed, Failure, Job, Outcome
+from tarkit.samples.pipeline import keeper
+from tarkit.samples.reader import Samples
+from tests._tools import archive, on_disk, stream
+
+DATA = archive({f"{index:05d}.x": b"%d" % index for index in range(500)})
+
+
+def jobs(count: int, pulled: list[int] | None = None) -> Iterator[Job]:
+    """Jobs with the samples of an archive; `pulled` is told of each that is asked for."""
+    for index, sample in enumerate(Samples(on_disk(DATA), Policy())):
+        if index == count:
+            return
+        if pulled is not None:
+            pulled.append(index)
+        yield Job(index, sample)
+
+
+class Hand:
+    """An executor that calls a function for a list of jobs."""
+
+    def __init__(self, work: Callable[[Sequence[Job]], list[Outcome]]) -> None:
+        self.work = work
+        self.acts: list[str] = []
+        self.stop = threading.Event()
+
+    def run(self, jobs: Sequence[Job]) -> list[Outcome]:
+        return self.work(jobs)
+
+    def cancel(self) -> None:
+        self.acts.append("cancel")
+        self.stop.set()
+
+    def kill(self) -> None:
+        self.acts.append("kill")
+
+    def close(self) -> None:
+        self.acts.append("close")
+
+
+def good(jobs: Sequence[Job]) -> list[Outcome]:
+    """Each as it came in."""
+    return [Outcome((job.sample,)) for job in jobs]
+
+
+@pytest.mark.parametrize("parallel", [1, 2, 16])
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+def test_order(parallel: int, batch: int) -> None:
+    """Results come in the order of the input, also when the first are the slowest, each with its own."""
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        time.sleep(0.01 if jobs[0].index in (0, 50) else 0)
+        return good(jobs)
+
+    with Engine(lambda: Hand(work), parallel, batch=batch) as engine:
+        found = [(job.index, outcome.samples[0].key) for job, outcome in engine(jobs(100))]
+    assert found == [(index, b"%05d" % index) for index in range(100)]
+
+
+def test_unordered() -> None:
+    """Whoever is slow is waited for last."""
+    gate = threading.Event()
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        if jobs[0].index == 0:
+            assert gate.wait(20)
+        return good(jobs)
+
+    with Engine(lambda: Hand(work), 2, ordered=False) as engine:
+        found = []
+        for job, _ in engine(jobs(10)):
+            found.append(job.index)
+            if len(found) == 9:
+                gate.set()
+    assert found[-1] == 0
+    assert sorted(found) == list(range(10))
+
+
+@pytest.mark.parametrize("bad", [{5}, {0}, {99}, {5, 6, 70}, set(range(100))])
+def test_batches_are_halved(bad: set[int]) -> None:
+    """Until what spoils them is alone: all others have their results, in order."""
+    calls = []
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        calls.append(len(jobs))
+        if any(job.index in bad for job in jobs):
+            raise Failed(Failure(f"bad {jobs[0].index}"))
+        return good(jobs)
+
+    with Engine(lambda: Hand(work), 2, batch=50, exact=True, retries=1) as engine:
+        found = list(engine(jobs(100)))
+    assert [job.index for job, _ in found] == list(range(100))
+    for job, outcome in found:
+        failure = Failure(f"bad {job.index}", attempts=2)
+        assert outcome.failure == (failure if job.index in bad else None)
+    if len(bad) == 1:
+        assert len(calls) <= 2 + 2 * 6 + 1
+
+
+def test_batches_grow_while_they_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes its time is handed out one by one, so that all hands have something to do."""
+    sizes: list[int] = []
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        sizes.append(len(jobs))
+        return good(jobs)
+
+    with Engine(lambda: Hand(work), 1, batch=32) as engine:
+        assert len(list(engine(jobs(500)))) == 500
+    assert sizes[0] == 1
+    assert max(sizes) == 32
+    sizes.clear()
+    monkeypatch.setattr(engines, "QUICK", 0.0)
+    with Engine(lambda: Hand(work), 1, batch=32) as engine:
+        assert len(list(engine(jobs(40)))) == 40
+    assert sizes == [1] * 40
+
+
+def test_retries() -> None:
+    """So often and no more; an attempt that succeeds is as good as the first; what all of them said is kept."""
+    tries: dict[int, int] = {}
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        [job] = jobs
+        tries[job.index] = tries.get(job.index, 0) + 1
+        if tries[job.index] <= job.index:
+            return [Outcome(failure=Failure("no"), said=("s",))]  # type: ignore[arg-type]
+        return [Outcome((job.sample,), said=("t",))]  # type: ignore[arg-type]
+
+    with Engine(lambda: Hand(work), 1, retries=2) as engine:
+        found = [
+            (outcome.failure and outcome.failure.attempts, "".join(outcome.said)) for _, outcome in engine(jobs(5))
+        ]  # type: ignore[arg-type]
+    assert found == [(None, "t"), (None, "st"), (None, "sst"), (3, "sss"), (3, "sss")]
+
+
+def test_so_many_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the first is not done, or results are not taken, no more than a few are read."""
+    pulled: list[int] = []
+    gate = threading.Event()
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        assert gate.wait(20) or jobs[0].index
+        return good(jobs)
+
+    with Engine(lambda: Hand(work), 2) as engine:
+        threading.Timer(0.05, gate.set).start()
+        found = engine(jobs(500, pulled))
+        next(found)
+        assert len(pulled) <= engines.LEAST + 2
+        for _ in range(100):
+            next(found)
+        assert len(pulled) <= 100 + engines.LEAST + 3
+    monkeypatch.setattr(engines, "HELD", 3000)
+    pulled.clear()
+    gate.clear()
+    with Engine(lambda: Hand(work), 2) as engine:
+        threading.Timer(0.05, gate.set).start()
+        next(engine(jobs(500, pulled)))
+        assert len(pulled) <= 5
+
+
+def test_what_passes() -> None:
+    """It goes by nobody's hands, and stays in its place."""
+
+    def some() -> Iterator[Job]:
+        for job in jobs(20):
+            job.passes = job.index % 3 == 0
+            yield job
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        assert all(job.index % 3 for job in jobs)
+        return [Outcome() for _ in jobs]
+
+    with Engine(lambda: Hand(work), 2, batch=5) as engine:
+        found = [(job.index, len(outcome.samples)) for job, outcome in engine(some())]
+    assert found == [(index, int(index % 3 == 0)) for index in range(20)]
+
+
+def test_hands_are_made_when_they_are_needed() -> None:
+    """No more than there are jobs; each is closed."""
+    made: list[Hand] = []
+
+    def start() -> Hand:
+        assert threading.current_thread() is threading.main_thread()
+        made.append(Hand(good))
+        return made[-1]
+
+    with Engine(start, 8) as engine:
+        assert len(list(engine(jobs(2)))) == 2
+    assert 1 <= len(made) <= 2
+    assert all("close" in hand.acts for hand in made)
+    with Engine(start, 8) as engine:
+        assert list(engine(iter(()))) == []
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_hands_end_at_the_same_time(well: bool) -> None:
+    """Each may take its time to end, but not after the others have taken theirs."""
+    together = threading.Barrier(4)
+    started = threading.Barrier(4)
+
+    def start() -> Hand:
+        hand = Hand(work)
+        hand.close = lambda: (together.wait(20), hand.acts.append("close"))[1]  # type: ignore[method-assign]
+        return hand
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        started.wait(20)
+        return good(jobs)
+
+    with suppress(KeyboardInterrupt), Engine(start, 4) as engine:
+        assert len(list(engine(jobs(4)))) == 4
+        if not well:
+            raise KeyboardInterrupt
+    assert not together.broken
+
+
+def test_what_goes_wrong_at_the_end() -> None:
+    """An executor that ends badly is an error when all is done."""
+
+    def start() -> Hand:
+        hand = Hand(good)
+
+        def close() -> None:
+            raise TarkitError("it ended badly")
+
+        hand.close = close  # type: ignore[method-assign]
+        return hand
+
+    with pytest.raises(TarkitError, match="it ended badly"), Engine(start, 2) as engine:
+        list(engine(jobs(3)))
+
+
+def test_an_error_of_all() -> None:
+    """What an executor raises is raised by the engine, and the others are told to end."""
+    made: list[Hand] = []
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        if jobs[0].index == 3:
+            raise TarkitError("no such program")
+        return good(jobs)
+
+    def start() -> Hand:
+        made.append(Hand(work))
+        return made[-1]
+
+    with pytest.raises(TarkitError, match="no such program"), Engine(start, 2) as engine:
+        list(engine(jobs(50)))
+    assert all(hand.acts[0] == "cancel" for hand in made)
+    assert all(hand.acts[-1] == "close" for hand in made)
+
+
+def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever stops taking results ends all that runs; a hand that does not hear it is killed."""
+    monkeypatch.setattr(engines, "PATIENCE", 0.2)
+    made: list[Hand] = []
+    deaf: list[Hand] = []
+    busy, killed = threading.Event(), threading.Event()
+
+    def start() -> Hand:
+        hand = Hand(good)
+
+        def work(jobs: Sequence[Job]) -> list[Outcome]:
+            if jobs[0].index == 1:
+                deaf.append(hand)
+                busy.set()
+                killed.wait(20)
+            elif jobs[0].index > 1:
+                hand.stop.wait(20)
+            return good(jobs)
+
+        def kill() -> None:
+            hand.acts.append("kill")
+            killed.set()
+
+        hand.work, hand.kill = work, kill  # type: ignore[method-assign]
+        made.append(hand)
+        return hand
+
+    def leave() -> None:
+        with Engine(start, 2) as engine:
+            next(engine(jobs(50)))
+            busy.wait(20)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        leave()
+    assert deaf[0].acts == ["cancel", "kill", "close"]
+    assert all(hand.acts[0] == "cancel" for hand in made)
+    assert all(hand.acts[-1] == "close" for hand in made)
+
+
+def test_samples_of_streams() -> None:
+    """They are kept for as long as their jobs are under way, and read from other threads."""
+    keep = keeper()
+    seen = []
+
+    def some() -> Iterator[Job]:
+        for index, sample in enumerate(Samples(stream(DATA, 1000), Policy())):
+            yield Job(index, keep(sample))
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        return [Outcome((job.sample,), said=(job.inputs()[0].read(),)) for job in jobs]  # type: ignore[arg-type]
+
+    with Engine(lambda: Hand(work), 4, batch=3) as engine:
+        for _, outcome in engine(some()):
+            seen.append(outcome.said[0])
+    assert seen == [b"%d" % index for index in range(500)]
+
+
+def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a limit of the system on threads fewer hands do the work; without any it is an error, and no hand stays."""
+    hands: list[Hand] = []
+
+    def start() -> Hand:
+        hands.append(Hand(good))
+        return hands[-1]
+
+    begin, left = threading.Thread.start, [2]
+
+    def limited(thread: threading.Thread) -> None:
+        if not left[0]:
+            raise RuntimeError("can't start new thread")
+        left[0] -= 1
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    slow = Engine(start, 8)
+    with slow:
+        assert [job.index for job, _ in slow(jobs(100))] == list(range(100))
+    assert len(hands) <= 3
+    assert all("close" in hand.acts for hand in hands)
+    with (
+        pytest.raises(TarkitError, match="no thread can be started: can't start new thread"),
+        Engine(start, 8) as engine,
+    ):
+        list(engine(jobs(10)))
+    assert all("close" in hand.acts for hand in hands)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_signal_while_a_hand_is_hired(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends that hand too, whether its thread runs already or not, and nobody waits for one that is idle."""
+
+    class Thread(threading.Thread):
+        def start(self) -> None:
+            if not (before and hands[1:]):
+                super().start()
+            if hands[1:]:
+                raise Interrupted(signal.SIGTERM)
+
+    hands: list[Hand] = []
+
+    def work(jobs: Sequence[Job]) -> list[Outcome]:
+        assert hands[0].stop.wait(20)
+        return good(jobs)
+
+    def hire() -> Hand:
+        hands.append(Hand(work))
+        return hands[-1]
+
+    monkeypatch.setattr(engines.threading, "Thread", Thread)
+    with pytest.raises(Interrupted), Engine(hire, 2) as engine:
+        list(engine(jobs(10)))
+    assert [hand.acts for hand in hands] == [["cancel", "close"]] * 2

@@ -1,0 +1,653 @@
+"""proc --map below the command: what goes to the function, what may come back, and what becomes of a process."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies
+
+from tarkit.errors import TarkitError
+from tarkit.problems import Policy
+from tarkit.proc import caller, plain, result
+from tarkit.proc import function as mapper
+from tarkit.proc.caller import Call
+from tarkit.proc.function import Mapper, Mappers
+from tarkit.proc.job import Failed, Job, Outcome
+from tarkit.proc.result import Maker
+from tarkit.samples.reader import Samples
+from tarkit.tar.writer import Writer
+from tests._copies import Copied, Popen
+from tests._tools import PATIENT, archive, contents, each_row, member, on_disk
+
+Members = dict[str, bytes]
+ABC: Members = {f"{key}.{field}": f"{key}{field}".encode() for key in "abc" for field in ("cls", "txt")}
+
+FIELDS = ["a", "b.png", "C", "z" * 120, "\udcff", "é"]
+CONTENTS = [b"", b"x", b"y" * 512, b"z" * 700]
+
+MODULE = """
+    import os, signal, sys, threading, time
+    from collections import UserDict
+
+    def same(s): return s
+    def facts(s): return {"py": repr(list(s.items())).replace(" ", "")}
+    def nothing(s): return None if s["__key__"] == "b" else s
+    def empty(s): return [] if s["__key__"] == "b" else [s]
+    def many(s):
+        for n in range(2):
+            s["__key__"], s["n"] = f"{s['__key__'][:1]}/{n}", str(n)
+            yield s
+    def other(s): return UserDict(s, txt="é", cls=bytearray(b"1"), bin=memoryview(b"2"), __key__="d.x/" + s["__key__"])
+    def drop(s):
+        del s["cls"]
+        return s
+    def swap(s): s["cls"], s["txt"] = s["txt"], s["cls"]; return s
+    def talk(s):
+        print("out", s["__key__"])
+        print("err", s["__key__"], file=sys.stderr)
+        os.write(1, b"raw " + s["__key__"].encode() + b"\\n")
+        print("no end", end="")
+        return {"in": sys.stdin.read() + "|"}
+    def loud(s): print("x" * 3_000_000); return s
+
+    def on_b(act):
+        def function(s):
+            if s["__key__"] == "b": return act(s)
+            return s
+        return function
+    def fails(s):
+        raise ValueError(f"no {s['__key__']}\\nat all")
+    raises = on_b(fails)
+    leaves = on_b(lambda s: sys.exit(3))
+    ends = on_b(lambda s: os._exit(0))
+    kills = on_b(lambda s: os.kill(os.getpid(), signal.SIGKILL))
+    crashes = on_b(lambda s: (print("before"), os.kill(os.getpid(), signal.SIGSEGV)))
+    def stays(s): threading.Thread(target=time.sleep, args=(60,)).start(); return s
+    cut_b = on_b(lambda s: (os.closerange(0, 100), time.sleep(60)))
+    hangs = on_b(lambda s: time.sleep(60))
+    forks = on_b(lambda s: {"txt": "parent" if os.fork() else "child"})
+    closes = on_b(lambda s: (os.closerange(0, 3), {"txt": "x"})[1])
+
+    loaded = []
+    def load(): loaded.append(1); print("loading")
+    def count(s): return {"n": f"{len(loaded)} {os.getpid()}"}
+    pid = count
+
+    def batch(l): return [{**s, "size": str(len(l))} for s in l]
+    def lazy(l):
+        for s in l: yield None if s["__key__"] == "b" else [s, {**s, "__key__": s["__key__"] + "2"}]
+    def poison(l):
+        if any(s["__key__"] == "b" for s in l): raise ValueError("b is in it")
+        return l
+    def one_bad(l): return [3 if s["__key__"] == "b" else s for s in l]
+    def kill_batch(l): return os._exit(7)
+    def named(s):
+        with open("name") as file: return globals()[file.read()](s)
+    number = 3
+    class Space:
+        def inner(s): return s
+"""
+
+
+def jobs(data: bytes) -> list[Job]:
+    """A job for each sample of an archive."""
+    return [Job(index, sample) for index, sample in enumerate(Samples(on_disk(data), Policy()))]
+
+
+def written(outcomes: list[Outcome]) -> list[tuple[str, bytes]]:
+    """Names and contents of what came of some jobs, as Python's `tarfile` reads it."""
+    sink = Collected()
+    with Writer(sink) as writer:
+        for outcome in outcomes:
+            for sample in outcome.samples:
+                sample.write(writer)
+    return contents(bytes(sink.data))
+
+
+class Collected:
+    """A sink in memory."""
+
+    fd = None
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def write(self, data: Any) -> None:
+        self.data += data
+
+    def writev(self, pieces: Any) -> None:
+        self.data += b"".join(pieces)
+
+    def copy(self, source: int, start: int, stop: int, short: object = None) -> None:
+        self.data += os.pread(source, stop - start, start)
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+Start = Callable[..., Mapper]
+
+
+@pytest.fixture(autouse=True)
+def copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs in Python are copies of this process."""
+    monkeypatch.setattr(subprocess, "Popen", Copied)
+
+
+@pytest.fixture
+def python(copies: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But those of the test that asks for this: they are started as they are for users."""
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Make an executor for a function of the module above, which ends with the test."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fun.py").write_text(textwrap.dedent(MODULE))
+    made: list[Mapper] = []
+
+    def start(function: str, **settings: Any) -> Mapper:
+        spec = function if ":" in function else f"fun.py:{function}"
+        made.append(Mapper(Call(spec, tmpdir=str(tmp_path), **settings)))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.cancel()
+        each.close()
+    assert [path.name for path in tmp_path.iterdir() if path.name == "__pycache__" or ".part" in path.name] == []
+
+
+def calls(name: str) -> None:
+    """From now on the function `named` calls that one, so that one process shows what becomes of several functions."""
+    Path("name").write_text(name)
+
+
+def said(outcome: Outcome) -> str:
+    """What was said about a job."""
+    return "".join(each.read(0, 1 << 30).decode() for each in outcome.said)
+
+
+def fields(*templates: str) -> list[tuple[str, bytes]]:
+    """Names and contents of the samples a, b and c."""
+    words = [template.format(key).split(" ") for key in "abc" for template in templates]
+    return [(name, content.encode()) for name, content in words]
+
+
+def test_what_comes_back(start: Start) -> None:
+    """A dict, several, or none; an iterable is taken item by item, so that one dict may be used again."""
+    some = [(name, data) for name, data in ABC.items() if name[0] != "b"]
+    executor = start("named")
+    for function, out in {
+        "same": list(ABC.items()),
+        "nothing": some,
+        "empty": some,
+        "drop": [(name, data) for name, data in ABC.items() if "cls" not in name],
+        "swap": fields("{0}.cls {0}txt", "{0}.txt {0}cls"),
+        "facts": fields("{0}.py [('__key__','{0}'),('cls',b'{0}cls'),('txt',b'{0}txt')]"),
+        "many": fields(*(f"{{0}}/{n}.{f}" for n in "01" for f in ("cls {0}cls", "txt {0}txt", f"n {n}"))),
+        "other": fields("d.x/{0}.cls 1", "d.x/{0}.txt é", "d.x/{0}.bin 2"),
+    }.items():
+        calls(function)
+        outcomes = executor.run(jobs(archive(ABC)))
+        assert [outcome.failure for outcome in outcomes] == [None] * 3
+        assert written(outcomes) == out, function
+
+
+@pytest.mark.parametrize("spec", ["fun.py:same", "fun.py:Space.inner", "fun:same", "./fun.py:same"])
+def test_names_of_functions(spec: str, start: Start) -> None:
+    """Of a file, of a class in it, of a module."""
+    assert written(start(spec).run(jobs(archive(ABC)))) == list(ABC.items())
+
+
+def test_what_did_not_change_is_as_it_was(start: Start) -> None:
+    """The sample itself comes back, header and all, and entries without key with it."""
+    data = member("a.txt", b"x", mtime=77) + member("README", b"r") + member("a.cls", b"3", mode=0o600) + bytes(1024)
+    [job] = jobs(data)
+    [outcome] = start("same").run([job])
+    assert outcome.samples == [job.sample]
+
+
+def test_names_that_are_no_utf8(start: Start) -> None:
+    """Keys and fields are str, of any bytes."""
+    [outcome] = start("facts").run(jobs(member(b"\xff.\xfe", b"x") + bytes(1024)))
+    assert outcome.samples[0].key == b"\xff"
+    assert b"udcff" in outcome.samples[0].source.read(0, 2000)
+
+
+RUBBISH = {
+    "3": "handed back an int, not a dict, several dicts or None",
+    "'abc'": "handed back a str, not a dict, several dicts or None",
+    "[s, 3]": "handed back an int among several, not a dict",
+    "[s, None]": "handed back None among several, not a dict",
+    "[s, dict(s)]": "handed back two samples with the key 'a': set another __key__ for each",
+    "{}": "handed back a sample without any field; for no sample it is None",
+    "{**s, '__key__': b'a'}": "handed back a bytes as __key__, not a str",
+    "{**s, '__key__': 'a.b'}": "gave the key 'a.b', which is none: a key is not empty and has no dot behind its last",
+    "{**s, '__key__': ''}": "gave the key '', which is none",
+    "{**s, '__key__': 'd/'}": "gave the key 'd/', which is none",
+    "{**s, '__key__': '/etc/a'}": "gave the key '/etc/a', which is absolute or has a '..' in it",
+    "{**s, 3: b''}": "handed back a field whose name is an int, not a str",
+    "{**s, '': b''}": "handed back a field named '', which cannot be one",
+    "{**s, 'x/y': b''}": "handed back a field named 'x/y', which cannot be one",
+    "{**s, 'x\\0': b''}": "handed back a field named 'x\\x00', which cannot be one",
+    "{**s, '__url__': b''}": "handed back a field named '__url__'; of such names there is __key__ alone",
+    "{**s, 'n': 3}": "field 'n' is an int, not bytes or str; --decode encodes other values by the name of the field",
+    "{**s, 'n': None}": "field 'n' is None, not bytes or str",
+    "{**s, 'n': '\\udc80'}": "field 'n': 'utf-8' codec can't encode character",
+    "(x for x in [s, 1/0])": "raised ZeroDivisionError in rubbish.py, line",
+}
+
+
+def test_rubbish(start: Start, tmp_path: Path) -> None:
+    """What is no sample is a failure that says so, of that one sample."""
+    functions = "\n".join(f"def f{n}(s): return {text}" for n, text in enumerate(RUBBISH))
+    all_of_them = "def each(s): return globals()['f' + s['n'].decode()]({'__key__': 'a', 'x': s['x']})\n"
+    (tmp_path / "rubbish.py").write_text(f"{functions}\n{all_of_them}")
+    data = archive(
+        {f"{n:03}.{field}": value for n in range(len(RUBBISH)) for field, value in (("n", b"%d" % n), ("x", b""))}
+    )
+    outcomes = start("rubbish.py:each").run(jobs(data))
+    for text, outcome in zip(RUBBISH, outcomes, strict=True):
+        assert outcome.failure is not None, text
+        assert outcome.failure.reason.startswith(RUBBISH[text]), text
+        assert not outcome.samples
+
+
+def test_what_no_dict_can_hold(start: Start) -> None:
+    """Two fields of one name, a field of the key's name, a link: failures of that sample."""
+    data = member("a.txt", b"1") + member("b.__key__", b"2") + member("c.txt", typeflag=b"2", linkname=b"x")
+    data += member("d.txt", b"1") + member("d.txt", b"2") + bytes(1024)
+    each = [Job(n, sample) for n, sample in enumerate(Samples(on_disk(data), Policy(allow=["duplicate-entry"])))]
+    reasons = [outcome.failure and outcome.failure.reason for outcome in start("same").run(each)]
+    assert reasons == [
+        None,
+        "has a field with the name __key__, which --map has for the key",
+        "has 'c.txt', a symbolic link, which has no content to work on",
+        "has two fields of one name, which no dict can hold",
+    ]
+
+
+DIED = "the process that calls the function "
+
+
+def test_failures(start: Start) -> None:
+    """Whatever happens to one sample is its failure, and the others are worked on; a traceback has no frame of ours."""
+    executor = start("named")
+    for function, status, reason, tail in (
+        (
+            "raises",
+            None,
+            r"raised ValueError in fun.py, line \d+",
+            r"Traceback.*in fails\n.*ValueError: no b\nat all\n",
+        ),
+        ("ends", 0, DIED + "ended with status 0", ""),
+        ("leaves", None, r"raised SystemExit in fun.py, line \d+", r"Traceback.*SystemExit: 3\n"),
+        ("kills", -9, DIED + "was ended by SIGKILL", ""),
+        ("kills", -9, DIED + "was ended by SIGKILL", ""),
+    ):
+        calls(function)
+        outcomes = executor.run(jobs(archive(ABC)))
+        assert [outcome.failure is None for outcome in outcomes] == [True, False, True]
+        failure = outcomes[1].failure
+        assert failure is not None
+        assert failure.status == status
+        assert re.fullmatch(reason, failure.reason)
+        assert re.fullmatch(tail, failure.tail.decode(), re.S), failure.tail
+        assert b"calling.py" not in failure.tail
+        assert b"child.py" not in failure.tail
+        assert written(outcomes) == [(name, data) for name, data in ABC.items() if name[0] != "b"]
+
+
+def test_the_last_words_of_a_process(start: Start, python: None) -> None:
+    """What it said before it died is not lost, nor where it was; of our frames nothing is told."""
+    outcomes = start("crashes").run(jobs(archive(ABC)))
+    assert said(outcomes[1]).startswith("before\nFatal Python error: Segmentation")
+    assert [outcome.failure is None for outcome in outcomes] == [True, False, True]
+    failure = outcomes[1].failure
+    assert failure is not None
+    assert (failure.status, failure.reason) == (-11, DIED + "was ended by SIGSEGV")
+    assert re.fullmatch(r".*Segmentation fault.* in function\n", failure.tail.decode(), re.S), failure.tail
+    assert b"child.py" not in failure.tail
+
+
+@pytest.mark.parametrize(("function", "good"), [("stays", 3), ("cut", 2)])
+def test_a_process_that_does_not_end(
+    function: str, good: int, start: Start, python: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of the user's that waits for ever, or a call whose pipes are closed, is not waited for for ever."""
+    monkeypatch.setattr(caller, "PATIENCE", 0.1)
+    told: list[str] = []
+    executor = start(function if function == "stays" else "cut_b", tell=told.append)
+    outcomes = executor.run(jobs(archive(ABC)))
+    executor.close()
+    assert sum(not outcome.failure for outcome in outcomes) == good
+    assert told[0].endswith("did not end, and was ended after 0.1 s")
+
+
+def test_a_call_that_takes_too_long(start: Start) -> None:
+    """It is ended, and fails; the others are worked on."""
+    outcomes = start("hangs", timeout=1).run(jobs(archive(ABC)))
+    failure = outcomes[1].failure
+    assert failure is not None
+    assert (failure.reason, failure.status) == ("took longer than 1 s", -signal.SIGKILL)
+    assert 1 <= failure.seconds < PATIENT
+    assert written(outcomes) == [(name, data) for name, data in ABC.items() if name[0] != "b"]
+
+
+def test_what_the_function_prints(start: Start) -> None:
+    """It does not get in the way of the samples, and belongs to its own; stdin is empty."""
+    outcomes = start("talk").run(jobs(archive(ABC)))
+    assert [said(outcome) for outcome in outcomes] == [f"out {key}\nerr {key}\nraw {key}\nno end" for key in "abc"]
+    assert written(outcomes) == [(f"{key}.in", b"|") for key in "abc"]
+
+
+def test_a_function_that_says_too_much(start: Start) -> None:
+    """A megabyte of it is kept, and it is said that there was more."""
+    [outcome, *_] = start("loud").run(jobs(archive(ABC)))
+    assert said(outcome) == "x" * (1 << 20) + f"\n... {3_000_001 - (1 << 20)} bytes more\n"
+
+
+@pytest.mark.forks
+def test_a_function_that_forks(start: Start) -> None:
+    """The copy of the process does not answer a second time."""
+    outcomes = start("forks").run(jobs(archive(ABC)))
+    assert written(outcomes)[2:3] == [("b.txt", b"parent")]
+    assert [outcome.failure for outcome in outcomes] == [None] * 3
+
+
+def test_a_function_that_closes_descriptors(start: Start) -> None:
+    """Ours are others."""
+    executor = start("closes")
+    assert written(executor.run(jobs(archive(ABC))))[2:3] == [("b.txt", b"x")]
+    assert len(written(executor.run(jobs(archive(ABC))))) == 5
+
+
+def test_once_a_process(start: Start) -> None:
+    """--init is called once, before the first sample, in the process that goes on to the end."""
+    executor = start("count", init="fun.py:load")
+    first = executor.run(jobs(archive(ABC)))
+    second = executor.run(jobs(archive(ABC)))
+    assert said(first[0]) == "loading\n"
+    assert [said(outcome) for outcome in (*first[1:], *second)] == [""] * 5
+    assert len({data for _, data in written(first) + written(second)}) == 1
+    assert written(first)[0][1].startswith(b"1 ")
+
+
+def test_batches(start: Start) -> None:
+    """A list goes in, a list comes back."""
+    executor = start("batch", batches=True)
+    each = jobs(archive(ABC))
+    for size, sizes in ((1, "111"), (2, "221"), (3, "333")):
+        outcomes = [outcome for n in range(0, 3, size) for outcome in executor.run(each[n : n + size])]
+        out = [(name, data) for name, data in written(outcomes) if name.endswith("size")]
+        assert out == [(f"{key}.size", n.encode()) for key, n in zip("abc", sizes, strict=True)]
+
+
+def test_items_of_a_batch(start: Start) -> None:
+    """Each is what one call may hand back, and a bad one is the failure of its own sample."""
+    executor = start("named", batches=True)
+    calls("lazy")
+    keys = [[sample.key for sample in outcome.samples] for outcome in executor.run(jobs(archive(ABC)))]
+    assert keys == [[b"a", b"a2"], [], [b"c", b"c2"]]
+    calls("one_bad")
+    outcomes = executor.run(jobs(archive(ABC)))
+    assert [outcome.failure and outcome.failure.reason for outcome in outcomes] == [
+        None,
+        "handed back an int, not a dict, several dicts or None",
+        None,
+    ]
+
+
+def test_a_batch_that_fails(start: Start) -> None:
+    """It fails as one, for the engine to halve; the executor can be used again."""
+    more = "def same_key(l): return l[0]\ndef short(l): return l[:1]\ndef long(l): return l * 2\ndef none(l): pass\n"
+    with open("fun.py", "a") as file:
+        file.write(more)
+    executor = start("named", batches=True)
+    for function, reason in (
+        ("poison", "raised ValueError in fun.py, line "),
+        ("kill_batch", "the process that calls the function ended with status 7"),
+        ("kill_batch", "the process that calls the function ended with status 7"),
+        ("same_key", "handed back a dict for a batch, not a list"),
+        ("short", "handed back 1 items for a batch of 3"),
+        ("long", "handed back more items than the batch of 3 has"),
+        ("none", "handed back None for a batch, not a list"),
+    ):
+        calls(function)
+        with pytest.raises(Failed) as raised:
+            executor.run(jobs(archive(ABC)))
+        assert raised.value.failure.reason.startswith(reason)
+    calls("poison")
+    assert executor.run(jobs(archive(ABC))[:1])[0].failure is None
+
+
+@each_row(
+    ("spec", "said"),
+    [
+        ("nofile.py:f", "--map: .*/nofile.py: there is no such file"),
+        ("nomodule:f", "--map: there is no module nomodule, in this folder or where Python looks"),
+        ("nopackage.sub:f", "--map: there is no module nopackage, in this folder or where Python looks"),
+        ("fun.py:nothere", "--map: fun.py has no nothere"),
+        ("fun:Space.nothere", "--map: fun has no Space.nothere"),
+        ("fun.py:number", "--map: fun.py:number is an int, not a function"),
+        ("syntax.py:f", "--map: syntax.py cannot be imported: SyntaxError in syntax.py, line 2: .*"),
+        ("needs.py:f", "--map: needs.py cannot be imported: ModuleNotFoundError in needs.py, line 1: .* 'nope'"),
+        ("needs:f", "--map: needs cannot be imported: ModuleNotFoundError in needs.py, line 1: .* 'nope'"),
+        ("exits.py:f", "--map: exits.py cannot be imported: SystemExit in exits.py, line 1: 3"),
+        ("dies.py:f", "--map dies.py:f: the process ended with status 4 before it had the function: so long"),
+    ],
+)
+def test_what_cannot_be_imported(spec: str, said: str, start: Start, tmp_path: Path) -> None:
+    """One line, before there is any output."""
+    (tmp_path / "syntax.py").write_text("x = 1\nf(\n")
+    (tmp_path / "needs.py").write_text("import nope\n")
+    (tmp_path / "exits.py").write_text("import sys; sys.exit(3)\n")
+    (tmp_path / "dies.py").write_text("import os; print('so long', flush=True); os._exit(4)\n")
+    with pytest.raises(TarkitError) as raised:
+        Mappers(Call(spec)).prepare()
+    assert re.fullmatch(said, str(raised.value)), raised.value
+    assert "\n" not in str(raised.value)
+
+
+@each_row("spec", ["fun", "fun.py", ":f", "fun:", "fun:a b", "fun:f()", "fun:a..b"])
+def test_what_names_no_function(spec: str) -> None:
+    """It is said before anything is started."""
+    with pytest.raises(TarkitError, match="names no function"):
+        Call(spec)
+    with pytest.raises(TarkitError, match="names no function"):
+        Call("fun:f", init=spec)
+
+
+def test_init_that_fails(start: Start) -> None:
+    """It is as an import that fails."""
+    mappers = Mappers(Call("fun.py:same", init="fun.py:fails"))
+    with pytest.raises(TarkitError, match=r"--map: fun.py:fails raised TypeError: fails\(\) missing 1 required"):
+        mappers.prepare()
+
+
+def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> None:
+    """FILE.py finds what lies beside it, also where a library has its name; the folder where we are is for modules."""
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "helper.py").write_text("word = 'helped'\n")
+    (there / "json.py").write_text("import helper\ndef f(s): return {'txt': helper.word}\n")
+    mappers = Mappers(Call("there/json.py:f"))
+    mappers.prepare()
+    executor = mappers()
+    assert written(executor.run(jobs(archive(ABC))))[0] == ("a.txt", b"helped")
+    executor.close()
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_prepared_and_not_needed(start: Start) -> None:
+    """A process that is not asked for ends."""
+    mappers = Mappers(Call("fun.py:pid"))
+    mappers.prepare()
+    first = mappers._first
+    assert first is not None
+    assert first._process is not None
+    mappers.close()
+    assert first._process is None
+
+
+def test_a_process_that_dies_between_samples(start: Start) -> None:
+    """Nobody failed: a new one goes on."""
+    executor = start("pid")
+    first = written(executor.run(jobs(archive(ABC))))
+    assert executor._process is not None
+    os.kill(executor._process.program.pid, signal.SIGKILL)
+    executor._process.program.wait()
+    second = executor.run(jobs(archive(ABC)))
+    assert [outcome.failure for outcome in second] == [None] * 3
+    assert written(second) != first
+
+
+def test_cancel_ends_what_runs(start: Start) -> None:
+    """From another thread; nothing more is started."""
+    import threading
+
+    executor = start("hangs")
+    timer = threading.Timer(0.2, executor.cancel)
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(Failed, match="was given up"):
+        executor.run(jobs(archive(ABC)))
+    assert time.monotonic() - began < 20
+    with pytest.raises(Failed, match="was given up"):
+        executor.run(jobs(archive(ABC)))
+    timer.join()
+
+
+def test_large_samples(start: Start) -> None:
+    """More than pipes and buffers hold, both ways."""
+    big = os.urandom(1 << 20) * 2
+    outcomes = start("swap").run(jobs(archive({"a.cls": big, "a.txt": b"x", "b.cls": b"", "b.txt": big[:-1]})))
+    assert written(outcomes) == [("a.cls", b"x"), ("a.txt", big), ("b.cls", big[:-1]), ("b.txt", b"")]
+
+
+def test_decoded_values(tmp_path: Path, start: Start) -> None:
+    """--decode: what is not changed keeps its bytes; what cannot be decoded is a failure of that sample."""
+    (tmp_path / "values.py").write_text(
+        "def f(s):\n    s['json']['n'] += s['cls']\n    s['new.json'] = [s['txt']]\n    return s\n"
+        "def g(s): return {**s, 'cls': '3'}\n"
+    )
+    data = archive(
+        {
+            "a.cls": b"03\n",
+            "a.json": b'{"n":1,"m":2.50}',
+            "a.txt": "é".encode(),
+            "b.cls": b"x",
+            "b.txt": b"",
+            "c.cls": b"1",
+        }
+    )
+    outcomes = start("values.py:f", decode=True).run(jobs(data))
+    assert written(outcomes[:1]) == [
+        ("a.cls", b"03\n"),
+        ("a.json", b'{"n": 4, "m": 2.5}'),
+        ("a.txt", "é".encode()),
+        ("a.new.json", '["é"]'.encode()),
+    ]
+    assert outcomes[1].failure is not None
+    assert outcomes[1].failure.reason.startswith("field 'cls': 'x' is no integer")
+    assert outcomes[2].failure is not None
+    assert outcomes[2].failure.reason.startswith("raised KeyError in values.py, line 2")
+    [outcome] = start("values.py:g", decode=True).run(jobs(data)[:1])
+    assert outcome.failure is not None
+    assert outcome.failure.reason == "field 'cls': it takes an integer, not str (int() makes one of it)"
+
+
+def test_too_many_deaths_in_vain(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that end before they begin anything do not go on for ever."""
+    executor = start("same")
+    real = mapper.Caller
+
+    class Dying(real):  # type: ignore[valid-type,misc]
+        def send(self, value: Any) -> None:
+            if isinstance(value, list):
+                self.program.kill()
+                self.program.wait()
+            super().send(value)
+
+    executor.load()
+    assert executor._process is not None
+    executor._process.close()
+    executor._process = None
+    monkeypatch.setattr(mapper, "Caller", Dying)
+    with pytest.raises(TarkitError, match="its process ends again and again before it does anything"):
+        executor.run(jobs(archive(ABC)))
+
+
+@settings(max_examples=30)
+@given(
+    mtime=strategies.sampled_from([0, 77]),
+    before=strategies.dictionaries(strategies.sampled_from(FIELDS), strategies.sampled_from(CONTENTS), min_size=1),
+    after=strategies.dictionaries(
+        strategies.sampled_from(FIELDS), strategies.sampled_from([None, *CONTENTS]), min_size=1
+    ),
+    kinds=strategies.lists(strategies.sampled_from([b"0", b"\0", b"7"]), min_size=len(FIELDS), max_size=len(FIELDS)),
+)
+def test_the_short_way_makes_the_same(
+    mtime: int, before: dict[str, bytes], after: dict[str, bytes | None], kinds: list[bytes]
+) -> None:
+    """What is made of plain samples is what is made of all others, entries and bytes."""
+    after = {field: None if content is None and field in before else content or b"" for field, content in after.items()}
+    head = member("first.x", b"1")
+    data = head + b"".join(
+        member(f"d.d/k.{field}".encode("utf-8", "surrogateescape"), content, typeflag=kind, mtime=9, mode=0o600)
+        for (field, content), kind in zip(before.items(), kinds, strict=False)
+    )
+    sample = list(Samples(on_disk(data + bytes(1024)), Policy()))[1]
+    job, entries, base = Job(0, sample), list(map(tuple, sample.entries)), len(head)
+    fields = plain.taken(b"d.d/k", entries, data[base:], base)
+    assert fields == list(before.items())
+    short = plain.given(b"d.d/k", entries, data[base:], base, fields, list(after.items()), mtime)
+    contents = [(f.encode("utf-8", "surrogateescape"), before[f] if c is None else c) for f, c in after.items()]
+    made = Maker(mtime)(job, b"d.d/k", contents)
+    if made is sample:
+        assert short is None
+    else:
+        assert short == (b"d.d/k", list(map(tuple, made.entries)), made.source.read(0, made.stop))
+
+
+@each_row("at", [0, 3, 4, 8, 9, None])
+def test_contents_are_compared_to_their_end(at: int | None) -> None:
+    """A field that is not held is the input's only if all of it is, not the first look alone."""
+    [job] = jobs(archive({"a.x": b"0123456789"}))
+    content = bytearray(b"0123456789")
+    if at is not None:
+        content[at] = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(result, "COMPARED", 4)
+        made = Maker()(job, b"a", [(b"x", result.Timed(bytes(content), 7))])
+    assert (made is job.sample) == (at is None)
+    assert written([Outcome([made])]) == [("a.x", content)]
+
+
+@each_row(
+    "data",
+    [
+        member("a.x", b"1") + member("README", b"") + member("a.y", b"1"),
+        member("a.x", b"1") + member("a.y", typeflag=b"1", linkname=b"a.x"),
+        member("a.x", b"1") + member("a.x", b"2"),
+        member("a.y", typeflag=b"2", linkname=b"a.x"),
+    ],
+)
+def test_samples_that_are_not_plain(data: bytes) -> None:
+    """Other entries between the fields, links, two fields of one name: the short way is not for them."""
+    [sample] = Samples(on_disk(data + bytes(1024)), Policy(allow=["duplicate-entry"]), moves=False)
+    assert plain.taken(b"a", list(map(tuple, sample.entries)), data, 0) is None

@@ -1,0 +1,393 @@
+"""proc --worker below the command: what programs may do, what they may not, and what is known of each sample then."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarkit.errors import TarkitError
+from tarkit.problems import Policy
+from tarkit.proc import worker
+from tarkit.proc.job import Job, Outcome
+from tarkit.proc.result import Maker
+from tarkit.proc.worker import Resident, Residents
+from tarkit.samples.reader import Samples
+from tarkit.streams.files import Descriptor, File
+from tarkit.streams.source import FileSource
+from tarkit.tar.writer import Writer
+from tests._copies import Copied
+from tests._tools import PATIENT, archive, contents, each_row, happens, member, on_disk
+from tests.proc.test_function import Collected
+
+ABC = {f"{key}.{field}": f"{key}{field}".encode() for key in "abc" for field in ("cls", "txt")}
+MANY = {f"{number:04}.{field}": b"%d" % number for number in range(40) for field in ("cls", "txt")}
+
+# A program in Python: what FILTER makes of each entry is a list of (name, content).
+PROGRAM = """
+import io, os, signal, sys, tarfile, time
+source = tarfile.open(fileobj=sys.stdin.buffer, mode="r|")
+target = tarfile.open(fileobj=sys.stdout.buffer, mode="w|")
+def put(name, data, **more):
+    info = tarfile.TarInfo(name)
+    info.size, info.mtime = len(data), 1234567890
+    for key, value in more.items():
+        setattr(info, key, value)
+    target.addfile(info, io.BytesIO(data))
+for entry in source:
+    data = source.extractfile(entry).read()
+    key, _, field = entry.name.partition(".")
+    {}
+{}
+target.close()
+"""
+
+
+@pytest.fixture(autouse=True)
+def copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such programs are copies of this process."""
+    monkeypatch.setattr(subprocess, "Popen", Copied)
+
+
+def python(body: str, end: str = "") -> list[str]:
+    """The words of such a program; `body` handles one entry."""
+    return [sys.executable, "-I", "-S", "-c", PROGRAM.format(body.replace("\n", "\n    "), end)]
+
+
+def shell(text: str) -> list[str]:
+    """The words of a command."""
+    return ["bash", "-o", "pipefail", "-c", text]
+
+
+def jobs(data: bytes) -> Iterator[Job]:
+    """A job for each sample of an archive."""
+    for index, sample in enumerate(Samples(on_disk(data), Policy())):
+        yield Job(index, sample, passes=sample.key is None)
+
+
+def run(
+    words: list[str], data: bytes, parallel: int = 1, ordered: bool = True, **settings: Any
+) -> list[tuple[Job, Outcome]]:
+    """Run programs over an archive; nothing is left of them."""
+    before = threading.active_count()
+    with Residents(Resident(words, "it", Maker(), **settings), parallel, ordered=ordered) as residents:
+        finished = list(residents(jobs(data)))
+    assert threading.active_count() == before
+    return finished
+
+
+def written(finished: list[tuple[Job, Outcome]]) -> list[tuple[str, bytes]]:
+    """Names and contents of what came of it, as Python's `tarfile` reads it."""
+    sink = Collected()
+    with Writer(sink) as writer:
+        for _, outcome in finished:
+            for sample in outcome.samples:
+                sample.write(writer)
+    return contents(bytes(sink.data))
+
+
+def failed(finished: list[tuple[Job, Outcome]]) -> dict[str, str]:
+    """Why samples failed, by their keys."""
+    return {job.key.decode(): outcome.failure.reason for job, outcome in finished if outcome.failure}
+
+
+ECHO = "put(entry.name, data)"
+UPPER = "put(entry.name, data.upper())"
+TEXT = "if field == 'txt': put(entry.name, data)"
+NEW = "put(key + '.new', data) if field == 'cls' else None"
+GLUED = "put(entry.name, data); target.close(); target = tarfile.open(fileobj=sys.stdout.buffer, mode='w|')"
+
+
+@each_row(
+    ("words", "parallel", "out"),
+    [
+        (["cat"], 2, lambda name, data: [(name, data)]),
+        (python(UPPER), 1, lambda name, data: [(name, data.upper())]),
+        (python(TEXT), 1, lambda name, data: [(name, data)] * name.endswith("txt")),
+        (python("if key != 'b': put(entry.name, data)"), 1, lambda name, data: [(name, data)] * (name[0] != "b")),
+        (python("if key == 'c': put(entry.name, data)"), 2, lambda name, data: [(name, data)] * (name[0] == "c")),
+        (python("pass"), 1, lambda name, data: []),
+        (python(NEW), 1, lambda name, data: [(name[:2] + "new", data)] * name.endswith("cls")),
+        (python(GLUED), 2, lambda name, data: [(name, data)]),
+        (shell("cat | cat"), 1, lambda name, data: [(name, data)]),
+        (shell("tar -f - --delete --wildcards '*.cls'"), 1, lambda name, data: [(name, data)] * name.endswith("txt")),
+    ],
+)  # fmt: skip
+def test_what_programs_do(
+    words: list[str],
+    parallel: int,
+    out: Callable[[str, bytes], list[tuple[str, bytes]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pass on, change, add, leave out fields and samples; glue archives; in any number of processes."""
+    monkeypatch.setattr(worker, "RUN", 1)
+    for number in {1, parallel}:
+        assert written(run(words, archive(ABC), number)) == [pair for each in ABC.items() for pair in out(*each)]
+
+
+def test_what_did_not_change_is_as_it_was() -> None:
+    """The sample itself comes back, with its entries without key, whatever header the program made."""
+    data = member("a.txt", b"x", mtime=77) + member("README", b"r") + member("a.cls", b"3", mode=0o600) + bytes(1024)
+    [(job, outcome)] = run(python(ECHO), data)
+    assert outcome.samples == (job.sample,)
+    [(job, outcome)] = run(python(UPPER), data)
+    assert [entry.name for entry in outcome.samples[0].entries] == [b"README", b"a.txt", b"a.cls"]
+
+
+def test_the_order_of_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is slow, and however much is held back: the same for every number of processes."""
+    monkeypatch.setattr(worker, "RUN", 3)
+    slow = "time.sleep(0.001 * (int(key) % 20 == 0)); put(entry.name, data * 2)"
+    results = [written(run(python(slow), archive(MANY), parallel)) for parallel in (1, 4)]
+    assert results[0] == [(name, data * 2) for name, data in MANY.items()]
+    assert results[1] == results[0]
+    loose = run(python(slow), archive(MANY), 2, ordered=False)
+    assert sorted(written(loose)) == sorted(results[0])
+
+
+def test_programs_that_read_all_before_they_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They get all, and nobody waits for ever; also where others have answered more than is held."""
+    for name, value in {"RUN": 5, "HELD": 10_000, "RUN_BYTES": 5_000, "WAITING": 10_000}.items():
+        monkeypatch.setattr(worker, name, value)
+    for words in (
+        shell("cat > all; cat all; rm all"),
+        python("held = globals().setdefault('held', [])\nheld.append(1)\nput(entry.name, data)"),
+    ):
+        folder = os.getcwd()
+        try:
+            os.chdir("/tmp")
+            assert written(
+                run([*words[:-1], words[-1].replace("all", f"/tmp/all.{os.getpid()}")], archive(MANY))
+            ) == list(MANY.items())
+        finally:
+            os.chdir(folder)
+    assert written(run(python(ECHO), archive(MANY), 3)) == list(MANY.items())
+
+
+def test_large_samples() -> None:
+    """More than pipes and buffers hold; large answers go to temporary files."""
+    big = os.urandom(1 << 20) * 3
+    data = {"a.bin": b"x", "b.bin": big, "b.txt": b"y", "c.bin": big[:-5]}
+    assert written(run(["cat"], archive(data), 2)) == list(data.items())
+    turned = {name: content[::-1] for name, content in data.items()}
+    assert written(run(python("put(entry.name, data[::-1])"), archive(data), 2)) == list(turned.items())
+
+
+def test_no_samples() -> None:
+    """Then no program is started; what has no key passes."""
+    assert run(["/no/such/program"], archive({})) == []
+    finished = run(["/no/such/program"], archive({"README": b"x"}))
+    assert written(finished) == [("README", b"x")]
+
+
+NOT_SENT = "which it was not sent, or answered before"
+NOT_ALL = "the program ended with status 0 before it had read all"
+NOTHING = "it wrote nothing, not even an empty archive"
+RULES = [
+    (python("if entry.name == 'b.cls': put('z.txt', data)"), f"the program answered 'z', {NOT_SENT}"),
+    (
+        python("if key == 'b': put('README' + field, data)"),
+        "the program answered 'READMEcls', which belongs to no sample",
+    ),
+    (python("put(entry.name, b'', type=b'2', linkname='x')"), "the program answered 'a.cls', which is no regular file"),
+    (python("put(entry.name, data)\nput(entry.name, data)"), "its output: 'a.cls' is there twice"),
+    (python("pass", "put('b.x', b'1')\nput('a.x', b'1')"), "the program answered 'a' too late: a later sample"),
+    (shell("cat >&2 | true"), NOTHING),
+    (shell("cat > /dev/null"), NOTHING),
+    (shell("cat > /dev/null; echo hello; echo problem >&2"), "its output: the input ends inside a header.*: problem"),
+    (shell("tr a b"), "its output: this is no tar archive: bad checksum in the first header"),
+    (shell("head -c 3000"), f"{NOT_ALL}|its output: .*"),
+    (shell("head -c 3072; cat > /dev/null"), "its output: no end-of-archive marker after 'c.cls'|its output: .*"),
+    (shell("head -c 100 > /dev/null; head -c 10240 /dev/zero"), NOT_ALL),
+    (shell("exit 3"), "the program ended with status 3"),
+    (shell("cat; exit 3"), "the program ended with status 3"),
+    (shell("cat | (cat; false)"), "the program ended with status 1"),
+    (shell("kill -9 $$"), "the program was ended by SIGKILL"),
+    (python("put(entry.name, data)\nos.kill(os.getpid(), signal.SIGSEGV)"), "the program was ended by SIGSEGV"),
+    (["sh", "-c", "no-such-program"], "the program ended with status 127.*not found"),
+]
+
+
+@each_row(("words", "said"), RULES)
+def test_what_programs_must_not_do(words: list[str], said: str) -> None:
+    """It ends the run, with what they had in hand, and is never the end of a stream."""
+    with pytest.raises(TarkitError) as raised:
+        run(words, archive(ABC))
+    assert re.match(f"--worker it: ({said})", str(raised.value)), raised.value
+    assert "\n" not in str(raised.value)
+    if "had read all" in said or "exit" not in words[-1]:
+        # what was not sent yet when a program ended is not among them
+        assert re.search("it had in hand '[abc]'(, '[bc]')*|SIGKILL|status 1$|status 127", str(raised.value))
+
+
+def test_a_program_that_cannot_be_started() -> None:
+    """It is said once."""
+    with pytest.raises(TarkitError, match="'/no/such/program' cannot be started: No such file"):
+        run(["/no/such/program"], archive(ABC))
+
+
+def test_answers_in_another_order() -> None:
+    """What was passed over counts as removed, so this ends every run."""
+    late = python("pass", "put('b.x', b'1')\nput('a.x', b'1')")
+    with pytest.raises(TarkitError, match="the program answered 'a' too late: a later sample was answered before it"):
+        run(late, archive(ABC), settle=True)
+
+
+def test_a_program_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where failures do not end the run it is asked for some samples one by one, and then no more."""
+    monkeypatch.setattr(worker, "IN_VAIN", 5)
+    for words in (shell("exit 3"), shell("sleep 0.02; exit 3"), shell("head -c 100 > /dev/null; exit 3")):
+        with pytest.raises(TarkitError, match="--worker it: the program ended with status 3"):
+            run(words, archive(MANY), settle=True)
+    assert len(failed(run(shell("head -c 1 > /dev/null; exit 3"), archive(ABC), settle=True))) == 3
+
+
+def test_many_in_hand() -> None:
+    """Some are named, the others counted."""
+    with pytest.raises(
+        TarkitError, match=r"it had in hand '0000', '0001', '0002', '0003', '0004' and \d+ more: oh no$"
+    ):
+        run(python("pass", "sys.stderr.write('oh no')\nsys.exit(4)"), archive(MANY))
+
+
+POISON = {
+    "exit": "if key in ('0007', '0012'): os._exit(5)\nput(entry.name, data)",
+    "raise": "if key in ('0007', '0012'): raise ValueError(key)\nput(entry.name, data)",
+    "kill": "if key in ('0007', '0012'): os.kill(os.getpid(), signal.SIGKILL)\nput(entry.name, data)",
+    "rename": "put(entry.name if key not in ('0007', '0012') else 'x' + entry.name, data)",
+    "link": "put(entry.name, data, type=b'2' if key in ('0007', '0012') else b'0')",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "parallel"), [("exit", 1), ("rename", 2)])
+def test_which_samples_it_died_of(kind: str, parallel: int) -> None:
+    """They are found by halves; all others are done, once, in order."""
+    data = dict(list(MANY.items())[:26])
+    finished = run(python(POISON[kind]), archive(data), parallel, settle=True)
+    assert list(failed(finished)) == ["0007", "0012"]
+    assert written(finished) == [(name, data) for name, data in data.items() if name[:4] not in failed(finished)]
+    reasons = {
+        "exit": "the program ended with status 5",
+        "rename": "the program answered 'x{}', which it was not sent, or answered before",
+    }
+    assert failed(finished) == {key: reasons[kind].format(key) for key in ("0007", "0012")}
+
+
+@pytest.mark.parametrize("kind", ["raise", "kill", "link"])
+def test_a_few_samples_one_of_which_fails(kind: str) -> None:
+    """Whatever it is that fails."""
+    data = {f"{number:04}.txt": b"x" for number in (6, 7)}
+    finished = run(python(POISON[kind]), archive(data), settle=True)
+    assert list(failed(finished)) == ["0007"]
+    assert written(finished) == [(name, data) for name, data in data.items() if name[:4] != "0007"]
+    [failure] = [outcome.failure for _, outcome in finished if outcome.failure]
+    assert (failure.status, failure.attempts) == ({"raise": 1, "kill": -9, "link": None}[kind], 1)
+    assert (b"ValueError: 0007" in failure.tail) == (kind == "raise")
+
+
+def test_retries(tmp_path: Path) -> None:
+    """A sample is tried again, alone, and counts once."""
+    flaky = f"""if key == 'b':
+    with open({str(tmp_path / "count")!r}, 'a') as file: file.write('x')
+    if os.path.getsize({str(tmp_path / "count")!r}) < 4: os._exit(1)
+put(entry.name, data)"""
+    data = archive({f"{key}.txt": b"x" for key in "ab"})
+    finished = run(python(flaky), data, settle=True, retries=2)
+    assert failed(finished) == {}
+    assert [job.key for job, _ in finished] == [b"a", b"b"]
+    (tmp_path / "count").unlink()
+    [(_, outcome)] = [each for each in run(python(flaky), data, settle=True, retries=1) if each[1].failure]
+    assert outcome.failure is not None
+    assert outcome.failure.attempts == 2
+
+
+def test_a_program_that_takes_too_long() -> None:
+    """It is ended; whose fault it was is found out."""
+    hangs = python("if key == 'b': time.sleep(60)\nput(entry.name, data)")
+    with pytest.raises(TarkitError, match="--worker it: the program took too long; it had in hand 'a', 'b', 'c'"):
+        run(hangs, archive(ABC), timeout=1)
+    finished = run(hangs, archive(ABC), timeout=1, settle=True)
+    assert failed(finished) == {"b": "the program took too long"}
+    assert written(finished) == [(name, data) for name, data in ABC.items() if name[0] != "b"]
+
+
+def test_two_samples_of_one_key() -> None:
+    """In one stream they would be one sample: the second one fails; apart they are two."""
+    parts = [archive({"a.txt": b"1"}), archive({"b.txt": b"1"}), archive({"a.txt": b"2"})]
+
+    def chosen(*numbers: int) -> Iterator[Job]:
+        for index, number in enumerate(numbers):
+            yield Job(index, next(iter(Samples(on_disk(parts[number]), Policy()))))
+
+    with Residents(Resident(["cat"], "it", Maker()), 1) as residents:
+        finished = list(residents(chosen(0, 2)))
+    assert [outcome.failure and outcome.failure.reason for _, outcome in finished] == [
+        None,
+        "has the key of the sample before it, so that the two would be one",
+    ]
+    with Residents(Resident(["cat"], "it", Maker()), 1) as residents:
+        assert written(list(residents(chosen(0, 1, 2)))) == [("a.txt", b"1"), ("b.txt", b"1"), ("a.txt", b"2")]
+
+
+def test_what_is_no_file_is_not_sent() -> None:
+    """A link fails by itself, and nobody else."""
+    data = member("a.txt", b"1") + member("b.txt", typeflag=b"2", linkname=b"x") + member("c.txt", b"1") + bytes(1024)
+    finished = run(["cat"], data)
+    assert failed(finished) == {"b": "has 'b.txt', a symbolic link, which has no content to work on"}
+    assert written(finished) == [("a.txt", b"1"), ("c.txt", b"1")]
+
+
+@pytest.mark.parametrize("settle", [False, True])
+def test_a_sample_that_cannot_be_read(settle: bool, tmp_path: Path) -> None:
+    """What is wrong is said, and not what the program made of an input that ends there."""
+    path = tmp_path / "x.tar"
+    path.write_bytes(archive(ABC))
+    source = FileSource(File(Descriptor(os.open(path, os.O_RDONLY)), "x.tar", str(path)), "x.tar")
+
+    def chosen() -> Iterator[Job]:
+        for index, sample in enumerate([*Samples(source, Policy())]):
+            yield Job(index, sample)
+            (tmp_path / "new").write_bytes(b"something else")
+            (tmp_path / "new").rename(path)
+            source.file.close()
+
+    with (
+        Residents(Resident(python(UPPER), "it", Maker(), settle=settle), 2) as residents,
+        pytest.raises(TarkitError, match=r"^x\.tar: the file was changed while it was read$"),
+    ):
+        list(residents(chosen()))
+
+
+def test_leaving_early_ends_all() -> None:
+    """Nothing goes on after the block."""
+    before = threading.active_count()
+    began = time.monotonic()
+    with Residents(Resident(python("time.sleep(60)"), "it", Maker()), 2) as residents:
+        iterator = residents(jobs(archive(MANY)))
+        pids = []
+
+        def give_up() -> None:
+            happens(lambda: any(hand._session for hand in residents._hands))
+            pids.extend(hand._session.program.pid for hand in residents._hands if hand._session)
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+
+        thread = threading.Thread(target=give_up)
+        thread.start()
+        with pytest.raises(TarkitError, match="was ended by SIGKILL"):
+            next(iterator)
+        thread.join()
+    assert threading.active_count() == before
+    assert time.monotonic() - began < PATIENT
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

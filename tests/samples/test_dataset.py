@@ -1,0 +1,287 @@
+"""Opening inputs, one after another or several at a time: dataset.py."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import shlex
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import lz4.frame
+import pytest
+import zstandard
+
+from tarkit.errors import CommandFailed, Problem, Usage
+from tarkit.problems import Policy
+from tarkit.samples import dataset as inputs_module
+from tarkit.samples.dataset import Inputs, open_source
+from tarkit.streams.location import Location, expand_inputs
+from tarkit.streams.source import FileSource, StreamSource
+from tests._tools import each_row, program
+from tests.conftest import Archive, Content, Feed, Run, keys, tar
+
+# As in the tests of commands, but a command in place of the pipe, so that an input can be read more than once.
+each_way = each_row("feed", [Feed("file"), "pipe:cat {}".format, Feed("gzip")])
+Way: TypeAlias = Callable[[str], str]
+AB: dict[str, Content] = {"a.x": b"1" * 700, "b.x": b"2"}
+CODECS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "zst": zstandard.compress,
+    "lz4": lz4.frame.compress,
+    "xz": lzma.compress,
+    "bz2": bz2.compress,
+    "lzma": lambda data: lzma.compress(data, lzma.FORMAT_ALONE),
+}
+FOREIGN = {  # the first bytes that each writes, and what decodes them
+    "a.tar.Z": (b"\x1f\x9d\x90", "compress (.Z)", "gzip -dc"),
+    "a.tar.lz": (b"LZIP\x01\x0c", "lzip", "lzip -dc"),
+    "a.tar.lzo": (b"\x89LZO\x00\r\n\x1a\n", "lzop", "lzop -dc"),
+    "a.tar.lz4": (b"\x02\x21\x4c\x18", "legacy lz4", "lz4 -dc"),
+    "a.tar.br": (b"\x0b\x02\x80", "brotli", "brotli -dc"),
+}
+
+
+def names(*words: str, policy: Policy | None = None, **settings: object) -> str:
+    """The keys that come out of these inputs."""
+    inputs = Inputs(expand_inputs(words), policy or Policy(), **settings)  # type: ignore[arg-type]
+    return " ".join((sample.key or b"-").decode() for sample in inputs)
+
+
+def whole(word: str) -> bytes:
+    """All bytes of an input, decompressed."""
+    [location] = expand_inputs([word])
+    source = open_source(location)
+    data = b""
+    while chunk := bytes(source.peek(len(data), 1)):
+        source.release(len(data))
+        data += chunk
+    source.close()
+    return data
+
+
+def test_kinds(archive: Archive) -> None:
+    """A plain file is read in any order, all else forward; the name is what the user typed."""
+    archive(AB)
+    Path("in.tar.gz").write_bytes(gzip.compress(tar(AB)))
+    os.mkfifo("fifo")
+    threading.Thread(target=lambda: Path("fifo").write_bytes(tar(AB)), daemon=True).start()
+    kinds = {"in.tar": FileSource, "in.tar.gz": StreamSource, "pipe:cat in.tar": StreamSource, "fifo": StreamSource}
+    for word, kind in kinds.items():
+        [location] = expand_inputs([word])
+        source = open_source(location)
+        assert type(source) is kind
+        assert source.name == word
+        assert source.peek(0, 512)[:3] == b"a.x"
+        source.close()
+
+
+@each_row("codec", CODECS)
+def test_compression_is_seen_by_content(codec: str, here: Path) -> None:
+    """The suffix does not matter; several members or frames in a row are one input."""
+    pack = CODECS[codec]
+    data = tar(AB)
+    Path("in.tar").write_bytes(pack(data))
+    assert whole("in.tar") == data
+    assert names("in.tar") == "a b"
+    Path("in.tar").write_bytes(pack(data[:1000]) + pack(b"") + pack(data[1000:]))
+    assert whole("in.tar") == data
+    assert whole("pipe:cat in.tar") == data
+    Path(f"plain.tar.{codec}").write_bytes(data)
+    assert names(f"plain.tar.{codec}") == "a b"
+
+
+@each_row("magic", [b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"BZh91AY&SY", b"\x04\x22\x4d\x18"])
+def test_a_header_beats_any_magic(magic: bytes, here: Path) -> None:
+    """A tar whose first name looks like a compressed stream is a tar."""
+    data = tar({os.fsdecode(magic) + ".x": b"1", "b.x": b"2"})
+    Path("in.tar").write_bytes(data)
+    assert whole("in.tar") == whole("pipe:cat in.tar") == data
+
+
+@each_row("size", [0, 1, 2, 9, 100, 511, 512, 513])
+def test_short_inputs(size: int, here: Path) -> None:
+    """What is shorter than one block comes out as it is, from a file and from a pipe that gives a byte at a time."""
+    data = tar(AB)[:size]
+    Path("in.tar").write_bytes(data)
+    assert whole("in.tar") == data
+    assert whole("pipe:cat in.tar") == data
+    Path("cut.gz").write_bytes(gzip.compress(tar(AB))[:size])
+    if 3 <= size < 100:
+        with pytest.raises(Problem, match=r"\[truncated\]"):
+            names("cut.gz")
+    assert whole("pipe:head -c 600 in.tar | dd bs=1 status=none") == data
+
+
+@each_row("name", FOREIGN)
+def test_codecs_that_are_not_decoded(name: str, run: Run) -> None:
+    """An error that names the codec and what decodes it, whatever is allowed and however it comes in."""
+    head, codec, command = FOREIGN[name]
+    Path(name).write_bytes(head + b"\x55" * 3000)
+    Path("d").mkdir()
+    Path("d", name).write_bytes(Path(name).read_bytes())
+    words = [(name, name), (f"pipe:cat {name}", f"pipe:cat {name} | {command}"), ("d", f"d/{name}")]
+    for word, hint in words[:1] if name.endswith(".br") else words[: 2 if name.endswith(".lz4") else 3]:
+        for options in ("", "--allow all", "--skip all", "--maxerr 9"):
+            ran = run("cat", word, "-o", "out.tar", *options.split(), exit=1)
+            assert ran.lines[0].endswith(f"{name}: this is {codec}, which tarkit does not decode")
+            assert command in ran.lines[1]
+            assert hint in ran.lines[1]
+            assert not Path("out.tar").exists()
+    if name != "a.tar.br":
+        ran = run("cat", stdin=Path(name), exit=1)
+        assert ran.lines[1] == f"hint: let a command decode it: {command} | tarkit ..."
+    ran = run("check", name, "--json", exit=1)
+    assert f"this is {codec}" in ran.stdout.decode()
+    assert command in ran.stdout.decode()
+    assert run("stats", name, exit=1).lines[0].startswith(f"tarkit: {name}: this is {codec}")
+
+
+def test_a_tar_whatever_its_suffix(archive: Archive) -> None:
+    """Where the content is a tar, or a codec that is known by its content, the suffix does not matter."""
+    assert names(archive(AB, "a.tar.br")) == names(archive(AB, "a.tar.lz")) == "a b"
+    assert names(archive(bytes(1024), "empty.tar.br")) == ""
+    Path("b.tar.br").write_bytes(gzip.compress(tar(AB)))
+    assert names("b.tar.br") == "a b"
+
+
+@each_row(
+    ("command", "name"),
+    [
+        ("compress", "a.tar.Z"), ("lzip", "a.tar.lz"), ("lzop", "a.tar.lzo"), ("lz4 -l", "a.tar.lz4"),
+        ("brotli", "a.tar.br"),
+    ],
+)  # fmt: skip
+def test_the_command_of_the_hint_decodes(command: str, name: str, run: Run, archive: Archive) -> None:
+    """What a program wrote is refused, and read by the words of the hint."""
+    program(command.split()[0])
+    archive(AB)
+    subprocess.run(f"{command} -c < in.tar > {name}", shell=True, check=True)
+    ran = run("cat", name, exit=1)
+    [word] = shlex.split(ran.lines[1].partition("it: ")[2])
+    assert run("cat", word).stdout == tar(AB)
+
+
+def test_a_long_skippable_frame_before_lz4(archive: Archive) -> None:
+    """It hides which codec follows; the frames behind it say so."""
+    Path("in.tar").write_bytes(b"\x53\x2a\x4d\x18\x00\x10\0\0" + bytes(4096) + lz4.frame.compress(tar(AB)))
+    assert names("in.tar") == names("pipe:cat in.tar") == "a b"
+
+
+def test_stdin_from_where_it_stands(run: Run) -> None:
+    """A regular file on stdin is as good as a path, from its offset on, plain or compressed."""
+    for data in (tar(AB), gzip.compress(tar(AB))):
+        with open("file", "w+b") as file:
+            file.write(b"before" + data)
+            file.seek(6)
+            assert run("cat", stdin=file.fileno()).stdout == tar(AB)
+
+
+def test_what_cannot_be_opened(here: Path) -> None:
+    """A file that went away, a command that fails, a scheme that nobody serves."""
+    with pytest.raises(FileNotFoundError):
+        open_source(Location("path", "none", "none"))
+    with pytest.raises(CommandFailed):
+        names("pipe:exit 3")
+    with pytest.raises(Usage):
+        open_source(Location("url", "s3://b/k", "s3://b/k"))
+
+
+@each_way
+def test_many_words(archive: Archive, feed: Way) -> None:
+    """Braces, globs, directories and words are one list, in order; several inputs of one name too."""
+    for number in (1, 2, 10):
+        archive({f"{number}.x": b""}, f"d/{number}.tar")
+    assert names("d/{1..2}.tar", "d/1*.tar", "d") == "1 2 1 10 1 2 10"
+    assert names(*map(feed, ("d/2.tar", "d/10.tar"))) == "2 10"
+
+
+@each_way
+def test_mix(archive: Archive, feed: Way) -> None:
+    """Inputs take turns; no more are open than asked for."""
+    words = [
+        feed(archive({f"{name}{n}.x": b"" for n in range(count)}, f"{name}.tar"))
+        for name, count in (("a", 3), ("b", 1), ("c", 0), ("d", 2))
+    ]
+    assert names(*words, mix=2) == "a0 b0 a1 d0 a2 d1"
+    assert names(*words, mix=4) == "a0 b0 d0 a1 d1 a2"
+    inputs = Inputs(expand_inputs(words), Policy(), mix=2)
+    samples = iter(inputs)
+    assert [next(samples).key, inputs.opened] == [b"a0", 1]
+    assert [next(samples).key, inputs.opened] == [b"b0", 2]
+    assert [next(samples).key, inputs.opened] == [b"a1", 2]
+
+
+@each_row("ahead", [0, 1, 5])
+@each_way
+def test_inputs_are_opened_in_their_turn(
+    ahead: int, archive: Archive, feed: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after another; `ahead` opens so many before their turn. An input that is not reached is not opened."""
+    words = [feed(archive({f"{number}.x": b""}, f"{number}.tar")) for number in range(4)]
+    told: list[str] = []
+    opened: list[str] = []
+
+    def opening(location: Location, **settings: Any) -> Any:
+        opened.append(location.name)
+        return open_source(location, **settings)
+
+    monkeypatch.setattr(inputs_module, "open_source", opening)
+    inputs = Inputs(expand_inputs(words), Policy(), ahead=ahead, announce=told.append)
+    samples = iter(inputs)
+    assert next(samples).key == b"0"
+    assert told == words[:1]
+    assert opened == words[: 1 + ahead]
+    assert [sample.key for sample in samples] == [b"1", b"2", b"3"]
+    assert told == words
+
+
+def test_a_missing_file_that_is_not_reached(run: Run, archive: Archive) -> None:
+    """Only what is needed is opened: with a count, a later input may be unreadable."""
+    archive({"a.x": b"1"}, "1.tar")
+    archive(b"this is no archive at all", "2.tar")
+    assert keys(run("cat", "1.tar", "2.tar", "-c", "1").stdout) == "a"
+    run("cat", "1.tar", "2.tar", exit=1)
+
+
+@each_way
+def test_spool(archive: Archive, feed: Way) -> None:
+    """Spooled inputs can be iterated over again and again, and give the same each time."""
+    words = [feed(archive(AB, "1.tar")), feed(archive({"c.x": b"3"}, "2.tar"))]
+    inputs = Inputs(expand_inputs(words), Policy(), spool=True)
+    for _ in range(3):
+        found = [(sample.key, sample.source.read(sample.start, sample.stop)) for sample in inputs]
+        assert [key for key, _ in found] == [b"a", b"b", b"c"]
+        assert found[1][1] == tar(AB)[1536:2560]
+
+
+@each_way
+def test_the_end_of_one_whole_archive(archive: Archive, feed: Way) -> None:
+    """How many zeros end the archive is known if there is one and all of it was given out without loss."""
+    word = feed(archive(tar(AB)[:2560] + bytes(5000)))
+
+    def zeros(*words: str, **settings: object) -> int | None:
+        inputs = Inputs(expand_inputs(words), Policy(skip=["all"]), **settings)  # type: ignore[arg-type]
+        for _ in inputs:
+            pass
+        return inputs.zeros
+
+    assert zeros(word) == 5000
+    assert zeros(word, word) is None
+    assert zeros(word, shard_slice=(0, 9, 1)) is None
+    assert zeros(feed(archive(tar({"a.x": b"", "a": b"", "b.x": b""}) + b"x"))) is None
+    assert zeros(feed(archive(tar([("a.x", b""), ("a.x", b"")])))) is None
+
+
+@each_way
+def test_dropped_samples_are_counted(archive: Archive, feed: Way) -> None:
+    """How many samples the policy left out is known afterwards."""
+    words = [feed(archive(AB, "1.tar")), feed(archive([*AB.items(), ("c.x", b""), ("c.x", b"")], "2.tar"))]
+    inputs = Inputs(expand_inputs(words), Policy(skip=["all"]))
+    assert [sample.key for sample in inputs] == [b"a", b"b", b"a", b"b"]
+    assert inputs.dropped == 1

@@ -1,0 +1,167 @@
+"""Which entries, in what order and under what name: fields.py. What comes of it is in tests/commands/test_cat.py."""
+
+from __future__ import annotations
+
+import io
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.errors import Problem, Usage
+from tarkit.problems import Policy
+from tarkit.samples.fields import Fields, parse_fields, stem
+from tarkit.samples.reader import Samples
+from tarkit.tar.writer import Writer
+from tests._tools import SOURCES, each_row
+from tests.conftest import GNU, PAX, USTAR, Content, entries, tar
+
+
+@each_row(
+    ("text", "expected"),
+    [
+        ("jpg", [(None, "jpg")]),
+        ("jpg json", [(None, "jpg"), (None, "json")]),
+        ("  seg.png\tcls\n", [(None, "seg.png"), (None, "cls")]),
+        ("png,jpg", "'png,jpg': a comma means the first that is there"),
+        ("image:png,jpg", [("image", "png jpg")]),
+        ("image=png,jpg label=cls", [("image", "png jpg"), ("label", "cls")]),
+        ("a:b=c", [("a", "b=c")]),
+        ("é:\udce9", [("é", "\udce9")]),
+        ("", "no field is named"),
+        ("  ", "no field is named"),
+        ("a:", "'a:': a field is NAME, NEW:OLD or NEW:OLD1,OLD2"),
+        ("=b", "'=b': a field is NAME, NEW:OLD or NEW:OLD1,OLD2"),
+        ("a,", "'a,': a field is NAME, NEW:OLD or NEW:OLD1,OLD2"),
+        ("x,,y", "'x,,y': a field is NAME, NEW:OLD or NEW:OLD1,OLD2"),
+        ("d/a", "'d/a': the name of a field has no slash"),
+    ],
+)
+def test_parse_fields(text: str, expected: list[tuple[str | None, str]] | str) -> None:
+    """Blanks separate fields, : or = renames, commas are alternatives."""
+    result: list[tuple[str | None, str]] | str
+    try:
+        result = [
+            (
+                None if want.new is None else want.new.decode("utf-8", "surrogateescape"),
+                b" ".join(want.old).decode("utf-8", "surrogateescape"),
+            )
+            for want in parse_fields(text)
+        ]
+    except Usage as error:
+        result = str(error)
+    assert result == expected
+
+
+@each_row(
+    ("name", "expected"),
+    [
+        ("train-000001.tar", "train-000001"),
+        ("d/e/x.tar", "x"),
+        ("x.tar.gz", "x"),
+        ("x.tgz", "x"),
+        ("x.tar.zst", "x"),
+        ("x.tzst", "x"),
+        ("x.tar.lz4", "x"),
+        ("x.txz", "x"),
+        ("x.tbz2", "x"),
+        ("x.bz2", "x"),
+        ("x.y.tar", "x.y"),
+        ("x", "x"),
+        (".tar", ".tar"),
+        ("stdin", "stdin"),
+        ("pipe:cat /data/x.tar", "x"),
+    ],
+)
+def test_stem(name: str, expected: str) -> None:
+    """A shard's name without folders and suffixes; never nothing."""
+    assert stem(name) == expected
+
+
+def test_all() -> None:
+    """Whether anything changes is known before."""
+    assert Fields().all
+    assert Fields(on_missing="skip").all
+    assert not Fields(parse_fields("jpg")).all
+    assert not Fields(drop=("x",)).all
+    assert not Fields(require=[(b"x",)]).all
+    assert not Fields(rekey="#").all
+
+
+@settings(max_examples=25)
+@given(st.text("#{}:!.key[]09d ", max_size=12))
+def test_any_template_is_good_or_refused(text: str) -> None:
+    """A template for keys is taken or refused with a reason, before anything is read; nothing else is raised."""
+    try:
+        Fields(rekey=text)
+    except Usage as error:
+        message = str(error)
+    else:
+        message = "--rekey is fine"
+    assert message.startswith("--rekey ")
+
+
+# ---- several changes, one after the other
+
+
+class Kept(io.BytesIO):
+    """A sink in memory, of which there is no more to close."""
+
+    fd = None
+
+    def writev(self, pieces: list[bytes]) -> None:
+        self.write(b"".join(pieces))
+
+    def copy(self, source: int, start: int, stop: int, short: object = None) -> None:
+        while start < stop:
+            start += self.write(os.pread(source, stop - start, start))
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+TWO: dict[str, Content] = {"a.jpg": b"A" * 600, "a.cls": b"1", "b.JPG": b"B" * 600, "b.seg.png": b"", "b.cls": b"2"}
+
+
+def changed(data: bytes, *changes: Fields, kind: str = "file") -> bytes:
+    """An archive of the samples of `data` that all the changes were made to."""
+    policy, sink = Policy(), Kept()
+    samples = iter(Samples(SOURCES[kind](data), policy))
+    for change in changes:
+        samples = change(samples, policy)
+    with Writer(sink) as writer:
+        for sample in samples:
+            sample.write(writer)
+    return sink.getvalue()
+
+
+@each_row("kind", SOURCES)
+@each_row("format", [USTAR, GNU, PAX])
+def test_changes_add_up(kind: str, format: int) -> None:
+    """What one change renamed keeps its new name in those that follow, also where they leave it alone."""
+    long = "k" * 120
+    changes = [
+        Fields(rekey=f"{long}/{{key}}~2"),
+        Fields(drop=("cls",)),
+        Fields(rename=((b"jpg", b"jpeg"), (b"seg.png", b""))),
+        Fields(require=[(b"jpeg",)]),
+    ]
+    rows: list[list[tuple[str, Content]]] = [[*TWO.items()]]
+    rows.append([(f"{long}/{name[0]}~2{name[1:]}", content) for name, content in rows[0]])
+    rows.append([row for row in rows[1] if not row[0].endswith("cls")])
+    rows += [[(f"{long}/a~2.jpeg", TWO["a.jpg"]), (f"{long}/b~2.jpeg", TWO["b.JPG"])]] * 2
+    for count, expected in enumerate(rows):
+        assert entries(changed(tar(TWO, format), *changes[:count], kind=kind)) == expected
+
+
+def test_rename() -> None:
+    """Old names match whatever their case, the others stay; two fields of one name are no sample."""
+    swap = Fields(rename=((b"JPG", b"cls"), (b"cls", b"jpg"), (b"none", b"x")))
+    assert not swap.all
+    assert [name for name, _ in entries(changed(tar(TWO), swap))] == ["a.cls", "a.jpg", "b.cls", "b.seg.png", "b.jpg"]
+    with pytest.raises(Problem, match=r"two fields of 'a' get one name \[duplicate-entry\]"):
+        changed(tar(TWO), Fields(rename=((b"jpg", b"cls"),)))

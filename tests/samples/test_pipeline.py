@@ -1,0 +1,143 @@
+"""Shuffling through a buffer, and neighbours of one key: pipeline.py."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.errors import Problem
+from tarkit.problems import Policy
+from tarkit.samples.pipeline import buffer_shuffle, neighbours
+from tarkit.samples.reader import Samples
+from tarkit.samples.sample import Sample
+from tarkit.streams.ranges import HeldRange
+from tarkit.streams.source import StreamSource
+from tests._tools import each_row
+from tests.conftest import tar
+
+
+def numbered(count: int) -> Iterator[Sample]:
+    """Samples 0, 1, 2 .. of a source that can be read at any time."""
+    for number in range(count):
+        yield Sample(b"%d" % number, HeldRange("x", 0, b""), [], 0, 0)
+
+
+def order(samples: Iterator[Sample]) -> list[int]:
+    return [int(sample.key or b"") for sample in samples]
+
+
+VECTORS = [
+    # bufsize, initial, seed; of 0..11 by webdataset's shuffle (webdataset-spec 4.7, the first; run here, the others)
+    (4, 2, 0, [1, 2, 0, 4, 7, 8, 6, 10, 9, 11, 5, 3]),
+    (4, 4, 0, [3, 4, 0, 2, 7, 8, 6, 10, 9, 11, 5, 1]),
+    (4, 9, 0, [3, 4, 0, 2, 7, 8, 6, 10, 9, 11, 5, 1]),
+    (4, 4, 1, [1, 0, 2, 4, 7, 8, 9, 10, 3, 6, 11, 5]),
+    (100, 100, 0, [6, 11, 0, 4, 7, 3, 2, 10, 5, 8, 9, 1]),
+    (1, 1, 0, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+]
+
+
+@each_row(("size", "initial", "seed", "expected"), VECTORS)
+def test_shuffle_vectors(size: int, initial: int, seed: int, expected: list[int]) -> None:
+    """The order is that of webdataset for the same seed."""
+    assert order(buffer_shuffle(numbered(12), size, initial, seed)) == expected
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 25), st.integers(0, 2**32))
+def test_shuffle_like_webdataset(count: int, size: int, initial: int, seed: int) -> None:
+    """For any buffer the order is webdataset's, and nothing is lost."""
+    shuffle = pytest.importorskip("webdataset.filters", reason="no webdataset here")._shuffle
+    ours = order(buffer_shuffle(numbered(count), size, initial, seed))
+    assert ours == list(shuffle(iter(range(count)), size, initial, seed=seed))
+    assert sorted(ours) == list(range(count))
+
+
+def test_shuffle_is_local() -> None:
+    """No more than the buffer is held: a sample is given out for each one or two that come in."""
+    source = numbered(1000)
+    taken = [int(sample.key or b"") for sample, _ in zip(buffer_shuffle(source, 10, 10, 3), range(20), strict=False)]
+    assert int(next(source).key or b"") == 30
+    assert max(taken) < 30
+
+
+def stream(data: bytes, name: str = "in") -> StreamSource:
+    """A stream that gives its bytes in small pieces."""
+
+    class Pieces:
+        at = 0
+
+        def readinto(self, view: memoryview) -> int:
+            piece = data[self.at : self.at + min(len(view), 70_000)]
+            view[: len(piece)] = piece
+            self.at += len(piece)
+            return len(piece)
+
+        def fileno(self) -> None:
+            return None
+
+        def close(self) -> None:
+            pass
+
+    return StreamSource(Pieces(), name)
+
+
+def read(sample: Sample) -> bytes:
+    """The bytes of a sample."""
+    parts = sample.parts or [(sample.source, sample.start, sample.stop)]
+    return b"".join(part if isinstance(part, bytes) else part[0].read(part[1], part[2]) for part in parts)
+
+
+def test_shuffled_samples_of_a_stream_stay_good() -> None:
+    """What waits in the buffer is kept, small samples in memory and large ones in a file, and let go again."""
+    draw = random.Random(4).randbytes
+    members = {f"{n:03}.bin": draw(1_300_000 if n % 7 == 0 else 50_000) for n in range(40)}
+    data = tar(members)
+    samples = buffer_shuffle(iter(Samples(stream(data), Policy())), 5, 5, 1)
+    seen = []
+    for sample in samples:
+        assert read(sample)[512 : 512 + 1000] == members[f"{(sample.key or b'').decode()}.bin"][:1000]
+        assert len(read(sample)) == sample.stop - sample.start
+        seen.append(sample.key)
+    assert sorted(map(str, seen)) == sorted(str(f"{n:03}".encode()) for n in range(40))
+
+
+def keyed(*keys: str) -> Iterator[Sample]:
+    for key in keys:
+        yield Sample(key.encode() if key else None, HeldRange(f"{key}.tar", 0, b""), [], 0, 0)
+
+
+def test_neighbours() -> None:
+    """Two neighbours of one key are an error; with skip the later ones go; samples without key are never equal."""
+    assert [sample.key for sample in neighbours(keyed("a", "b", "a", "", ""), Policy())] == [
+        b"a",
+        b"b",
+        b"a",
+        None,
+        None,
+    ]
+    with pytest.raises(Problem, match=r"b\.tar: at 0: .* the same key 'b' \[joined-sample\]"):
+        list(neighbours(keyed("a", "b", "b"), Policy()))
+    kept = neighbours(keyed("a", "a", "a", "b", "a"), Policy(skip=["joined-sample"]))
+    assert [sample.key for sample in kept] == [b"a", b"b", b"a"]
+
+
+def test_neighbours_joined() -> None:
+    """Allowed, each run of neighbours with one key is one sample, of all their bytes."""
+    sources = [tar({"a.x": b"1", "b.x": b"2"}), tar({"b.y": b"3"}), tar({"b.z": b"4", "c.x": b"5"})]
+
+    def samples() -> Iterator[Sample]:
+        for number, data in enumerate(sources):
+            yield from Samples(stream(data, str(number)), Policy())
+
+    joined = list(neighbours(samples(), Policy(allow=["joined-sample"])))
+    assert [(sample.key, [entry[0] for entry in sample.entries]) for sample in joined] == [
+        (b"a", [b"a.x"]),
+        (b"b", [b"b.x", b"b.y", b"b.z"]),
+        (b"c", [b"c.x"]),
+    ]
+    assert read(joined[1]) == sources[0][1024:2048] + sources[1][:1024] + sources[2][:1024]

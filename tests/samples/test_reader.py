@@ -1,0 +1,658 @@
+"""Entries to samples: the key rule, what has no key, damage by every policy, samples larger than memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.errors import Problem
+from tarkit.problems import PROBLEMS, Policy
+from tarkit.samples import reader
+from tarkit.samples.reader import Samples
+from tarkit.samples.sample import REMEMBERED, Recent, Sample, is_safe, split_name
+from tarkit.streams import source as sources
+from tarkit.streams.source import FileSource, StreamSource
+from tarkit.tar import pax
+from tarkit.tar.writer import Writer
+from tests._tools import MARKER, SOURCES, Chunks, archive, each_row, member, on_disk, stream, with_field
+from tests.tar.test_writer import Log
+
+Source = FileSource | StreamSource
+
+# ---- the key
+
+
+@each_row(
+    ("name", "key", "field"),
+    [  # webdataset-spec 1.1, as webdataset gives it
+        ("a.jpg", "a", "jpg"),
+        ("a.seg.png", "a", "seg.png"),
+        ("d/a.jpg", "d/a", "jpg"),
+        ("d.1/e.2/f.tar.gz", "d.1/e.2/f", "tar.gz"),
+        ("./a.txt", "./a", "txt"),
+        ("../a.txt", "../a", "txt"),
+        ("x.", "x", ""),
+        ("x..y", "x", ".y"),
+        ("README", None, None),
+        ("a.b/c", None, None),
+        ("a/b.c/d", None, None),
+        (".hidden", None, None),
+        ("a/.hidden", None, None),  # webdataset: the key `a/`, which style.md 6 calls inconsistent
+        ("a/b/.x.y", None, None),
+        ("", None, None),
+        (".", None, None),
+        ("..", None, None),
+        ("a/", None, None),
+        ("a.b/", None, None),
+        ("/a.b", "/a", "b"),
+        ("a b.c d", "a b", "c d"),
+        ("a\n.b", "a\n", "b"),
+    ],
+)
+def test_split_name(name: str, key: str | None, field: str | None) -> None:
+    """The path up to the first dot after the last slash, and what follows it."""
+    expected = None if key is None or field is None else (key.encode(), field.encode())
+    assert split_name(name.encode()) == expected
+
+
+WEBDATASET = re.compile(rb"^((?:.*/|)[^.]+)[.]([^/]*)$")
+
+
+@settings(max_examples=30)
+@given(st.text("ab./é", max_size=12).map(str.encode))
+def test_split_name_is_webdatasets(name: bytes) -> None:
+    """The regular expression of webdataset says the same, except of names that begin with a dot."""
+    match = WEBDATASET.match(name)
+    if name.rpartition(b"/")[2].startswith(b"."):
+        assert split_name(name) is None
+    else:
+        assert split_name(name) == (match.groups() if match else None)
+
+
+@each_row(
+    ("name", "safe"),
+    [
+        (b"a.b", True),
+        (b"a/..b/c..", True),
+        (b"./a", True),
+        (b"...", True),
+        (b"/a", False),
+        (b"..", False),
+        (b"../a", False),
+        (b"a/../b", False),
+        (b"a/..", False),
+        (b"a\0b", False),
+    ],
+)
+def test_is_safe(name: bytes, safe: bool) -> None:
+    """Absolute names, `..` as a component and NULs leave the folder."""
+    assert is_safe(name) == safe
+
+
+# ---- grouping
+
+
+def names(sample: Sample) -> str:
+    """The names in a sample, for people."""
+    return " ".join(entry.name.decode() or entry.type.decode() for entry in sample.entries)
+
+
+def grouped(data: bytes, kind: str = "file", **policy: list[str]) -> list[str]:
+    """The samples of an archive as `key: names`; what they cover must be what their entries cover, end to end."""
+    source = SOURCES[kind](data)
+    found, samples = [], Samples(source, Policy(**policy))  # type: ignore[arg-type]
+    for sample in samples:
+        sample.complete()
+        assert (sample.start, sample.stop) == (sample.entries[0].start, sample.entries[-1].stop)
+        assert source.read(sample.start, sample.stop) == data[sample.start : sample.stop]
+        found.append(f"{(sample.key or b'-').decode()}: {names(sample)}")
+    return found
+
+
+def of_names(words: str) -> bytes:
+    """An archive of entries with these names; those that end in a slash are directories."""
+    return b"".join(
+        member(name, typeflag=b"5") if name.endswith("/") else member(name, name.encode()) for name in words.split()
+    )
+
+
+@each_row("kind", SOURCES)
+@each_row(
+    ("words", "samples"),
+    [
+        ("", []),
+        ("a.x", ["a: a.x"]),
+        ("a.x a.y b.x b.y", ["a: a.x a.y", "b: b.x b.y"]),
+        ("a.y a.x", ["a: a.y a.x"]),
+        ("a.x a.X", ["a: a.x a.X"]),
+        ("a.x ab.x a.y.z", None),
+        ("a.x d/a.x", ["a: a.x", "d/a: d/a.x"]),
+        ("a.x a.d/b.x", ["a: a.x", "a.d/b: a.d/b.x"]),
+        ("d.1/a.x d.1/a.y", ["d.1/a: d.1/a.x d.1/a.y"]),
+        ("a.x a. a..", ["a: a.x a. a.."]),
+        # no key: inside, with the one that follows, at the end with the last
+        ("a.x README a.y", ["a: a.x README a.y"]),
+        ("a.x README b.x", ["a: a.x", "b: README b.x"]),
+        ("README LICENSE a.x", ["a: README LICENSE a.x"]),
+        ("a.x b.x README", ["a: a.x", "b: b.x README"]),
+        ("d/ d/a.x d/ e/ e/b.x", ["d/a: d/ d/a.x", "e/b: d/ e/ e/b.x"]),
+        ("a.x .hidden a.y d/.hidden b.x", ["a: a.x .hidden a.y", "b: d/.hidden b.x"]),
+        ("README", ["-: README"]),
+        ("d/ e/ README", ["-: d/ e/ README"]),
+        ("a.d/ a.x", ["a: a.d/ a.x"]),
+        ("a.x a.d/ a.y", ["a: a.x a.d/ a.y"]),
+    ],
+)
+def test_grouping(words: str, samples: list[str] | None, kind: str) -> None:
+    """Consecutive entries of equal key; each entry is in one sample, wherever it has no key."""
+    data = of_names(words) + MARKER
+    if samples is None:
+        with pytest.raises(Problem, match="scattered-sample"):
+            grouped(data, kind)
+    else:
+        assert grouped(data, kind) == samples
+
+
+@each_row("typeflag", ["0", "\0", "7", "2", "3", "4", "6", "A"])
+def test_every_type_but_directories_can_have_a_key(typeflag: str) -> None:
+    """A link or a device belongs to the sample of its name; so does what nobody knows."""
+    link = with_field(member("a.lnk"), 156, typeflag.encode())
+    assert grouped(member("a.x") + link + member("a.y") + MARKER) == ["a: a.x a.lnk a.y"]
+
+
+@each_row("typeflag", ["5", "D", "V"])
+def test_types_without_key(typeflag: str) -> None:
+    """Directories, dump directories and labels have no key, whatever their name."""
+    special = with_field(member("q.x"), 156, typeflag.encode())
+    assert grouped(member("a.x") + special + member("b.x") + MARKER) == ["a: a.x", "b: q.x b.x"]
+
+
+def naive(words: list[str]) -> tuple[list[str], dict[str, int]]:
+    """Samples and problems, found the plain way."""
+    samples: list[tuple[str, list[str]]] = []
+    strays: list[str] = []
+    for word in words:
+        parts = None if word.endswith("/") else split_name(word.encode())
+        if parts is None:
+            strays.append(word)
+        elif samples and samples[-1][0] == parts[0].decode():
+            samples[-1][1].extend([*strays, word])
+            strays = []
+        else:
+            samples.append((parts[0].decode(), [*strays, word]))
+            strays = []
+    if strays:
+        samples = samples or [("-", [])]
+        samples[-1][1].extend(strays)
+    counts = {
+        "scattered-sample": sum(key in [k for k, _ in samples[:at]] for at, (key, _) in enumerate(samples)),
+        "duplicate-entry": sum(
+            word in names[:at] and "." in word for _, names in samples for at, word in enumerate(names)
+        ),
+    }
+    return [f"{key}: {' '.join(names)}" for key, names in samples], {name: n for name, n in counts.items() if n}
+
+
+@settings(max_examples=50)
+@given(
+    st.one_of(
+        st.lists(st.sampled_from(["a.x", "a.y", "a.z", "b.x"]), max_size=10),
+        st.lists(st.sampled_from(["a.x", "a.y", "b.x", "b.y", "R", "d/", "d/a.x"]), max_size=10),
+    )
+)
+def test_as_the_plain_way_has_it(words: list[str]) -> None:
+    """Any names in any order: the same samples and as many problems, from a file and from a stream."""
+    expected, counts = naive(words)
+    data = of_names(" ".join(words)) + MARKER
+    for kind in ("file", "stream"):
+        policy = Policy(allow=["scattered-sample", "duplicate-entry"])
+        found = [f"{(sample.key or b'-').decode()}: {names(sample)}" for sample in Samples(SOURCES[kind](data), policy)]
+        assert found == expected
+        assert policy.counts == counts
+
+
+def global_header(records: dict[bytes, bytes]) -> bytes:
+    """A global PAX header."""
+    return with_field(member("PaxHeaders/g", pax.format_records(records)), 156, b"g")
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.sampled_from(["a.x", "a.y", "b.x", "b.y", "c.x", "README", "d/", "d/a.x", "d/a.y"]), max_size=12),
+    st.integers(1, 3000),
+)
+def test_samples_cover_the_archive(words: list[str], step: int) -> None:
+    """All bytes before the end are in exactly one sample, in order, from a file and from a stream alike."""
+    data = of_names(" ".join(words)) + MARKER
+    allowed = {"allow": ["scattered-sample", "duplicate-entry"]}
+    for source in (on_disk(data), stream(data, step)):
+        pos = 0
+        for sample in Samples(source, Policy(**allowed)):
+            assert sample.start == pos
+            pos = sample.stop
+        assert pos == len(data) - 1024
+
+
+# ---- what a sample may not be
+
+DUPLICATE = member("a.x") + member("b.x", b"1") + member("b.x", b"2") + member("c.x")
+SCATTERED = of_names("a.x b.x c.x a.y d.x")
+LINKED = member("a.x", b"1") + member("a.y", typeflag=b"1", linkname=b"a.x") + member("b.x")
+HARD = member("a.x", b"1") + member("b.x", typeflag=b"1", linkname=b"a.x") + member("c.x")
+GLOBAL = member("a.x") + global_header({b"mtime": b"1"}) + member("b.x") + member("c.x")
+UNSAFE = member("a.x") + member("../b.x") + member("c.x")
+CASES = {
+    "duplicate-entry": (DUPLICATE, ["a", "b", "c"], ["a", "c"]),
+    "scattered-sample": (SCATTERED, ["a", "b", "c", "a", "d"], ["a", "b", "c", "d"]),
+    "unmovable-entry": (HARD, ["a", "b", "c"], ["a", "c"]),
+}
+
+
+def keys(data: bytes, kind: str = "file", policy: Policy | None = None, **settings: object) -> list[str]:
+    """The keys of the samples of an archive."""
+    samples = Samples(SOURCES[kind](data), policy or Policy(), **settings)  # type: ignore[arg-type]
+    found = [(sample.key or b"-").decode() for sample in samples]
+    assert samples.dropped == (policy.dropped.total() if policy else 0)
+    return found
+
+
+@each_row("kind", SOURCES)
+@each_row("problem", CASES)
+def test_policies(problem: str, kind: str) -> None:
+    """An error by default, which names the place and a repair; --allow keeps, --skip and --maxerr drop the sample."""
+    data, kept, left = CASES[problem]
+    data += MARKER
+    with pytest.raises(Problem) as error:
+        keys(data, kind)
+    assert error.value.name == problem
+    repair = PROBLEMS[problem].repair
+    assert error.value.hint == repair or (kind != "file" and (error.value.hint or "").startswith(f"{repair}; if "))
+    assert error.value.offset is not None
+    assert keys(data, kind, Policy(allow=[problem])) == kept
+    warnings: list[str] = []
+    policy = Policy(skip=[problem], warn=warnings.append)
+    assert keys(data, kind, policy) == left
+    assert (policy.dropped, policy.counts) == ({problem: 1}, {problem: 1})
+    assert [problem in line for line in warnings] == [True]
+    assert keys(data, kind, Policy(maxerr=1)) == left
+
+
+def test_names_inside_a_sample_are_told_apart() -> None:
+    """A name that comes again is found wherever it stands in the sample, and not across samples."""
+    for words in ("a.x a.x", "a.b a.a a.b", "a.a a.b a.a", "a.x R a.x"):
+        for more in ("", " z.x"):
+            with pytest.raises(Problem, match="duplicate-entry"):
+                keys(of_names(words + more) + MARKER)
+    assert keys(of_names("d/ a.x d/ a.y R b.x") + MARKER) == ["a", "b"]
+    for words in ("R a.x R", "R R a.x", "a.x R R", "a.x R R a.y", ".h a.x .h .h z/.h a.y z/.h"):  # these have no key
+        assert keys(of_names(words) + MARKER) == keys(of_names(words) + MARKER, policy=Policy(skip=["all"])) == ["a"]
+    assert keys(of_names("a.b a.a a.c a.aa") + MARKER) == ["a"]
+
+
+def test_unsafe_names() -> None:
+    """A warning, on which --skip leaves the sample out; also where the entry has no key."""
+    for data, left in ((UNSAFE, ["a", "c"]), (of_names("a.x ../b.y ../b.z c.x"), ["a", "c"])):
+        warnings: list[str] = []
+        assert len(keys(data + MARKER, policy=Policy(warn=warnings.append))) == 3
+        assert len(warnings) == 1
+        assert "[unsafe-name]" in warnings[0]
+        assert keys(data + MARKER, policy=Policy(skip=["unsafe-name"])) == left
+    for stray in ("/etc/passwd", "../README", "x/../y"):
+        assert keys(of_names(f"a.x {stray} b.x c.x") + MARKER, policy=Policy(skip=["unsafe-name"])) == ["a", "c"]
+    assert keys(of_names("a..x b.x..y ..a/c.x") + MARKER, policy=Policy(skip=["unsafe-name"])) == ["a", "b", "..a/c"]
+
+
+def test_unmovable_entries() -> None:
+    """Hard links to elsewhere and global headers, but only where samples move."""
+    assert keys(LINKED + MARKER) == ["a", "b"], "a link inside its sample moves with it"
+    for data in (HARD, GLOBAL):
+        with pytest.raises(Problem, match="unmovable-entry"):
+            keys(data + MARKER)
+        assert len(keys(data + MARKER, moves=False)) == 3
+        assert keys(data + MARKER, policy=Policy(skip=["unmovable-entry"])) == ["a", "c"]
+    comment = global_header({b"comment": b"0123"})
+    assert keys(comment + of_names("a.x b.x") + MARKER) == ["a", "b"]
+    with pytest.raises(Problem, match="unmovable-entry"):
+        keys(global_header({b"comment": b"0", b"mtime": b"1"}) + of_names("a.x") + MARKER)
+
+
+# ---- damage
+
+GOOD = [member(f"{key}.{field}", f"{key}{field}".encode() * 200) for key in "abcd" for field in "xy"]
+SIZE = len(GOOD[0])
+WHOLE = b"".join(GOOD) + MARKER
+
+
+def broken(number: int) -> bytes:
+    """The archive of a, b, c, d with the header of entry `number` damaged."""
+    data = bytearray(WHOLE)
+    data[number * SIZE + 7] ^= 1
+    return bytes(data)
+
+
+DAMAGE = {  # problem: the archive, keys (and fields) that --allow leaves, that --skip leaves
+    "cut in c.x": ("truncated", WHOLE[: 4 * SIZE + 700], "a: xy b: xy", "a: xy b: xy"),
+    "cut before c.x": ("truncated", WHOLE[: 4 * SIZE + 100], "a: xy b: xy", "a: xy"),
+    "cut in c.y": ("truncated", WHOLE[: 5 * SIZE + 700], "a: xy b: xy c: x", "a: xy b: xy"),
+    "cut in a header": ("truncated", WHOLE[: 5 * SIZE + 100], "a: xy b: xy c: x", "a: xy b: xy"),
+    "cut in the first": ("truncated", WHOLE[:100], None, None),  # nothing is left, whatever is allowed
+    "no marker": ("no-end-marker", WHOLE[:-1024], "a: xy b: xy c: xy d: xy", "a: xy b: xy c: xy"),
+    "half a marker": ("no-end-marker", WHOLE[:-512], "a: xy b: xy c: xy d: xy", "a: xy b: xy c: xy"),
+    "cut on a border": ("no-end-marker", WHOLE[: 5 * SIZE], "a: xy b: xy c: x", "a: xy b: xy"),
+    "empty": ("no-end-marker", b"", "", ""),
+    "bad c.x": ("bad-header", broken(4), "a: xy b: xy c: y d: xy", "a: xy d: xy"),
+    "bad c.y": ("bad-header", broken(5), "a: xy b: xy c: x d: xy", "a: xy b: xy"),
+    "bad a.x": ("bad-header", broken(0), "a: y b: xy c: xy d: xy", "b: xy c: xy d: xy"),
+    "bad d.y": ("bad-header", broken(7), "a: xy b: xy c: xy d: x", "a: xy b: xy c: xy"),
+    "no archive": ("bad-header", b"PK" * 5000, None, None),
+    "glued": ("trailing-data", WHOLE + WHOLE.replace(b"d.", b"e."), None, "a: xy b: xy c: xy d: xy"),
+    "junk": ("trailing-data", WHOLE + b"junk", None, "a: xy b: xy c: xy d: xy"),
+}
+
+
+def fields(data: bytes, kind: str, policy: Policy) -> str:
+    """Keys with the last letters of their names."""
+    samples = Samples(SOURCES[kind](data), policy)
+    found = [f"{(s.key or b'-').decode()}: {''.join(e.name.decode()[-1] for e in s.entries)}" for s in samples]
+    assert samples.zeros is None or len(found) == 4
+    return " ".join(found)
+
+
+@each_row("kind", SOURCES)
+@each_row("case", DAMAGE)
+def test_damage(case: str, kind: str) -> None:
+    """Each damage is an error unless allowed or skipped; then what is left is what the table of problems promises."""
+    problem, data, allowed, skipped = DAMAGE[case]
+    given: list[str] = []
+    with pytest.raises(Problem) as error:
+        given += (names(sample) for sample in Samples(SOURCES[kind](data), Policy()))
+    assert error.value.name == problem
+    if allowed is not None:
+        assert fields(data, kind, Policy(allow=[problem])) == allowed
+    for policy in (Policy(skip=[problem]), Policy(maxerr=9)):
+        if skipped is not None:
+            assert fields(data, kind, policy) == skipped
+            continue
+        with pytest.raises(Problem, match=f"no whole entry was found: .*{problem}"):
+            fields(data, kind, policy)
+
+
+@each_row("kind", SOURCES)
+def test_archives_that_were_glued_together(kind: str) -> None:
+    """--allow trailing-data reads on; a sample never goes over the seam."""
+    more = of_names("d.z e.x")
+    for zeros in (1024, 1536, 10_240):
+        data = WHOLE[:-1024] + bytes(zeros) + more + MARKER
+        policy = Policy(allow=["trailing-data", "scattered-sample"])
+        assert keys(data, kind, policy) == ["a", "b", "c", "d", "d", "e"]
+    with pytest.raises(Problem, match="scattered-sample"):
+        keys(data, kind, Policy(allow=["trailing-data"]))
+
+
+@each_row("kind", SOURCES)
+def test_old_archives_that_were_glued_together(kind: str) -> None:
+    """Entries of V7 take the careful way, behind the seam as before it."""
+    old = b"".join(with_field(member(name, b"v7"), 156, b"\0") for name in ("e.x", "e.y", "f.x", "f.y"))
+    assert keys(WHOLE + old + MARKER, kind, Policy(allow=["trailing-data"])) == ["a", "b", "c", "d", "e", "f"]
+
+
+def test_zeros() -> None:
+    """How long the end was is known of an archive that was read whole, and of no other."""
+    for data, policy, zeros in (
+        (WHOLE, Policy(), 1024),
+        (WHOLE + bytes(9000), Policy(), 10_024),
+        (WHOLE[:-1024], Policy(allow=["all"]), None),
+        (broken(4), Policy(skip=["all"]), None),
+        (SCATTERED + MARKER, Policy(skip=["all"]), None),
+        (SCATTERED + MARKER, Policy(allow=["all"]), 1024),
+    ):
+        for kind in SOURCES:
+            samples = Samples(SOURCES[kind](data), policy)
+            list(samples)
+            assert samples.zeros == zeros
+
+
+@each_row("problem", ["truncated", "bad-data"])
+@each_row(
+    ("end", "allowed", "skipped"),
+    [
+        (len(WHOLE), "a: xy b: xy c: xy d: xy", "a: xy b: xy c: xy"),
+        (len(WHOLE) - 1024, "a: xy b: xy c: xy d: xy", "a: xy b: xy c: xy"),
+        (5 * SIZE + 700, "a: xy b: xy c: x", "a: xy b: xy"),
+        (0, None, None),
+    ],
+)
+def test_a_stream_that_fails(end: int, allowed: str | None, skipped: str | None, problem: str) -> None:
+    """When decompression fails the reason is told, not what it did to the archive; what came before is still there."""
+    failure = Problem(problem, "x.tar.gz", None, "why")
+
+    def source() -> StreamSource:
+        return stream(WHOLE[:end], error=failure)
+
+    with pytest.raises(Problem) as error:
+        list(Samples(source(), Policy()))
+    assert error.value is failure
+    for policy, left in ((Policy(allow=[problem]), allowed), (Policy(skip=[problem]), skipped)):
+        if left is None:
+            with pytest.raises(Problem, match=f"no whole entry was found: why .{problem}"):
+                list(Samples(source(), policy))
+            continue
+        found = [
+            f"{s.key.decode()}: {''.join(e.name.decode()[-1] for e in s.entries)}"
+            for s in Samples(source(), policy)
+            if s.key
+        ]
+        assert " ".join(found) == left
+
+
+def test_maxerr_runs_out() -> None:
+    """So many problems are passed over, and the next is an error."""
+    data = bytearray(WHOLE)
+    for number in (0, 4):
+        data[number * SIZE + 7] ^= 1
+    assert fields(bytes(data), "file", Policy(maxerr=2)) == "d: xy"
+    with pytest.raises(Problem, match="bad-header"):
+        fields(bytes(data), "file", Policy(maxerr=1))
+
+
+@settings(max_examples=30)
+@given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255), st.booleans())
+def test_nothing_is_lost_in_silence(at: int, flip: int, file: bool) -> None:
+    """Whatever byte is damaged: all samples, or an error; with --skip all, no sample that is none of the archive's."""
+    data = bytearray(WHOLE)
+    data[at] ^= flip
+    make: Callable[[bytes], Source] = on_disk if file else stream
+    try:
+        assert len(list(Samples(make(bytes(data)), Policy()))) == 4
+    except Problem:
+        found = [names(sample) for sample in Samples(make(bytes(data)), Policy(skip=["all"]))]
+        assert set(found) <= {f"{key}.x {key}.y" for key in "abcd"}
+        assert len(found) >= 2
+
+
+# ---- larger than memory
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows and samples of kilobytes behave as those of megabytes do."""
+    shrink(monkeypatch)
+
+
+def shrink(patch: pytest.MonkeyPatch) -> None:
+    """What the fixture `small` does."""
+    patch.setattr(reader, "LARGE", 8192)
+    patch.setattr(sources, "CHUNK", 2048)
+    patch.setattr(sources, "HELD", 4096)
+
+
+def test_large(small: None) -> None:
+    """A sample of a stream that is large is handed out before its end is known, and written as it comes."""
+    data = archive([("a.0", b"s"), *((f"b.{n}", bytes([n]) * 3000) for n in range(9)), ("c.0", b"s")])
+    sizes = []
+    sink = Log()
+    with Writer(sink) as writer:
+        for sample in Samples(stream(data, 700), Policy()):
+            sizes.append((sample.key, len(sample.entries), sample.more is not None))
+            sample.write(writer)
+            assert sample.more is None
+        writer.finish(1024)
+    assert sink.data == data
+    assert sizes == [(b"a", 1, False), (b"b", 3, True), (b"c", 1, False)]
+    assert [s.more for s in Samples(on_disk(data), Policy())] == [None] * 3, "a file's samples are known whole"
+
+
+def test_large_with_strays_at_its_end(small: None) -> None:
+    """Entries without key inside it and behind it go with it, or with the next."""
+    big = [(f"b.{n}", bytes(4000)) for n in range(5)]
+    for pairs, expected in (
+        ([*big, ("README", b"r")], ["b: 6"]),
+        ([*big, ("README", b"r"), ("b.z", b"z")], ["b: 7"]),
+        ([*big, ("README", b"r"), ("c.z", b"z")], ["b: 5", "c: 2"]),
+    ):
+        found = []
+        for sample in Samples(stream(archive(pairs), 700), Policy()):
+            sample.complete()
+            found.append(f"{sample.key.decode() if sample.key else '-'}: {len(sample.entries)}")
+        assert found == expected
+
+
+@pytest.mark.parametrize("cut", [-1, 1, 3000, 9000, 20_000])
+def test_large_and_cut(cut: int, small: None) -> None:
+    """It raises while it is written: the output must not be taken for whole."""
+    data = archive([("a.0", b"s"), *((f"b.{n}", bytes([n]) * 3000) for n in range(9))])
+    sink = Log()
+
+    def copy() -> None:
+        with Writer(sink) as writer:
+            for sample in Samples(stream(data[: len(data) - 1024 - cut], 700), Policy()):
+                sample.write(writer)
+
+    with pytest.raises(Problem, match=r"truncated|no-end-marker"):
+        copy()
+    assert sink.calls[-1] == "abort"
+
+
+def test_one_huge_entry(small: None) -> None:
+    """A single entry larger than all windows passes through without being held."""
+    data = archive([("a.0", bytes(100_000)), ("b.0", b"s"), ("c.0", bytes(50_000))])
+    source = stream(data, 700)
+    sink = Log()
+    with Writer(sink) as writer:
+        for sample in Samples(source, Policy()):
+            sample.write(writer)
+        writer.finish(1024)
+    assert sink.data == data
+    assert len(source._view) <= 8192
+    assert source._overflow is None
+
+
+LONG = {
+    "many samples": archive((f"{number:04}.x", bytes(300)) for number in range(400)),
+    "many entries": archive([("a.0", b"s"), *((f"b.{n}", bytes(3000)) for n in range(99)), ("c.0", b"s")]),
+    "small entries": archive([("a.0", b"s"), *((f"b.{n}", b"") for n in range(600)), ("c.0", b"s")]),
+    "large entries": archive([("a.0", b"s"), *((f"b.{n}", bytes(10_000)) for n in range(40)), ("c.0", b"s")]),
+    "damage": archive({"a.0": b"s"}, b"") + b"x" * 300_032 + archive({f"{n}.0": bytes(900) for n in range(99)}),
+    "much damage": member("a.0")
+    + 600 * with_field(member("b.0"), 124, b"?")
+    + archive({f"{n}.0": b"" for n in range(9)}),
+}
+
+
+@each_row("kind", LONG)
+@each_row(("act", "step"), [("write", 700), ("leave", 1 << 20)])
+def test_what_is_done_with_is_let_go(kind: str, act: str, step: int) -> None:
+    """Nothing of a stream goes to temporary space that is written, left out or skipped."""
+    with pytest.MonkeyPatch.context() as patch:
+        passed_on(kind, act, step, patch)
+
+
+def passed_on(kind: str, act: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go through it."""
+    shrink(monkeypatch)
+    monkeypatch.setattr(sources, "HELD", 1 << 16)
+    monkeypatch.setattr(sources, "Overflow", lambda *_: pytest.fail("it was kept"))
+    source, count = stream(LONG[kind], step), 0
+    policy = Policy(skip=["bad-header"]) if "damage" in kind else Policy()
+    for sample in Samples(source, policy):
+        count += 1
+        if act == "write":
+            sample.write(Writer(Log()))
+    assert count >= 3
+    assert len(source._view) <= 1 << 17
+
+
+Act = str
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 9000), min_size=1, max_size=6), st.sampled_from("wcsp")), max_size=8),
+    st.integers(200, 5000),
+    st.booleans(),
+)
+def test_whatever_is_done_with_samples(plan: list[tuple[list[int], Act]], step: int, lenient: bool) -> None:
+    """Written at once, completed first, left out, or looked at and left: the bytes of the others are right.
+
+    From a stream in pieces of `step` bytes, with windows of a few kilobytes, as policies make it read ahead or not.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        shrink(patch)
+        entries = [
+            [member(f"{number}.{field}", bytes([number * 16 + field]) * size) for field, size in enumerate(sizes)]
+            for number, (sizes, _) in enumerate(plan)
+        ]
+        data = b"".join(map(b"".join, entries)) + MARKER
+        sink = Log()
+        policy = Policy(skip=["truncated"] if lenient else [])
+        writer = Writer(sink)
+        for number, sample in enumerate(Samples(StreamSource(Chunks(data, step), "x.tar"), policy)):
+            act = plan[number][1]
+            if act in "cp":
+                sample.complete()
+            if act == "p":
+                assert sample.source.read(sample.start, sample.stop) == b"".join(entries[number])
+            if act in "wc":
+                sample.write(writer)
+        writer.finish(0)
+        assert sink.data == b"".join(
+            b"".join(each) for each, (_, act) in zip(entries, plan, strict=True) if act in "wc"
+        )
+
+
+# ---- keys that are remembered
+
+
+def test_recent() -> None:
+    """The last so many keys are known, the ones before are forgotten, and memory stays bounded."""
+    recent = Recent(3)
+    assert [recent.add(key) for key in (b"a", b"b", b"a", b"c", b"a")] == [False, False, True, False, True]
+    assert not recent.add(b"d")
+    assert recent.add(b"b"), "a, b, c, d: the last three are known"
+    assert not recent.add(b"a"), "and a, the oldest, is not"
+    assert not any(recent.add(b"%d" % number) for number in range(1000))
+    assert [recent.add(b"%d" % number) for number in (997, 998, 999)] == [True] * 3
+    assert not recent.add(b"996")
+
+
+@each_row("ascending", [True, False])
+def test_keys_come_back_within_the_bound(ascending: bool) -> None:
+    """At least the last 200 000 keys of an input are remembered, and memory for them is bounded: here by 2000."""
+    assert Recent()._order.maxlen == REMEMBERED >= 200_000
+    order = range(2500) if ascending else [*range(1, 2500), 0]
+    recent = Recent(2000)
+    assert not any(recent.add(b"%04d.x" % number) for number in order)
+    assert recent.add(b"0500.x" if ascending else b"0501.x")
+    assert not recent.add(b"0499.x"), "what is older may be forgotten"
+
+
+def test_a_files_samples_are_good_for_ever() -> None:
+    """Of a file all can be kept; of a stream the one before is gone."""
+    kept = list(Samples(on_disk(WHOLE), Policy()))
+    assert b"".join(s.source.read(s.start, s.stop) for s in reversed(kept)) == b"".join(
+        WHOLE[s.start : s.stop] for s in reversed(kept)
+    )

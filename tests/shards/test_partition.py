@@ -1,0 +1,147 @@
+"""Parts by a hash that stays, and classes dealt in their shares: partition.py and strata.py."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from hashlib import sha256
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.errors import TarkitError
+from tarkit.shards import strata
+from tarkit.shards.partition import ByHash, Part, folds, parse_parts, place
+from tarkit.shards.strata import Dealer
+from tests._tools import each_row
+
+# salt, key, the first eight bytes of SHA-256(SALT NUL KEY): never to change
+PLACES = [
+    ("", "", "6e340b9cffb37a98"),
+    ("", "a", "022a6979e6dab7aa"),
+    ("s", "n/a", "d051d67f4f2d579d"),
+    ("salt", "train/0001", "e31ac2391e9f5797"),
+]
+
+# which of train=0.9,val=0.1 and of five folds, with no salt and with salt: never to change
+GOLDEN = {
+    "0": "0 0 4 0",
+    "1": "0 1 0 4",
+    "2": "1 0 4 2",
+    "3": "0 0 2 3",
+    "a/b": "0 0 0 0",
+    "train/0001": "0 0 4 2",
+    "train/0002": "0 0 1 2",
+    "éa": "0 0 2 1",
+    "patient-17": "0 0 2 0",
+}
+
+
+@each_row(("salt", "key", "expected"), PLACES)
+def test_places(salt: str, key: str, expected: str) -> None:
+    """Golden vectors of the hash."""
+    assert f"{place(salt.encode(), key.encode()):016x}" == expected
+
+
+@each_row(("key", "expected"), GOLDEN.items())
+def test_parts_of_keys(key: str, expected: str) -> None:
+    """Golden vectors of the parts."""
+    ways = [ByHash(parts, salt) for parts in (parse_parts("train=0.9,val=0.1"), folds(5)) for salt in ("", "x")]
+    assert " ".join(str(way.part_of(key.encode())) for way in ways) == expected
+
+
+@each_row(
+    ("text", "expected"),
+    [
+        ("train=0.9,val=0.1", {"train": Fraction(9, 10), "val": Fraction(1, 10)}),
+        ("train,val=0.1", {"train": Fraction(9, 10), "val": Fraction(1, 10)}),
+        (" a = 1/3 , b=1/3,c ", {"a": Fraction(1, 3), "b": Fraction(1, 3), "c": Fraction(1, 3)}),
+        ("a=.5,b=0.50", {"a": Fraction(1, 2), "b": Fraction(1, 2)}),
+        ("a=0.1,b=0.2,c=0.7", {"a": Fraction(1, 10), "b": Fraction(1, 5), "c": Fraction(7, 10)}),  # no floats
+        ("all=1", {"all": Fraction(1)}),
+        ("only", {"only": Fraction(1)}),
+        ("A_b-c.1=1.", {"A_b-c.1": Fraction(1)}),
+    ],
+)
+def test_shares(text: str, expected: dict[str, Fraction]) -> None:
+    assert dict(parse_parts(text)) == expected
+
+
+def test_folds_are_parts() -> None:
+    assert folds(3) == parse_parts("fold-0=1/3,fold-1=1/3,fold-2=1/3")
+    assert [part.name for part in folds(11)][::10] == ["fold-00", "fold-10"]
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=8), st.binary())
+def test_the_place_decides(weights: list[int], key: bytes) -> None:
+    """The part is the one whose piece of the line has the place in it, borders below."""
+    parts = [Part(str(number), Fraction(weight, sum(weights))) for number, weight in enumerate(weights)]
+    number = ByHash(parts, "s").part_of(key)
+    u = int(sha256(b"s\0" + key).hexdigest()[:16], 16)
+    before = sum(weights[:number])
+    assert before * 2**64 // sum(weights) <= u < (before + weights[number]) * 2**64 // sum(weights)
+
+
+def test_a_part_that_is_taken_from_another_moves_no_others() -> None:
+    keys = [b"%d" % number for number in range(2000)]
+    two, three = (ByHash(parse_parts(text)) for text in ("train=0.8,val=0.2", "train=0.8,val=0.1,test"))
+    pairs = {(two.part_of(key), three.part_of(key)) for key in keys}
+    assert pairs == {(0, 0), (1, 1), (1, 2)}
+    shares = [sum(three.part_of(key) == part for key in keys) for part in range(3)]
+    assert all(abs(have - want) < 4 * (2000 * 0.25) ** 0.5 for have, want in zip(shares, (1600, 200, 200), strict=True))
+
+
+# ---- classes
+
+
+def dealt(parts: list[Part], labels: list[bytes]) -> Dealer:
+    """A dealer that has dealt them; at any time each class is in its shares, rounded down or up."""
+    dealer = Dealer(parts, lambda sample: None)
+    for label in labels:
+        dealer.deal(label)
+        counts = dealer.counts[label]
+        total = sum(counts)
+        for part, count in zip(parts, counts, strict=True):
+            assert total * part.share - 1 < count < total * part.share + 1
+    return dealer
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=6),
+    st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=80),
+)
+def test_classes_are_in_their_shares(weights: list[int], labels: list[bytes]) -> None:
+    """Whatever the shares and the order."""
+    dealt([Part(str(number), Fraction(weight, sum(weights))) for number, weight in enumerate(weights)], labels)
+
+
+@each_row("text", ["train=0.9,val=0.1", "a=0.8,b=0.1,c", "a=0.34,b=0.33,c", "a=0.123457,b=0.5,c"])
+def test_all_together_are_in_their_shares(text: str) -> None:
+    """Many small classes: each is rounded, and yet the whole comes out nearly right."""
+    parts = parse_parts(text)
+    labels = [b"%d" % (number % 150) for number in range(450)]
+    random.Random(1).shuffle(labels)
+    counts = [*dealt(parts, labels).counts.values()]
+    for number, part in enumerate(parts):
+        assert abs(sum(each[number] for each in counts) - 450 * part.share) <= 14
+
+
+def test_the_same_again_and_more_behind_it() -> None:
+    """Dealing depends on what came before alone."""
+    labels = [b"%d" % (number * number % 11) for number in range(200)]
+    longer, shorter = Dealer(folds(3), lambda sample: None), Dealer(folds(3), lambda sample: None)
+    assert [longer.deal(label) for label in labels][:80] == [shorter.deal(label) for label in labels[:80]]
+
+
+def test_beyond_what_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strata, "_TRIED", 30)
+    dealt(parse_parts("a=0.1234,b=0.4321,c=0.0007,d"), [b"%d" % (number % 2) for number in range(400)])
+
+
+def test_too_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strata, "CLASSES", 3)
+    with pytest.raises(TarkitError, match="--stratify: over 3 classes"):
+        dealt(folds(2), [b"a", b"b", b"c", b"a", b"d"])

@@ -1,0 +1,127 @@
+"""What is done around a shard: writer.py. Where shards end is in tests/commands/test_split.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tarkit.errors import CommandFailed
+from tarkit.problems import Policy
+from tarkit.samples.reader import Samples
+from tarkit.samples.sample import Sample
+from tarkit.shards.template import parse_template
+from tarkit.shards.writer import Limits, Shard, Shards, run_post, write_manifest
+from tarkit.streams.ranges import HeldRange
+from tarkit.streams.sink import Sink, open_sink
+from tests._tools import each_row
+from tests.conftest import keys, tar
+
+
+def samples(count: int) -> list[Sample]:
+    data = tar({f"{number}.x": b"%d" % number for number in range(count)})
+    return list(Samples(HeldRange("in.tar", 0, data), Policy()))
+
+
+class Opened:
+    """Opens sinks, and remembers their names."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __call__(self, name: str) -> Sink:
+        self.names.append(name)
+        return open_sink("path", name)
+
+
+def test_shards_are_opened_when_they_get_a_sample(here: Path) -> None:
+    """A shard is opened by its first sample and never empty; what is done is told with the reason."""
+    opened, told = Opened(), []
+    shards = Shards(
+        parse_template("x-%d.tar"),
+        opened,
+        Limits(count=2),
+        start=5,
+        announce=lambda shard, why: told.append((shard.name, shard.samples, why)),
+    )
+    assert opened.names == []
+    several = samples(4)
+    assert [shards.add(sample) for sample in several[:2]] == [True, True]
+    assert opened.names == ["x-5.tar"]
+    assert told == []
+    assert shards.position == 2048
+    assert [shards.add(sample) for sample in several[2:]] == [True, True]
+    assert shards.position == 10240 + 2048
+    shards.close()
+    shards.close()
+    assert opened.names == ["x-5.tar", "x-6.tar"]
+    assert told == [("x-5.tar", 2, "count"), ("x-6.tar", 2, "end")]
+    assert [(shard.first, shard.last, shard.size) for shard in shards.done] == [
+        (b"0", b"1", 10240),
+        (b"2", b"3", 10240),
+    ]
+    assert (keys("x-5.tar"), keys("x-6.tar")) == ("0 1", "2 3")
+
+
+def test_no_more_than_so_many(here: Path) -> None:
+    """Once there may be no more shards a sample is refused, and the last shard is complete."""
+    shards = Shards(parse_template("x-%d.tar"), Opened(), Limits(count=1, shards=2))
+    assert [shards.add(sample) for sample in samples(4)] == [True, True, False, False]
+    assert shards.full
+    assert [path.name for path in here.iterdir()] == ["x-0.tar", "x-1.tar"] or len([*here.iterdir()]) == 2
+
+
+def test_abort(here: Path) -> None:
+    """Giving up leaves what is complete, and nothing else."""
+    shards = Shards(parse_template("x-%d.tar"), Opened(), Limits(count=1))
+    for sample in samples(2):
+        shards.add(sample)
+    shards.abort()
+    shards.abort()
+    assert [path.name for path in here.iterdir()] == ["x-0.tar"]
+
+
+def test_given_sizes(here: Path) -> None:
+    """In place of the limits, each shard may have its own number."""
+    shards = Shards(parse_template("x-%d.tar"), Opened(), Limits(), sizes=iter([1, 3, 2]))
+    assert [shards.add(sample) for sample in samples(7)] == [True] * 6 + [False]
+    assert [shard.samples for shard in shards.done] == [1, 3, 2]
+
+
+@each_row("name", ["plain", "two words", "it's", '"', "$HOME", "a;b", "-n", "\udce9", "{}", "%s", "\n"])
+def test_post_quotes_the_name(name: str, here: Path) -> None:
+    """Whatever a shard is called, the command gets that name and nothing else of it is run."""
+    Path("seen").write_text("")
+    for command in ("printf %s {} > seen", "printf %''s %s > seen", "printf %''s \"$TARKIT_SHARD\" > seen"):
+        run_post(command, name)
+        assert Path("seen").read_bytes() == name.encode("utf-8", "surrogateescape")
+
+
+def test_post_without_a_name_gets_none(here: Path) -> None:
+    """%s is the name only where no {} is; there is nothing on stdin."""
+    run_post("cat > seen; printf X >> seen; test %s", "a b")
+    assert Path("seen").read_text() == "X"
+    run_post("echo {} '%s' > seen", "x y")
+    assert Path("seen").read_text() == "x y %s\n"
+    run_post("echo %s %s > seen", "x y")
+    assert Path("seen").read_text() == "x y x y\n"
+    run_post("echo none > seen", "x y")
+    assert Path("seen").read_text() == "none\n"
+
+
+def test_post_that_fails() -> None:
+    """A status other than 0 anywhere in its pipeline is an error that says what is complete."""
+    with pytest.raises(CommandFailed, match=r"command ended with status 3: exit 3") as caught:
+        run_post("exit 3", "x.tar")
+    assert caught.value.hint == "the shard x.tar is complete; those after it were not made"
+    with pytest.raises(CommandFailed, match=r"SIGTERM"):
+        run_post("kill -TERM $$", "x.tar")
+
+
+def test_manifest(here: Path) -> None:
+    """A table with one row for each shard; tabs, newlines and backslashes in names are escaped."""
+    with open_sink("path", "m.tsv") as sink:
+        write_manifest(sink, [Shard("a\tb\\.tar", 2, 10240, 77, b"k\n1", b"\xe9", "00ff")])
+    assert Path("m.tsv").read_bytes() == (
+        b"shard\tsamples\tbytes\tsha256\tfirst\tlast\na\\tb\\\\.tar\t2\t77\t00ff\tk\\n1\t\xe9\n"
+    )

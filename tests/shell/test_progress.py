@@ -1,0 +1,162 @@
+"""The progress bar as a terminal shows it: when there is one, and that messages stand beside it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import termios
+from pathlib import Path
+
+import pytest
+
+from tests._tools import each_row, process, tarkit
+from tests.conftest import tar
+
+BAR = "B/s"  # what a bar shows and no message
+SAMPLES = tar({f"{index:03d}.{field}": b"x" * 500 for index in range(200) for field in ("cls", "jpg")})
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with an archive and recipes."""
+    monkeypatch.chdir(tmp_path)
+    Path("in.tar").write_bytes(SAMPLES)
+    Path("cut.tar").write_bytes(SAMPLES[:-12345])
+    Path("recipe").write_text("a.txt text:a\nb.txt nothing\nc.txt text:c\n")
+    Path("bad").write_text("a.txt text:a\n../b.txt text:b\n")
+
+
+def terminal(*words: str, stdout: int = subprocess.DEVNULL) -> tuple[int, str]:
+    """Run `tarkit WORDS` with a terminal as stderr; its exit status, and what it wrote there."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 150))
+    done = process(*words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=theirs)
+    os.close(theirs)
+    said = bytearray()
+    try:
+        while piece := os.read(ours, 1 << 16):
+            said += piece
+    except OSError:  # what Linux says at the end
+        pass
+    os.close(ours)
+    return done.wait(), said.decode().replace("\r\n", "\n")
+
+
+def screen(said: str) -> list[str]:
+    """The lines that stand on the screen in the end: a carriage return writes over what is there."""
+    lines = []
+    for line in said.split("\n"):
+        shown = ""
+        for piece in line.split("\r"):
+            shown = piece + shown[len(piece) :]
+        lines.append(shown.rstrip())
+    assert lines.pop() == "", "the prompt of the shell would stand behind it"
+    return lines
+
+
+def test_a_message_has_its_own_line() -> None:
+    """It takes the place of the bar, which moves one line down."""
+    status, said = terminal("create", "recipe", "-o", "out.tar", "--on-missing", "skip")
+    lines = screen(said)
+    assert status == 0
+    assert [BAR in line for line in lines] == [False, True, False], lines
+    assert lines[0].startswith("tarkit: warning: recipe:2: ")
+    assert lines[0].endswith("; its entry is left out")
+    assert BAR in said.split("warning")[0], "no bar was shown"
+    assert lines[2].startswith("tarkit: create: 2 samples, ")
+
+
+def test_notes_have_their_own_lines() -> None:
+    """All that -v tells, while the bar goes on."""
+    status, said = terminal("-v", "split", "-c", "50", "in.tar", "-o", "out-%d.tar")
+    lines = screen(said)
+    assert status == 0
+    assert sum("closed by" in line for line in lines) == 4
+    assert [line for line in lines if not line.startswith("tarkit: ")] == [line for line in lines if BAR in line]
+    assert sum(BAR in line for line in lines) == 1
+
+
+def test_an_error_is_last() -> None:
+    """The bar stays above it."""
+    lines = screen(terminal("create", "bad", "-o", "out.tar")[1])
+    assert [BAR in line for line in lines] == [True, False], lines
+    assert lines[1].endswith("[unsafe-name]")
+    lines = screen(terminal("cat", "cut.tar", "-o", "out.tar")[1])
+    assert BAR in lines[0]
+    assert not any(BAR in line for line in lines[1:])
+    assert "[truncated]" in lines[1]
+
+
+@each_row("words", ["cat in.tar -o out.tar", "split -c 70 in.tar", "split -c 70 in.tar -o x-%d.tar --slice 10:20"])
+def test_it_ends_full(words: str) -> None:
+    """All was read, though the end of the archive is no sample."""
+    status, said = terminal(*words.split())
+    assert status == 0
+    assert "100%" in next(line for line in screen(said) if BAR in line)
+
+
+def test_it_moves_with_every_sample() -> None:
+    """However few they are: samples that take their time are seen one by one."""
+    Path("slow").write_text("".join(f"{n}.txt pipe:sleep 0.2; echo {n}\n" for n in range(3)))
+    _, said = terminal("create", "slow", "-o", "out.tar")
+    assert all(f"{n} sample" in said for n in (1, 2, 3))
+
+
+@each_row(
+    "words",
+    [
+        "split in.tar -o nowhere/x-%d.tar",
+        "split in.tar -s 1",
+        "cat nothing.tar -o out.tar",
+        "create nothing -o out.tar",
+    ],
+)
+def test_no_empty_bar_before_an_error(words: str) -> None:
+    """There is one only once a sample was written."""
+    status, said = terminal(*words.split())
+    assert status
+    assert BAR not in said
+    assert said.startswith("tarkit: ")
+
+
+def test_one_bar_in_a_pipeline() -> None:
+    """Where stdout is a pipe the next one shows it, unless it is asked for; --progress needs no terminal."""
+    words = ("cat", "in.tar")
+    with open("out", "wb") as out:
+        assert BAR in terminal(*words, stdout=out.fileno())[1]
+        assert BAR not in terminal(*words, "--no-progress", stdout=out.fileno())[1]
+        assert BAR not in terminal(*words, "-q", stdout=out.fileno())[1]
+    assert BAR not in drained(*words)
+    assert BAR in drained(*words, "--progress")
+    assert BAR not in drained("create", "recipe", "--on-missing", "skip")
+    assert BAR not in tarkit(*words).stderr.decode()
+    assert BAR in tarkit(*words, "--progress").stderr.decode()
+
+
+def drained(*words: str) -> str:
+    """What `terminal` says with a pipe as stdout, which somebody reads."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader:
+        assert reader.stdin
+        status, said = terminal(*words, stdout=reader.stdin.fileno())
+    assert status == 0
+    return said
+
+
+def test_proc() -> None:
+    """What was worked on so far, how fast, and how long it will take; then what became of it."""
+    command = "[ $TARKIT_KEY != 007 ]; s=$?; sleep 0.02; exit $s"
+    words = ("-p", "2", "-c", command, "--count", "12", "in.tar", "-o", "out.tar", "--on-error", "skip")
+    status, said = terminal("--progress", "proc", *words)
+    assert status == 0
+    assert re.search(r"\r *proc: .* [0-9]+ samples, [0-9]+/s", said)
+    lines = screen(said)
+    assert lines[0] == "tarkit: warning: in.tar: '007' ended with status 1"
+    assert re.match(
+        r"tarkit: proc: 11 samples, .* 11 done, 1 skipped, 1 failed, slowest '...' with 0\.[0-9]+ s, ", lines[-1]
+    )
+    assert lines[-2] == "tarkit: 1 sample failed and was left out"
+    Path("in.tar").write_bytes(tar({f"{index}.x": b"" for index in range(8)}))
+    status, said = terminal("--progress", "proc", "-c", "sleep 0.01", "--slice", "0:", "in.tar", "-o", "out.tar")
+    assert status == 0

@@ -1,0 +1,755 @@
+"""Real shells, pipelines, signals, terminals and full disks: what a command promises to those who started it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import pty
+import random
+import re
+import resource
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tarkit import signals
+from tarkit.cli import app
+from tarkit.streams import source
+from tarkit.tar.writer import Writer
+from tests import conftest
+from tests._served import served
+from tests._tools import MARKER, PATIENT, TARKIT, archive, contents, each_row, happens, member, process, program, tarkit
+
+PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
+THREE = archive({"a.txt": b"1" * 600, "b.txt": b"2" * 600, "c.txt": b"3" * 600})
+
+
+@functools.cache
+def large() -> bytes:
+    """An archive that no pipe holds; only where it is wanted, since each fork copies what there is."""
+    return archive({f"{number}.bin": random.Random(number).randbytes(80_000) for number in range(20)})
+
+
+INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+
+
+@pytest.fixture(scope="module")
+def bins(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder with the command `tarkit`, and one where it is quick: for what goes through files and pipes alone."""
+    real = tmp_path_factory.mktemp("real")
+    (real / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
+    (real / "tarkit").chmod(0o755)
+    return real, served(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bins: tuple[Path, Path]) -> Path:
+    """A folder of the test's own, where `tarkit` is a command."""
+    monkeypatch.setenv("PATH", f"{bins[0]}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    Path("a.tar").write_bytes(THREE)
+    return tmp_path
+
+
+def sh(script: str, exit: int = 0, shell: str = "bash -o pipefail -c", stdin: int = DEVNULL) -> tuple[str, str]:
+    """Run a script; stdout and stderr. Its status must be `exit`, and nobody may lose the countenance."""
+    done = subprocess.run([*shell.split(), script], stdin=stdin, capture_output=True, timeout=PATIENT, check=False)
+    out, err = done.stdout.decode("latin-1"), done.stderr.decode("latin-1")
+    assert done.returncode == exit, f"status {done.returncode}\n{err}"
+    assert_calm(err)
+    return out, err
+
+
+def each(names: str | tuple[str, ...], rows: list[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Rows as those of each_row, all in folders of their own with an archive."""
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        def with_archive(**given: Any) -> None:
+            Path("a.tar").write_bytes(THREE)
+            test(**{name: given[name] for name in wanted})
+
+        signature = inspect.signature(test)
+        wanted = [*signature.parameters]
+        known = [*signature.parameters.values()]
+        if "here" not in wanted:
+            known.append(inspect.Parameter("here", inspect.Parameter.KEYWORD_ONLY))
+        with_archive.__name__, with_archive.__doc__ = test.__name__, test.__doc__
+        with_archive.__signature__ = signature.replace(parameters=known)  # type: ignore[attr-defined]
+        return each_row(names, rows)(with_archive)
+
+    return decorate
+
+
+@pytest.fixture
+def quick(bins: tuple[Path, Path], here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the quick one."""
+    monkeypatch.setenv("PATH", f"{bins[1]}:{os.environ['PATH']}")
+
+
+def alone(line: str, exit: int = 0, first: Callable[[], object] | None = None) -> str:
+    """The same for a line with one command and what it opens and closes by `<`, `>>`, `2>&-`; hands back its stderr.
+
+    Where nothing else of a shell matters this does what one would do, and is quicker than to start anew; a command
+    that opens and closes nothing runs here.
+    """
+    words, opened = [], []
+    tokens = iter(shlex.split(line, posix=False)[1:])
+    for token in tokens:
+        if found := re.fullmatch(r"(\d?)(<>|>>|<|>)(&-)?", token):
+            fd = int(found[1] or "<" not in found[2])
+            opened.append((fd, found[2], None if found[3] else next(tokens)))
+        else:
+            words += shlex.split(token)
+
+    def before() -> None:
+        for fd, how, name in opened:
+            if name is None:
+                os.close(fd)
+            else:
+                new = os.open(name, FLAGS[how], 0o644)
+                if new != fd:
+                    os.dup2(new, fd)
+                    os.close(new)
+        if first is not None:
+            first()
+
+    if not opened and first is None:
+        return conftest.tarkit(*words, exit=exit).stderr
+    done = tarkit(*words, exit=exit, first=before)
+    assert_calm(done.stderr.decode("latin-1"))
+    return done.stderr.decode("latin-1")
+
+
+FLAGS = {
+    "<": os.O_RDONLY,
+    ">": os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+    ">>": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+    "<>": os.O_RDWR | os.O_CREAT,
+}
+
+
+def assert_calm(err: str) -> None:
+    """Neither a traceback nor what Python says when it cannot."""
+    assert "Traceback" not in err, err
+    assert "Exception ignored" not in err, err
+    assert "Aborted" not in err, err
+
+
+def left() -> list[str]:
+    """The names in the folder, hidden ones too."""
+    return sorted(os.listdir())
+
+
+def names(path: str) -> list[str]:
+    """The names in an archive that must be whole."""
+    data = Path(path).read_bytes()
+    assert data.endswith(MARKER)
+    return [name for name, _ in contents(data)]
+
+
+# ---- pipelines
+
+
+def test_pipelines(quick: None) -> None:
+    """Commands stand in pipelines with each other and with tar."""
+    script = """
+    printf 'x.txt text:one\\ny.txt text:two\\n' | tarkit create | tarkit cat - a.tar | tarkit split -c 2 -o 's-%d.tar'
+    tarkit cat 's-*.tar' | tar tf - | tr '\\n' ' '
+    """
+    assert sh(script) == ("x.txt y.txt a.txt b.txt c.txt ", "")
+
+
+@each(("shell", "bin"), [("dash -c", 0), ("zsh -f -c", 1)])
+def test_other_shells(shell: str, bin: int, bins: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same elsewhere, once by a Python that starts anew."""
+    monkeypatch.setenv("PATH", f"{bins[bin]}:{os.environ['PATH']}")
+    program(shell.split()[0])
+    script = "printf 'x.txt text:one\\n' | tarkit create | tarkit cat - a.tar | tar tf - | tr '\\n' ' '"
+    assert sh(script, shell=shell) == ("x.txt a.txt b.txt c.txt ", "")
+
+
+def test_stdin_in_all_ways(quick: None) -> None:
+    """`-`, nothing, /dev/stdin and /dev/fd/0; from a file and from a pipe."""
+    for words in ("cat a.tar | tarkit cat", "tarkit cat - < a.tar", "cat a.tar | tarkit cat /dev/stdin"):
+        assert sh(f"{words} | cmp - a.tar") == ("", "")
+
+
+def test_from_an_offset(quick: None) -> None:
+    """A file on stdin is read from where it stands, and others go on behind us: not where it was."""
+    Path("two").write_bytes(b"#" * 700 + THREE)
+    out, _ = sh("{ dd bs=700 count=1 status=none; tarkit cat - | cksum; } < two; cksum < a.tar")
+    first, second = out.partition("\n")[0], out
+    assert second.startswith("#" * 700)
+    assert first[700:] + "\n" == out.splitlines(keepends=True)[1]
+
+
+def test_process_substitution(quick: None) -> None:
+    """`<(...)` as input, `>(...)` as output, several at once."""
+    out, _ = sh("tarkit cat <(cat a.tar) <(tarkit cat a.tar --rekey 'x/{key}') | tar tf - | tr '\\n' ' '")
+    assert out == "a.txt b.txt c.txt x/a.txt x/b.txt x/c.txt "
+    sh("tarkit cat a.tar -o >(cat > b.tar); until cmp -s a.tar b.tar; do sleep 0.02; done")
+    assert Path("b.tar").read_bytes() == THREE
+
+
+def test_fifos(quick: None) -> None:
+    """A FIFO as input and as output."""
+    sh("mkfifo in out; cat a.tar > in & cat out > b.tar & tarkit cat in -o out; wait")
+    assert Path("b.tar").read_bytes() == THREE
+
+
+def test_appending(quick: None) -> None:
+    """`>> out.tar` goes behind what is there, also for what is copied by the system elsewhere."""
+    Path("big.tar").write_bytes(large())
+    Path("out").write_bytes(b"before")
+    sh("tarkit cat big.tar >> out; cat big.tar | tarkit cat >> out; tarkit cat a.tar >> out")
+    assert Path("out").read_bytes() == b"before" + large() + large() + THREE
+
+
+def nobody_reads_on(how: str) -> None:
+    """Let `head` read a little: the status says SIGPIPE, and nothing is said."""
+    Path("big.tar").write_bytes(large())
+    out, err = sh(f"{{ {how}; echo $? >&3; }} 3>status | head -c 100 | wc -c; cat status")
+    assert (out.split(), err) == (["100", "141"], "")
+
+
+def test_nobody_reads_on() -> None:
+    """`| head` ends us by SIGPIPE, in silence."""
+    nobody_reads_on("tarkit cat big.tar")
+
+
+@each("how", ["cat big.tar | tarkit cat", "tarkit cat big.tar --compress gz:1"])
+def test_nobody_reads_on_in_other_ways(how: str, quick: None) -> None:
+    """Neither what comes through a pipe nor what is compressed."""
+    nobody_reads_on(how)
+
+
+@each("words", ["--help", "cat -h"])
+def test_nobody_reads_the_help(words: str, quick: None) -> None:
+    """Neither does text make a fuss."""
+    late = "until test -e closed; do sleep 0.01; done"
+    out, err = sh(f"{{ {late}; tarkit {words}; echo $? >&3; }} 3>status | {{ exec <&-; > closed; }}; cat status")
+    assert (out, err) == ("141\n", "")
+
+
+def test_a_pipeline_fails_where_it_should(quick: None) -> None:
+    """Each status is that of who failed."""
+    Path("cut.tar").write_bytes(THREE[:2000])
+    out, err = sh("tarkit cat cut.tar | tarkit split -c 1 -o 's-%d.tar'; echo ${PIPESTATUS[*]}")
+    assert out == "1 1\n"
+    assert "[truncated]" in err
+    assert [name for name in left() if name.endswith(".part")] == []
+
+
+# ---- an input is not an output
+
+
+@each(
+    "script",
+    [
+        "tarkit cat a.tar -o a.tar",
+        "tarkit cat a.tar -o ./a.tar",
+        "tarkit cat < a.tar -o a.tar",
+        "tarkit cat a.tar >> a.tar",
+        "tarkit cat < a.tar >> a.tar",
+        "tarkit cat a.tar 1<> a.tar",
+        "tarkit cat a.tar -o /dev/stdout >> a.tar",
+        "tarkit cat a.tar -o /dev/fd/3 3>> a.tar",
+        "ln -s a.tar link; tarkit cat a.tar -o link",
+        "ln a.tar hard; tarkit cat a.tar -o hard",
+        "ln a.tar s-0.tar; tarkit split a.tar -c1 -o 's-%d.tar' --force",
+        "ln a.tar x-000000.tar; tarkit split a.tar -c1 -o x --force",
+        "cp a.tar s-1.tar; tarkit split s-1.tar -c1 -o 's-%d.tar' --append",
+        "ln -s /dev/stdin here; tarkit cat here -o a.tar < a.tar",
+    ],
+)
+def test_an_input_is_not_an_output(script: str) -> None:
+    """However it is spelled: refused as usage, and the input is what it was."""
+    before, _, line = script.rpartition("; ")
+    if before:
+        sh(before)
+    err = alone(line, exit=2)
+    assert "is the output too" in err or "has a name that the shards may get" in err
+    assert Path("a.tar").read_bytes() == THREE
+
+
+def test_an_input_that_the_shell_has_emptied() -> None:
+    """`> a.tar` comes before us: at least it is said."""
+    assert "a.tar is the output too" in alone("tarkit cat a.tar > a.tar", exit=2)
+
+
+def test_create_does_not_read_its_output(quick: None) -> None:
+    """A recipe that names the output."""
+    _, err = sh("printf 'x.bin a.tar\\n' | tarkit create -o a.tar", exit=1)
+    assert "is the output too" in err
+    _, err = sh("cp a.tar recipe; tarkit create recipe -o recipe", exit=2)
+    assert Path("a.tar").read_bytes() == Path("recipe").read_bytes() == THREE
+
+
+# ---- closed descriptors, terminals
+
+
+@each(
+    ("script", "status", "words"),
+    [
+        ("tarkit cat - <&-", 1, "stdin: Bad file descriptor"),
+        ("tarkit cat a.tar >&-", 1, "stdout: Bad file descriptor"),
+        (":; tarkit cat a.tar >&-", 1, "stdout: Bad file descriptor"),
+        ("tarkit cat a.tar -o b.tar <&- >&-", 0, ""),
+        ("tarkit cat a.tar -o b.tar 2>&-", 0, ""),
+        ("tarkit cat a.tar -o b.tar --progress 2>&-", 0, ""),
+        ("tarkit cat missing.tar 2>&-", 1, ""),
+        ("tarkit cat 'pipe:cat a.tar' -o b.tar <&- >&- 2>&-", 0, ""),
+        ("tarkit cat a.tar -o 'pipe:cat > b.tar' <&- >&- 2>&-", 0, ""),
+        ("tarkit split a.tar -c 9 -o 'b%s.tar' --template printf <&- >&- 2>&-; tarkit cat a.tar -o b.tar", 0, ""),
+        ("tarkit --help >&-", 1, "Bad file descriptor"),
+        ("printf 'a.txt text:1\\n' | tarkit create -o b.tar >&- 2>&-", 0, ""),
+        ("tarkit create - -o b.tar <&-", 1, "Bad file descriptor"),
+        ("tarkit cat -T - <&-", 1, "Bad file descriptor"),
+    ],
+)
+def test_closed_descriptors(script: str, status: int, words: str, quick: None) -> None:
+    """Who closes 0, 1 or 2 gets an error if we needed it, and never a file of ours in its place."""
+    err = (
+        sh(script, exit=status)[1] if "; " in script or " | " in script or "--help" in script else alone(script, status)
+    )
+    assert words in err
+    assert err.count("\n") == bool(words)
+    if status == 0:
+        assert Path("b.tar").read_bytes()[:512] == (
+            THREE[:512] if "create" not in script else member("a.txt", b"1")[:512]
+        )
+    assert Path("a.tar").read_bytes() == THREE
+
+
+def test_closed_descriptors_from_the_start() -> None:
+    """Also for a Python that never had them."""
+    sh("tarkit cat a.tar -v -o b.tar <&- >&- 2>&-")
+    assert Path("b.tar").read_bytes() == THREE
+
+
+def at_terminal(words: list[str], fds: tuple[int, ...]) -> tuple[int, str]:
+    """Run with a terminal as these descriptors: the status, and what was shown on it."""
+    parent, child = pty.openpty()
+    others = {0: DEVNULL, 1: DEVNULL, 2: DEVNULL} | dict.fromkeys(fds, child)
+    started = process(*words, stdin=others[0], stdout=others[1], stderr=others[2])
+    os.close(child)
+    shown = b""
+    try:
+        while select.select([parent], [], [], PATIENT)[0] and (piece := os.read(parent, 4096)):
+            shown += piece
+    except OSError:  # nobody is left at the other side
+        pass
+    if started.poll() is None:
+        try:
+            started.wait(PATIENT)
+        except subprocess.TimeoutExpired:
+            started.kill()
+    os.close(parent)
+    return started.wait(), shown.decode("latin-1")
+
+
+@each("words", [["cat"], ["cat", "-"], ["split", "-c1"], ["cat", "/dev/stdin"]])
+def test_stdin_is_a_terminal(words: list[str]) -> None:
+    """Nobody types an archive: usage."""
+    status, shown = at_terminal([*words, *(["-o", "b.tar"] if words[0] == "cat" else [])], (0, 2))
+    assert status == 2
+    assert re.match(r"tarkit: (stdin|/dev/stdin) is a terminal\r\nhint: ", shown.lstrip())
+    assert left() == ["a.tar"]
+
+
+@each("words", [["cat", "a.tar"], ["cat", "a.tar", "-o", "-"], ["cat", "a.tar", "-o", "/dev/stdout"]])
+def test_stdout_is_a_terminal(words: list[str]) -> None:
+    """Nobody reads one: usage, and not a byte of it is shown."""
+    status, shown = at_terminal(words, (1, 2))
+    assert status == 2
+    assert re.match(r"tarkit: (stdout|/dev/stdout) is a terminal", shown)
+    assert "1111" not in shown
+
+
+def test_a_bar_at_a_terminal() -> None:
+    """Progress shows on a terminal, and not in a pipeline's middle."""
+    status, shown = at_terminal(["cat", "a.tar", "-o", "b.tar"], (2,))
+    assert status == 0
+    assert "3 samples" in shown
+    assert "\x1b[3" not in shown, "no colours"
+
+
+# ---- what cannot be read or written
+
+
+@each(
+    ("words", "message"),
+    [
+        ("cat missing.tar", "missing.tar: No such file or directory"),
+        ("cat a.tar/b", "a.tar/b: No such file or directory"),
+        ("cat /proc/self/mem", "/proc/self/mem: Input/output error"),
+        ("cat a.tar -o missing/b.tar", "missing/b.tar: No such file or directory"),
+        ("cat a.tar -o /dev/full", "/dev/full: No space left on device"),
+        ("cat a.tar > /dev/full", "stdout: No space left on device"),
+        ("cat a.tar -o x.tar.gz --tmpdir missing --report missing/r.json", "missing/r.json: No such file or directory"),
+        ("cat a.tar -o 'two\nlines/b.tar'", r"two\x0alines/b.tar: No such file or directory"),
+        ("split a.tar -c1 -o 'missing/%d.tar'", "missing/0.tar: No such file or directory"),
+        ("create missing -o b.tar", "missing: No such file or directory"),
+        ("cat -T missing", "missing: No such file or directory"),
+        ("--help > /dev/full", "No space left on device"),
+    ],
+)
+def test_errors_have_a_name(words: str, message: str) -> None:
+    """`tarkit: NAME: reason`, one line, status 1."""
+    err = sh(f"tarkit {words}", exit=1)[1] if "--help" in words else alone(f"tarkit {words}", exit=1)
+    assert err.splitlines()[0] == f"tarkit: {message}"
+    assert Path("a.tar").read_bytes() == THREE
+    assert not [name for name in left() if "part" in name or name == "missing"]
+
+
+@each(
+    "words",
+    [
+        "cat big.tar -o out.tar",
+        "cat - -o out.tar < big.tar",
+        "cat 'pipe:cat big.tar' -o out.tar",
+        "cat big.tar -o out.tar.gz --compress gz:1",
+        "split big.tar -c 3 -o 'out-%d.tar'",
+        "create recipe -o out.tar",
+    ],
+)
+def test_a_full_disk(words: str) -> None:
+    """It is said which file, and nothing of it stays."""
+    Path("big.tar").write_bytes(large())
+    Path("recipe").write_text("x.bin big.tar\n")
+    before = left()
+    limit = 64 << 10
+    err = alone(f"tarkit {words}", exit=1, first=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit)))
+    name = "out-0.tar" if "split" in words else words.split("-o ")[1].split()[0]
+    assert err == f"tarkit: {name}: File too large\n"
+    assert left() == before
+
+
+# ---- commands at the other end
+
+
+@each(
+    ("words", "status", "message"),
+    [
+        (
+            "cat 'pipe:cat missing.tar'",
+            1,
+            "command ended with status 1: cat missing.tar: cat: missing.tar: No such file",
+        ),
+        ("cat 'pipe:cat a.tar; exit 3'", 1, "command ended with status 3: cat a.tar; exit 3"),
+        ("cat 'pipe:cat missing.tar | cat'", 1, "command ended with status 1: cat missing.tar | cat"),
+        ("cat 'pipe:kill -9 $$'", 1, "command was ended by SIGKILL"),
+        ("cat a.tar -o pipe:false", 1, "command ended with status 1: false"),
+        ("cat a.tar -o 'pipe:cat > /dev/null; exit 4'", 1, "command ended with status 4"),
+        ("cat big.tar -o 'pipe:exit 5'", 1, "command ended with status 5"),
+        ("cat 'pipe:cat big.tar' -o 'pipe:exit 5'", 1, "command ended with status 5"),
+        ("cat 'pipe:printf x; exec cat' ", 1, "stdin"),
+        ("cat big.tar -o 'pipe:head -c 9 > x'", 1, "pipe:head -c 9 > x: the command ended before it had read all"),
+        ("split a.tar -c1 -o 's-%d.tar' --post false", 1, "command ended with status 1: false"),
+        ("split a.tar -c1 -o 's-%d.tar' --post 'kill -9 $$'", 1, "command was ended by SIGKILL"),
+        ("create recipe -o b.tar", 1, "recipe:1: command ended with status 6"),
+    ],
+)
+def test_commands_that_fail(words: str, status: int, message: str) -> None:
+    """Their status counts while we need them; the message has the command and what it said last."""
+    Path("big.tar").write_bytes(large())
+    Path("recipe").write_text("x.txt pipe:echo half; exit 6\n")
+    err = alone(f"tarkit {words}", exit=status)
+    if "exec cat" not in words:
+        assert f"tarkit: {message}" in err
+    assert "b.tar" not in left()
+
+
+@each("words", ["-c 1", "--shard-slice 0:1", "--match ^a"])
+def test_commands_that_we_stop_reading(words: str) -> None:
+    """Their status does not matter then, unless all was read."""
+    Path("big.tar").write_bytes(large())
+    command = "cat a.tar - < big.tar; exit 3"
+    status = 1 if "match" in words else 0
+    alone(f"tarkit cat 'pipe:cat a.tar; cat big.tar; {command}' {words} --allow trailing-data -o b.tar", exit=status)
+    assert ("b.tar" in left()) == (status == 0)
+
+
+def test_large_samples_to_a_command_that_has_gone(quick: None) -> None:
+    """What is moved by the system, pipe to pipe, is told as well as what is written."""
+    sh("truncate -s 30M zeros; printf 'x.bin zeros\\n' > recipe")
+    for words, message in (
+        ("-o pipe:false", "command ended with status 1: false"),
+        ("-o 'pipe:exec <&-; sleep 0.1; exit 7'", "command ended with status 7"),
+    ):
+        _, err = sh(f"tarkit create recipe | {{ tarkit cat - {words}; echo $? >&2; }}", exit=141)
+        assert err == f"tarkit: {message}{err.partition(message)[2]}"
+        assert err.endswith("\n1\n")
+    out, err = sh("tarkit create recipe | { tarkit cat -; echo $? >&2; } | head -c 10 | wc -c", exit=141)
+    assert (out.strip(), err) == ("10", "141\n")
+
+
+def test_post() -> None:
+    """It sees each shard under its name, whole, by `{}`, by `%s` and by the variable; its stdin is empty."""
+    post = "tar tf {} >> log; echo $TARKIT_SHARD >> log; cat >> log"
+    conftest.tarkit("split", "-", "-c1", "-o", "x y-%d.tar", "--post", post, stdin=THREE)
+    assert Path("log").read_text() == "a.txt\nx y-0.tar\nb.txt\nx y-1.tar\nc.txt\nx y-2.tar\n"
+    alone("tarkit split a.tar -c1 -o 'z-%d.tar' --post 'mv %s moved-$(basename %s)'")
+    assert [name for name in left() if "z-" in name] == ["moved-z-0.tar", "moved-z-1.tar", "moved-z-2.tar"]
+
+
+def test_times() -> None:
+    """SOURCE_DATE_EPOCH sets the time of new entries; else it is 0 on any day."""
+    for variable, option, time_ in (("", "", 0), ("1234567890", "", 1234567890), ("1234567890", "--mtime @7", 7)):
+        words = ("create", *option.split(), "-o", "b.tar")
+        tarkit(*words, stdin=b"x.txt text:1\n", env={"SOURCE_DATE_EPOCH": variable})
+        with tarfile.open("b.tar") as file:
+            assert [info.mtime for info in file] == [time_]
+
+
+# ---- signals
+
+
+class Started:
+    """A command that runs, fed through a pipe."""
+
+    def __init__(self, words: list[str], ignored: int | None = None, anew: bool = False) -> None:
+        if anew:
+            ignoring = ["sh", "-c", f"trap '' {ignored}; exec \"$@\"", "sh"]
+            self.process = subprocess.Popen([*ignoring, *TARKIT, *words], stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        else:
+            first = (lambda: None) if ignored is None else partial(signal.signal, ignored, signal.SIG_IGN)
+            self.process = process(*words, stdin=PIPE, stdout=PIPE, stderr=PIPE, first=first)
+
+    def feed(self, data: bytes, until: Callable[[], bool]) -> None:
+        """Write, then wait until something has happened."""
+        assert self.process.stdin
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+        happens(lambda: until() or self.process.poll() is not None)
+        assert until(), self.process.poll() is not None and self.process.stderr and self.process.stderr.read()
+
+    def end(self) -> tuple[int, str]:
+        """Its status and what it said."""
+        out, err = self.process.communicate(timeout=PATIENT)
+        assert out == b""
+        assert_calm(err.decode())
+        return self.process.returncode, err.decode()
+
+
+@pytest.fixture
+def started() -> Iterator[Callable[..., Started]]:
+    """Start commands; none outlives the test."""
+    all: list[Started] = []
+
+    def start(words: list[str], ignored: int | None = None, anew: bool = False) -> Started:
+        all.append(Started(words, ignored, anew))
+        return all[-1]
+
+    yield start
+    for each in all:
+        if each.process.poll() is None:
+            each.process.kill()
+        each.process.communicate()
+
+
+SPLIT = ["split", "-c", "2", "-o", "s-%d.tar"]
+FEW = b"".join(member(f"{number}.txt", b"x" * 500) for number in range(6))
+
+
+@each(("signum", "options"), [(INT, []), (TERM, []), (HUP, []), (TERM, ["--compress", "gz"])])
+def test_signals(signum: int, options: list[str], started: Callable[..., Started]) -> None:
+    """In the middle of a split: silence, death by that signal; the finished shards are whole, the other is gone."""
+    split = started([*SPLIT, *options])
+    split.feed(FEW, until=lambda: os.path.exists("s-1.tar"))
+    split.process.send_signal(signum)
+    assert split.end() == (-signum, "")
+    assert left() == ["a.tar", "s-0.tar", "s-1.tar"]
+    if not options:
+        assert names("s-0.tar") + names("s-1.tar") == ["0.txt", "1.txt", "2.txt", "3.txt"]
+
+
+def test_signals_to_others(started: Callable[..., Started], monkeypatch: pytest.MonkeyPatch) -> None:
+    """cat and create leave nothing either, also while a sample passes that memory does not hold."""
+    monkeypatch.setattr(source, "HELD", 1 << 20)
+    large = member("x.bin", bytes(2_000_000))[:1_800_000]
+    for signum, words, data in (
+        (INT, ["cat", "-o", "b.tar"], FEW),
+        (TERM, ["create", "-o", "b.tar"], b"x.txt text:1\n" + b"# \n" * 5000),
+        (INT, ["cat", "-o", "b.tar"], large),
+        (TERM, ["cat", "-o", "b.tar"], large),
+        (TERM, ["cat", "--skip", "all", "-o", "b.tar"], large),
+        (INT, ["mix", "-", "a.tar", "--until", "all", "--seed", "1", "-o", "b.tar"], FEW),
+        (TERM, ["mix", "-", "a.tar", "--repeat", "--total", "9", "--seed", "1", "-o", "b.tar"], FEW),
+    ):
+        run = started(words)
+        run.feed(data, until=lambda: any(name.endswith(".part") for name in left()))
+        run.process.send_signal(signum)
+        assert run.end() == (-signum, "")
+        assert left() == ["a.tar"]
+
+
+@each("words", [["sort"], ["shuffle", "--seed", "1"]])
+def test_a_signal_as_the_output_is_opened(words: list[str]) -> None:
+    """It is there then, and nobody is yet in charge of it: it goes as the last act."""
+
+    def first() -> None:
+        Writer.__enter__ = lambda writer: os.kill(os.getpid(), TERM)  # type: ignore[assignment,return-value,method-assign]
+
+    assert tarkit(*words, "a.tar", "-o", "b.tar", exit=-TERM, first=first).stderr == b""
+    assert left() == ["a.tar"]
+
+
+def test_a_second_signal(started: Callable[..., Started]) -> None:
+    """Who is impatient does not keep us from cleaning up."""
+    split = started(SPLIT)
+    split.feed(FEW, until=lambda: os.path.exists("s-1.tar"))
+    for signum in (INT, INT, TERM, HUP, INT):
+        split.process.send_signal(signum)
+    status, err = split.end()
+    assert status in (-INT, -TERM, -HUP)
+    assert (err, left()) == ("", ["a.tar", "s-0.tar", "s-1.tar"])
+
+
+def test_kill(started: Callable[..., Started]) -> None:
+    """Nobody can clean up after that: but there is no half file under a final name."""
+    split = started(SPLIT)
+    split.feed(FEW, until=lambda: os.path.exists("s-1.tar") and len(left()) == 4)
+    split.process.kill()
+    assert split.end() == (-9, "")
+    [part] = [name for name in left() if name not in ("a.tar", "s-0.tar", "s-1.tar")]
+    assert part == f".s-2.tar.{split.process.pid}.part"
+    assert names("s-0.tar") + names("s-1.tar") == ["0.txt", "1.txt", "2.txt", "3.txt"]
+
+
+@each(("signum", "anew"), [(HUP, True), (INT, False)])
+def test_ignored_signals_stay_ignored(signum: int, anew: bool, started: Callable[..., Started]) -> None:
+    """Under nohup, and in the background of a script."""
+    split = started(SPLIT, ignored=signum, anew=anew)
+    split.feed(FEW, until=lambda: os.path.exists("s-1.tar"))
+    split.process.send_signal(signum)
+    split.feed(member("6.txt") + member("7.txt"), until=lambda: os.path.exists("s-2.tar"))
+    assert split.process.stdin
+    split.process.stdin.write(MARKER)
+    assert split.end() == (0, "")
+    assert names("s-3.tar") == ["6.txt", "7.txt"]
+
+
+def test_children_have_signals_as_usual(quick: None) -> None:
+    """A command that we run dies of SIGPIPE as it would in a shell, and not of an error message."""
+    out, _ = sh("tarkit cat 'pipe:(yes; echo $? > status) | head -c 1 > /dev/null; cat a.tar' | cksum; cat status")
+    assert out.splitlines()[-1] == "141"
+
+
+def test_a_loop_stops() -> None:
+    """bash ends a loop whose command dies of the SIGINT that both get, which it does not for an exit status of 130."""
+    script = 'for i in 1 2 3; do tarkit cat "pipe:kill -INT -- -$$; sleep 5" -o b.tar; echo $?; done'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, start_new_session=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-INT, b"", b"")
+
+
+def test_interrupted_while_it_loads() -> None:
+    """There is nothing to clean up yet, and nothing to say; whoever started us with SIGINT ignored is not overruled."""
+    press = (
+        "import os, runpy, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv = ['tarkit', '--version']\n"
+        "runpy.run_module('tarkit', run_name='__main__')\n"
+    )
+    for first, status in (("signal.default_int_handler", -INT), ("signal.SIG_IGN", 0)):
+        code = f"import signal; signal.signal(signal.SIGINT, {first})\n{press}"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
+        assert (done.returncode, done.stderr) == (status, "")
+
+
+EACH_IMPORT = """
+import os, runpy, sys
+
+seen = []
+
+def spare(act):
+    other = f".{os.getppid()}."
+    return lambda path, *to: other in str(path) or act(path, *to)
+
+class Finder:
+    def find_spec(self, name, *rest):
+        if not seen and name != "tarkit.__main__":
+            return
+        seen.append(name)
+        if len(seen) == 1 or "tarkit" not in name and len(seen) % 4:  # before the first there is no line of ours
+            return
+        signum = (2, 15, 1)[len(seen) % 3]
+        pid = os.fork()
+        if not pid:  # a copy, whose output is that of the other
+            sys.meta_path = sys.meta_path[1:]
+            os.unlink, os.rename = map(spare, (os.unlink, os.rename))
+            os.kill(os.getpid(), signum)
+            return
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signum, name
+
+sys.meta_path.insert(0, Finder())
+try:
+    runpy.run_module("tarkit.__main__", run_name="__main__", alter_sys=True)
+finally:
+    print(*seen)
+"""
+
+
+def test_a_signal_at_each_import() -> None:
+    """Whatever is being loaded, before a command begins and while it runs: death by that signal, silently."""
+    done = subprocess.run(
+        [sys.executable, "-c", EACH_IMPORT, "cat", "a.tar", "-o", "b.tar.gz"], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    seen = done.stdout.decode().split()
+    assert {"signal", "enum", "click", "tarkit.cli.app", "tarkit.streams.family", "tarkit.streams.codecs.encode"} <= {
+        *seen
+    }
+    assert left() == ["a.tar", "b.tar.gz"]
+
+
+@each("moment", ["reserve_standard_descriptors", "group", "clean_up", "release_signals", "threading"])
+def test_a_signal_before_and_after_the_command(moment: str) -> None:
+    """The same from the first line of `main` to the last."""
+
+    def first() -> None:
+        def kill(*_: object, **__: object) -> int:
+            os.kill(os.getpid(), TERM)
+            return 1
+
+        setattr(app, moment, SimpleNamespace(active_count=kill) if moment == "threading" else kill)
+
+    assert tarkit("cat", "a.tar", "-o", "b.tar", exit=-TERM, first=first).stderr == b""
+    assert left() == ["a.tar"] if moment in ("reserve_standard_descriptors", "group") else ["a.tar", "b.tar"]
+
+
+def test_a_signal_that_waits_before_a_bug() -> None:
+    """It is what ends us."""
+
+    def broken(**_: object) -> None:
+        signals._send_again(TERM)
+        raise KeyError("x")
+
+    assert tarkit("cat", "a.tar", exit=-TERM, first=lambda: setattr(app, "group", broken)).stderr == b""
+
+
+# ---- memory files and limits
+
+
+def test_few_descriptors() -> None:
+    """Dozens of inputs do not stay open, nor do shards."""
+    for number in range(30):
+        Path(f"n-{number:02}.tar").write_bytes(archive({f"k{number:02}.txt": b"x"}))
+    few = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (20, 20))
+    alone("tarkit cat 'n-*.tar' -o all.tar", first=few)
+    alone("tarkit split all.tar -c 1 -o 'o-%02d.tar'", first=few)
+    assert [names(name) for name in left() if name.startswith("o-")] == [[f"k{number:02}.txt"] for number in range(30)]

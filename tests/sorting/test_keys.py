@@ -1,0 +1,383 @@
+"""What one sorts by, as bytes: their order is that of the values, for each type, of several fields, and reversed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from hashlib import md5
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.errors import Problem, TarkitError
+from tarkit.problems import Policy
+from tarkit.samples.reader import Samples
+from tarkit.samples.sample import Sample
+from tarkit.sorting import encoding
+from tarkit.sorting.keys import Disorder, OrderFile, SortKey, check_order
+from tarkit.streams.ranges import HeldRange
+from tests._tools import archive, each_row
+from tests.conftest import Content, Link, Members, tar
+
+
+def samples(members: Members | bytes, name: str = "in.tar") -> Iterator[Sample]:
+    """The samples of an archive."""
+    data = members if isinstance(members, bytes) else tar(members)
+    return iter(Samples(HeldRange(name, 0, data), Policy(allow=["scattered-sample"])))
+
+
+def order(members: Members | bytes, key: SortKey | OrderFile, policy: Policy | None = None) -> str:
+    """The keys of an archive in the order of their ranks; equal ones as they came."""
+    ranked = []
+    for ordinal, sample in enumerate(samples(members)):
+        rank = key(sample, ordinal)
+        if rank is None:
+            rank = key.absent(sample, policy or Policy())
+        if rank is not None:
+            ranked.append((rank, ordinal, (sample.key or b"-").decode("utf-8", "surrogateescape")))
+    return " ".join(name for *_, name in sorted(ranked))
+
+
+def contents(*values: bytes, field: str = "x") -> list[tuple[str, Content]]:
+    """Samples a, b, c ... of one field."""
+    return [(f"{chr(97 + place)}.{field}", value) for place, value in enumerate(values)]
+
+
+# ---- codes and values: whatever they are, the order is Python's
+
+
+def decimal(raw: bytes) -> Fraction:
+    """The exact value of a number, by Python's own reading of it."""
+    return Fraction(raw.strip().decode())
+
+
+def by_runs(raw: bytes) -> tuple[list[tuple[int, int]], bytes]:
+    """A name for comparison: runs of digits stand where their first digit would, by value; then the bytes."""
+    return [(48, int(run)) if run.isdigit() else (run[0], 0) for run in re.findall(rb"[0-9]+|.", raw, re.DOTALL)], raw
+
+
+def special(raw: bytes) -> tuple[int, float]:
+    """A float for comparison, NaN behind all."""
+    value = float(raw)
+    return (1, 0.0) if math.isnan(value) else (0, value)
+
+
+def rank(raw: bytes) -> tuple[int, Any]:
+    """What `auto` makes of a value: numbers by value, then text by bytes."""
+    try:
+        return 0, decimal(raw)
+    except ValueError:
+        return 1, raw
+
+
+DIGITS = st.text("0123456789", max_size=6)
+NUMBERS = st.one_of(
+    st.integers().map(lambda n: b"%d" % n),
+    st.floats(allow_nan=False, allow_infinity=False).map(lambda n: repr(n).encode()),
+    st.tuples(st.sampled_from(["", "-", "+", " -", "\n"]), DIGITS, DIGITS, st.integers(-300, 300)).map(
+        lambda t: f"{t[0]}{t[1] or 0}.{t[2]}e{t[3]}\n".encode()
+    ),
+)
+WORDS = st.binary(max_size=6) | st.lists(st.sampled_from([b"a", b"0", b"\0", b"\xff", b"-", b"/"])).map(b"".join)
+NAMES = st.lists(st.sampled_from([b"img", b"0", b"9", b"10", b"007", b"\0", b"-", b".", b":"]), max_size=7).map(
+    b"".join
+)
+TYPES: list[tuple[str, st.SearchStrategy[bytes], Any]] = [
+    ("str", WORDS, lambda raw: raw),
+    ("int", st.integers().map(lambda n: b" %d\n" % n), int),
+    ("float", NUMBERS, decimal),
+    ("float", st.floats().map(lambda n: repr(n).encode()), special),
+    ("natural", NAMES | WORDS, by_runs),
+    ("auto", NUMBERS, decimal),
+    ("auto", NUMBERS | st.text("xyz-", min_size=1).map(str.encode), rank),
+]
+
+
+def sign(a: Any, b: Any) -> int:
+    """-1, 0 or 1, as a < b, a == b or a > b."""
+    return (a > b) - (a < b)
+
+
+@each_row(("type_", "values", "value"), TYPES)
+def test_codes(type_: Any, values: st.SearchStrategy[bytes], value: Any) -> None:
+    """Ranks compare as the values do, one field or two, and the other way round with `reverse`."""
+
+    @settings(max_examples=25)
+    @given(st.tuples(values, values), st.tuples(values, values))
+    def check(first: tuple[bytes, bytes], second: tuple[bytes, bytes]) -> None:
+        members = [("a.x", first[0]), ("a.y", first[1]), ("b.x", second[0]), ("b.y", second[1])]
+        a, b = samples(archive(members))
+        for fields, count in ((["x"], 1), (["x", "y"], 2)):
+            want = sign([value(raw) for raw in first[:count]], [value(raw) for raw in second[:count]])
+            key = SortKey(fields, type_)
+            assert sign(key(a), key(b)) == want
+            key = SortKey(fields, type_, reverse=True)
+            assert sign(key(a), key(b)) == -want
+
+    check()
+
+
+@settings(max_examples=40)
+@given(st.lists(st.text("ab-./\0\x7f", min_size=1, max_size=4), min_size=2, max_size=2), st.booleans())
+def test_keys(names: list[str], reverse: bool) -> None:
+    """Keys compare by bytes, also when one begins with the other, with a second field behind it or reversed."""
+    found = [Sample(name.encode(), HeldRange("x", 0, b""), [], 0, 0) for name in names]
+    want = sign(*names) * (-1 if reverse else 1)
+    assert sign(*map(SortKey(reverse=reverse), found)) == want
+    assert sign(*map(SortKey(["__key__", "size"], reverse=reverse), found)) == want
+
+
+@settings(max_examples=40)
+@given(st.binary(max_size=5), st.binary(max_size=5))
+def test_no_code_begins_another(first: bytes, second: bytes) -> None:
+    """Else what stands behind it would be compared with its rest."""
+    for code in (encoding.text, encoding.natural):
+        if first != second:
+            assert not code(first).startswith(code(second))
+
+
+# ---- tables
+
+ORDERS: list[tuple[dict[str, Any], Members, str]] = [
+    ({}, {f"{key}.x": b"" for key in ("b", "a/b", "a-1", "a", "A", "a1", "\udcff", "é")}, "A a a-1 a/b a1 b é \udcff"),
+    ({"reverse": True}, {f"{key}.x": b"" for key in ("b", "a/b", "a-1", "a")}, "b a/b a-1 a"),
+    ({"by": "key"}, {"b.x": b"", "a.y": b""}, "a b"),
+    # dSort, DS-ALG-1: the name with its extension
+    (
+        {"by": "name"},
+        {f"{key}.jpg": b"" for key in ("a", "a-1", "a1", "A", "img10", "img2")},
+        "A a-1 a a1 img10 img2",
+    ),
+    ({"by": "name"}, [("d", None), ("a.y", b""), ("a.x", b""), ("b.x", b""), ("a-b.x", b"")], "a-b a b"),
+    (
+        {"by": "md5"},
+        {f"{key}.x": b"" for key in "abcdef"},
+        " ".join(sorted("abcdef", key=lambda k: md5(k.encode()).digest())),
+    ),
+    (
+        {"type": "natural"},
+        {f"{key}.x": b"" for key in ("img10", "img9", "img009", "img", "img1a")},
+        "img img1a img009 img9 img10",
+    ),
+    ({"type": "int"}, {f"{key}.x": b"" for key in ("10", "9", "0011", "-1")}, "-1 9 10 0011"),
+    # dSort, DS-ALG-4
+    ({"fields": ["cls"], "type": "int"}, {"a.cls": b"10", "b.cls": b"9", "c.cls": b"-1"}, "c b a"),
+    ({"fields": ["cls"], "type": "int", "reverse": True}, {"a.cls": b"10", "b.cls": b"9", "c.cls": b"-1"}, "a b c"),
+    ({"fields": ["cls"], "type": "str"}, {"a.cls": b"10", "b.cls": b"9", "c.cls": b"-1"}, "c a b"),
+    ({"fields": ["x"], "type": "int"}, contents(b"12\n", b" 3 ", b"+4", b"-0", b"0"), "d e b c a"),
+    ({"fields": ["x"], "type": "int"}, contents(b"1" * 5000, b"2" * 4999, b"-" + b"1" * 5000), "c b a"),
+    (
+        {"fields": ["x"], "type": "float"},
+        contents(b"nan", b"inf", b"-Infinity", b"1e400", b".5", b"-1.", b"0"),
+        "c f g e d b a",
+    ),
+    ({"fields": ["x"], "type": "float"}, contents(b"0.1", b"0.10000000000000000001", b"1e-1"), "a c b"),
+    ({"fields": ["x"]}, contents(b"b", b"10", b"", b"9", b"-1.5", b"1e1", b"0x1", b"inf", b"a"), "e d b f c g i a h"),
+    ({"fields": ["x"]}, contents(b"1_0", b"2", b"\xd9\xa1", b"1"), "d b a c"),
+    ({"fields": ["X"]}, contents(b"2", b"1"), "b a"),  # as --fields, whatever the case
+    ({"fields": ["seg.png"]}, contents(b"2", b"1", field="seg.png"), "b a"),
+    ({"fields": ["size"]}, {"a.x": b"12", "a.y": b"34", "b.x": b"123", "c.x": b""}, "c b a"),
+    ({"fields": ["size"], "reverse": True}, {"a.x": b"12", "b.x": bytes(100), "c.x": bytes(9)}, "b c a"),
+    ({"fields": ["size.y"]}, {"a.x": b"9999", "a.y": b"1", "b.x": b"", "b.y": b"22"}, "a b"),
+    ({"fields": ["size"]}, contents(b"2", b"1", field="size"), "b a"),  # a field of this very name
+    ({"fields": ["size.x"]}, contents(b"2", b"1", field="size.x"), "b a"),
+    ({"fields": ["j.a.b"]}, contents(b'{"a": {"b": 10}}', b'{"a": {"b": 9.5}}', field="j"), "b a"),
+    ({"fields": ["j.a.b"]}, contents(b"2", b"1", field="j.a.b"), "b a"),
+    ({"fields": ["j.a.b"]}, contents(b'{"b": 2}', b'{"b": 1}', field="j.a"), "b a"),
+    ({"fields": ["j.a.1"]}, contents(b'{"a": [0, 2]}', b'{"a": [9, 1]}', field="j"), "b a"),
+    (
+        {"fields": ["j.v"]},
+        contents(
+            *(b'{"v": %s}' % v for v in (b"[1]", b"{}", b'"10"', b'"b"', b"10", b"true", b"false", b"null", b"-1")),
+            field="j",
+        ),
+        "h g f i e c d a b",
+    ),
+    ({"fields": ["j.v"]}, contents(*(b'{"v": %s}' % (b"9" * n) for n in (5001, 5000)), field="j"), "b a"),
+    ({"fields": ["j.v"]}, contents(b'{"v": NaN}', b'{"v": 1e999}', b'{"v": -Infinity}', field="j"), "c b a"),
+    ({"fields": ["j.v"], "type": "int"}, contents(b'{"v": "10"}', b'{"v": 9}', field="j"), "b a"),
+    ({"fields": ["j.v"], "type": "str"}, contents(b'{"v": "9"}', b'{"v": 10}', field="j"), "b a"),
+    (
+        {"fields": ["j.v", "j.w"]},
+        contents(b'{"v": 1, "w": 2}', b'{"v": 1, "w": 1}', b'{"v": 0, "w": 3}', field="j"),
+        "c b a",
+    ),
+    ({"fields": ["x", "y"]}, {"a.x": b"a", "a.y": b"z", "b.x": b"a\0", "b.y": b"", "c.x": b"a", "c.y": b"b"}, "c a b"),
+    (
+        {"fields": ["x", "y"], "reverse": True},
+        {"a.x": b"a", "a.y": b"z", "b.x": b"ab", "b.y": b"", "c.x": b"a", "c.y": b"b"},
+        "b a c",
+    ),
+    ({"fields": ["x"]}, contents(b"1", b"1", b"0", b"1"), "c a b d"),  # equal values stay as they were
+    ({"fields": ["x"], "reverse": True}, contents(b"1", b"1", b"2", b"1"), "c a b d"),
+    ({}, [("b.x", b""), ("README", b""), ("a.x", b"")], "a b"),
+]
+
+
+@each_row(("settings", "members", "expected"), ORDERS)
+def test_orders(settings: dict[str, Any], members: Members, expected: str) -> None:
+    """What comes first."""
+    assert order(members, SortKey(**settings)) == expected
+
+
+ERRORS: list[tuple[dict[str, Any], Members, str]] = [
+    (
+        {"fields": ["x"], "type": "int"},
+        contents(b"1", b"1.5"),
+        r"in\.tar: at 1024: the field 'x' of 'b' is '1\.5', which is no whole number",
+    ),
+    (
+        {"fields": ["x"], "type": "float"},
+        contents(b"1,5"),
+        r"in\.tar: at 0: the field 'x' of 'a' is '1,5', which is no number",
+    ),
+    ({"fields": ["x"], "type": "float"}, contents(b"y\n" * 99), r"is '(y\\x0a){30}'\.\.\., which is no number"),
+    (
+        {"fields": ["x"], "type": "float"},
+        contents(b"1e1000000000000000000"),
+        r"is '1e1000000000000000000', which is no number",
+    ),
+    ({"type": "int"}, {"a.x": b""}, r"the field '__key__' of 'a' is 'a', which is no whole number"),
+    (
+        {"fields": ["j.v"], "type": "int"},
+        contents(b'{"v": null}', field="j"),
+        r"'j\.v' of 'a' is 'null', which is no whole number",
+    ),
+]
+
+
+@each_row(("settings", "members", "message"), ERRORS)
+def test_errors(settings: dict[str, Any], members: Members, message: str) -> None:
+    """They name the sample, the field and the value."""
+    with pytest.raises(TarkitError, match=message) as raised:
+        order(members, SortKey(**settings))
+    assert not isinstance(raised.value, Problem)
+
+
+BAD_FIELDS: list[tuple[str, Members, str]] = [
+    ("j.v", contents(b"v=1", b'{"v": 1}', field="j"), r"in\.tar: at 0: the field 'j' of 'a' is no JSON: Expecting"),
+    ("j.v", contents(b"[" * 100_000, b'{"v": 1}', field="j"), r"the field 'j' of 'a' is JSON that is nested too deep"),
+    (
+        "j.v",
+        contents(b'{"v": "\\ud800"}', b'{"v": 1}', field="j"),
+        r"the field 'j' of 'a' has text with half of a surr",
+    ),
+    ("x", contents(bytes((1 << 20) + 1), b"1"), r"in\.tar: at 0: the field 'x' of 'a' has 1048577 bytes, and at most"),
+    ("x", {"a.x": Link("b.x", b"2"), "b.x": b"1"}, r"the field 'x' of 'a' is no regular file"),
+]
+
+
+@each_row(("field", "members", "message"), BAD_FIELDS)
+def test_bad_fields(field: str, members: Members, message: str) -> None:
+    """What a field is not is an error, and --skip and --allow are about it, as in other commands."""
+    with pytest.raises(Problem, match=f"{message}.* \\[bad-field\\]") as raised:
+        order(members, SortKey([field], reverse=True))
+    assert raised.value.hint == (
+        "--skip bad-field leaves such samples out, --allow bad-field puts them before the others"
+    )
+    assert order(members, SortKey([field]), Policy(skip=["bad-field"])) == "b"
+    assert order(members, SortKey([field]), Policy(allow=["bad-field"])) == "a b"
+    assert order(members, SortKey([field], reverse=True), Policy(allow=["bad-field"])) == "b a"
+
+
+def test_the_longest_content() -> None:
+    """A mebibyte is not too long."""
+    assert order(contents(bytes(1 << 20), b"1"), SortKey(["x"])) == "b a"
+
+
+LACKING: Members = {"a.x": b"2", "b.y": b"1", "c.x": b"1"}
+
+
+def test_missing_fields() -> None:
+    """An error, unless they are to be left out, or to come first; last when reversed."""
+    message = r"in\.tar: at 1024: 'b' has no field 'x', it has 'y' \[missing-field\]"
+    with pytest.raises(Problem, match=message):
+        order(LACKING, SortKey(["x"]))
+    with pytest.raises(Problem, match=r"'a' has no 'y' in its field 'x'"):
+        order(LACKING, SortKey(["x.y"]))
+    assert order(LACKING, SortKey(["x"]), Policy(skip=["missing-field"])) == "c a"
+    assert order(LACKING, SortKey(["x"]), Policy(allow=["missing-field"])) == "b c a"
+    assert order(LACKING, SortKey(["x"], reverse=True), Policy(allow=["missing-field"])) == "a c b"
+    both = {"a.x": b"2", "a.y": b"5", "b.y": b"1", "c.x": b"1", "c.y": b"1", "d.y": b"0"}
+    assert order(both, SortKey(["x", "y"]), Policy(allow=["missing-field"])) == "d b c a"
+
+
+@each_row("name", ["gnu-sparse-old", "gnu-sparse-1.0", "bsdtar-pax-sparse"])
+def test_sparse_files(name: str) -> None:
+    """To sort by what they contain is refused, or left, but not by their key or size."""
+    data = (Path(__file__).parents[1] / "data" / f"{name}.tar").read_bytes()
+    [(key, entry)] = [(s.key, each) for s in samples(data) for each in s.entries if each.sparse]
+    assert key is not None
+    field = entry.name[len(key) + 1 :].decode()
+    with pytest.raises(Problem, match=r"is a sparse file, .* \[sparse-entry\]") as raised:
+        order(data, SortKey([field]), Policy(allow=["missing-field"]))
+    assert raised.value.hint == "pack the file again without --sparse"
+    everything = order(data, SortKey())
+    assert order(data, SortKey([f"size.{field}"]), Policy(skip=["missing-field"])) == key.decode()
+    left = Policy(skip=["sparse-entry"], allow=["missing-field"])
+    assert order(data, SortKey([field]), left).split() == [each for each in everything.split() if each != key.decode()]
+
+
+def test_entries_without_key_come_first() -> None:
+    """In either direction, by whatever one sorts."""
+    for key in (SortKey(), SortKey(reverse=True), SortKey(["x"]), SortKey(by="md5"), SortKey(by="name")):
+        [alone] = samples([("d", None), ("README", b"")])
+        [sample] = samples({"a.x": b""})
+        first, then = key(alone), key(sample)
+        assert first is not None
+        assert then is not None
+        assert first < then
+
+
+# ---- lists of keys
+
+
+def test_order_file(tmp_path: Path) -> None:
+    """A key's place is its line; what is not there is an error, or goes last, or goes."""
+    (tmp_path / "list").write_bytes(b"\xef\xbb\xbfc\r\nz\n\na")
+    members = {f"{key}.x": b"" for key in "abcd"}
+    key = OrderFile(str(tmp_path / "list"))
+    with pytest.raises(TarkitError, match=r"in\.tar: at 512: 'b' is not in .*list"):
+        order(members, key)
+    last = OrderFile(str(tmp_path / "list"), "last")
+    assert order(members, last) == "c a b d"
+    assert (len(last.places), len(last.found), last.missing) == (3, 2, 1)
+    assert order(members, OrderFile(str(tmp_path / "list"), "skip")) == "c a"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"a\nb\na\n", "list:3: the key 'a' is in line 1 too"), (b"\n", "list: no key in it"), (None, "No such file")],
+)
+def test_bad_order_files(content: bytes | None, message: str, tmp_path: Path) -> None:
+    """They are refused whole."""
+    if content is not None:
+        (tmp_path / "list").write_bytes(content)
+    with pytest.raises(TarkitError, match=message):
+        OrderFile(str(tmp_path / "list"))
+
+
+# ---- whether it is in order
+
+
+@each_row(
+    ("keys", "settings", "expected"),
+    [
+        ("a b c", {}, None),
+        ("a a/b b", {}, None),
+        ("", {}, None),
+        ("c b a", {"reverse": True}, None),
+        ("a c b d", {}, Disorder(2, "in.tar", 1024, b"c", b"b")),
+        ("a b a", {}, Disorder(2, "in.tar", 1024, b"b", b"a")),
+        ("10 9", {"type": "int"}, Disorder(1, "in.tar", 512, b"10", b"9")),
+        ("9 10", {"type": "int"}, None),
+    ],
+)
+def test_check_order(keys: str, settings: dict[str, Any], expected: Disorder | None) -> None:
+    """The first pair that is not in order."""
+    assert check_order(samples([(f"{key}.x", b"") for key in keys.split()]), SortKey(**settings)) == expected

@@ -1,0 +1,333 @@
+"""The engine that orders samples: laws for any archive, and what each way does to memory, disk and messages."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarkit.errors import TarkitError, Usage
+from tarkit.problems import Policy
+from tarkit.samples import reader
+from tarkit.samples.reader import Samples
+from tarkit.samples.sample import Sample
+from tarkit.sorting import memory as memories
+from tarkit.sorting import runs as passes
+from tarkit.sorting import sorter
+from tarkit.sorting.memory import in_place, parse_memory
+from tarkit.sorting.ranges import Places, key_in, size_of
+from tarkit.sorting.runs import Runs, Twins
+from tarkit.sorting.sorter import Arrange
+from tarkit.streams import source as sources
+from tarkit.streams.location import Location
+from tarkit.tar.writer import Writer
+from tests._tools import archive, member, on_disk, stream
+from tests.conftest import Run, entries, tar, tarkit
+from tests.laws.test_laws import archives, grouped, laws, stored
+from tests.tar.test_writer import Log
+
+# ---- laws
+
+
+@contextmanager
+def little_memory() -> Iterator[None]:
+    """All goes through runs of two or three samples, and many levels of them."""
+    with (
+        mock.patch.object(memories, "LEAST", 1000),
+        mock.patch.object(memories, "memory_of_machine", return_value=(4 * 5000, 0)),
+        mock.patch.object(passes, "MOST_RUNS", 2),
+        mock.patch.object(passes, "BUFFER", 64),
+        mock.patch.object(reader, "LARGE", 1 << 11),
+        mock.patch.object(sources, "HELD", 1 << 11),
+    ):
+        yield
+
+
+ORDERS = ["", "-r", "-s size", "-s size -r", "--by md5", "--by name", "-t natural", "-s size,__key__"]
+
+
+@laws
+@given(archives(), st.sampled_from(ORDERS))
+def test_sort(data: bytes, by: str) -> None:
+    """Entries are permuted, samples whole; a second sort changes nothing; any feed and any memory give the same."""
+    words = by.split()
+    with stored(data) as (folder, names):
+        once = tarkit("sort", names[0], *words).stdout
+        assert tarkit("sort", names[1], *words).stdout == once
+        with little_memory():
+            for name in names:
+                assert tarkit("sort", name, *words).stdout == once
+        (folder / "once.tar").write_bytes(once)
+        assert tarkit("sort", folder / "once.tar", *words).stdout == once
+        tarkit("sort", folder / "once.tar", *words, "--check-only")
+    assert sorted(entries(once), key=repr) == sorted(entries(data), key=repr)
+    samples = {key for key, _ in grouped(entries(data)) if key}
+    assert [key for key, _ in grouped(entries(once)) if key] == sorted(samples) or by != ""
+
+
+@laws
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyzuvw")), unique=True, max_size=14))
+def test_gathering_any_entries(pairs: list[tuple[str, str]]) -> None:
+    """Entries in any order: those of a key come together, in the order in which they came."""
+    rows = [(f"{key}.{field}", f"{key}{field}".encode()) for key, field in pairs]
+    expected = tar(sorted(rows, key=lambda row: row[0][0]))
+    with stored(tar(rows)) as (_, names):
+        assert tarkit("sort", names[0]).stdout == expected
+        with little_memory():
+            for name in names:
+                assert tarkit("sort", name).stdout == expected
+
+
+@laws
+@given(st.lists(st.binary(max_size=3), max_size=40), st.sampled_from([1 << 30, 2000, 400]))
+def test_any_ranks(ranks: list[bytes], memory: int) -> None:
+    """By rank, then by ordinal, as a stable sort has it; a rank may be empty or the beginning of another."""
+    data = archive((f"{number:03}.x", b"x" * (number * 37 % 700)) for number in range(len(ranks)))
+    expected = [f"{number:03}" for number in sorted(range(len(ranks)), key=lambda number: ranks[number])]
+    for make in (on_disk, stream):
+        arranged = Arrange(iter(Samples(make(data), Policy())), lambda sample, ordinal: ranks[ordinal], memory)
+        assert [sample.key.decode() for sample in arranged if sample.key] == expected
+        assert (arranged.taken, arranged.given) == (len(ranks), len(ranks))
+
+
+# ---- what is told and made sure
+
+
+def arranged(
+    names: list[str], rank: Callable[[Sample, int], bytes | None], memory: int = 1 << 30, **settings: Any
+) -> Arrange:
+    """An arrangement of samples of one entry, from a stream."""
+    data = archive((name, name.encode()) for name in names)
+    return Arrange(iter(Samples(stream(data), Policy(), gather=True)), rank, memory, **settings)
+
+
+def test_nothing_gets_lost_silently() -> None:
+    """If a sample should ever be missing at the end, that is an error."""
+    one = arranged(["a.x", "b.x"], lambda sample, ordinal: sample.key)
+    with (
+        mock.patch.object(Runs, "__iter__", return_value=iter(())),
+        pytest.raises(AssertionError, match="2 samples came in"),
+    ):
+        list(one)
+
+
+def test_a_file_is_written_to_meanwhile(tmp_path: Path) -> None:
+    """Between the list of samples and the copies of them: what came out may be anything, so it is no result."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(archive((f"{number:02}.x", b"x") for number in range(9)))
+    source = sources.FileSource(os.open(path, os.O_RDONLY), "a.tar")
+    one = iter(Arrange(iter(Samples(source, Policy())), lambda sample, ordinal: sample.key, 1 << 30))
+    assert next(one).key == b"00"
+    with path.open("r+b") as file:
+        file.write(bytes(512))
+    os.utime(path, ns=(1, 2))  # clocks may tick slowly
+    with pytest.raises(TarkitError, match=r"a\.tar: the file was changed while it was read"):
+        list(one)
+
+
+def test_without_rank() -> None:
+    """Who has none is asked about once more when it is whole; then it is in or out."""
+    asked: list[bytes | None] = []
+
+    def absent(sample: Sample) -> bytes | None:
+        asked.append(sample.key)
+        return None if sample.key == b"b" else b"0"
+
+    def rank(sample: Sample, ordinal: int) -> bytes | None:
+        return sample.key if any(entry.name.endswith(b"x") for entry in sample.entries) else None
+
+    names = ["c.y", "a.x", "b.y", "d.y", "d.x"]
+    for memory in (1 << 30, 3000):
+        asked.clear()
+        one = arranged(names, rank, memory, gather=Policy(), absent=absent)
+        assert [sample.key for sample in one] == [b"c", b"a", b"d"]
+        assert asked == [b"b", b"c"]
+        assert (one.taken, one.joined, one.left_out, one.given) == (4, 0, 1, 3)
+    one = arranged(names, rank)
+    assert [sample.key for sample in one] == [b"a", b"d"]
+    assert (one.taken, one.left_out, one.given) == (4, 2, 2)
+
+
+def test_strays_of_two_places() -> None:
+    """Entries without key come first, in their order, from wherever they stood; none is lost."""
+    data = archive((name, b"") for name in ("b.x", "ONE", "c.x", "a.x", "TWO", "a.y", "d.x", "THREE"))
+    for make in (on_disk, stream):
+        for memory in (1 << 30, 1500):
+            one = Arrange(iter(Samples(make(data), Policy())), lambda sample, _: sample.key, memory, gather=Policy())
+            found = [entry.name for sample in one for entry in sample.entries]
+            assert found == b"ONE THREE a.x TWO a.y b.x c.x d.x".split()
+
+
+def test_ordinals_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each sample has its place in the input as its ordinal, whatever stood before it: one without rank, an entry
+    without key, a look at memory, the end."""
+    monkeypatch.setattr(sorter, "OFTEN", 4)
+    names = ["a.x", "b.-", "c.x", "d.-", "e.x", "f.x", "NOTE", "g.x", "h.x", "i.x", "j.x", "k.x"]
+    samples = Samples(on_disk(archive((name, b"") for name in names)), Policy())
+    one = Arrange(islice(samples, 10), lambda sample, _: None if sample.key in b"bd" else b"", 1 << 30)  # type: ignore[operator]
+    one._take_all()
+    found = [(ordinal, key_in(place)) for _, ordinal, place, _ in one._runs]
+    assert found == [(b"abcdefghij".index(key), key) for key in map(bytes, zip(b"acefghij", strict=True))]
+
+
+def test_entries_can_be_read_again() -> None:
+    """What comes out has its entries, wherever it is: in a file, in memory, in a run, put together."""
+    rows = [("a.x", b"1"), ("b.x", b"2" * 600), ("a.y", b"3" * 700), ("c.x", b"4"), ("NOTE", b"5")]
+    for make in (on_disk, stream):
+        for memory in (1 << 30, 1500):
+            samples = Samples(make(archive(rows)), Policy(), gather=True)
+            found = []
+            for sample in Arrange(iter(samples), lambda sample, _: sample.key, memory, gather=Policy()):
+                for entry in sample.entries:
+                    found.append((entry.name.decode(), sample.source.read(entry.data, entry.data + entry.size)))
+                assert sample.content == sum(entry.size for entry in sample.entries)
+                assert sample.size == sum(entry.stop - entry.start for entry in sample.entries)
+            assert found == [rows[4], rows[0], rows[2], rows[1], rows[3]]
+
+
+def test_parse_memory() -> None:
+    """Sizes as everywhere, a quarter of the machine's memory without any, and not too little."""
+    assert parse_memory("1MB") == 1_000_000
+    assert parse_memory("2GiB") == 2 << 30
+    with pytest.raises(Usage, match="nothing can be done"):
+        parse_memory("999999")
+    with mock.patch.object(memories, "memory_of_machine", return_value=(8 << 30, 1)):
+        assert parse_memory(None) == 2 << 30
+    total, free = memories.memory_of_machine()
+    assert 0 < free <= total
+
+
+def test_in_place(tmp_path: Path) -> None:
+    """Files that fit into free memory stay where they are; what cannot be known does not count."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(bytes(1000))
+    file, pipe = Location("path", str(path), "a.tar"), Location("pipe", "cat", "pipe:cat")
+    for free, expected in ((2000, True), (1999, False)):
+        said: list[str] = []
+        with mock.patch.object(memories, "memory_of_machine", lambda free=free: (1 << 30, free)):
+            assert in_place([file, pipe, file], said.append) is expected
+        assert len(said) == 1
+    assert in_place([pipe], said.append)
+    assert len(said) == 1
+
+
+def test_ranges_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples of files are not read before they are written, and neighbours that stay so are one copy."""
+    data = archive((f"{number:02}.x", b"x" * 5000) for number in range(20))
+    source = on_disk(data)
+    reads: list[int] = []
+    monkeypatch.setattr(type(source), "read", lambda self, start, stop: reads.append(start) or data[start:stop])
+    one = Arrange(iter(Samples(source, Policy())), lambda sample, ordinal: sample.key, 1 << 30)
+    sink = Log()
+    with Writer(sink) as writer:
+        for sample in one:
+            sample.write(writer)
+    assert reads == []
+    assert sink.calls == ["copy", "write", "close"]
+
+
+# ---- the parts
+
+
+def test_twins() -> None:
+    """Which keys are there twice, whether their hashes are in memory or on disk, looked through at once or in parts."""
+    draw = random.Random(3)
+    numbers = [draw.randrange(-5000, 5000) for _ in range(2000)]
+    seen = Counter(numbers)
+    for memory in (1 << 30, 1000):
+        twins = Twins(memory, None)
+        for number in numbers:
+            twins.add(number)
+            twins.settle()
+        with mock.patch.object(passes, "LEAST_SET", 10_000):
+            marks = twins.marked()
+        assert marks is not None
+        assert [bool(mark) for mark in marks] == [seen[number] > 1 for number in numbers]
+    twins = Twins(1 << 30, None)
+    for number in range(1000):
+        twins.add(number)
+    assert twins.marked() is None
+
+
+def test_runs_are_given_back(tmp_path: Path) -> None:
+    """Temporary files have no names, and few of them are open."""
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    most = 0
+    places = Places(str(tmp_path))
+    places.enter(stream(b""))
+    with mock.patch.object(passes, "MOST_RUNS", 4), mock.patch.object(passes, "BUFFER", 64):
+        runs = Runs(places, 1000)
+        for number in range(600):
+            rank = b"%04d" % (number * 7 % 600)
+            runs.add(rank, number, places.in_memory(rank, 0, 4), rank)
+            if before and number % 20 == 0:
+                most = max(most, len(os.listdir("/proc/self/fd")) - before)
+        assert runs.on_disk
+        assert os.listdir(tmp_path) == []
+        for _ in range(2):  # as often as one likes
+            found = [(rank, key_in(place), size_of(place), places.sample(place)) for rank, _, place, _ in runs]
+            assert [each[0] for each in found] == [b"%04d" % number for number in range(600)]
+            assert all(rank == key == sample.source.read(0, 4) for rank, key, _, sample in found)
+    assert most < 40
+
+
+def test_an_order_leaves_nothing() -> None:
+    """What it held goes with it, and not once somebody looks for garbage: each of many epochs has an order."""
+    data = archive([(f"{number}.x", b"1" * 300) for number in range(30)])
+    gc.disable()
+    try:
+        for make in (on_disk, stream):
+            for memory in (1 << 30, 1500):
+                one = Arrange(iter(Samples(make(data), Policy())), lambda sample, _: sample.key, memory)
+                assert len(list(one)) == 30
+                left = weakref.ref(one._places), weakref.ref(one)
+                del one
+                assert [each() for each in left] == [None, None]
+    finally:
+        gc.enable()
+
+
+def test_gathering_is_judged_by_input(run: Run, here: Path) -> None:
+    """A key that is scattered over two inputs has all entries of the first before those of the second."""
+    Path("1.tar").write_bytes(archive({"a.1": b"", "b.1": b"", "a.2": b""}))
+    Path("2.tar").write_bytes(archive({"b.2": b"", "a.3": b"", "b.3": b"", "a.4": b""}))
+    ran = run("sort", "1.tar", "2.tar", "--allow", "joined-sample", "--report", "r")
+    assert [name for name, _ in entries(ran.stdout)] == ["a.1", "a.2", "a.3", "a.4", "b.1", "b.2", "b.3"]
+    ran = run("sort", "1.tar", "2.tar", "--skip", "joined-sample")
+    assert [name for name, _ in entries(ran.stdout)] == ["a.1", "a.2", "b.1"]
+    ran = run("sort", "1.tar", "2.tar", exit=1)
+    assert "2.tar: at 512: the key 'a' was in an earlier input [joined-sample]" in ran.stderr
+
+
+def test_a_value_is_wrong_in_a_gathered_sample(run: Run, here: Path) -> None:
+    """What is not of the type says where it is, in the input, wherever it has been put meanwhile."""
+    Path("1.tar").write_bytes(member("a.x", b"1") + archive({"b.n": b"1", "a.n": b"one"}))
+    for stdin in (None, Path("1.tar").read_bytes()):
+        with little_memory():
+            ran = run("sort", *(["1.tar"] if stdin is None else []), "-s", "n", "-t", "int", stdin=stdin, exit=1)
+        assert "the field 'n' of 'a' is 'one', which is no whole number" in ran.stderr
+
+
+def test_errors_of_ranks_pass(tmp_path: Path) -> None:
+    """An error in the rank ends it, and leaves nothing."""
+
+    def rank(sample: Sample, ordinal: int) -> bytes:
+        if ordinal == 50:
+            raise TarkitError("no rank")
+        return b"%d" % ordinal
+
+    with pytest.raises(TarkitError, match="no rank"):
+        list(arranged([f"{number}.x" for number in range(99)], rank, 5000, tmpdir=str(tmp_path)))
+    assert os.listdir(tmp_path) == []

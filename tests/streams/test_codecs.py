@@ -1,0 +1,785 @@
+from __future__ import annotations
+
+import itertools
+import lzma
+import random
+import subprocess
+import sys
+import threading
+import zlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.errors import Problem, TarkitError, Unsupported, Usage
+from tarkit.streams.background import ReadAhead
+from tarkit.streams.codecs import (
+    CODECS,
+    codec_by_magic,
+    codec_by_suffix,
+    decoder,
+    encoder,
+    foreign_codec,
+    not_decoded,
+    parse_spec,
+)
+from tarkit.streams.codecs import encode as codecs_write
+from tests._tools import each_row, program
+
+ROOT = Path(__file__).parents[2]
+TEXT = b"".join(b"%d bottles of beer on the wall, " % i for i in range(30_000))
+NOISE = random.Random(7).randbytes(2 << 20)
+MIXED = TEXT[:200_000] + NOISE[:200_000] + bytes(200_000) + TEXT[-100_001:]
+SHORT = MIXED[185_000:215_000]
+SKIPPABLE = b"\x5a\x2a\x4d\x18" + (9).to_bytes(4, "little") + b"skip this"
+
+
+def each_codec(test: Callable[..., None]) -> Callable[[], None]:
+    """Have a test run with each codec, gzip with isal and without."""
+
+    def by(named: str) -> None:
+        codec, _, backend = named.partition(" by ")
+        with mock.patch.dict(sys.modules, {"isal": None} if backend else {}):
+            test(codec)
+
+    by.__name__, by.__doc__ = test.__name__, test.__doc__
+    return each_row("named", ["gz", "gz by zlib", "zst", "lz4", "xz", "bz2"])(by)
+
+
+def encode(codec: str, data: bytes, level: int | None = -1, threads: int = 1, cuts: tuple[int, ...] = ()) -> bytes:
+    """A stream; with the level of least work, if nothing else is said."""
+    out: list[bytes] = []
+    target = encoder(codec, CODECS[codec].lowest if level == -1 else level, out.append, threads)
+    for start, stop in itertools.pairwise((0, *cuts, len(data))):
+        target.write(memoryview(data)[start:stop])
+    target.close()
+    return b"".join(out)
+
+
+@cache
+def stored(codec: str) -> bytes:
+    """MIXED as a stream."""
+    return encode(codec, MIXED)
+
+
+def feeder(raw: bytes, piece: int = 1 << 30) -> Callable[[int], bytes]:
+    """A file's read that returns no more than `piece` bytes, and must not be called again after its end."""
+    calls = iter([raw[i : i + piece] for i in range(0, len(raw), piece)] + [b""])
+    rest = b""
+
+    def read(n: int) -> bytes:
+        nonlocal rest
+        rest = rest or next(calls)
+        data, rest = rest[:n], rest[n:]
+        return data
+
+    return read
+
+
+def drain(read: Callable[[int], bytes], out: list[bytes], n: int = 1 << 20) -> None:
+    """Read to the end, pieces into `out`, which has what came before an error too."""
+    while data := read(n):
+        assert len(data) <= n
+        out.append(data)
+    assert read(n) == b""
+
+
+def decode(codec: str, raw: bytes, piece: int = 1 << 30, n: int = 1 << 20) -> bytes:
+    out: list[bytes] = []
+    drain(decoder(codec, feeder(raw, piece), "a.tar").read, out, n)
+    return b"".join(out)
+
+
+def failure(codec: str, raw: bytes, piece: int = 1 << 30) -> tuple[Problem, bytes]:
+    """The problem that decoding ends with, and what came before it."""
+    out: list[bytes] = []
+    source = decoder(codec, feeder(raw, piece), "a.tar")
+    with pytest.raises(Problem) as caught:
+        drain(source.read, out)
+    with pytest.raises(Problem) as again:
+        source.read(1)
+    assert again.value is caught.value
+    return caught.value, b"".join(out)
+
+
+def several(codec: str) -> tuple[list[bytes], list[bytes], set[int]]:
+    """A small stream of several frames: the frames, what they decode to, the offsets where it may rightly end."""
+    plain = [b"alpha " * 20, b"", TEXT[:150], NOISE[:40]]
+    frames = [encode(codec, data) for data in plain]
+    good = {0} | set(itertools.accumulate(map(len, frames)))
+    if CODECS[codec].skips:
+        frames[2:2] = [SKIPPABLE]
+        plain[2:2] = [b""]
+        good = {0} | set(itertools.accumulate(map(len, frames)))
+    if codec in ("gz", "xz"):
+        padding = 8
+        start = len(frames[0])
+        frames[1:1] = [bytes(padding)]
+        plain[1:1] = [b""]
+        good = {0} | set(itertools.accumulate(map(len, frames)))
+        good |= set(range(start, start + padding, 1 if codec == "gz" else 4))
+    return frames, plain, good
+
+
+# Names
+
+
+@each_row(
+    ("path", "name"),
+    [
+        ("a.tar.gz", "gz"), ("a.tgz", "gz"), ("A.TGZ", "gz"), ("a.gz", "gz"), ("d.gz/a.tar", None), ("gz", None),
+        ("a.tar.zst", "zst"), ("a.tzst", "zst"), ("a-{000..009}.tar.zst", "zst"), ("a.tar.lz4", "lz4"),
+        ("a.tar.xz", "xz"), ("a.txz", "xz"), ("a.tar.bz2", "bz2"), ("a.tbz2", "bz2"), ("a.tar", None),
+        ("a.gz.tar", None), ("a.zip", "zip"), ("a.ZIP", "zip"), ("zip", None),
+    ],
+)  # fmt: skip
+def test_suffix(path: str, name: str | None) -> None:
+    assert codec_by_suffix(path) == name
+
+
+@each_codec
+def test_magic(codec: str) -> None:
+    for data in (b"", TEXT[:2000]):
+        raw = encode(codec, data)
+        assert codec_by_magic(raw[:512]) == codec_by_magic(raw[:10]) == codec
+        assert codec_by_magic(b"\0" + raw) is None
+        assert codec_by_magic(SKIPPABLE * 2 + raw) == (codec if CODECS[codec].skips else None)
+        assert codec_by_magic(SKIPPABLE) == "zst"
+    assert codec_by_magic(b"PK\3\4" + bytes(508)) == codec_by_magic(b"PK\5\6" + bytes(18)) == "zip"
+
+
+@each_row("head", [b"", b"\x1f", b"\x1f\x8b", b"\x1f\x8b\x07" + bytes(509), b"BZh9 is a name", bytes(512)])
+def test_no_magic(head: bytes) -> None:
+    assert codec_by_magic(head) is None
+
+
+@each_row(
+    ("spec", "parsed"),
+    [
+        ("gz", ("gz", None)), ("gzip:9", ("gz", 9)), ("zst:9", ("zst", 9)), ("zstd:22", ("zst", 22)),
+        ("xz:0", ("xz", 0)), ("lz4:12", ("lz4", 12)), ("bzip2", ("bz2", None)), ("none", ("none", None)),
+    ],
+)  # fmt: skip
+def test_spec(spec: str, parsed: tuple[str, int | None]) -> None:
+    assert parse_spec(spec) == parsed
+
+
+@each_row(
+    ("spec", "message"),
+    [
+        ("rar", "unknown codec 'rar': one of gz, zst, lz4, xz, bz2, zip, none"),
+        ("", "unknown codec '': one of gz, zst, lz4, xz, bz2, zip, none"),
+        ("gz:0", "'gz:0': the level of gz is a number from 1 to 9"),
+        ("zstd:23", "'zst:23': the level of zst is a number from 1 to 22"),
+        ("xz:", "'xz:': the level of xz is a number from 0 to 9"),
+        ("bz2:-1", "'bz2:-1': the level of bz2 is a number from 1 to 9"),
+        ("lz4:٣", "'lz4:٣': the level of lz4 is a number from 1 to 12"),
+        ("none:1", "'none:1': none has no levels"),
+    ],
+)
+def test_bad_spec(spec: str, message: str) -> None:
+    with pytest.raises(Usage) as caught:
+        parse_spec(spec)
+    assert str(caught.value) == message
+
+
+def test_encoder_checks_the_level() -> None:
+    with pytest.raises(Usage, match="from 1 to 22"):
+        encoder("zst", 23, print)
+
+
+# Round trips
+
+
+@each_codec
+def test_round_trip(codec: str) -> None:
+    for data in (b"", b"x", TEXT[:512], SHORT):
+        raw = encode(codec, data)
+        assert raw
+        assert decode(codec, raw) == data
+    assert decode(codec, raw, piece=3001) == SHORT
+    assert decode(codec, raw, n=999) == SHORT
+    assert decode(codec, stored(codec)) == decode(codec, stored(codec), piece=100_001, n=1 << 24) == MIXED
+
+
+@each_codec
+def test_levels(codec: str) -> None:
+    known = CODECS[codec]
+    for level in (known.lowest, known.default, min(known.highest, 19)):
+        raw = encode(codec, SHORT, level)
+        assert decode(codec, raw) == SHORT
+        if level == known.default:
+            assert encode(codec, SHORT, None) == raw
+
+
+@each_codec
+def test_byte_by_byte(codec: str) -> None:
+    data = MIXED[199_000:201_000]
+    assert decode(codec, encode(codec, data), piece=1, n=1) == data
+
+
+@each_codec
+def test_nothing_is_nothing(codec: str) -> None:
+    assert decode(codec, b"") == b""
+
+
+@each_codec
+def test_frames_in_a_row(codec: str) -> None:
+    frames, plain, _ = several(codec)
+    many = 3 * frames
+    for piece in (1, 7, 1 << 20):
+        assert decode(codec, b"".join(many), piece) == 3 * b"".join(plain)
+
+
+PROGRAMS = {
+    "gz": [["gzip", "-9"]],
+    "zst": [["zstd"], ["zstd", "--long=31"], ["zstd", "--no-check"], ["zstd", "-T2"]],
+    "lz4": [["lz4"], ["lz4", "-B4", "-BD", "-BX"], ["lz4", "--no-frame-crc"]],
+    "xz": [["xz"], ["xz", "-0", "--check=sha256"], ["xz", "-0", "--check=none"], ["xz", "-0T2", "--block-size=50KiB"]],
+    "bz2": [["bzip2", "-1"]],
+}
+
+
+@each_row(("codec", "command"), [(codec, each) for codec in PROGRAMS for each in PROGRAMS[codec]])
+def test_reads_programs(codec: str, command: list[str], tmp_path: Path) -> None:
+    program(command[0])
+    data = MIXED[130_000:270_000]
+    (tmp_path / "data").write_bytes(data)
+    raw = subprocess.run([*command, "-c"], input=data, stdout=subprocess.PIPE, check=True).stdout
+    assert codec_by_magic(raw[:512]) == codec
+    if command == PROGRAMS[codec][0]:  # of a file they know the size, and say it
+        raw += subprocess.run([*command, "-c", tmp_path / "data"], stdout=subprocess.PIPE, check=True).stdout
+        data += data
+    assert decode(codec, raw, piece=100_000) == data
+
+
+@each_codec
+def test_programs_read(codec: str) -> None:
+    with mock.patch.object(codecs_write, "BLOCK", 4096):
+        raw = encode(codec, SHORT, threads=2)
+    decoder = program(PROGRAMS[codec][0][0])
+    assert subprocess.run([decoder, "-dc"], input=raw, stdout=subprocess.PIPE, check=True).stdout == SHORT
+
+
+# Damage
+
+
+@each_codec
+def test_cut_at_every_byte(codec: str) -> None:
+    frames, plain, good = several(codec)
+    raw, whole = b"".join(frames), b"".join(plain)
+    ends = list(zip(itertools.accumulate(map(len, frames)), itertools.accumulate(map(len, plain)), strict=True))
+    for cut in range(len(raw) + 1):
+        complete = max([size for end, size in ends if end <= cut], default=0)
+        for piece in (13, 1 << 20) if cut % 2 else (13,):
+            if cut in good:
+                assert decode(codec, raw[:cut], piece) == whole[:complete]
+                continue
+            problem, before = failure(codec, raw[:cut], piece)
+            assert (problem.name, cut) == ("truncated", cut)
+            assert f"(after {cut} compressed bytes)" in problem.detail
+            assert whole.startswith(before)
+            assert len(before) >= complete
+
+
+@each_codec
+def test_cut_of_a_longer_stream(codec: str) -> None:
+    raw = stored(codec)
+    for cut in [*random.Random(codec).sample(range(1, len(raw)), 3), len(raw) - 1]:
+        problem, before = failure(codec, raw[:cut], piece=50_000)
+        assert problem.name == "truncated"
+        assert MIXED.startswith(before)
+
+
+def test_what_can_be_decoded_comes_before_the_cut() -> None:
+    for codec in ("gz", "zst", "lz4"):
+        raw = encode(codec, NOISE)
+        _, before = failure(codec, raw[: len(raw) * 4 // 5])
+        assert len(before) >= 5 << 18
+        assert NOISE.startswith(before)
+
+
+def same_or_error(codec: str, raw: bytes, data: bytes) -> bool:
+    try:
+        assert decode(codec, raw) == data
+    except TarkitError:
+        return True
+    return False
+
+
+@each_codec
+def test_flip_every_bit(codec: str) -> None:
+    plain = [b"alpha " * 9, NOISE[:9]]
+    raw = bytearray(b"".join(encode(codec, data) for data in plain))
+    seen = 0
+    for at in range(len(raw)):
+        for bit in range(8):
+            raw[at] ^= 1 << bit
+            seen += same_or_error(codec, bytes(raw), b"".join(plain))
+            raw[at] ^= 1 << bit
+    assert seen > 6 * len(raw)  # the time in a gzip header, bits between blocks: nothing depends on them
+
+
+@each_codec
+def test_flips_in_a_longer_stream(codec: str) -> None:
+    raw = bytearray(stored(codec))
+    for at in random.Random(codec).sample(range(20, len(raw)), 3):
+        raw[at] ^= 16
+        assert same_or_error(codec, bytes(raw), MIXED)
+        raw[at] ^= 16
+
+
+def test_damage_comes_after_what_is_before_it() -> None:
+    data = NOISE[: 600 << 10]
+    raw = bytearray(encode("zst", data))
+    good = 3 * (128 << 10)
+    raw[raw.index(data[good : good + 20]) - 3] |= 6  # the header of the fourth block
+    problem, before = failure("zst", bytes(raw))
+    assert problem.name == "bad-data"
+    assert before == data[:good]
+
+
+@each_codec
+def test_garbage_behind(codec: str) -> None:
+    raw = encode(codec, TEXT[:2000])
+    short = b"garbage", b"\xff", b"\0\0\0\0x" if codec in ("gz", "xz") else bytes(4)
+    for garbage, piece in [*itertools.product(short, (1, len(raw), 1 << 20)), (TEXT, len(raw)), (TEXT, 1 << 20)]:
+        problem, before = failure(codec, raw + garbage, piece)
+        assert problem.name == "trailing-data"
+        assert before == TEXT[:2000]
+
+
+@each_codec
+def test_garbage_in_front(codec: str) -> None:
+    problem, before = failure(codec, b"garbage" + encode(codec, TEXT[:100]))
+    assert str(problem).startswith(f"a.tar: the {codec} stream is damaged: it does not begin with a ")
+    assert (problem.name, before) == ("bad-data", b"")
+
+
+def test_message_of_a_cut() -> None:
+    problem, _ = failure("zst", encode("zst", TEXT[:2000])[:-2])
+    size = len(encode("zst", TEXT[:2000])) - 2
+    assert str(problem) == f"a.tar: the zst stream ends inside a frame (after {size} compressed bytes) [truncated]"
+    assert problem.hint is not None
+    assert problem.offset is None
+
+
+@each_row("backend", ["isal", "zlib"])
+def test_gzip_headers_with_all_fields(backend: str) -> None:
+    head = b"\x1f\x8b\x08\x1e" + b"time" + b"\x02\x03" + b"\x05\x00extra" + b"name\0" + b"comment\0"
+    head += (zlib.crc32(head) & 0xFFFF).to_bytes(2, "little")
+    raw = (head + encode("gz", TEXT[:99])[10:]) * 2
+    with mock.patch.dict(sys.modules, {"isal": None} if backend == "zlib" else {}):
+        assert decode("gz", raw, piece=1) == decode("gz", raw) == 2 * TEXT[:99]
+        for cut in range(1, len(raw)):
+            if cut != len(raw) // 2:
+                assert failure("gz", raw[:cut])[0].name == "truncated"
+
+
+def test_gzip_header_from_the_future() -> None:
+    raw = bytearray(encode("gz", TEXT[:99]))
+    raw[3] = 0x20
+    assert failure("gz", bytes(raw))[0].name == "bad-data"
+
+
+@each_row("zeros", [1, 512, 600_000])
+def test_zeros_behind_gzip(zeros: int) -> None:
+    raw = encode("gz", TEXT[:2000]) + bytes(zeros)
+    assert decode("gz", raw) == TEXT[:2000]
+    assert decode("gz", raw + raw) == 2 * TEXT[:2000]
+    with mock.patch.dict(sys.modules, {"isal": None}):
+        assert decode("gz", raw + raw) == 2 * TEXT[:2000]
+
+
+def test_padding_behind_xz() -> None:
+    raw = encode("xz", TEXT[:2000])
+    assert decode("xz", raw + bytes(300_000) + raw + bytes(4)) == 2 * TEXT[:2000]
+    assert failure("xz", raw + bytes(5))[0].name == "truncated"
+    assert failure("xz", raw + bytes(5) + raw)[0].name == "bad-data"
+
+
+@each_row("codec", ["zst", "lz4"])
+def test_skippable_frames(codec: str) -> None:
+    raw = encode(codec, TEXT[:2000])
+    long = b"\x50\x2a\x4d\x18" + (700_000).to_bytes(4, "little") + raw + bytes(700_000 - len(raw))
+    assert decode(codec, SKIPPABLE + long + raw + SKIPPABLE + SKIPPABLE) == TEXT[:2000]
+    assert decode(codec, SKIPPABLE) == b""
+    assert failure(codec, raw + long[:-1])[0].name == "truncated"
+
+
+@each_row(("first", "other"), [("zst", "lz4"), ("lz4", "zst")])
+def test_skippable_frames_say_no_codec(first: str, other: str) -> None:
+    """The first frame behind them decides, however long they are; then there is none of another codec."""
+    long = b"\x50\x2a\x4d\x18" + (700_000).to_bytes(4, "little") + bytes(700_000)
+    raw = encode(other, TEXT[:2000])
+    for piece in (50_000, 1 << 20):
+        assert decode(first, SKIPPABLE + long + raw + SKIPPABLE + raw, piece) == TEXT[:2000] * 2
+        assert failure(first, long + raw[:-1], piece)[0].name == "truncated"
+        problem, before = failure(first, long + encode(first, TEXT[:100]) + raw, piece)
+        assert (problem.name, before) == ("trailing-data", TEXT[:100])
+        assert failure(first, long + encode("gz", b"x"), piece)[0].name == "trailing-data"
+        with pytest.raises(Unsupported, match=r"^a.tar: this is legacy lz4, which tarkit does not decode$"):
+            decode(first, long + b"\x02\x21\x4c\x18" + bytes(9), piece)
+
+
+# LZMA-alone, which is read and not written
+
+
+def sized(data: bytes) -> bytes:
+    """A .lzma stream as the LZMA SDK writes one: with the size of `data` in its header, and no end marker.
+
+    It is made of the one chunk that LZMA2 has for so few bytes (control, two sizes, properties, then LZMA).
+    """
+    chunk = lzma.compress(data, lzma.FORMAT_RAW, filters=[{"id": lzma.FILTER_LZMA2, "preset": 6}])
+    size = int.from_bytes(chunk[3:5], "big") + 1
+    assert chunk[6 + size :] == b"\0"
+    return chunk[5:6] + (1 << 23).to_bytes(4, "little") + len(data).to_bytes(8, "little") + chunk[6 : 6 + size]
+
+
+@each_row("level", range(10))
+def test_lzma_is_read(level: int) -> None:
+    """Of every dictionary that the levels have, in pieces of any size, several streams in a row too."""
+    raw = lzma.compress(SHORT, lzma.FORMAT_ALONE, preset=level)
+    assert codec_by_magic(raw[:512]) == codec_by_magic(raw[:10]) == "lzma"
+    for piece in (1000, 1 << 20):
+        assert decode("lzma", raw, piece) == SHORT
+        assert decode("lzma", raw + sized(SHORT) + raw, piece) == SHORT * 3
+    assert decode("lzma", lzma.compress(b"", lzma.FORMAT_ALONE)) == decode("lzma", b"") == b""
+
+
+@each_row("end", ["marker", "size"])
+def test_lzma_cut_at_every_byte(end: str) -> None:
+    """A stream that was cut is an error wherever the cut is, also where all plain bytes were there before it."""
+    raw = sized(TEXT[:600]) if end == "size" else lzma.compress(TEXT[:600], lzma.FORMAT_ALONE)
+    assert decode("lzma", raw) == TEXT[:600]
+    for cut, piece in itertools.product(range(1, len(raw)), (13, 1 << 20)):
+        problem, before = failure("lzma", raw[:cut], piece)
+        assert (problem.name, cut) == ("truncated", cut)
+        assert TEXT[:600].startswith(before)
+
+
+def test_lzma_that_is_damaged() -> None:
+    """Bytes that are no stream behind it, and what the library finds in it; a checksum it does not have."""
+    raw = lzma.compress(TEXT[:2000], lzma.FORMAT_ALONE)
+    for garbage in (b"garbage", bytes(4), b"\xff"):
+        problem, before = failure("lzma", raw + garbage)
+        assert (problem.name, before) == ("trailing-data", TEXT[:2000])
+    assert failure("lzma", raw[:5] + (2001).to_bytes(8, "little") + raw[13:])[0].name in ("bad-data", "truncated")
+    assert failure("lzma", raw[:13] + b"\1" + raw[14:])[0].name == "bad-data"
+
+
+def test_lzma_of_xz() -> None:
+    """What `xz --format=lzma` writes, with the dictionaries that it takes."""
+    xz = program("xz")
+    for option in ("-0", "-6", "-9e", "--lzma1=dict=4KiB", "--lzma1=dict=6MiB"):
+        command = [xz, "--format=lzma", "-c", option]
+        raw = subprocess.run(command, input=SHORT, stdout=subprocess.PIPE, check=True).stdout
+        assert codec_by_magic(raw[:512]) == "lzma"
+        assert decode("lzma", raw) == SHORT
+
+
+# Codecs that are not decoded
+
+LZOP = b"\x89LZO\x00\r\n\x1a\n"
+
+
+@each_row(
+    ("head", "path", "name"),
+    [
+        (b"\x1f\x9d\x90", None, "compress (.Z)"),
+        (b"LZIP\x01\x0c", None, "lzip"),
+        (LZOP, None, "lzop"),
+        (b"\x02\x21\x4c\x18" + bytes(20), None, "legacy lz4"),
+        (SKIPPABLE + b"\x02\x21\x4c\x18" + bytes(20), None, "legacy lz4"),
+        (b"\x0b\x02\x80", "a.tar.br", "brotli"),
+        (b"\x0b\x02\x80", "A.TAR.BR", "brotli"),
+        (b"\x0b\x02\x80", "a.br/b.tar", None),
+        (b"\x0b\x02\x80", None, None),
+        (b"hello", "a.tar.lz", None),  # what has a magic is known by it
+        (b"LZIP is a word", None, None),
+        (b"]: a word", "a.tar.lzma", None),
+        (bytes(512), None, None),
+        (b"", None, None),
+    ],
+)
+def test_foreign_codecs(head: bytes, path: str | None, name: str | None) -> None:
+    """Known by their first bytes, behind skippable frames too; brotli, which has no magic, by its suffix."""
+    assert codec_by_magic(head) is None
+    found = foreign_codec(head, path)
+    assert (found and found.name) == name
+
+
+@each_row(
+    ("archive", "hint"),
+    [
+        ("a.tar.lz", "'pipe:lzip -dc a.tar.lz'"),
+        ("my a.lz", "'pipe:lzip -dc '\"'\"'my a.lz'\"'\"''"),
+        ("pipe:cat a.lz", "'pipe:cat a.lz | lzip -dc'"),
+        ("stdin", "lzip -dc | tarkit ..."),
+    ],
+)
+def test_hint_for_a_foreign_codec(archive: str, hint: str) -> None:
+    """The words for a shell that decode this very input."""
+    lzip = foreign_codec(b"LZIP\x01")
+    assert lzip is not None
+    error = not_decoded(lzip, archive)
+    assert str(error) == f"{archive}: this is lzip, which tarkit does not decode"
+    assert error.hint == f"let a command decode it: {hint}"
+
+
+def test_empty_blocks_of_zstd() -> None:
+    # one segment of 5 bytes; an empty raw block, "hel", two empty ones, "lo", an empty last one
+    raw = b"\x28\xb5\x2f\xfd\x20\x05" + b"\0\0\0" + b"\x18\0\0hel" + b"\0\0\0" * 2 + b"\x10\0\0lo" + b"\x01\0\0"
+    for piece, n in itertools.product((1, 99), (1, 99)):
+        assert decode("zst", raw, piece, n) == b"hello"
+    assert failure("zst", raw[:-3])[0].name == "truncated"
+
+
+@each_row(
+    ("head", "why"),
+    [
+        (b"\x28\xb5\x2f\xfd\x01\x38\x05\x01\0\0", "needs a dictionary"),
+        (b"\x28\xb5\x2f\xfd\x00\xb0\x01\0\0", "needs a window of more than 2048 MiB"),
+    ],
+)
+def test_zstd_beyond_us(head: bytes, why: str) -> None:
+    with pytest.raises(Unsupported, match=f"^a.tar: this zst stream {why}$"):
+        decode("zst", head)
+
+
+def test_errors_of_the_input_pass() -> None:
+    def read(n: int) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    for codec in CODECS:
+        with pytest.raises(OSError, match="Input/output"):
+            decoder(codec, read, "a.tar").read(10)
+
+
+BOMB = """
+import re, sys
+sys.path.insert(0, sys.argv[1])
+from tarkit.streams.codecs import decoder
+def peak():
+    return int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1]) >> 10
+for path in sys.argv[2:]:
+    codec = path.rpartition(".")[2]
+    with open(path, "rb", buffering=0) as file:
+        source = decoder(codec, file.read, path)
+        source.read(1)
+        before, size = peak(), 1
+        while data := source.read(1 << 20):
+            size += len(data)
+        print(codec, size, peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc to see peak memory")
+def test_bombs(tmp_path: Path) -> None:
+    sizes = {"gz": 30, "zst": 30, "lz4": 30, "xz": 12, "bz2": 12}
+    for codec, size in sizes.items():
+        out: list[bytes] = []
+        target = encoder(codec, CODECS[codec].lowest, out.append)
+        for _ in range(size):
+            target.write(bytes(1_000_000) if codec in ("xz", "bz2") else NOISE[:250] * 4000)
+        target.close()
+        (tmp_path / f"bomb.{codec}").write_bytes(b"".join(out))
+    # a block that is one byte 131 072 times, 400 of them: 4 bytes each
+    raw = b"\x28\xb5\x2f\xfd\x00\x38" + b"\x02\x00\x10x" * 399 + b"\x03\x00\x10x"
+    (tmp_path / "run.zst").write_bytes(raw)
+    paths = [*(tmp_path / f"bomb.{codec}" for codec in sizes), tmp_path / "run.zst"]
+    command = [sys.executable, "-c", BOMB, *map(str, [ROOT, *paths])]
+    lines = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    found = [(codec, int(size), int(growth)) for codec, size, growth in map(str.split, lines)]
+    assert [size for _, size, _ in found] == [size * 1_000_000 for size in sizes.values()] + [400 << 17]
+    assert all(growth <= 8 for _, _, growth in found), found
+
+
+# Determinism
+
+
+CUT = MIXED[190_000:210_000]
+
+
+@cache
+def in_one_piece(codec: str) -> bytes:
+    return encode(codec, CUT)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 20_000), max_size=12), st.integers(1, 3), st.sampled_from(sorted(CODECS)))
+def test_cuts_and_threads_do_not_show(cuts: list[int], threads: int, codec: str) -> None:
+    with mock.patch.object(codecs_write, "BLOCK", 4096):
+        assert encode(codec, CUT, -1, threads, tuple(sorted(cuts))) == in_one_piece(codec)
+
+
+def test_threads_do_not_show_in_large_streams() -> None:
+    data = (MIXED + TEXT) * 2
+    for codec, level in (("gz", 1), ("gz", 4), ("zst", 1)):
+        raw = encode(codec, data, level)
+        cuts = tuple(sorted(random.Random(level).sample(range(len(data)), 9)))
+        assert encode(codec, data, level, 3, cuts) == raw
+        assert decode(codec, raw) == data
+
+
+def test_gzip_blocks_share_their_window() -> None:
+    with mock.patch.object(codecs_write, "BLOCK", 4096):
+        assert len(encode("gz", NOISE[:4096] * 10)) < 2 * 4096
+
+
+def test_same_blocks_for_all_cuts() -> None:
+    class Blocks:
+        def compress(self, data: bytes, /) -> bytes:
+            return b"<%d>" % len(data)
+
+        def flush(self) -> bytes:
+            return b"!"
+
+    for size in (1, 4095, 4096, 4097, 10_000, 50_000):
+        out: list[bytes] = []
+        with mock.patch.object(codecs_write, "BLOCK", 4096):
+            target = codecs_write.Encoder(Blocks(), out.append)
+            for start in range(0, 50_000, size):
+                target.write(bytes(min(size, 50_000 - start)))
+            target.close()
+        assert b"".join(out) == b"<4096>" * 12 + b"<848>!"
+
+
+def test_headers_say_no_time_and_have_checksums() -> None:
+    from lz4.frame import get_frame_info
+    from zstandard import get_frame_parameters
+
+    for level in (1, 3, 9):
+        assert encode("gz", TEXT, level)[:10] == b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+    assert get_frame_parameters(encode("zst", TEXT)).has_checksum
+    assert get_frame_info(encode("lz4", TEXT))["content_checksum"]
+
+
+@each_codec
+def test_buffers_of_any_kind(codec: str) -> None:
+    out: list[bytes] = []
+    target = encoder(codec, None, out.append)
+    buffer = bytearray(TEXT[:3000])
+    target.write(buffer)
+    buffer[:] = bytes(3000)
+    target.write(memoryview(TEXT[3000:6000]).cast("H"))
+    target.write(b"")
+    target.close()
+    assert decode(codec, b"".join(out)) == TEXT[:6000]
+
+
+# The life of an encoder
+
+
+@each_codec
+@mock.patch.object(codecs_write, "BLOCK", 4096)
+def test_close_and_abort(codec: str) -> None:
+    threads = threading.active_count()
+    for ended in ("close", "abort"):
+        out: list[bytes] = []
+        target = encoder(codec, 1, out.append, threads=2)
+        target.write(TEXT[:20_000])
+        getattr(target, ended)()
+        count = len(out)
+        target.close()
+        target.abort()
+        assert len(out) == count
+        with pytest.raises(ValueError, match="closed"):
+            target.write(b"more")
+        assert threading.active_count() == threads
+
+
+@each_codec
+def test_errors_of_the_target_pass(codec: str) -> None:
+    def write(data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    target = encoder(codec, 1, write)
+    target.write(SHORT)
+    with pytest.raises(OSError, match="No space"):
+        target.close()
+    target.abort()
+
+
+# Reading ahead
+
+
+@each_codec
+def test_read_ahead(codec: str) -> None:
+    raw = encode(codec, SHORT)
+    for n in (1000, 1 << 20):
+        out: list[bytes] = []
+        source = ReadAhead(decoder(codec, feeder(raw), "a.tar").read, size=1000, limit=4000)
+        drain(source.read, out, n)
+        assert b"".join(out) == SHORT
+        assert source.close(wait=30)
+
+
+def test_read_ahead_keeps_errors_in_order() -> None:
+    source = ReadAhead(decoder("gz", feeder(encode("gz", TEXT)[:-1]), "a.tar").read, size=1000)
+    out: list[bytes] = []
+    with pytest.raises(Problem, match="truncated"):
+        drain(source.read, out)
+    assert b"".join(out) == TEXT
+    with pytest.raises(Problem, match="truncated"):
+        source.read(1)
+    assert source.close(wait=30)
+
+
+def test_read_ahead_holds_little_and_closes_when_full() -> None:
+    calls = 0
+    fourth = threading.Event()
+
+    def read(n: int) -> bytes:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            fourth.set()
+        return bytes(n)
+
+    source = ReadAhead(read, size=100, limit=400)
+    assert fourth.wait(30)
+    assert source.close(wait=30)
+    assert calls == 4
+    with pytest.raises(ValueError, match="closed"):
+        source.read(1)
+
+
+def test_read_ahead_of_a_silent_pipe() -> None:
+    silence = threading.Event()
+
+    def read(n: int) -> bytes:
+        silence.wait()
+        return b""
+
+    source = ReadAhead(read)
+    assert not source.close(wait=0.01)
+    silence.set()
+    assert source.close(wait=30)
+
+
+def run(program: str, *options: str) -> str:
+    command = [sys.executable, *options, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{program}"]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout
+
+
+def test_exit_while_reading_ahead() -> None:
+    program = """
+import os, threading
+from tarkit.streams.background import ReadAhead
+full = ReadAhead(bytes, 10, 100)
+silent = ReadAhead(lambda n: os.read(os.pipe()[0], n))
+print(len(full.read(10)))
+"""
+    assert run(program) == "10\n"
+
+
+def test_import_loads_no_library() -> None:
+    libraries = ["isal", "zlib", "gzip", "zstandard", "lz4", "lzma", "bz2", "_lzma", "_bz2", "concurrent.futures"]
+    program = f"import tarkit.streams.codecs\nprint([name for name in {libraries} if name in sys.modules])"
+    assert run(program, "-I", "-S") == "[]\n"

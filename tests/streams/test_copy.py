@@ -1,0 +1,264 @@
+"""Moving ranges between descriptors: each way there is, and every way for one to be refused."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tarkit.streams import copy as copying
+from tarkit.streams.copy import CHUNK, Copier, Short, is_pipe, widen, write_all, writev_all
+from tests._tools import each_row
+
+DATA = random.Random(3).randbytes(1_200_000)
+CALLS = ("copy_file_range", "sendfile")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[int]:
+    """A file of DATA."""
+    (tmp_path / "source").write_bytes(DATA)
+    fd = os.open(tmp_path / "source", os.O_RDWR)
+    yield fd
+    os.close(fd)
+
+
+class Target:
+    """A descriptor to write to, and what has arrived there."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.path = folder / "target"
+        self.received = bytearray()
+        self.reader: threading.Thread | None = None
+        if kind in ("file", "append"):
+            self.path.write_bytes(b"before")
+            self.fd = os.open(self.path, os.O_WRONLY | (os.O_APPEND if kind == "append" else 0))
+            os.lseek(self.fd, 0, os.SEEK_END)
+            return
+        if kind == "pipe":
+            read, self.fd = os.pipe()
+        else:
+            one, two = socket.socketpair()
+            read, self.fd = one.detach(), two.detach()
+        os.write(self.fd, b"before")
+        self.reader = threading.Thread(target=self._drain, args=(read,))
+        self.reader.start()
+
+    def _drain(self, read: int) -> None:
+        while data := os.read(read, 1 << 16):
+            self.received += data
+        os.close(read)
+
+    def close(self) -> bytes:
+        """All that has arrived."""
+        os.close(self.fd)
+        if self.reader is None:
+            return self.path.read_bytes()
+        self.reader.join()
+        return bytes(self.received)
+
+
+@pytest.fixture(params=["file", "append", "pipe", "socket"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    """Each kind of target."""
+    return Target(request.param, tmp_path)
+
+
+RANGES = [(0, 1), (0, 0), (5, 1_200_000), (1_199_999, 1_200_000), (1_000_000, 1_000_512), (0, 1000)]
+assert len(DATA) > CHUNK
+
+
+def copied(copier: Copier, source: int) -> bytes:
+    """Copy RANGES; what should arrive."""
+    for start, stop in RANGES:
+        copier.copy(source, start, stop)
+    return b"before" + b"".join(DATA[start:stop] for start, stop in RANGES)
+
+
+def test_copy(source: int, target: Target) -> None:
+    """Ranges in any order arrive one behind the other, at the target's own offset; the source's does not move."""
+    os.lseek(source, 77, os.SEEK_SET)
+    expected = copied(Copier(target.fd), source)
+    assert os.lseek(source, 0, os.SEEK_CUR) == 77
+    assert target.close() == expected
+
+
+NUMBERS = [errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EBADF, errno.EOPNOTSUPP, errno.EPERM]
+
+
+@each_row(
+    ("number", "refused"),
+    [*((number, CALLS) for number in NUMBERS), (errno.EXDEV, CALLS[:1]), (errno.EXDEV, CALLS[1:])],
+)
+def test_refusals(number: int, refused: tuple[str, ...], source: int, tmp_path: Path) -> None:
+    """What a system call refuses the next one does; it is asked once, and the data are the same."""
+    asked: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in refused:
+
+            def refuse(*args: object, name: str = name) -> int:
+                asked.append(name)
+                raise OSError(number, "refused")
+
+            patch.setattr(os, name, refuse)
+        target = Target("file", tmp_path)
+        expected = copied(Copier(target.fd), source)
+    assert target.close() == expected
+    assert len(asked) <= len(refused)
+    assert "copy_file_range" not in refused or "copy_file_range" in asked
+
+
+def test_refused_in_the_middle(source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that worked and is then refused is gone on with where it stopped."""
+    real, count = os.copy_file_range, 0
+
+    def some(source: int, target: int, length: int, start: int) -> int:
+        nonlocal count
+        count += 1
+        if count > 2:
+            raise OSError(errno.EXDEV, "refused")
+        return real(source, target, min(length, 1000), start)
+
+    monkeypatch.setattr(os, "copy_file_range", some)
+    target = Target("file", tmp_path)
+    Copier(target.fd).copy(source, 0, len(DATA))
+    assert target.close() == b"before" + DATA
+    assert count == 3
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_copies_nothing(name: str, source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some file systems answer 0 for what they cannot do: then it is not the end of the file."""
+    monkeypatch.setattr(os, name, lambda *args: 0)
+    if name == "sendfile":
+        monkeypatch.delattr(os, "copy_file_range")
+    target = Target("file", tmp_path)
+    Copier(target.fd).copy(source, 0, len(DATA))
+    assert target.close() == b"before" + DATA
+
+
+WITHOUT = [(), ("copy_file_range",), ("copy_file_range", "splice")]
+
+
+@each_row("without", WITHOUT)
+@each_row("kind", ["file", "pipe"])
+def test_systems_without(without: tuple[str, ...], kind: str, source: int, tmp_path: Path) -> None:
+    """Where a call does not exist (macOS) there are the others."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in without:
+            patch.delattr(os, name)
+        target = Target(kind, tmp_path)
+        expected = copied(Copier(target.fd), source)
+        assert target.close() == expected
+
+
+@each_row("length", [1_199_999, 1000, 0])
+@each_row("without", WITHOUT)
+def test_short(length: int, without: tuple[str, ...], source: int, tmp_path: Path) -> None:
+    """A file that ends before the range does is an error that says where, by each way."""
+    os.ftruncate(source, length)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in without:
+            patch.delattr(os, name)
+        target = Target("file", tmp_path)
+        with pytest.raises(Short) as error:
+            Copier(target.fd).copy(source, 0, len(DATA))
+    assert error.value.pos == length
+    assert target.close() == b"before" + DATA[:length]
+
+
+def test_shrinking_while_it_is_copied(source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may become shorter between two calls."""
+    monkeypatch.setattr(copying, "_STEP", 400_000)
+    real = os.copy_file_range
+
+    def shrink(source: int, target: int, length: int, start: int) -> int:
+        os.ftruncate(source, 600_000)
+        return real(source, target, length, start)
+
+    monkeypatch.setattr(os, "copy_file_range", shrink)
+    target = Target("file", tmp_path)
+    with pytest.raises(Short) as error:
+        Copier(target.fd).copy(source, 0, len(DATA))
+    assert error.value.pos == 600_000
+    target.close()
+
+
+@each_row("number", [errno.ENOSPC, errno.EIO, errno.EFBIG, errno.EPIPE])
+def test_real_errors(number: int, source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is no refusal: nothing else is tried."""
+    for name in (*CALLS, "write"):
+
+        def fail(*args: object) -> int:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, name, fail)
+    target = Target("file", tmp_path)
+    copier = Copier(target.fd)
+    with pytest.raises(OSError, match=r".") as error:
+        copier.copy(source, 0, 10)
+    assert error.value.errno == number
+    assert len(copier.ways) == 3
+    target.close()
+
+
+def test_dev_full(source: int) -> None:
+    """What is refused by all ends in the error of the last."""
+    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError, match="No space"):
+        Copier(full.fileno()).copy(source, 0, 10)
+
+
+@pytest.fixture
+def halting(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Make `write` or `writev` take a few bytes at a time."""
+
+    def halt(name: str) -> None:
+        real = os.write
+        monkeypatch.setattr(os, "write", lambda fd, data: real(fd, memoryview(data)[:100]))
+        if name == "writev":
+            monkeypatch.setattr(os, "writev", lambda fd, pieces: real(fd, b"".join(pieces)[:150]))
+
+    return halt
+
+
+@each_row("kind", [bytes, bytearray, memoryview])
+def test_write_all(kind: type, tmp_path: Path, halting: Callable[[str], None]) -> None:
+    """One write may take less than there is."""
+    halting("write")
+    with open(tmp_path / "x", "wb", buffering=0) as file:
+        write_all(file.fileno(), kind(DATA[:5000]))
+        write_all(file.fileno(), kind(b""))
+    assert (tmp_path / "x").read_bytes() == DATA[:5000]
+
+
+@each_row("short", [False, True])
+@each_row("count", [0, 1, 1023, 1024, 1025, 5000])
+def test_writev_all(count: int, short: bool, tmp_path: Path, halting: Callable[[str], None]) -> None:
+    """Any number of pieces, however few go at once."""
+    if short:
+        halting("writev")
+    pieces = [DATA[number : number + number % 7] for number in range(count)]
+    with open(tmp_path / "x", "wb", buffering=0) as file:
+        assert writev_all(file.fileno(), pieces) == sum(map(len, pieces))
+    assert (tmp_path / "x").read_bytes() == b"".join(pieces)
+
+
+def test_widen() -> None:
+    """A pipe holds a megabyte, where that is allowed; what is no pipe is left alone."""
+    import fcntl
+
+    read, write = os.pipe()
+    widen(write)
+    assert fcntl.fcntl(write, fcntl.F_GETPIPE_SZ) >= 1 << 16
+    assert is_pipe(read)
+    os.close(read)
+    os.close(write)
+    with open(os.devnull, "rb") as file:
+        widen(file.fileno())
+        assert not is_pipe(file.fileno())

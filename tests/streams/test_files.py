@@ -1,0 +1,191 @@
+"""Files that are read: few are open at once, and what is opened again must be what it was."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tarkit.errors import TarkitError
+from tarkit.streams import files
+from tarkit.streams.files import MOST, SPARE, Descriptor, File, allow_files
+from tarkit.streams.source import FileSource
+from tests._tools import each_row
+
+LIMIT = 16
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a system that allows 16 descriptors, so that 8 are for inputs."""
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (LIMIT, LIMIT))
+
+
+def opened(path: Path) -> File:
+    """A file that can be opened again."""
+    return File(Descriptor(os.open(path, os.O_RDONLY)), path.name, str(path))
+
+
+def number_of(sources: list[FileSource]) -> int:
+    """How many are open."""
+    return sum(source.file.opened is not None for source in sources)
+
+
+def written(folder: Path, count: int) -> list[FileSource]:
+    """Sources for files that hold their numbers."""
+    for number in range(count):
+        (folder / f"{number:03}").write_bytes(b"%03d" % number)
+    return [FileSource(opened(folder / f"{number:03}"), f"{number:03}") for number in range(count)]
+
+
+def test_few_files_are_open(few: None, tmp_path: Path) -> None:
+    """Any number of them is read, in any order, by every method."""
+    sources = written(tmp_path, 50)
+    assert number_of(sources) == LIMIT // 2
+    for order in (range(50), range(49, -1, -1), [7 * number % 50 for number in range(50)]):
+        for number in order:
+            assert sources[number].read(0, 3) == b"%03d" % number
+            assert number_of(sources) == LIMIT // 2
+    for number, source in enumerate(sources):
+        assert bytes(source.peek(0, 3)) == b"%03d" % number
+        source.will_need()
+        source.unchanged()
+    assert number_of(sources) == LIMIT // 2
+
+
+def test_descriptors_are_closed(few: None, tmp_path: Path) -> None:
+    """Nothing is left of those that were closed, nor of any at the end."""
+
+    def held() -> int:
+        found = 0
+        for fd in os.listdir("/dev/fd"):
+            with suppress(OSError):  # the one that lists them
+                found += (status := os.fstat(int(fd))).st_ino in inodes and status.st_dev == tmp_path.stat().st_dev
+        return found
+
+    sources = written(tmp_path, 50)
+    inodes = {path.stat().st_ino for path in tmp_path.iterdir()}
+    assert held() == LIMIT // 2
+    sources.clear()
+    assert held() == 0
+
+
+def test_what_has_no_path_stays_open(few: None, tmp_path: Path) -> None:
+    """A file on stdin, and a temporary one."""
+    sources = written(tmp_path, 20)
+    fds = [os.open(tmp_path / f"{number:03}", os.O_RDONLY) for number in range(20)]
+    stay = [FileSource(fd, "stdin") for fd in fds]
+    assert (number_of(stay), number_of(sources)) == (20, LIMIT // 2)
+
+
+def replace(path: Path) -> None:
+    """Another file of the same size and time."""
+    times = path.stat()
+    (path.parent / "new").write_bytes(b"new")
+    os.utime(path.parent / "new", ns=(times.st_atime_ns, times.st_mtime_ns))
+    (path.parent / "new").rename(path)
+
+
+def write(path: Path) -> None:
+    """Other bytes in the same file."""
+    path.write_bytes(b"new")
+    os.utime(path, ns=(1, 2))  # clocks may tick slowly
+
+
+def append(path: Path) -> None:
+    """More bytes, and the time that it had."""
+    times = path.stat()
+    with path.open("ab") as file:
+        file.write(b"more")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def fifo(path: Path) -> None:
+    """A FIFO that nobody writes to."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+CHANGES: list[Callable[[Path], None]] = [replace, write, append, fifo]
+
+
+@each_row("change", CHANGES)
+def test_a_file_that_was_changed_while_it_was_closed(change: Callable[[Path], None], here: Path) -> None:
+    """It is an error, by every method; nothing of it is read."""
+    path = here / "x.tar"
+    path.write_bytes(b"old")
+    source = FileSource(opened(path), "x.tar")
+    change(path)
+    calls: list[Callable[[], object]] = [
+        lambda: source.read(0, 3),
+        lambda: source.peek(0, 3),
+        source.unchanged,
+        source.will_need,
+    ]
+    for call in calls:
+        source.file.close()
+        with pytest.raises(TarkitError, match=r"^x\.tar: the file was changed while it was read$"):
+            call()
+        assert source.file.opened is None
+
+
+def test_a_file_that_has_gone(tmp_path: Path) -> None:
+    """As long as it is open it is read; then its name is in the error."""
+    [source] = written(tmp_path, 1)
+    (tmp_path / "000").unlink()
+    assert source.read(0, 3) == b"000"
+    source.unchanged()
+    source.file.close()
+    with pytest.raises(FileNotFoundError, match="000"):
+        source.read(0, 3)
+
+
+def test_threads(few: None, tmp_path: Path) -> None:
+    """A file that one thread reads is closed by another one, and its descriptor belongs to a third: all read theirs."""
+    sources = written(tmp_path, 40)
+    wrong: list[object] = []
+
+    def read(step: int) -> None:
+        try:
+            for turn in range(3000):
+                number = turn * step % 40
+                if (data := sources[number].read(0, 3)) != b"%03d" % number:
+                    wrong.append((number, data))
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=read, args=(step,)) for step in (1, 3, 7)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@each_row(
+    ("limits", "count", "raised", "outputs"),
+    [
+        ((1024, 4096), 10, None, 512 - SPARE),
+        ((1024, 4096), 1000, (2032, 4096), 1000),
+        ((1024, 4096), 5000, (4096, 4096), 2048 - SPARE),
+        ((1024, 1024), 5000, None, 512 - SPARE),
+        ((64, -1), 1000, (2032, -1), 1000),
+        ((-1, -1), 10, None, MOST - SPARE),
+        ((20, 20), 10, None, 0),
+    ],
+)
+def test_allow_files(
+    limits: tuple[int, int], count: int, raised: tuple[int, int] | None, outputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is raised as far as it must and can be; half of it is for inputs."""
+    now = list(limits)
+    monkeypatch.setattr(resource, "getrlimit", lambda what: tuple(now))
+    monkeypatch.setattr(resource, "setrlimit", lambda what, wanted: now.__setitem__(slice(None), wanted))
+    assert allow_files(count) == outputs
+    assert tuple(now) == (raised or limits)
+    assert files.most_files() == min(now[0] // 2 if now[0] > 0 else MOST, MOST)

@@ -1,0 +1,412 @@
+"""What the user typed: location.py, braces.py and stores/schemes.py."""
+
+import io
+import os
+import sys
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from braceexpand import braceexpand
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarkit.errors import TarkitError, Usage
+from tarkit.stores import schemes
+from tarkit.streams import braces, location
+from tarkit.streams.location import Location, expand_inputs, natural_key, parse_output
+from tests._tools import each_row
+
+FILES = """
+    a.tar b.tar s-1.tar s-2.tar s-10.tar s-02.tar notes.txt p{1..2}.tar star*.tar pipe:x s3:y -
+    d/1.tar d/10.tgz d/2.tar.gz d/.hidden.tar d/.9.tar.77.part d/x.tar.part d/readme d/UP.TAR
+    d/sub.tar/deep.tar d/low/deep.tar empty/readme mixed/x.tar mixed/none/readme f%20.tar new\nline.tar
+""".replace("\n   ", " ").split(" ")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in filter(None, (name.rstrip("\n") for name in FILES)):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def paths(locations: list[Location]) -> str:
+    assert {each.kind for each in locations} == {"path"}
+    return " ".join(each.text for each in locations)
+
+
+PATHS = [
+    # word, what it stands for
+    ("a.tar", "a.tar"),
+    ("./a.tar", "./a.tar"),
+    ("./-", "./-"),
+    ("file:a.tar", "a.tar"),
+    ("file:-", "-"),
+    ("file:f%20.tar", "f%20.tar"),  # no percent decoding
+    ("file:p{1..2}.tar", "p{1..2}.tar"),
+    ("file:d", "d/1.tar d/2.tar.gz d/10.tgz d/UP.TAR"),
+    # what exists is never expanded and is no prefix
+    ("p{1..2}.tar", "p{1..2}.tar"),
+    ("star*.tar", "star*.tar"),
+    ("pipe:x", "pipe:x"),
+    ("s3:y", "s3:y"),
+    # braces: the order typed, padding kept
+    ("s-{1,2,10}.tar", "s-1.tar s-2.tar s-10.tar"),
+    ("s-{2..1}.tar", "s-2.tar s-1.tar"),
+    ("s-{01..02..5}.tar s-2.tar", None),
+    ("s-{02..02}.tar", "s-02.tar"),
+    ("{a,s-{1..2}}.tar", "a.tar s-1.tar s-2.tar"),
+    ("{d,a.tar}", "d/1.tar d/2.tar.gz d/10.tgz d/UP.TAR a.tar"),
+    # globs: natural order, each on its own
+    ("s-*.tar", "s-1.tar s-02.tar s-2.tar s-10.tar"),
+    ("s-?.tar", "s-1.tar s-2.tar"),
+    ("[ba].tar", "a.tar b.tar"),
+    ("{b,a,s}*.tar", "b.tar a.tar s-1.tar s-02.tar s-2.tar s-10.tar star*.tar"),
+    ("d/*.tar", "d/1.tar d/sub.tar/deep.tar"),
+    ("d/**/*.tar", "d/1.tar d/low/deep.tar d/sub.tar/deep.tar"),
+    ("mixed/*", "mixed/x.tar"),  # a directory that a glob meets may be without archives
+    # directories: archives by suffix, not below, not hidden
+    ("d", "d/1.tar d/2.tar.gz d/10.tgz d/UP.TAR"),
+    ("d/", "d/1.tar d/2.tar.gz d/10.tgz d/UP.TAR"),
+]
+
+BAD = [
+    # word, error, exit status, hint
+    ("x.tar", "x.tar: No such file or directory", 1, None),
+    ("a.tar/b", "a.tar/b: No such file or directory", 1, None),
+    ("file:x*.tar", "x*.tar: No such file or directory", 1, "plain text"),
+    ("s-{1..4}.tar", "s-3.tar: No such file or directory (2 of the 4 names of s-{1..4}.tar are missing)", 1, None),
+    ("s-{1..4.tar", "s-{1..4.tar: No such file or directory", 1, "do not match"),
+    ("s-1..4}.tar", "s-1..4}.tar: No such file or directory", 1, "do not match"),
+    ("s-{x}.tar", "s-{x}.tar: No such file or directory", 1, None),
+    ("a.tar::b.tar", "a.tar::b.tar: No such file or directory", 1, "`::` does not join"),
+    ("@list", "@list: No such file or directory", 1, "-T LIST"),
+    ("z*.tar", "z*.tar: matches no archive", 1, "below"),
+    ("{a,z}*.tar", "z*.tar: matches no archive", 1, "below"),
+    ("empty", "empty: no archives in this directory", 1, "'empty/**/*.tar'"),
+    ("no\nsuch", "'no\\x0asuch': No such file or directory", 1, None),
+    ("\udcff", "'\\xff': No such file or directory", 1, None),
+    ("", "the name of an input is empty", 2, "shell variable"),
+    ("pipe: ", "pipe: without a command", 2, None),
+    ("s3://b/x", "s3://b/x: unknown scheme s3:// (known: none is built in)", 2, "'pipe:aws s3 cp s3://b/x -'"),
+    ("foo://b", "foo://b: unknown scheme foo:// (known: none is built in)", 2, "'pipe:COMMAND foo://b'"),
+    ("{0..10000000}", "'{0..10000000}': the braces stand for more than 10,000,000 names", 2, None),
+    ("{0..9999}{0..9999}", "'{0..9999}{0..9999}': the braces stand for more than 10,000,000 names", 2, None),
+    ("{" * 51 + "}" * 51, "braces are nested more than 50 deep", 2, None),
+    ("pipe:x {0..10000000}", "the braces stand for more than 10,000,000 names", 2, None),
+]  # fmt: skip
+
+
+@each_row(("word", "expected"), PATHS)
+def test_paths(files: Path, word: str, expected: str | None) -> None:
+    if expected is None:
+        with pytest.raises(TarkitError, match="No such file"):
+            expand_inputs([word])
+    else:
+        assert paths(expand_inputs([word])) == expected
+
+
+@each_row(("word", "message", "status", "hint"), BAD)
+def test_bad_words(files: Path, word: str, message: str, status: int, hint: str | None) -> None:
+    with pytest.raises(TarkitError) as caught:
+        expand_inputs([word])
+    assert message in str(caught.value)
+    assert str(caught.value).count("\n") == 0
+    assert caught.value.exit_code == status
+    assert (caught.value.hint or "").find(hint or "") >= 0
+    assert (caught.value.hint is None) == (hint is None)
+
+
+COMMANDS = [
+    # command, the commands it stands for
+    ("cat a", ["cat a"]),
+    ("cat s-{000..002}.tar", ["cat s-000.tar", "cat s-001.tar", "cat s-002.tar"]),
+    ("{1..2} {1..2}", ["1 1", "1 2", "2 1", "2 2"]),
+    ("curl h/{t-{0..1},v-{a..b}}.tar", ["curl h/t-0.tar", "curl h/t-1.tar", "curl h/v-a.tar", "curl h/v-b.tar"]),
+    ("aws s3 cp 's3://b/{0..1}.tar' -", ["aws s3 cp 's3://b/0.tar' -", "aws s3 cp 's3://b/1.tar' -"]),
+    ("{ cat {0..1}; }", ["{ cat 0; }", "{ cat 1; }"]),
+    ("cat x\\{ {0..1}", ["cat x\\{ 0", "cat x\\{ 1"]),
+    # not ours
+    ("cat ${X} ${X:-{1..2}} $HOME", None),
+    ("cat ${1..2}", None),
+    ("{ a; b; }", None),
+    ("awk '{print $1, $2}'", None),
+    ("sed -E 's/a{1,3}//'", None),
+    ("jq '{id,url}'", None),
+    ("cat {a,b}.tar", None),
+    ("echo '{' a,{1,'{2..3}'}", ["echo '{' a,{1,'2'}", "echo '{' a,{1,'3'}"]),
+]
+
+
+@each_row(("command", "expected"), COMMANDS)
+def test_commands(files: Path, command: str, expected: list[str] | None) -> None:
+    found = expand_inputs([f"pipe:{command}"])
+    assert [each.text for each in found] == (expected or [command])
+    assert [each.name for each in found] == [f"pipe:{each}" for each in expected or [command]]
+
+
+def test_names_for_messages(files: Path) -> None:
+    assert expand_inputs([]) == expand_inputs(["-"]) == [Location("stdin", "-", "stdin")]
+    assert expand_inputs(["new\nline.tar"]) == [Location("path", "new\nline.tar", "'new\\x0aline.tar'")]
+    assert expand_inputs(["pipe:a\nb"]) == [Location("pipe", "a\nb", "'pipe:a\\x0ab'")]
+
+
+@pytest.mark.parametrize("many", [1, 10_000])  # a stat for each, one listing for all
+def test_ways_of_looking_agree(files: Path, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    monkeypatch.setattr(location, "_MANY", many)
+    (files / "link").symlink_to("d")
+    (files / "gone").symlink_to("nowhere")
+    os.mkfifo(files / "fifo")
+    names = ["a.tar", "d", "link", "gone", "fifo", "x", "no/x", "a.tar/x", "d/1.tar", "d/", f"{files}/d", "", "y" * 300]
+    assert [location._look([name])[0] for name in names] == [
+        "file", "dir", "dir", "missing", "file", "missing", "missing", "missing", "file", "dir", "dir", "missing",
+        "missing",
+    ]  # fmt: skip
+
+
+def test_many_names_take_one_listing(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1000):
+        (files / f"d/s-{number:03d}.tar").touch()
+    stats: list[str] = []
+
+    def _stat(path: str) -> str:
+        stats.append(path)
+        return "missing"
+
+    monkeypatch.setattr(location, "_stat", _stat)
+    assert len(expand_inputs(["d/s-{000..999}.tar"])) == 1000
+    assert stats == ["d/s-{000..999}.tar"]
+
+
+def test_folder_that_cannot_be_listed(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(_: str) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(location, "_MANY", 1)
+    monkeypatch.setattr(os, "scandir", denied)
+    assert paths(expand_inputs(["s-{1..2}.tar"])) == "s-1.tar s-2.tar"
+
+
+def test_what_cannot_be_looked_at_is_left_to_the_opening(files: Path) -> None:
+    (files / "loop").symlink_to("loop")
+    assert paths(expand_inputs(["loop"])) == "loop"
+
+
+LISTS = [
+    # content, nul, result
+    (b"a.tar\nb.tar\n", False, "a.tar b.tar"),
+    (b"a.tar\r\n\r\n \nb.tar", False, "a.tar b.tar"),
+    (b"s-{1..2}.tar\nd/*.tar.gz\n", False, "s-1.tar s-2.tar d/2.tar.gz"),
+    (b"mixed\nfile:p{1..2}.tar\n", False, "mixed/x.tar p{1..2}.tar"),
+    (b"p{1..2}.tar\0new\nline.tar\0-\0", True, "p{1..2}.tar new\nline.tar -"),
+    (b"pipe:x\0\0a.tar", True, "pipe:x a.tar"),
+    (b"\n\n", False, "LIST: an empty list of inputs"),
+    (b"", True, "LIST: an empty list of inputs"),
+    (b"a.tar\n\nx.tar\n", False, "LIST:3: x.tar: No such file or directory"),
+    (b"a.tar\ns3://b/x\n", False, "LIST:2: s3://b/x: unknown scheme s3:// (known: none is built in)"),
+    (b"s-{1..2}.tar\0", True, "LIST:1: s-{1..2}.tar: No such file or directory"),
+    (b"a.tar\0d\0", True, "LIST:2: d: Is a directory"),
+    (b"a.tar\0b.tar\0", False, "LIST: a list of inputs with NUL bytes"),
+]
+
+
+@each_row(("content", "nul", "expected"), LISTS)
+@each_row("load", [False, True])
+def test_lists(files: Path, content: bytes, nul: bool, expected: str, load: bool) -> None:
+    (files / "LIST").write_bytes(content)
+    words, lists = (["LIST"], []) if load else ([], ["LIST"])
+    try:
+        result = paths(expand_inputs(words, lists, nul=nul, load=load))
+    except TarkitError as error:
+        result = str(error)
+    assert result == expected
+
+
+def test_words_come_before_lists(files: Path) -> None:
+    (files / "one").write_text("b.tar\n")
+    (files / "two").write_text("-\n")
+    assert [each.text for each in expand_inputs(["a.tar"], ["one", "two"])] == ["a.tar", "b.tar", "-"]
+
+
+@each_row(
+    ("words", "lists", "load", "error"),
+    [
+        (["-", "-"], [], False, "stdin is named more than once"),
+        (["-"], ["-"], False, "stdin is named more than once"),
+        ([], ["-", "-"], False, "stdin is named more than once"),
+        (["-"], ["dash"], False, "stdin is named more than once"),
+        ([], [], True, "--load takes one argument, a list of inputs, not 0"),
+        (["a.tar", "b.tar"], [], True, "--load takes one argument, a list of inputs, not 2"),
+    ],
+)
+def test_usage(files: Path, words: list[str], lists: list[str], load: bool, error: str) -> None:
+    (files / "dash").write_text("-\n")
+    with pytest.raises(Usage, match=error):
+        expand_inputs(words, lists, load=load)
+
+
+@pytest.fixture
+def stdin(files: Path) -> Iterator[Callable[[str], None]]:
+    saved = os.dup(0)
+
+    def holds(text: str) -> None:
+        (files / "stdin").write_text(text)
+        with open("stdin") as stream:
+            os.dup2(stream.fileno(), 0)
+
+    yield holds
+    os.dup2(saved, 0)
+    os.close(saved)
+
+
+def test_list_from_stdin(stdin: Callable[[str], None]) -> None:
+    stdin("a.tar\nb.tar\n")
+    assert paths(expand_inputs([], ["-"])) == "a.tar b.tar"
+    os.fstat(0)  # still open
+    stdin("-\n")
+    with pytest.raises(Usage, match="stdin is named more than once"):
+        expand_inputs([], ["-"])
+    stdin("a.tar\nx\n")
+    with pytest.raises(TarkitError, match="stdin:2: x: No such file"):
+        expand_inputs([], ["-"])
+    stdin("\n")
+    with pytest.raises(TarkitError, match="stdin: an empty list"):
+        expand_inputs([], ["-"])
+
+
+def test_unreadable_lists(files: Path) -> None:
+    for name, message in [("nothing", "nothing: No such file or directory"), ("d", "d: Is a directory")]:
+        with pytest.raises(TarkitError, match=message):
+            expand_inputs([], [name])
+
+
+OUTPUTS = [
+    ("-", Location("stdout", "-", "stdout")),
+    ("out.tar", Location("path", "out.tar", "out.tar")),
+    ("out-{1..2}*.tar", Location("path", "out-{1..2}*.tar", "out-{1..2}*.tar")),
+    ("file:s3://x", Location("path", "s3://x", "s3://x")),
+    ("pipe:cat > {1..2}", Location("pipe", "cat > {1..2}", "pipe:cat > {1..2}")),
+    ("pipe:x", Location("pipe", "x", "pipe:x")),  # also when there is such a file: a run must not change the next
+    ("s3:y", Location("path", "s3:y", "s3:y")),
+    ("", "the name of the output is empty"),
+    ("pipe:", "pipe: without a command"),
+    ("s3://b/x", "s3://b/x: unknown scheme s3:// (known: none is built in)"),
+]
+
+
+@each_row(("word", "expected"), OUTPUTS)
+def test_outputs(files: Path, word: str, expected: Location | str) -> None:
+    result: Location | str
+    try:
+        result = parse_output(word)
+    except Usage as error:
+        result = str(error)
+    assert result == expected
+
+
+def test_hint_for_an_output_writes() -> None:
+    with pytest.raises(Usage) as caught:
+        parse_output("gs://b/x")
+    assert caught.value.hint == "let a command do it: 'pipe:gcloud storage cp - gs://b/x'"
+
+
+@given(st.text("0123456789ab-"), st.text("0123456789ab-"))
+def test_natural_order_is_total(one: str, other: str) -> None:
+    less, more = natural_key(one) < natural_key(other), natural_key(other) < natural_key(one)
+    assert less != more or one == other
+
+
+def test_natural_order() -> None:
+    ordered = ["", "01", "1", "9", "10", "a", "a9", "a9b2", "a9b10", "a10"]
+    assert sorted(sorted(ordered), key=natural_key) == ordered
+
+
+@given(st.text("{},.0129ab-\n", max_size=24))
+def test_braces_are_counted_as_braceexpand_expands_them(word: str) -> None:
+    count, _ = braces.scan(word)
+    if count is None:
+        with pytest.raises(ValueError, match="Unbalanced"):
+            list(braceexpand(word, escape=False))
+    elif count <= 1000:
+        assert len(list(braceexpand(word, escape=False))) == count
+
+
+def test_count_of_absurd_numbers() -> None:
+    with pytest.raises(Usage, match="stand for more than"):
+        braces.expand("{1.." + "9" * 5000 + "}")
+
+
+class Double(types.ModuleType):
+    """A scheme whose objects live in a dict."""
+
+    def __init__(self) -> None:
+        super().__init__("double")
+        self.objects: dict[str, bytes] = {"mem://b/0.tar": b"zero"}
+
+    def open_read(self, url: str) -> io.BytesIO:
+        return io.BytesIO(self.objects[url])
+
+    def open_write(self, url: str) -> "DoubleWriter":
+        return DoubleWriter(self.objects, url)
+
+
+class DoubleWriter(io.BytesIO):
+    def __init__(self, objects: dict[str, bytes], url: str) -> None:
+        super().__init__()
+        self.objects, self.url = objects, url
+
+    def close(self) -> None:
+        self.objects[self.url] = self.getvalue()
+        super().close()
+
+    def abort(self) -> None:
+        super().close()
+
+
+@pytest.fixture
+def mem(monkeypatch: pytest.MonkeyPatch) -> Double:
+    double = Double()
+    monkeypatch.setitem(sys.modules, "double", double)
+    monkeypatch.setitem(schemes.SCHEMES, "mem", "double")
+    return double
+
+
+def test_known_scheme(files: Path, mem: Double) -> None:
+    found = expand_inputs(["mem://b/{0..1}.tar?x=*"])
+    assert [(each.kind, each.text) for each in found] == [("url", f"mem://b/{n}.tar?x=*") for n in (0, 1)]
+    assert parse_output("MEM://b/1.tar").kind == "url"
+    assert schemes.open_read("mem://b/0.tar").read(2) == b"ze"
+    writer = schemes.open_write("mem://b/1.tar")
+    writer.write(b"one")
+    writer.close()
+    schemes.open_write("mem://b/2.tar").abort()
+    assert sorted(mem.objects) == ["mem://b/0.tar", "mem://b/1.tar"]
+    with pytest.raises(Usage, match=r"unknown scheme s3:// \(known: mem://\)"):
+        schemes.open_read("s3://b/x")
+
+
+@each_row(
+    ("text", "scheme"),
+    [("s3://b", "s3"), ("S3://b", "s3"), ("a+b.c-1://", "a+b.c-1"), ("s3:b", None), ("://b", None), ("1a://b", None),
+     ("dir/s3://b", None), ("C:\\x", None), ("", None)],
+)  # fmt: skip
+def test_scheme_of(text: str, scheme: str | None) -> None:
+    assert schemes.scheme_of(text) == scheme
+
+
+@each_row(
+    ("url", "name"),
+    [
+        ("https://h/x.tar", "https://h/x.tar"),
+        ("https://me:secret@h/x@y.tar", "https://h/x@y.tar"),
+        ("https://h/x?file=7&X-Amz-Signature=abc&sig=d#e", "https://h/x?file=7&X-Amz-Signature=***&sig=***#e"),
+        ("https://h/\n", "'https://h/\\x0a'"),
+    ],
+)
+def test_names_of_urls_tell_no_secrets(url: str, name: str) -> None:
+    assert schemes.public_name(url) == name

@@ -1,0 +1,156 @@
+"""Ranges that are kept beyond their stream's window: in memory, and in a file whose room is used again."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.streams.copy import Short
+from tarkit.streams.ranges import HeldRange, Spool, SpooledRange
+from tarkit.streams.tempfile import Scratch
+from tests._tools import on_disk, stream
+from tests.streams.test_source import Taken
+
+DATA = random.Random(5).randbytes(100_000)
+
+
+def test_held() -> None:
+    """A range in memory keeps the positions it had."""
+    held = HeldRange("x.tar", 1000, DATA[1000:5000])
+    assert (held.name, held.size, held.seekable, held.failure) == ("x.tar", 5000, True, None)
+    assert held.read(1500, 2000) == DATA[1500:2000]
+    assert held.peek(4900, 512) == DATA[4900:5000]
+    sink = Taken()
+    held.send(1000, 5000, sink)
+    held.send(2000, 2001, sink)
+    assert sink.data == DATA[1000:5000] + DATA[2000:2001]
+    held.release(4000)
+    held.lend(lambda: None)
+    held.close()
+    assert held.read(1000, 1001) == DATA[1000:1001]
+
+
+def test_spooled(tmp_path: Path) -> None:
+    """A range of a stream in a file without a name."""
+    spool = Spool(str(tmp_path))
+    source = stream(DATA, 700)
+    source.release(1000)
+    source.peek(1000, 512)
+    held = spool.hold("x.tar", 1000, 50_000, source.send)
+    source.release(50_000)
+    another = spool.hold("y.tar", 60_000, 70_000, on_disk(DATA).send)
+    source.peek(99_000, 512)
+    assert os.listdir(tmp_path) == []
+    assert (held.size, held.seekable) == (50_000, True)
+    assert held.read(1000, 50_000) == DATA[1000:50_000]
+    assert held.peek(49_900, 512) == DATA[49_900:50_000]
+    sink = Taken()
+    another.send(60_000, 70_000, sink)
+    held.send(2000, 3000, sink)
+    assert sink.data == DATA[60_000:70_000] + DATA[2000:3000]
+    assert set(sink.calls) == {"copy"}
+
+
+def test_scratch_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the file system makes no file without one."""
+    for _ in range(2):
+        scratch = Scratch(str(tmp_path))
+        assert os.listdir(tmp_path) == []
+        scratch.write(b"abc")
+        assert scratch.read(1, 3) == b"bc"
+        monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+
+
+def size(spool: Spool) -> int:
+    """The length of the file."""
+    assert spool._file is not None
+    return os.fstat(spool._file.fd).st_size
+
+
+def test_room_is_used_again() -> None:
+    """When nobody refers to a range its room goes to others; gaps that meet become one."""
+    spool, source = Spool(), on_disk(DATA)
+
+    def hold(length: int) -> SpooledRange:
+        return spool.hold("x", 0, length, source.send)
+
+    ranges = [hold(1000) for _ in range(5)]
+    assert size(spool) == 5000
+    del ranges[1]
+    gc.collect(1)
+    again = hold(600), hold(400)
+    assert size(spool) == 5000, "600 and 400 fit where 1000 was"
+    assert [each.read(0, each.size) for each in again] == [DATA[:600], DATA[:400]]
+    for _ in range(20):
+        held = hold(3000)
+        assert held.read(0, 3000) == DATA[:3000]
+        del held
+    assert size(spool) <= 8000
+
+
+def test_the_end_is_given_back_too() -> None:
+    """A spool that was emptied begins at its start."""
+    spool, source = Spool(), on_disk(DATA)
+    for _ in range(10):
+        held = [spool.hold("x", 0, 10_000, source.send) for _ in range(3)]
+        assert all(each.read(0, 10_000) == DATA[:10_000] for each in held)
+        del held
+    assert size(spool) == 30_000
+
+
+def test_a_spool_lives_as_long_as_its_ranges() -> None:
+    """The file is there until the last of them has gone."""
+    held = Spool().hold("x", 0, 1000, on_disk(DATA).send)
+    gc.collect(1)
+    assert held.read(0, 1000) == DATA[:1000]
+    fd = held.file.fd
+    del held
+    gc.collect(1)
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(fd)
+
+
+def test_failures(tmp_path: Path) -> None:
+    """What cannot be read or kept is an error, and its room is not lost."""
+    spool, short = Spool(), on_disk(DATA[:100])
+    for _ in range(3):
+        with pytest.raises(Exception, match="became shorter"):
+            spool.hold("x", 0, 1000, short.send)
+    gc.collect(1)
+    assert spool.hold("x", 0, 10, short.send).offset == 0
+    with pytest.raises(OSError, match="missing"):
+        Spool(str(tmp_path / "missing")).hold("x", 0, 10, short.send)
+    assert issubclass(Short, EOFError)
+
+
+def test_a_full_disk() -> None:
+    """The message has the place."""
+    spool = Spool()
+    spool.hold("x", 0, 10, on_disk(DATA).send)
+    assert spool._file is not None
+    with open("/dev/full", "wb", buffering=0) as full:
+        os.dup2(full.fileno(), spool._file.fd)
+    with pytest.raises(OSError, match="No space") as error:
+        spool.hold("x", 0, 100, lambda start, stop, sink: sink.write(DATA[start:stop]))
+    assert "temporary space" in str(error.value.filename)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(1, 3000)), max_size=40))
+def test_ranges_come_and_go(calls: list[tuple[bool, int, int]]) -> None:
+    """Whatever is kept and dropped in whatever order, no range writes over another."""
+    spool, source = Spool(), on_disk(DATA)
+    kept: list[tuple[SpooledRange, int, int]] = []
+    for adds, number, length in calls:
+        if adds or not kept:
+            start = number * 7000
+            kept.append((spool.hold("x", start, start + length, source.send), start, start + length))
+        else:
+            del kept[number % len(kept)]
+        assert all(held.read(start, stop) == DATA[start:stop] for held, start, stop in kept)

@@ -1,0 +1,571 @@
+"""Sources: files in any order, streams through a window, and what of them does not fit."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.errors import Problem
+from tarkit.streams import source as sources
+from tarkit.streams.copy import Short
+from tarkit.streams.ranges import spooled
+from tarkit.streams.readers import ByRead, DescriptorReader, Prepended, reading
+from tarkit.streams.sink import Sink, open_sink
+from tarkit.streams.source import HELD, FileSource, StreamSource
+from tarkit.streams.tempfile import Scratch
+from tests._tools import Chunks, counted, each_row, fd_of, on_disk, stream
+
+DATA = random.Random(7).randbytes(300_000)
+MIB = 1 << 20
+
+
+@functools.cache
+def big() -> bytes:
+    """More than is spliced at once; only where it is wanted, since each fork copies what there is."""
+    return random.Random(2).randbytes(5 * MIB)
+
+
+class Taken:
+    """A sink in memory that notes how it was written to."""
+
+    fd: int | None = None
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.calls: list[str] = []
+
+    def write(self, data: bytes | memoryview) -> None:
+        self.calls.append("write")
+        self.data += data
+
+    def copy(self, source: int, start: int, stop: int, short: object = None) -> None:
+        self.calls.append("copy")
+        got = os.pread(source, stop - start, start)
+        self.data += got
+        if len(got) < stop - start:
+            raise Short(start + len(got))
+
+
+def sent(source: FileSource | StreamSource, start: int, stop: int) -> bytes:
+    """What `send` writes."""
+    sink = Taken()
+    source.send(start, stop, sink)
+    return bytes(sink.data)
+
+
+def peeked(source: FileSource | StreamSource, pos: int, n: int) -> bytes:
+    """What `peek` shows of [pos, pos + n)."""
+    shown = source.peek(pos, n)
+    stop = min(pos + n, len(DATA))
+    assert len(shown) >= stop - pos
+    assert shown == DATA[pos : pos + len(shown)]
+    return bytes(shown[:n])
+
+
+# ---- files
+
+
+@each_row("offset", [0, 1, 777])
+def test_file(offset: int) -> None:
+    """Any place, any order, any length; positions count from the offset."""
+    source = on_disk(b"#" * offset + DATA, offset=offset)
+    assert (source.seekable, source.size, source.name) == (True, len(DATA), "x.tar")
+    for pos, n in ((0, 512), (299_000, 512), (5, 100_000), (299_999, 512), (300_000, 1), (400_000, 512), (0, 300_000)):
+        assert peeked(source, pos, n) == DATA[pos : pos + n]
+        if pos + n <= len(DATA):
+            assert source.read(pos, pos + n) == DATA[pos : pos + n]
+            assert sent(source, pos, pos + n) == DATA[pos : pos + n]
+    source.release(10_000)
+    assert source.read(0, 10) == DATA[:10], "a file keeps its bytes"
+
+
+def test_file_that_becomes_shorter(tmp_path: Path) -> None:
+    """Less than there was is an error that names the place, in the numbers of the archive."""
+    path = tmp_path / "x"
+    path.write_bytes(b"#" * 100 + DATA)
+    source = FileSource(os.open(path, os.O_RDONLY), "x.tar", 100)
+    os.truncate(path, 1100)
+    for act in (lambda: source.read(0, 2000), lambda: sent(source, 0, 2000), lambda: source.read(5000, 6000)):
+        with pytest.raises(Problem, match="became shorter") as error:
+            act()
+        assert error.value.name == "truncated"
+        assert error.value.offset in (1000, 5000)
+    sink = open_sink("path", str(tmp_path / "out"))
+    with pytest.raises(Problem, match=r"at 1000: .*became shorter"), sink:
+        source.send(0, 2000, sink)
+
+
+def test_file_that_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network file system may give less than was asked for."""
+    whole = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, views, pos: whole(fd, [views[0][:100]], pos))
+    source = on_disk(DATA)
+    assert source.peek(1000, 512)[:512] == DATA[1000:1512]
+    assert source.read(5, 5000) == DATA[5:5000]
+
+
+def test_file_hands_out_what_it_has_just_read() -> None:
+    """The content of an entry whose header was read with it costs no other read; anything else does."""
+    source = on_disk(DATA)
+    reads: list[int] = []
+    read = source.read
+    source.read = lambda start, stop: reads.append(start) or read(start, stop)  # type: ignore[method-assign,func-returns-value]
+    seen = len(source.peek(1000, 512))
+    near = [(1000, 1001), (1100, 1100), (1000, 1000 + seen), (999 + seen, 1000 + seen)]
+    far = [(999, 1001), (0, 5), (1000, 1001 + seen), (250_000, 250_001)]
+    for start, stop in near + far:
+        assert source.recent(start, stop) == DATA[start:stop], (start, stop)
+    assert reads == [start for start, _ in far]
+    source.peek(20_000, 270_000)  # more than is read ahead ever
+    assert source.recent(20_000, 289_000) == DATA[20_000:289_000]
+    source.close()
+    assert source.recent(20_000, 20_100) == DATA[20_000:20_100]
+    assert len(reads) == len(far) + 1
+
+
+def test_file_reads_further_ahead_when_entries_are_small() -> None:
+    """Peeks that follow each other closely become few reads, of no byte twice; peeks that jump stay small."""
+    source = on_disk(bytes(4 * MIB))
+    reads = counted(source)
+    for pos in range(0, MIB, 8192):
+        source.peek(pos, 512)
+    assert len(reads) < 10
+    assert sum(reads) < MIB + (MIB >> 2)
+    sizes = [len(source.peek(pos, 512)) for pos in range(0, 4 * MIB, MIB)]
+    assert sizes[-1] <= 4096
+
+
+@each_row("n", [512, 700, 20_000, 300_000])
+def test_no_byte_of_a_file_is_read_twice(n: int) -> None:
+    """However much is asked for at once, going forward reads at most what is there."""
+    data = bytes(range(256)) * (8 * MIB // 256)
+    source = on_disk(data)
+    reads = counted(source)
+    pos = 0
+    while pos < len(data):
+        assert source.peek(pos, n)[:n] == data[pos : pos + n]
+        pos += n * 2 // 3
+    assert sum(reads) <= len(data)
+
+
+def test_file_is_closed_with_its_last_reference() -> None:
+    """Samples refer to the source, so the descriptor lives as long as they do; stdin is never closed."""
+    source = on_disk(DATA)
+    fd = fd_of(source)
+    source.close()
+    assert os.fstat(fd)
+    del source
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(fd)
+
+
+# ---- streams
+
+
+@pytest.fixture(params=["real", "small"])
+def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows as they are, and of a few kilobytes."""
+    if request.param == "small":
+        shrink(monkeypatch)
+
+
+def shrink(patch: pytest.MonkeyPatch) -> None:
+    """Windows of a few kilobytes."""
+    patch.setattr(sources, "CHUNK", 2048)
+    patch.setattr(sources, "HELD", 8192)
+
+
+@each_row("step", [1, 511, 4096, 1 << 20])
+def test_stream(step: int, window: None) -> None:
+    """In order, released behind; the size is known at the end."""
+    data = DATA[:20_000] if step == 1 else DATA
+    source = stream(data, step)
+    assert (source.seekable, source.size) == (False, None)
+    pos = 0
+    for n in (512, 512, 4000, 1, 512):
+        assert source.peek(pos, n)[:n] == data[pos : pos + n]
+        pos += n
+        source.release(pos)
+    assert source.read(pos, pos + 3000) == data[pos : pos + 3000]
+    assert sent(source, pos, pos + 5000) == data[pos : pos + 5000]
+    source.release(pos + 5000)
+    assert sent(source, pos + 5000, len(data)) == data[pos + 5000 :]
+    assert bytes(source.peek(len(data), 512)) == b""
+    assert source.size == len(data)
+
+
+def test_stream_jumps_over_what_nobody_wants(window: None) -> None:
+    """A peek far ahead reads all between and keeps only what was not released."""
+    source = stream(DATA, 700)
+    source.release(250_000)
+    assert peeked(source, 250_000, 512) == DATA[250_000:250_512]
+    source.release(290_000)
+    assert peeked(source, 290_000, 512) == DATA[290_000:290_512]
+    assert bytes(source.peek(310_000, 512)) == b""
+    assert source.size == len(DATA)
+
+
+def test_stream_keeps_what_was_not_released(window: None) -> None:
+    """All of it, also what memory has no room for, in any order and as often as it is asked for."""
+    source = stream(DATA, 700)
+    source.release(1000)
+    for pos in range(1000, 290_000, 9999):
+        assert peeked(source, pos, 512) == DATA[pos : pos + 512]
+    for start, stop in ((1000, 290_000), (1000, 1001), (150_000, 290_000), (289_000, 290_000), (5, 5)):
+        start = max(start, 1000)
+        stop = max(start, stop)
+        assert source.read(start, stop) == DATA[start:stop]
+        assert sent(source, start, stop) == DATA[start:stop]
+    assert peeked(source, 290_000, 512) == DATA[290_000:290_512]
+
+
+def test_peek_over_the_border_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is peeked may begin in front of the place where memory was full (real sizes, and small ones)."""
+    data = big() * 4
+    source = stream(data)
+    border = HELD
+    for pos in range(MIB, border - 4096, MIB // 2):
+        source.peek(pos, 512)
+    pos = border - 512
+    assert source.peek(pos, 1024)[:1024] == data[pos : pos + 1024]
+    assert source.read(pos, pos + 1024) == data[pos : pos + 1024]
+    assert source.read(0, 1000) == data[:1000]
+    shrink(monkeypatch)
+    for step in (511, 700, 5000):
+        for pos in range(7000, 20_000, 1021):
+            source = stream(DATA, step)
+            source.peek(6000, 512)
+            assert peeked(source, pos, 1024) == DATA[pos : pos + 1024]
+            assert source.read(0, pos) == DATA[:pos]
+
+
+def test_sample_after_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was read whole, one that passed through, one read whole: each has its bytes."""
+    shrink(monkeypatch)
+    source = stream(DATA, 700)
+    for start, stop, whole in ((0, 50_000, True), (50_000, 100_000, False), (100_000, 150_000, True)):
+        source.release(start)
+        for pos in range(start, stop if whole else start + 1, 1000):
+            source.peek(pos, 512)
+        assert sent(source, start, stop) == DATA[start:stop]
+
+
+def test_stream_that_is_cut() -> None:
+    """More than there is cannot be read or sent."""
+    for act in (lambda s: s.read(0, 3000), lambda s: sent(s, 0, 3000), lambda s: sent(s, 2500, 3000)):
+        with pytest.raises(Problem, match="truncated"):
+            act(stream(DATA[:2000], 700))
+
+
+def test_what_was_released_is_gone() -> None:
+    """Asking for it is a bug, and must not give other bytes."""
+    source = stream(DATA * 20)
+    source.release(5_000_000)
+    source.peek(5_000_000, 512)
+    with pytest.raises(AssertionError):
+        sent(source, 0, 100)
+
+
+def test_borrowers_are_told_before_the_window_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who holds a range of the window writes it before it moves, and is told once."""
+    shrink(monkeypatch)
+    source = stream(DATA, 700)
+    source.peek(0, 512)
+    told: list[bytes] = []
+    source.lend(lambda: told.append(source.read(0, 512)))
+    for pos in range(512, 100_000, 512):
+        source.release(pos)
+        source.peek(pos, 512)
+    assert told == [DATA[:512]]
+
+
+def test_memory_is_bounded_and_the_rest_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept beyond HELD lies in a file in `tmpdir`, which has no name and gives its room back."""
+    shrink(monkeypatch)
+    with pytest.raises(OSError, match="missing"):
+        StreamSource(Chunks(DATA, 700), "x.tar", str(tmp_path / "missing")).peek(200_000, 512)
+    source = StreamSource(Chunks(DATA, 700), "x.tar", str(tmp_path))
+    source.peek(200_000, 512)
+    assert os.listdir(tmp_path) == []
+    assert source.read(0, 200_000) == DATA[:200_000]
+    source.release(200_000)
+    source.peek(250_000, 512)
+    source.release(250_000)
+    source.peek(290_000, 512)
+    assert source.read(250_000, 290_000) == DATA[250_000:290_000]
+
+
+def test_a_failure_comes_after_what_came_before_it() -> None:
+    """A decoder's problem ends the stream; the bytes before can be used, and `failure` says why it ended."""
+    problem = Problem("bad-data", "x.tar.gz", None, "crc")
+    source = stream(DATA[:5000], 700, error=problem)
+    assert peeked(source, 0, 512) == DATA[:512]
+    assert bytes(source.peek(4000, 2000)) == DATA[4000:5000]
+    assert source.failure is problem
+    with pytest.raises(Problem) as error:
+        sent(stream(DATA[:5000], 700, error=problem), 0, 6000)
+    assert error.value is problem
+
+
+def test_close() -> None:
+    """The reader is closed, what was not released can still be had."""
+    reader = Chunks(DATA, 700)
+    source = StreamSource(reader, "x.tar")
+    source.peek(0, 2000)
+    source.close()
+    assert reader.closed == 1
+    assert source.read(0, 2000) == DATA[:2000]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["peek", "peek", "read", "send", "release"]), st.integers(0, 9000), st.integers(0, 9000)
+        ),
+        max_size=30,
+    ),
+    st.integers(100, 3000),
+)
+def test_any_use_of_a_stream(calls: list[tuple[str, int, int]], step: int) -> None:
+    """Any calls that keep the contract: the bytes are those of the stream.
+
+    Peeks go forward; ranges begin anywhere behind what was released, and what `send` takes from there on is released.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        shrink(patch)
+        source, low, front = stream(DATA, step), 0, 0
+        for kind, ahead, n in calls:
+            if kind == "peek":
+                front = min(front + ahead, 280_000)
+                peeked(source, front, n // 4)
+            elif kind == "release":
+                low = min(low + ahead, front)
+                source.release(low)
+            else:
+                start = min(low + ahead, front)
+                stop = min(start + n, len(DATA))
+                assert (source.read if kind == "read" else lambda a, z: sent(source, a, z))(start, stop) == DATA[
+                    start:stop
+                ]
+                front = max(front, stop)
+                if kind == "send":
+                    low = stop
+                    source.release(low)
+
+
+# ---- splice
+
+
+@pytest.fixture
+def pipe() -> Iterator[Callable[[bytes], int]]:
+    """The reading end of a pipe that a thread fills."""
+    threads = []
+
+    def fill(data: bytes) -> int:
+        read, write = os.pipe()
+
+        def run() -> None:
+            with open(write, "wb") as file:
+                try:
+                    file.write(data)
+                except BrokenPipeError:
+                    pass
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        threads.append((thread, read))
+        return read
+
+    yield fill
+    for thread, read in threads:
+        try:
+            os.close(read)
+        except OSError:
+            pass
+        thread.join()
+
+
+@pytest.mark.parametrize("refusal", [None, OSError(22, "Invalid argument"), OSError(9, "Bad file"), OSError(38, "no")])
+def test_splice(
+    refusal: OSError | None, pipe: Callable[[bytes], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long range goes from pipe to file without coming by; where that is refused it is read and written."""
+    spliced: list[int] = []
+    real = os.splice
+
+    def splice(source: int, target: int, count: int) -> int:
+        if refusal is not None:
+            raise refusal
+        done = real(source, target, count)
+        spliced.append(done)
+        return done
+
+    monkeypatch.setattr(os, "splice", splice)
+    source = StreamSource(DescriptorReader(pipe(big())), "x.tar")
+    with open_sink("path", str(tmp_path / "out")) as sink:
+        source.peek(0, 512)
+        source.send(0, 4 * MIB, sink)
+        source.release(4 * MIB)
+        assert source.peek(4 * MIB, 512)[:512] == big()[4 * MIB : 4 * MIB + 512]
+        source.send(4 * MIB, 5 * MIB, sink)
+    assert (tmp_path / "out").read_bytes() == big()
+    assert (sum(spliced) > 2 * MIB) == (refusal is None)
+    source.close()
+
+
+def test_splice_to_what_appends(pipe: Callable[[bytes], int], tmp_path: Path) -> None:
+    """`>> out` refuses to be spliced to, and gets the bytes all the same."""
+    path = tmp_path / "out"
+    path.write_bytes(b"before")
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND)
+    StreamSource(DescriptorReader(pipe(big())), "x.tar").send(0, 5 * MIB, Sink(fd, "out"))
+    os.close(fd)
+    assert path.read_bytes() == b"before" + big()
+
+
+def test_splice_when_the_stream_is_cut(pipe: Callable[[bytes], int], tmp_path: Path) -> None:
+    """It ends inside the range: an error that says where."""
+    source = StreamSource(DescriptorReader(pipe(big())), "x.tar")
+    with pytest.raises(Problem, match=r"at 5242880: .*\[truncated\]"), open_sink("path", str(tmp_path / "out")) as sink:
+        source.send(0, 6 * MIB, sink)
+    assert os.listdir(tmp_path) == []
+
+
+def test_splice_to_a_pipe_that_has_gone(pipe: Callable[[bytes], int]) -> None:
+    """The sink says what the matter is, as it does for a write."""
+    read, write = os.pipe()
+    os.close(read)
+    with pytest.raises(BrokenPipeError) as error:
+        StreamSource(DescriptorReader(pipe(big())), "x.tar").send(0, 5 * MIB, Sink(write, "a name"))
+    os.close(write)
+    assert error.value.filename == "a name"
+
+
+# ---- all of a stream, readers
+
+
+def test_spooled(tmp_path: Path) -> None:
+    """A stream in a file of its own can be read in any order; a failure comes along."""
+    problem = Problem("truncated", "x.tar.gz", None, "cut")
+    reader = Chunks(DATA, 700, problem)
+    source = spooled(StreamSource(reader, "x.tar", str(tmp_path)))
+    assert (source.size, source.name, source.failure, reader.closed) == (len(DATA), "x.tar", problem, 1)
+    assert source.read(200_000, 300_000) == DATA[200_000:]
+    assert source.read(0, 100) == DATA[:100]
+    assert os.listdir(tmp_path) == []
+
+
+def test_scratch(tmp_path: Path) -> None:
+    """Temporary files have no name; where there is no such folder the message says which."""
+    scratch = Scratch(str(tmp_path))
+    scratch.write(b"abc")
+    scratch.write(memoryview(b"def"))
+    assert scratch.read(1, 5) == b"bcde"
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(OSError, match="missing"):
+        Scratch(str(tmp_path / "missing"))
+    with open("/dev/full", "wb", buffering=0) as full:
+        fd, scratch.fd = scratch.fd, os.dup(full.fileno())
+        with pytest.raises(OSError, match="No space") as error:
+            scratch.write(b"x")
+        assert str(tmp_path) in str(error.value.filename)
+        scratch.close()
+        os.close(fd)
+
+
+def test_scratch_without_unnamed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system has no such files, one that loses its name at once."""
+    monkeypatch.delattr(os, "O_TMPFILE")
+    scratch = Scratch(str(tmp_path))
+    scratch.write(b"abc")
+    assert (scratch.read(0, 9), os.listdir(tmp_path)) == (b"abc", [])
+
+
+def drained(reader: sources.Reader, step: int = 1000) -> bytes:
+    """All that a reader gives."""
+    view, data = memoryview(bytearray(step)), b""
+    while got := reader.readinto(view):
+        data += view[:got]
+    return data
+
+
+def test_readers(tmp_path: Path) -> None:
+    """What was read ahead comes first; a descriptor shows only when nothing stands before it."""
+    path = tmp_path / "x"
+    path.write_bytes(DATA)
+    for step in (1, 7, 100_000):
+        fd = os.open(path, os.O_RDONLY)
+        os.lseek(fd, 299_000, os.SEEK_SET)
+        reader = Prepended(b"head", DescriptorReader(fd))
+        assert reader.fileno() is None
+        assert drained(reader, step) == b"head" + DATA[299_000:]
+        assert reader.fileno() == fd
+        reader.close()
+        with pytest.raises(OSError, match="Bad file"):
+            os.fstat(fd)
+        reader.close()
+    assert drained(Prepended(b"", Chunks(b"x"))) == b"x"
+
+
+def test_reading() -> None:
+    """`read(n)` of a reader gives at most n bytes, none at the end."""
+    read = reading(Chunks(DATA, 700))
+    pieces = [read(n) for n in (10, 1000, 5)]
+    assert pieces == [DATA[:10], DATA[10:710], DATA[710:715]]
+    assert read(10) + read(2000) == DATA[715:1425]
+    while read(1 << 20):
+        pass
+
+
+def test_closing_a_reader_closes_what_is_below() -> None:
+    """A decoder has no `close`; a thread that hangs in a read says so, and then its descriptor stays open."""
+
+    class Inner:
+        def read(self, n: int) -> bytes:
+            return b""
+
+    class Hanging(Inner):
+        def close(self) -> bool:
+            return False
+
+    for inner, closed in ((Inner(), 1), (Hanging(), 0)):
+        below = Chunks(b"")
+        ByRead(inner, below).close()
+        assert below.closed == closed
+
+
+def test_descriptor_reader(tmp_path: Path) -> None:
+    """Closing it means nothing to descriptors 0 to 2; what cannot be read has a name."""
+    DescriptorReader(0).close()
+    assert os.fstat(0)
+    reader = DescriptorReader(os.open(tmp_path, os.O_RDONLY), "a name")
+    with pytest.raises(IsADirectoryError) as error:
+        reader.readinto(memoryview(bytearray(10)))
+    assert error.value.filename == "a name"
+    reader.close()
+
+
+def test_a_closed_file_holds_no_memory() -> None:
+    """Samples in a buffer keep the files of many shards: what each was read with is given back, and had again."""
+    tracemalloc.start()
+    try:
+        files = []
+        for _ in range(20):
+            file = on_disk(bytes(range(256)) * 4)
+            assert file.peek(256, 4)[:4] == b"\0\1\2\3"
+            file.close()
+            files.append(file)
+        assert tracemalloc.get_traced_memory()[0] < 200_000
+    finally:
+        tracemalloc.stop()
+    assert all(file.peek(1, 4)[:4] == file.read(1, 5) == b"\1\2\3\4" for file in files)

@@ -1,0 +1,646 @@
+"""Walking headers: what others wrote, what is damaged, and that payloads are never touched."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import webdataset as wds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarkit.errors import Problem, TarkitError, Unsupported
+from tarkit.streams import source as sources
+from tarkit.streams.source import FileSource, StreamSource
+from tarkit.tar import block as b
+from tarkit.tar import header, pax
+from tarkit.tar.reader import Entry, Source, Walk
+from tarkit.tar.resume import find_header
+from tests._tools import MARKER, SOURCES, Peeked, archive, counted, each_row, member, on_disk, stream, with_field
+
+DATA = Path(__file__).parents[1] / "data"
+EXPECTED = json.loads((DATA / "expected.json").read_text())
+GOLDEN = sorted(EXPECTED)
+DAMAGED = ["gnu-gnu-long.tar", "gnu-pax-long.tar", "gnu-sparse-old.tar", "git.tar", "bsdtar-v7.tar"]
+
+Listing = list[list[str | int]]
+
+
+def listed(entries: list[Entry]) -> Listing:
+    """Entries as in expected.json; those of global headers are not there."""
+    return [
+        [entry.name.decode("latin-1"), entry.type.decode("latin-1"), max(entry.size, entry.real), entry.start]
+        for entry in entries
+        if entry.type != b.PAX_GLOBAL
+    ]
+
+
+class Walked:
+    """What a walk gave until it ended or raised."""
+
+    def __init__(self, source: Source, pos: int = 0) -> None:
+        self.walk = Walk(source, pos)
+        self.entries: list[Entry] = []
+        self.error: TarkitError | None = None
+        try:
+            self.entries += self.walk
+        except TarkitError as error:
+            self.error = error
+
+    @property
+    def problem(self) -> str | None:
+        """The name of the problem that ended the walk."""
+        return self.error.name if isinstance(self.error, Problem) else None
+
+    @property
+    def whole(self) -> list[Entry]:
+        """The entries that damage left."""
+        return self.entries if self.error is None else [e for e in self.entries if e.start < self.walk.broken]
+
+
+def pax_member(records: dict[bytes, bytes], name: str = "short", payload: bytes = b"", kind: bytes = b.PAX) -> bytes:
+    """A header with PAX records and, unless these are global, the entry they are about."""
+    extension = pax.format_records(records)
+    entry = with_field(member("PaxHeaders/x", extension), 156, kind)
+    return entry if kind == b.PAX_GLOBAL else entry + member(name, payload)
+
+
+# ---- what others wrote
+
+
+@each_row("kind", SOURCES)
+@each_row("name", GOLDEN)
+def test_golden(name: str, kind: str) -> None:
+    """Names, sizes, types and offsets are what GNU tar and Python say; the walk ends where the archive does."""
+    data = (DATA / name).read_bytes()
+    walked = Walked(SOURCES[kind](data))
+    assert walked.error is None
+    assert listed(walked.entries) == EXPECTED[name]
+    assert walked.walk.end == len(data)
+    ends = [entry.stop for entry in walked.entries]
+    assert [entry.start for entry in walked.entries] == [0, *ends[:-1]], "entries lie end to end"
+    assert walked.walk.marker == ends[-1]
+    assert data[ends[-1] :].count(0) == len(data) - ends[-1]
+
+
+@each_row("name", GOLDEN)
+@each_row("stream", [False, True])
+def test_golden_over_borders_of_what_is_read_ahead(name: str, stream: bool) -> None:
+    """The answer does not depend on how much a source shows beyond what it was asked for."""
+    data = (DATA / name).read_bytes()
+    for ahead in (0, 513, 1024, 1535, 4096, 10_000):
+        assert listed(Walked(Peeked(data, ahead, stream)).entries) == EXPECTED[name]
+
+
+@pytest.mark.parametrize("name", ["gnu-gnu-long.tar", "gnu-pax-long.tar", "gnu-sparse-old.tar", "go-pax.tar"])
+def test_golden_with_small_buffers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources whose windows are smaller than an extension header grow them."""
+    monkeypatch.setattr(sources, "AHEAD", (512, 700, 1100, 1536))
+    monkeypatch.setattr(sources, "CHUNK", 600)
+    monkeypatch.setattr(sources, "HELD", 1200)
+    data = (DATA / name).read_bytes()
+    assert listed(Walked(on_disk(data)).entries) == EXPECTED[name]
+    assert listed(Walked(on_disk(b"before" + data, offset=6)).entries) == EXPECTED[name]
+    for step in (511, 512, 600, 1 << 20):
+        assert listed(released(stream(data, step))) == EXPECTED[name]
+
+
+def released(source: StreamSource) -> list[Entry]:
+    """The entries of a stream whose window moves on behind each."""
+    entries = []
+    for entry in Walk(source):
+        entries.append(entry)
+        source.release(entry.start)
+    return entries
+
+
+def test_links() -> None:
+    """Targets of links, short and long, in each way to say them."""
+    for name in ("gnu-gnu-long.tar", "gnu-pax-long.tar", "bsdtar-pax-long.tar", "bsdtar-gnutar-long.tar"):
+        links = {entry.name: entry.link for entry in Walk(Peeked((DATA / name).read_bytes())) if entry.link}
+        target = b"s" * 149 + b"/" + b"n" * 146 + b".jpg"
+        assert links == {b"soft.jpg": target, b"s" * 149 + b"/z.jpg": target}, name
+
+
+def test_sparse() -> None:
+    """A sparse file has the size its records say, and its payload is known not to be the content."""
+    names = [name for name in GOLDEN if "sparse" in name]
+    assert len(names) == 5
+    for name in names:
+        [sparse] = [entry for entry in Walk(Peeked((DATA / name).read_bytes())) if entry.sparse]
+        assert sparse.name == (b"holes.bin" if name.startswith("bsdtar") else b"sparse.bin")
+        assert sparse.real == (9 << 30) + (3 if name.startswith("bsdtar") else 0)
+
+
+def test_volumes() -> None:
+    """Of an archive in several volumes the first is cut short, and the second is not for us."""
+    first = Walked(on_disk((DATA / "gnu-multivolume-1.tar").read_bytes()))
+    assert (listed(first.entries), first.problem) == ([], "truncated")
+    second = Walked(on_disk((DATA / "gnu-multivolume-2.tar").read_bytes()))
+    assert isinstance(second.error, Unsupported)
+    assert second.error.hint
+
+
+# ---- sizes and the payload
+
+
+class Headers:
+    """A source of which only headers may be asked for: the rest is not there."""
+
+    name = "big.tar"
+    seekable = True
+
+    def __init__(self, size: int | None, headers: dict[int, bytes]) -> None:
+        self.size = size
+        self.known = {
+            pos + at: blocks[at : at + 512] for pos, blocks in headers.items() for at in range(0, len(blocks), 512)
+        }
+        self.peeks = 0
+
+    def peek(self, pos: int, n: int) -> bytes:
+        self.peeks += 1
+        blocks = []
+        for at in range(pos, pos + n, b.BLOCK):
+            if at not in self.known:
+                assert self.size is None or at >= self.size, f"a payload was peeked, at {at}"
+                break
+            blocks.append(self.known[at])
+        return b"".join(blocks)
+
+
+GIB = 1 << 30
+
+
+SIZES = {
+    "8 GiB - 1": (header.encode(b"a.bin", 8 * GIB - 1), 8 * GIB - 1),
+    "8 GiB": (header.encode(b"a.bin", 8 * GIB), 8 * GIB),
+    "1 EiB + 1": (header.encode(b"a.bin", (1 << 60) + 1), (1 << 60) + 1),
+    "base-256": (with_field(header.encode(b"a.bin", 0), 124, b.format_number(9 * GIB + 5, 12)), 9 * GIB + 5),
+    "base-256, 2 EiB": (with_field(header.encode(b"a.bin", 0), 124, b.format_number(1 << 61, 12)), 1 << 61),
+    "pax": (pax_member({b"size": b"%d" % (10 * GIB + 3)}, "a.bin"), 10 * GIB + 3),
+    "pax beats the header": (pax_member({b"size": b"9"})[:1024] + header.encode(b"a.bin", 5 * GIB), 9),
+    "pax without a size": (pax_member({b"size": b""})[:1024] + header.encode(b"a.bin", 5 * GIB), 5 * GIB),
+}
+
+
+@each_row("stream", [False, True])
+@each_row(("head", "size"), SIZES.values())
+def test_size(head: bytes, size: int, stream: bool) -> None:
+    """Sizes of any length, in each way to say them; the payload behind is never asked for."""
+    stop = len(head) + size + b.padding(size)
+    source = Headers(None if stream else stop + 1536, {0: head, stop: member("b.txt") + MARKER})
+    walked = Walked(source)
+    assert walked.error is None
+    assert [(e.name, e.start, e.data, e.size, e.stop) for e in walked.entries] == [
+        (b"a.bin", 0, len(head), size, stop),
+        (b"b.txt", stop, stop + 512, 0, stop + 512),
+    ]
+    assert walked.walk.marker == stop + 512
+
+
+@each_row(
+    ("head", "detail"),
+    [
+        (with_field(header.encode(b"a.bin", 0), 124, b.format_number(-5, 12)), "impossible size"),
+        (with_field(header.encode(b"a.bin", 0), 124, b.format_number(1 << 80, 12)), "impossible size"),
+        (with_field(header.encode(b"a.bin", 0), 124, b"0000000008\0\0"), "size"),
+        (with_field(header.encode(b"a.bin", 0), 0, bytes(100)), "no name"),
+        (pax_member({b"size": b"-1"}), "size"),
+        (pax_member({b"size": b"9" * 19}), "size"),
+        (pax_member({b"size": b"1e9"}), "size"),
+        (pax_member({b"GNU.sparse.realsize": b"x"}), "size"),
+        (with_field(pax_member({b"path": b"x"}), 124, b.format_number(1 << 40, 12)), "extension"),
+        (with_field(header.encode(b"a.bin", 0), 156, b"S"), "sparse"),
+    ],
+)
+def test_numbers_that_cannot_be(head: bytes, detail: str) -> None:
+    """What is no size is a bad header, whose checksum does not help."""
+    walked = Walked(Peeked(member("good") + head + MARKER))
+    assert walked.problem == "bad-header"
+    assert detail in str(walked.error)
+    assert "'good'" in str(walked.error)
+    assert [entry.name for entry in walked.whole] == [b"good"]
+    assert walked.walk.broken == 512
+
+
+@pytest.mark.parametrize("count", [10, 1000])
+def test_payloads_are_not_read(count: int, tmp_path: Path) -> None:
+    """Of entries larger than what is read ahead, the file is not read beyond the headers and a little more."""
+    size = 1 << 20
+    with open(tmp_path / "x.tar", "w+b", buffering=0) as file:
+        for number in range(count):
+            file.seek(number * (size + 512))
+            file.write(header.encode(b"%d.bin" % number, size))
+        file.seek(count * (size + 512))
+        file.write(MARKER)
+        source = FileSource(os.dup(file.fileno()), "x.tar")
+    reads = counted(source)
+    assert len(Walked(source).entries) == count
+    assert sum(reads) < count * 4096 + (1 << 19)
+
+
+def test_no_byte_is_read_twice(tmp_path: Path) -> None:
+    """A walk reads an archive once at most, whatever extension headers it has: those that webdataset writes, GNU long
+    names, PAX records larger than what is read ahead."""
+    path = tmp_path / "x.tar"
+    with wds.TarWriter(str(path)) as out:
+        for number in range(1000):
+            out.write({"__key__": f"{number:06d}", "bin": bytes(200), "cls": number})
+    long = with_field(member("././@LongLink", b"n" * 120 + b"\0"), 156, b"L")
+    named = b"".join(long + member(f"{number}.bin", bytes(300)) for number in range(2000))
+    large = b"".join(pax_member({b"SCHILY.xattr.x": bytes(400_000)}, f"{number}.bin") for number in range(20))
+    for data, count in ((path.read_bytes(), 2000), (named + MARKER, 2000), (large + MARKER, 20)):
+        source = on_disk(data)
+        reads = counted(source)
+        walked = Walked(source)
+        assert (walked.error, len(walked.entries)) == (None, count)
+        assert sum(reads) <= len(data)
+
+
+# ---- global headers
+
+
+@each_row(
+    ("archive", "names", "sizes"),
+    [
+        (pax_member({b"comment": b"x"}, kind=b"g") + member("a", b"12"), [b"a"], [2]),
+        (pax_member({b"path": b"all"}, kind=b"g") + member("a", b"12") + member("b"), [b"all", b"all"], [2, 0]),
+        (
+            pax_member({b"path": b"all"}, kind=b"g") + pax_member({b"path": b"one"}) + member("b"),
+            [b"one", b"all"],
+            [0, 0],
+        ),
+        (pax_member({b"path": b"all"}, kind=b"g") + pax_member({b"path": b""}, "a"), [b"a"], [0]),
+        (
+            pax_member({b"path": b"1"}, kind=b"g") + member("a") + pax_member({b"path": b"2"}, kind=b"g") + member("b"),
+            [b"1", b"2"],
+            [0, 0],
+        ),
+        (member("a") + pax_member({b"size": b"5"}, kind=b"g") + member("b") + bytes(512), [b"a", b"b"], [0, 5]),
+        (member("a") + pax_member({b"size": b"5"}, kind=b"g") + pax_member({b"size": b"0"}, "b"), [b"a", b"b"], [0, 0]),
+        (pax_member({b"linkpath": b"t"}, kind=b"g") + member("a", typeflag=b"2", linkname=b"u"), [b"a"], [0]),
+    ],
+)
+def test_global(archive: bytes, names: list[bytes], sizes: list[int]) -> None:
+    """A global header is an entry of its own, and about all that follow but where their own records say otherwise."""
+    for ahead in (0, 1 << 20):
+        walked = Walked(Peeked(archive + MARKER, ahead))
+        assert walked.error is None
+        plain = [entry for entry in walked.entries if entry.type != b"g"]
+        assert ([entry.name for entry in plain], [entry.size for entry in plain]) == (names, sizes)
+        assert [entry.stop for entry in walked.entries] == [*[e.start for e in walked.entries[1:]], len(archive)]
+
+
+def test_global_link() -> None:
+    """Targets of links, too."""
+    data = pax_member({b"linkpath": b"t"}, kind=b"g") + member("a", typeflag=b"2", linkname=b"u") + MARKER
+    assert [entry.link for entry in Walk(Peeked(data))] == [b"", b"t"]
+
+
+RECORDS = st.lists(
+    st.sampled_from([
+        (b"mtime", b"1700000000.25"), (b"mtime", b""), (b"comment", b"a=b\n9 k=v\n"), (b"path", b"p" * 120 + b".txt"),
+        (b"path", b""), (b"path", b"a\0b"), (b"linkpath", b"t"), (b"size", b"0"), (b"size", b"0003"), (b"size", b"x"),
+        (b"GNU.sparse.size", b"7"), (b"GNU.sparse.name", b"s.txt"), (b"hdrcharset", b"BINARY"),
+        (b"SCHILY.xattr.user.x", bytes(700)),
+    ]),
+    max_size=3,
+)  # fmt: skip
+
+
+def extension(kind: bytes, payload: bytes) -> bytes:
+    """An extension header of any kind and its payload."""
+    return with_field(member("././@Extension", payload), 156, kind)
+
+
+EXTENSIONS = st.one_of(
+    RECORDS.map(lambda records: extension(b"x", pax.format_records(records))),
+    RECORDS.map(lambda records: extension(b"X", pax.format_records(records))),
+    RECORDS.map(lambda records: extension(b"g", pax.format_records(records))),
+    st.sampled_from([b"28 mtime=1700000000.1234\n", b"27 mtime=1700000000.1234\n", b"29 mtime=1700000000.1234\n",
+                     b"12 mtime=12\n\0", b"mtime=1\n", b"8 =12\n", b""]).map(lambda payload: extension(b"x", payload)),
+    st.sampled_from([b"l" * 130 + b"\0", b"", b"\0x", b"short"]).map(lambda name: extension(b"L", name)),
+    st.just(extension(b"K", b"k" * 130 + b"\0")),
+    st.just(extension(b"x", b"28 mtime=1700000000.1234\n")[:300] + bytes(724)),
+)  # fmt: skip
+MEMBERS = st.sampled_from([
+    member("a.txt", b"123"), member("b.bin", bytes(600)), member("c", typeflag=b"2", linkname=b"u"),
+    member("d/", typeflag=b"5"), with_field(member("v.txt"), 257, bytes(255)),
+    member("damaged.txt")[:300] + bytes(212), bytes(512),
+])  # fmt: skip
+
+
+@settings(max_examples=200)
+@given(st.lists(EXTENSIONS | MEMBERS, max_size=8), st.integers(0, 700), st.integers(512, 9000))
+def test_entries_do_not_depend_on_what_is_shown(parts: list[bytes], cut: int, ahead: int) -> None:
+    """`_slow` reads every entry when a source shows no more than it has to; with more, the same comes out faster."""
+    data = b"".join(parts) + MARKER
+    data = data[: len(data) - cut]
+    slow, fast, more = (Walked(Peeked(data, shown)) for shown in (0, 1 << 20, ahead))
+    assert fast.entries == more.entries == slow.entries
+    assert fast.problem == more.problem == slow.problem
+    for each in (fast, more):
+        assert (each.walk.broken, each.walk.end, each.walk.nul) == (slow.walk.broken, slow.walk.end, slow.walk.nul)
+
+
+@each_row("kind", [b"x", b"L", b"g"])
+def test_extension_headers_have_a_limit_together(kind: bytes) -> None:
+    """Of one entry, and of all global ones, they may have 16 MiB together: more is a bad header."""
+    payload = {b"L": bytes(7 << 20), b"x": pax.format_records({b"comment": bytes(7 << 20)})}.get(kind)
+    each = extension(kind, payload or pax.format_records({b"comment": bytes(7 << 20)}))
+    assert Walked(Peeked(each * 2 + member("a.txt") + MARKER)).error is None
+    assert Walked(Peeked(each * 3 + member("a.txt") + MARKER)).problem == "bad-header"
+    apart = Walked(Peeked((each + member("a.txt")) * 3 + MARKER))
+    assert apart.problem == ("bad-header" if kind == b"g" else None)
+
+
+def test_numbers_of_any_length() -> None:
+    """Go writes sizes with zeros in front; a checksum field ends at its first NUL, whatever follows."""
+    sized = pax_member({b"size": b"0" * 21 + b"999", b"mtime": b"1"}, payload=bytes(999)) + MARKER
+    assert [entry.size for entry in Walk(Peeked(sized))] == [999]
+    block = member("hi-gary.txt", bytes(16))
+    lenient = block[:148] + (b"%o\x0036\0" % int(block[148:154], 8))[:8] + block[156:]
+    assert [entry.size for entry in Walk(Peeked(lenient + MARKER))] == [16]
+
+
+def test_extensions_come_in_any_number_and_order() -> None:
+    """PAX goes before `L`, of several the last counts, `X` is Sun's `x`; and all of it belongs to the entry."""
+    long = with_field(member("././@LongLink", b"long" + bytes(1)), 156, b"L")
+    first, last = (pax_member({b"path": each, b"mtime": b"1"})[:1024] for each in (b"first", b"last"))
+    for extensions, name in (
+        (long, b"long"),
+        (first, b"first"),
+        (long + first, b"first"),
+        (first + long, b"first"),
+        (first + last, b"last"),
+        (with_field(first, 156, b"X"), b"first"),
+    ):
+        for kind in SOURCES.values():
+            [entry] = Walk(kind(extensions + member("short", b"x") + MARKER))
+            assert (entry.name, entry.start, entry.data) == (name, 0, len(extensions) + 512)
+
+
+# ---- the end
+
+
+@each_row("kind", SOURCES)
+@each_row("zeros", [1024, 1025, 1535, 1536, 9216, 10_241, 300_000, 1_500_001])
+def test_zeros_of_any_length(zeros: int, kind: str) -> None:
+    """What follows the marker may be any number of zeros."""
+    walked = Walked(SOURCES[kind](member("a", b"x") + bytes(zeros)))
+    assert (walked.error, walked.walk.marker, walked.walk.end) == (None, 1024, 1024 + zeros)
+
+
+@each_row("kind", SOURCES)
+@each_row(
+    ("data", "whole", "problem", "offset", "words"),
+    [
+        (b"", 0, "no-end-marker", 0, "empty"),
+        (bytes(512), 0, "no-end-marker", 0, "lone"),
+        (member("a", b"x"), 1, "no-end-marker", 1024, "after 'a'"),
+        (member("a", b"x") + bytes(512), 1, "no-end-marker", 1024, "lone"),
+        (member("a", b"x") + bytes(1023), 1, "no-end-marker", 1024, "lone"),
+        (member("a", b"x") + bytes(511), 1, "truncated", 1535, "after 'a'"),
+        (member("a", b"x") + bytes(512) + member("b"), 1, "trailing-data", 1536, "lone"),
+        (member("a", b"x") + MARKER + member("b"), 1, "trailing-data", 2048, "end of the archive"),
+        (member("a", b"x") + bytes(10_240) + b"x", 1, "trailing-data", 1024 + 10_240, "end of the archive"),
+        (member("a", b"x") + bytes(300_000) + member("b"), 1, "trailing-data", (1024 + 300_000) & -512, "end of"),
+        (member("a", b"x") + bytes(1024) + bytes(511) + b"x", 1, "trailing-data", 2048, "end of"),
+        (member("a", b"xy" * 400)[:-1], 0, "truncated", 1535, "'a'"),
+        (member("a", b"xy" * 400)[:700], 0, "truncated", 700, "'a'"),
+        (member("a") + member("b")[:511], 1, "truncated", 1023, "after 'a'"),
+        (b"x", 0, "truncated", 1, "at the start"),
+        (b"x" * 512, 0, "bad-header", 0, "no tar archive"),
+        (b"x" * 5120, 0, "bad-header", 0, "no tar archive"),
+        (member("a") + b"x" * 5120, 1, "bad-header", 512, "checksum"),
+    ],
+)
+def test_ends(data: bytes, whole: int, problem: str, offset: int, words: str, kind: str) -> None:
+    """Each way for an archive to end that is not its own end."""
+    walked = Walked(SOURCES[kind](data))
+    assert isinstance(walked.error, Problem)
+    assert (walked.error.name, walked.error.offset, walked.error.archive) == (problem, offset, "x.tar")
+    assert words in walked.error.detail
+    assert [entry.name for entry in walked.whole] == [b"a"] * whole
+
+
+def test_an_archive_without_entries() -> None:
+    """Two blocks of zeros are a whole archive."""
+    for zeros in (1024, 10_240):
+        walked = Walked(on_disk(bytes(zeros)))
+        assert (walked.error, walked.entries, walked.walk.marker, walked.walk.end) == (None, [], 0, zeros)
+
+
+# ---- damage
+
+
+def headers_of(data: bytes) -> Iterator[int]:
+    """Offsets of all blocks that are headers by their checksum."""
+    return (pos for pos in range(0, len(data), 512) if b.checksum_ok(data[pos : pos + 512]))
+
+
+@each_row("name", DAMAGED)
+def test_cut_at_every_byte(name: str) -> None:
+    """Of an archive that is cut, the entries before the cut come, and then the problem: at each border of 4 KiB, beside
+    it, and at every seventh byte."""
+    data = (DATA / name).read_bytes()
+    entries = Walked(Peeked(data)).entries
+    marker = entries[-1].stop
+    borders = {entry.start for entry in entries} | {marker}
+    blocks = {*range(0, 4096, 512), *range(marker, marker + 1025, 512), *borders}
+    beside = {block + shift for block in blocks for shift in (-1, 0, 1)}
+    for cut in sorted({*range(0, 4096, 7), *range(marker - 20, marker + 1030, 7), *beside} - {-1}):
+        walked = Walked(Peeked(data[:cut], 2048, stream=(cut // 512 + cut) % 2 > 0))
+        if cut >= marker + 1024:
+            assert walked.error is None, cut
+        elif cut in borders or cut >= marker + 512:
+            assert walked.problem == "no-end-marker", cut
+        else:
+            assert walked.problem == "truncated", cut
+        assert walked.whole == [entry for entry in entries if entry.stop <= cut], cut
+
+
+@each_row("name", GOLDEN)
+def test_cut_at_every_border(name: str) -> None:
+    """Every golden archive, a block at a time, by the real sources."""
+    data = (DATA / name).read_bytes()
+    entries = Walked(Peeked(data)).entries
+    for entry in entries:
+        for cut in range(entry.start, min(entry.stop, entry.start + 4096), 512):
+            walked = Walked((on_disk if cut % 1024 else stream)(data[:cut]))
+            assert walked.problem == ("no-end-marker" if cut == entry.start else "truncated"), cut
+            assert walked.whole == [each for each in entries if each.stop <= cut]
+
+
+def first_entries(name: str) -> tuple[bytearray, list[Entry]]:
+    """An archive of the first three entries of a golden one."""
+    data = (DATA / name).read_bytes()
+    entries = Walked(Peeked(data)).entries[:3]
+    return bytearray(data[: entries[-1].stop] + MARKER), entries
+
+
+@each_row("name", DAMAGED)
+def test_every_byte_of_a_header_counts(name: str) -> None:
+    """A byte of a header that is not what it was is a problem, and never less of the archive without one: another fifth
+    of the bytes in each header, and the checksum."""
+    data, entries = first_entries(name)
+    for number, pos in enumerate([*headers_of(bytes(data))]):
+        for at in {*range(pos + number % 5, pos + 512, 5), *range(pos + 148, pos + 156)}:
+            data[at] ^= 1 << at % 8
+            walked = Walked(Peeked(bytes(data), 0, stream=at % 2 > 0))
+            data[at] ^= 1 << at % 8
+            if walked.error is None:
+                assert walked.entries == entries, at
+            else:
+                assert walked.problem == "bad-header", at
+                assert walked.whole == [entry for entry in entries if entry.stop <= pos], at
+
+
+@each_row("name", DAMAGED)
+def test_damage_behind_the_headers(name: str) -> None:
+    """Records, long names and sparse maps have no checksum: what is wrong there never ends in anything but an error of
+    ours, or in as many entries as there were."""
+    data, entries = first_entries(name)
+    headers = {*headers_of(bytes(data))}
+    for entry in entries:
+        for at in range(entry.start, entry.data):
+            if at & -512 in headers:
+                continue
+            data[at] ^= 1 << at % 8
+            walked = Walked(Peeked(bytes(data), 1024, stream=True))
+            data[at] ^= 1 << at % 8
+            # only the mark "more of the map follows" of old sparse files can hide what comes behind
+            assert walked.error or len(walked.entries) == len(entries) or (entry.type == b"S" and at % 512 == 504), at
+
+
+@settings(max_examples=25)
+@given(st.binary(max_size=3000), st.integers(0, 2000))
+def test_any_bytes(data: bytes, ahead: int) -> None:
+    """Whatever comes, a walk ends, in an error of ours or at the end; a tar that is cut short is never whole."""
+    walked = Walked(Peeked(data, ahead))
+    assert walked.error or (walked.walk.end == len(data) and not any(data[walked.walk.marker :]))
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.tuples(st.binary(min_size=1, max_size=300).filter(lambda name: 0 not in name), st.integers(0, 1 << 64)),
+        max_size=5,
+    )
+)
+def test_what_encode_writes(pairs: list[tuple[bytes, int]]) -> None:
+    """A walk reads back what `encode` wrote: any name, any size that a tar can have."""
+    pos, headers = 0, {}
+    for name, size in pairs:
+        head = header.encode(name, size := size % (1 << 58))
+        headers[pos] = head
+        pos += len(head) + size + b.padding(size)
+    headers[pos] = MARKER
+    found = Walked(Headers(pos + 1024, headers))
+    assert found.error is None
+    assert [(entry.name, entry.size) for entry in found.entries] == [(name, size % (1 << 58)) for name, size in pairs]
+
+
+# ---- going on behind damage
+
+
+THREE = [member("a.txt", b"1" * 600), member("b.txt", b"2" * 600), member("c.txt", b"3" * 600)]
+
+
+def damaged(at: int) -> bytes:
+    """Three entries, the byte `at` changed."""
+    data = bytearray(b"".join(THREE) + MARKER)
+    data[at] ^= 0x55
+    return bytes(data)
+
+
+@each_row("kind", SOURCES)
+def test_resume(kind: str) -> None:
+    """Behind a header that cannot be trusted the next good one is found, and the walk goes on from there."""
+    source = SOURCES[kind](damaged(1536 + 5))
+    walked = Walked(source)
+    assert (walked.problem, [entry.name for entry in walked.whole]) == ("bad-header", [b"a.txt"])
+    assert (walked.walk.broken, walked.walk.resume) == (1536, 2048)
+    found = find_header(source, walked.walk.resume)
+    assert found == 3072
+    assert [entry.name for entry in Walked(source, found).entries] == [b"c.txt"]
+
+
+@each_row("kind", SOURCES)
+@each_row(
+    ("data", "pos", "found"),
+    [
+        (b"", 0, None),
+        (MARKER, 0, None),
+        (b"x" * 5000, 0, None),
+        (b"x" * 512 + member("a"), 0, 512),
+        (b"x" * 512 + member("a"), 512, 512),
+        (b"x" * 512 + member("a"), 1024, None),
+        (b"x" * 511 + member("a"), 0, None),
+        (b"x" * 512 * 1000 + member("a"), 0, 512_000),
+        (b"x" * 512 * 3000 + member("a")[:511], 0, None),
+        (bytes(5120) + member("a"), 0, 5120),
+        (b"x" * 512 + with_field(member("v7"), 257, bytes(8)), 0, 512),
+    ],
+)
+def test_find_header(data: bytes, pos: int, found: int | None, kind: str) -> None:
+    """Only whole blocks at the places where blocks begin, V7 headers too."""
+    assert find_header(SOURCES[kind](data), pos) == found
+
+
+@each_row("name", ["gnu-gnu-long.tar", "gnu-pax-long.tar", "gnu-sparse-old.tar"])
+def test_broken_is_where_the_extensions_begin(name: str) -> None:
+    """Damage to the last of several headers of an entry breaks the entry from its first on."""
+    data = bytearray((DATA / name).read_bytes())
+    entries = Walked(Peeked(bytes(data))).entries
+    checked = 0
+    for entry in entries:
+        main = entry.start
+        for pos in range(entry.start + 512, entry.data, 512):
+            if b.checksum_ok(data[pos : pos + 512]):
+                main = pos
+        if main > entry.start:
+            data[main + 100] ^= 1
+            walked = Walked(Peeked(bytes(data)))
+            data[main + 100] ^= 1
+            assert (walked.problem, walked.walk.broken, walked.walk.resume) == ("bad-header", entry.start, main + 512)
+            checked += 1
+    assert checked or "sparse-old" in name
+
+
+def test_messages() -> None:
+    """What is wrong, where, after what; names are escaped."""
+    assert str(Walked(on_disk(damaged(1536 + 5))).error) == (
+        "x.tar: at 1536: bad checksum in the header after 'a.txt' [bad-header]"
+    )
+    odd = member(b"a\n\xff.txt", b"x" * 600)
+    assert str(Walked(on_disk(odd[:700])).error) == (
+        "x.tar: at 700: the input ends inside 'a\\x0a\\xff.txt', which needs 836 bytes more [truncated]"
+    )
+    assert str(Walked(on_disk(b"")).error) == "x.tar: at 0: the input is empty [no-end-marker]"
+    assert str(Walked(on_disk(b"PK\3\4" * 200)).error) == (
+        "x.tar: at 0: this is no tar archive: bad checksum in the first header [bad-header]"
+    )
+
+
+def test_a_file_that_grows_or_shrinks(tmp_path: Path) -> None:
+    """A file is what it was when it was opened; less than that is an error."""
+    path = tmp_path / "x.tar"
+    path.write_bytes(archive({"a.txt": b"x", "b.txt": b"y" * 4_000_000, "c.txt": b"z"}))
+    source = FileSource(os.open(path, os.O_RDONLY), "x.tar")
+    walk = iter(Walk(source))
+    next(walk)
+    os.truncate(path, 1_000_000)
+    with pytest.raises(Problem) as error:
+        list(walk)
+    assert error.value.name in ("truncated", "no-end-marker")
+
+
+def test_sources_are_interchangeable() -> None:
+    """What a walk needs of a source is `name`, `size` and `peek`."""
+    kinds: list[Callable[[bytes], Source]] = [Peeked, on_disk, stream]
+    data = archive({"a": b"1", "b": b"2" * 5000})
+    assert len({tuple(Walk(kind(data))) for kind in kinds}) == 1

@@ -1,0 +1,304 @@
+"""Pictures in the terminal: each protocol decoded again, pixel by pixel; which terminal gets which."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import pty
+import re
+import select
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tarkit.cli import screen
+from tarkit.inspecting.item import Item, Payload
+from tarkit.views import pictures, terminal
+from tarkit.views.terminal import Cell, Drawn
+from tests._tools import each_row
+
+Images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+
+RED, GREEN, BLUE, WHITE, GREY = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (98, 98, 98)
+
+
+def drawing(*rows: list[tuple[int, int, int]]) -> Any:
+    """A picture of these pixels."""
+    image = Images.new("RGB", (len(rows[0]), len(rows)))
+    image.putdata([pixel for row in rows for pixel in row])
+    return image
+
+
+SMALL = drawing([RED, GREEN], [BLUE, WHITE], [RED, RED])
+PAD = " " * (terminal.COLUMNS - 2)
+
+
+def test_blocks_in_full_colour() -> None:
+    """Two pixels to a character, colours said once for a run; the last line alone keeps the background below it."""
+    text = terminal.row([Drawn(SMALL, ("key", "png 2 x 3"))], "blocks", "truecolor", Cell())
+    assert text.splitlines() == [
+        "\x1b[38;2;255;0;0;48;2;0;0;255m\u2580\x1b[38;2;0;255;0;48;2;255;255;255m\u2580\x1b[0m",
+        "\x1b[38;2;255;0;0;49m\u2580\u2580\x1b[0m",
+        "key",
+        "png 2 x 3",
+        "",
+    ]
+
+
+def test_blocks_with_256_colours_and_none() -> None:
+    """The nearest of the cube or of the greys; without colours, letters as dark as the picture."""
+    image = drawing([RED, GREY, (90, 140, 180)], [BLUE, WHITE, (0, 0, 0)])
+    text = terminal.row([Drawn(image, ())], "blocks", "256", Cell())
+    assert re.findall(r"38;5;(\d+);48;5;(\d+)", text) == [("196", "21"), ("241", "231"), ("67", "16")]
+    image = drawing([WHITE, (0, 0, 0), GREY], [WHITE, (0, 0, 0), GREY])
+    assert terminal.row([Drawn(image, ())], "blocks", "none", Cell()) == "@ -\n\n"
+
+
+def test_several_in_a_row() -> None:
+    """Side by side with a gap, of different heights, with one that could not be drawn."""
+    text = terminal.row(
+        [Drawn(SMALL, ("a", "x" * 30)), Drawn(None, ("b", "why")), Drawn(SMALL.crop((0, 0, 2, 2)), ("c",))],
+        "blocks",
+        "none",
+        Cell(),
+    )
+    step = " " * terminal.GAP
+    blank = " " * terminal.COLUMNS
+    assert text.splitlines()[2:] == [
+        "a".ljust(24) + step + "b".ljust(24) + step + "c",
+        "x" * 23 + "\u2026" + step + "why",
+        "",
+    ]
+    first, second = text.splitlines()[:2]
+    assert first[:2] == first[52:54]
+    assert first[2:52] == PAD + step + blank + step
+    assert len(second) == 2
+    assert [terminal.per_row(width) for width in (20, 49, 50, 76, 102)] == [1, 1, 2, 3, 4]
+
+
+def kitty_picture(text: str) -> tuple[str, Any]:
+    """What kitty's protocol says, and the picture that it carries."""
+    chunks = re.findall(r"\x1b_G([^;]*);([A-Za-z0-9+/=]*)\x1b\\", text)
+    assert [head[-3:] for head, _ in chunks] == ["m=1"] * (len(chunks) - 1) + ["m=0"]
+    assert all(len(data) <= 4096 for _, data in chunks)
+    assert len(chunks) > 1
+    return chunks[0][0].removesuffix(",m=1"), Images.open(
+        io.BytesIO(base64.b64decode("".join(data for _, data in chunks)))
+    )
+
+
+def test_kitty_and_iterm() -> None:
+    """One PNG for the row, scaled to cells, transparent where there is none."""
+    big = Images.effect_noise((200, 180), 90).convert("RGB")
+    row = [Drawn(SMALL, ("a",)), Drawn(None, ("b",)), Drawn(big, ("c",))]
+    head, strip = kitty_picture(terminal.row(row, "kitty", "none", Cell(10, 20)))
+    assert head == "a=T,f=100,q=2,c=76,r=9"
+    assert strip.size == (760, 180)
+    assert [strip.getpixel(at) for at in ((0, 0), (1, 1), (2, 0), (300, 9))] == [
+        (*RED, 255), (*WHITE, 255), (0, 0, 0, 0), (0, 0, 0, 0)
+    ]  # fmt: skip
+    assert strip.crop((520, 0, 720, 180)).convert("RGB").tobytes() == big.tobytes()
+    text = terminal.row(row[:1], "iterm", "none", Cell(10, 20))
+    found = re.fullmatch(r"\x1b\]1337;File=inline=1;width=24;height=1;preserveAspectRatio=1:(.*)\x07\na\n\n", text)
+    assert found
+    assert Images.open(io.BytesIO(base64.b64decode(found[1]))).getpixel((0, 0)) == (*RED, 255)
+    assert terminal.row([Drawn(None, ("a", "why"))], "kitty", "none", Cell()) == "a\nwhy\n\n"
+
+
+def sixel_pixels(text: str) -> tuple[tuple[int, int], dict[tuple[int, int], tuple[int, ...]]]:
+    """Size and painted pixels of a picture in sixels: a decoder as the manual of the VT340 says it."""
+    head = re.match(r'\x1bP0;1;0q"1;1;(\d+);(\d+)', text)
+    assert head
+    assert text.endswith("\x1b\\")
+    palette: dict[int, tuple[int, ...]] = {}
+    painted: dict[tuple[int, int], tuple[int, ...]] = {}
+    x = top = color = 0
+    for token in re.findall(r"#\d+(?:;\d+)*|!\d+[?-~]|[?-~]|\$|-", text[head.end() : -2]):
+        if token[0] == "#":
+            color, *rgb = map(int, token[1:].split(";"))
+            if rgb:
+                assert rgb[0] == 2
+                palette[color] = tuple(rgb[1:])
+        elif token == "$":
+            x = 0
+        elif token == "-":
+            x, top = 0, top + 6
+        else:
+            bits, count = ord(token[-1]) - 63, int(token[1:-1]) if token[0] == "!" else 1
+            for column in range(x, x + count):
+                for line in range(6):
+                    if bits >> line & 1:
+                        assert (column, top + line) not in painted
+                        painted[column, top + line] = palette[color]
+            x += count
+    return (int(head[1]), int(head[2])), painted
+
+
+def test_sixel() -> None:
+    """Each solid pixel is painted once in its colour, the others not at all."""
+    image = Images.new("RGBA", (40, 15))
+    image.paste(SMALL, (3, 5))
+    image.paste(Images.new("RGB", (20, 8), BLUE), (15, 7))
+    size, painted = sixel_pixels(terminal.sixel(image))
+    expected = {
+        (x, y): tuple(round(value * 100 / 255) for value in image.getpixel((x, y))[:3])
+        for x in range(40)
+        for y in range(15)
+        if image.getpixel((x, y))[3]
+    }
+    assert size == (40, 15)
+    assert painted == expected
+    size, painted = sixel_pixels(terminal.sixel(Images.effect_noise((64, 20), 90).convert("RGBA")))
+    assert len(painted) == 64 * 20
+
+
+# ---- thumbnails
+
+
+class Held:
+    """A source of bytes."""
+
+    name, seekable = "x.tar", True
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def read(self, start: int, stop: int) -> bytes:
+        return self.data[start:stop]
+
+
+def item(image: Any, format: str, **settings: Any) -> Item:
+    """An item with this picture."""
+    out = io.BytesIO()
+    image.save(out, format, **settings)
+    data = out.getvalue()
+    kind = {"PPM": "netpbm"}.get(format, format.lower())
+    return Item(b"a.x", b"x", len(data), kind, {}, payload=Payload(Held(data), 0, len(data), len(data)))  # type: ignore[arg-type]
+
+
+@each_row(
+    ("mode", "color", "format", "seen"),
+    [
+        ("RGB", (200, 0, 0), "PNG", (200, 0, 0)),
+        ("L", 77, "PNG", (77, 77, 77)),
+        ("1", 1, "PNG", (255, 255, 255)),
+        ("RGBA", (200, 0, 0, 0), "PNG", (255, 255, 255)),
+        ("LA", (0, 255), "PNG", (0, 0, 0)),
+        ("CMYK", (0, 0, 0, 0), "JPEG", (255, 255, 255)),
+        ("I;16", 60_000, "TIFF", (0, 0, 0)),
+        ("F", 0.25, "TIFF", (0, 0, 0)),
+        ("RGB", (0, 0, 200), "WEBP", (0, 0, 200)),
+        ("RGB", (0, 0, 200), "BMP", (0, 0, 200)),
+        ("L", 9, "PPM", (9, 9, 9)),
+        ("P", 0, "GIF", (0, 0, 0)),
+    ],
+)
+def test_thumbnail(mode: str, color: Any, format: str, seen: tuple[int, int, int]) -> None:
+    """Every mode comes out in RGB, and fits."""
+    image = Images.new(mode, (400, 100), color)
+    thumbnail = pictures.thumbnail(item(image, format, **({"lossless": True} if format == "WEBP" else {})), 60, 60)
+    assert (thumbnail.mode, thumbnail.size, thumbnail.getpixel((30, 7))) == ("RGB", (60, 15), seen)
+
+
+def test_sixteen_bits_are_spread() -> None:
+    """The darkest is black, the brightest white: medical and depth pictures use few of the values."""
+    image = Images.new("I;16", (2, 1))
+    image.putdata([1000, 1200])
+    thumbnail = pictures.thumbnail(item(image, "TIFF"), 60, 60)
+    assert [thumbnail.getpixel((x, 0)) for x in (0, 1)] == [(0, 0, 0), (255, 255, 255)]
+
+
+@each_row("format", ["JPEG", "PNG"])
+def test_turned(format: str) -> None:
+    """As EXIF says."""
+    exif = Images.Exif()
+    exif[0x0112] = 6
+    image = Images.new("RGBA" if format == "PNG" else "RGB", (40, 20), "red")
+    assert pictures.thumbnail(item(image, format, exif=exif), 60, 60).size == (20, 40)
+
+
+def test_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damaged ones, bombs and large files are not drawn, and why is said."""
+    good = item(Images.new("RGB", (300, 300)), "PNG")
+    assert good.payload
+    cut = Item(b"a.x", b"x", 60, "png", {}, payload=Payload(good.payload.source, 0, 60, 60))
+    with pytest.raises(pictures.Undrawn, match="cannot be decoded"):
+        pictures.thumbnail(cut, 10, 10)
+    monkeypatch.setattr(pictures, "PIXELS", 80_000)
+    with pytest.raises(pictures.Undrawn, match="too many pixels"):
+        pictures.thumbnail(good, 10, 10)
+    monkeypatch.setattr(pictures, "LARGEST", 100)
+    with pytest.raises(pictures.Undrawn, match="larger than"):
+        pictures.thumbnail(good, 10, 10)
+
+
+# ---- which terminal gets which
+
+ENVIRONMENTS: list[tuple[dict[str, str], str]] = [
+    ({"TERM": "xterm-kitty"}, "kitty"),
+    ({"TERM": "xterm-256color", "KITTY_WINDOW_ID": "1"}, "kitty"),
+    ({"TERM": "xterm-ghostty"}, "kitty"),
+    ({"TERM_PROGRAM": "iTerm.app"}, "iterm"),
+    ({"LC_TERMINAL": "iTerm2"}, "iterm"),
+    ({"TERM_PROGRAM": "WezTerm"}, "iterm"),
+    ({"TERM": "xterm-256color"}, "blocks"),
+    ({"TERM_PROGRAM": "iTerm.app", "TMUX": "/tmp/x,1,0"}, "blocks"),
+    ({"KITTY_WINDOW_ID": "1", "STY": "1.x"}, "blocks"),
+    ({}, "blocks"),
+]
+
+
+@each_row(("env", "how"), ENVIRONMENTS)
+def test_how_to_draw(env: Mapping[str, str], how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the environment; whoever is not known is asked whether it takes sixels."""
+    monkeypatch.setattr(screen, "takes_sixel", lambda: False)
+    assert screen.how_to_draw(env) == how
+    monkeypatch.setattr(screen, "takes_sixel", lambda: True)
+    assert screen.how_to_draw(env) == ("sixel" if how == "blocks" else how)
+
+
+@each_row(
+    ("env", "colors"),
+    [
+        ({"TERM": "xterm-256color"}, "256"),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, "truecolor"),
+        ({"TERM": "xterm-kitty"}, "truecolor"),
+        ({"TERM": "dumb", "COLORTERM": "truecolor"}, "none"),
+        ({"NO_COLOR": "1", "COLORTERM": "truecolor"}, "none"),
+        ({"NO_COLOR": ""}, "256"),
+    ],
+)
+def test_colors(env: Mapping[str, str], colors: str) -> None:
+    """By the environment; NO_COLOR beats all."""
+    assert screen.colors(env) == colors
+
+
+@each_row(
+    ("answer", "attributes"),
+    [(b"\x1b[?62;4;22c", [b"4", b"22"]), (b"\x1b[?6c", []), (b"typed\x1b[?63;1;2;4c", [b"1", b"2", b"4"]), (b"", [])],
+)
+def test_asking_the_terminal(answer: bytes, attributes: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says which attributes it has, or nothing; it is left as it was."""
+    monkeypatch.setattr(screen, "PATIENCE", 5 if answer else 0.01)
+    master, slave = pty.openpty()
+
+    def reply() -> None:
+        select.select([master], [], [], 5)
+        assert os.read(master, 100) == b"\x1b[c"
+        os.write(master, answer)
+
+    thread = threading.Thread(target=reply)
+    thread.start()
+    import termios
+
+    before = termios.tcgetattr(slave)
+    try:
+        assert screen._attributes(slave) == attributes
+        assert termios.tcgetattr(slave) == before
+    finally:
+        thread.join()
+        os.close(master)
+        os.close(slave)

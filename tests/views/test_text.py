@@ -1,0 +1,225 @@
+"""Samples as text: plain lines, JSON, names, panels. Whatever an archive holds, no terminal obeys it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tarkit.errors import show
+from tarkit.inspecting.item import Item, Seen
+from tarkit.views import panels, plain, words
+from tests._tools import each_row
+
+ESC = "\x1b]0;owned\x07\x1b[2J"
+SEEN = Seen(
+    b"d/a",
+    "x.tar",
+    512,
+    [
+        Item(b"d/a.jpg", b"jpg", 23456, "jpeg", {"width": 640, "height": 480}),
+        Item(b"d/a.json", b"json", 21, "json", {}, '{"a": 1,\n "b": [1, 2]}'),
+        Item(b"d/a.cls", b"cls", 1, "text", {}, "7"),
+        Item(b"d/a.long.txt", b"long.txt", 9000, "text", {"named": "json"}, "word " * 800, True),
+        Item(b"d/a.npz", b"npz", 100, "npz", {"arrays": [{"name": "w", "dtype": "float32", "shape": [2, 3]}]}),
+        Item(b"d/a.wav", b"wav", 9, "wav", {"seconds": 1.5, "rate": 8000, "channels": 1}),
+        Item(b"d/a.lnk", b"lnk", 0, "symbolic link", {"target": b"../\xff"}),
+        Item(b"d/README", None, 2, "text", {}, "hi"),
+    ],
+)
+HOSTILE = Seen(
+    (ESC + "k").encode() + b"\xff\\",
+    f"x{ESC}.tar",
+    0,
+    [
+        Item((ESC + ".t\u202ext").encode(), ("t\u202ext" + ESC).encode(), 5, "text", {}, f"a{ESC}\u009b31m\rb\n\tc"),
+        Item(b"b.json", b"json", 5, "json", {}, json.dumps({ESC: "\x7f"}, ensure_ascii=False)),
+        Item(b"c.npz", b"npz", 5, "npz", {"arrays": [{"name": ESC, "dtype": ESC, "shape": []}]}),
+        Item(b"d.zip", b"zip", 5, "zip", {"members": [ESC]}),
+        Item(b"e.ln", b"ln", 5, "hard link", {"target": ESC.encode()}),
+    ],
+)
+
+
+def test_plain() -> None:
+    """A line for the sample, and one for each entry, in columns."""
+    long = ("word " * 16)[:79] + "\u2026"
+    assert plain.plain(SEEN).splitlines() == [
+        "d/a  x.tar at 512",
+        "  jpg       23456  jpeg           640 x 480",
+        '  json         21  json           {"a": 1, "b": [1, 2]}',
+        "  cls           1  text           7",
+        f"  long.txt   9000  text           {long}  (but named json)",
+        "  npz         100  npz            w: float32 [2, 3]",
+        "  wav           9  wav            1.5 s, 8000 Hz, 1 channel",
+        "  lnk           0  symbolic link  to ../\\xff",
+        "  d/README      2  text           hi  (no key)",
+    ]
+
+
+def test_plain_without_a_sample() -> None:
+    """What has no key is shown under its name."""
+    seen = Seen(None, "x.tar", 0, [Item(b"d/", None, 0, "directory"), Item(b"", None, 9, "global header")])
+    assert plain.plain(seen).splitlines() == [
+        "(no sample)  x.tar at 0",
+        "  d/         0  directory      no key",
+        "  (no name)  9  global header  no key",
+    ]
+
+
+def test_json() -> None:
+    """One object on one line; names can be read back, texts are whole or said to be cut."""
+    line = plain.json_line(SEEN)
+    assert line.count("\n") == 1
+    found = json.loads(line)
+    fields: list[dict[str, Any]] = found.pop("fields")
+    assert found == {"key": "d/a", "archive": "x.tar", "offset": 512}
+    text = fields[3].pop("text")
+    assert text == "word " * 800
+    assert fields == [
+        {"name": "d/a.jpg", "field": "jpg", "size": 23456, "kind": "jpeg", "width": 640, "height": 480},
+        {"name": "d/a.json", "field": "json", "size": 21, "kind": "json", "text": SEEN.items[1].text, "cut": False},
+        {"name": "d/a.cls", "field": "cls", "size": 1, "kind": "text", "text": "7", "cut": False},
+        {"name": "d/a.long.txt", "field": "long.txt", "size": 9000, "kind": "text", "named": "json", "cut": True},
+        {"name": "d/a.npz", "field": "npz", "size": 100, "kind": "npz", **SEEN.items[4].about},
+        {"name": "d/a.wav", "field": "wav", "size": 9, "kind": "wav", "seconds": 1.5, "rate": 8000, "channels": 1},
+        {"name": "d/a.lnk", "field": "lnk", "size": 0, "kind": "symbolic link", "target": "../\\xff"},
+        {"name": "d/README", "field": None, "size": 2, "kind": "text", "text": "hi", "cut": False},
+    ]
+
+
+def unescaped(text: str) -> bytes:
+    """The inverse of what is done to names."""
+    return re.sub(rb"\\(\\|x[0-9a-f]{2})", lambda found: bytes.fromhex(found[1].decode()[1:]) or b"\\", text.encode())
+
+
+@each_row(
+    "name", [b"a", b"\\x41", b"\\\\", b"\xff\xfe", "\u00e9\U0001f600".encode(), b"\x1b[1m\n", "\u202e".encode(), b"a\\"]
+)
+def test_names_can_be_read_back(name: bytes) -> None:
+    """Every byte, from what is printable alone."""
+    text = words.escaped(name)
+    assert text.isprintable()
+    assert unescaped(text) == name
+    assert show(name) == f"'{text}'"
+
+
+def obedient(text: str) -> list[str]:
+    """What a terminal would obey: control characters but for line ends, and marks that turn text around."""
+    return [char for char in text if not char.isprintable() and char != "\n"]
+
+
+def test_hostile_names_and_texts() -> None:
+    """Escape sequences come out as text, in every view."""
+    assert obedient(plain.plain(HOSTILE)) == []
+    assert len(plain.plain(HOSTILE).splitlines()) == 6
+    assert obedient(plain.json_line(HOSTILE)) == []
+    assert json.loads(plain.json_line(HOSTILE))["fields"][0]["text"] == HOSTILE.items[0].text
+    assert unescaped(json.loads(plain.json_line(HOSTILE))["key"]) == HOSTILE.key
+    assert obedient(panels.panel(HOSTILE, 80, None)) == []
+    coloured = panels.panel(HOSTILE, 80, "truecolor")
+    assert obedient(re.sub(r"\x1b\[[0-9;]*m", "", coloured)) == []
+    assert "[2J" in re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    lone = Seen(b"a", "x", 0, [Item(b"a.t", b"t", 1, "latin text", {}, "caf\udce9")])
+    assert "caf\\xe9" in plain.plain(lone)
+    assert '"caf\\udce9"' in plain.json_line(lone)
+    assert "caf\\xe9" in panels.panel(lone, 80, "256")
+
+
+def test_markup_is_text() -> None:
+    """What looks like markup of the library that draws panels is none."""
+    seen = Seen(b"[red]k[/]", "[bold]", 0, [Item(b"a.t", b"[t]", 1, "text", {}, "[link=x]:smile:[/nope]")])
+    text = panels.panel(seen, 80, None)
+    for each in ("[red]k[/]", "[bold]", "[t]", "[link=x]:smile:[/nope]"):
+        assert each in text
+
+
+PANEL = """\
+╭─ d/a ────────────────────────────────────────────────────╮
+│ jpg       23.5 kB  jpeg  640 x 480                       │
+│ json         21 B  json  {                               │
+│                            "a": 1,                       │
+│                            "b": [1, 2]                   │
+│                          }                               │
+│ cls           1 B  text  7                               │
+│ long.txt     9 kB  text  but named json                  │
+│                          word word word word word word w │
+│                          ord word word word word word wo │
+│                          rd word word word word word wo… │
+│ d/README      2 B  text  no key                          │
+│                          hi                              │
+╰─────────────────────────────────────────── x.tar at 512 ─╯
+"""
+NARROW = """\
+╭─ no sample ──────────────────────────╮
+│ json  21 B  json                     │
+│   {                                  │
+│     "a": 1,                          │
+│     "b": [1, 2]                      │
+│   }                                  │
+╰───────────────────────── x.tar at 0 ─╯
+"""
+LONG = """\
+╭─ … ──────────────────────────────────╮
+│ kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk │
+│ kkkk                                 │
+╰─────────────── …/aaaaaaaaaaaa at 77 ─╯
+"""
+
+
+def test_panel() -> None:
+    """A frame of the width that was asked for; JSON is laid out, long texts end."""
+    seen = Seen(SEEN.key, "x.tar", 512, [*SEEN.items[:4], SEEN.items[7]])
+    assert panels.panel(seen, 60, None).splitlines() == PANEL.splitlines()
+    assert panels.panel(Seen(None, "x.tar", 0, [SEEN.items[1]]), 40, None).splitlines() == NARROW.splitlines()
+    assert panels.panel(Seen(b"k" * 40, "b" * 40 + "/aaaaaaaaaaaa", 77, []), 40, None).splitlines() == LONG.splitlines()
+    for width in (40, 41, 72, 200):
+        assert {len(line) for line in panels.panel(SEEN, width, None).splitlines()} == {width}
+    assert panels.panel(Seen(b"a", "x", 0, []), 40, None).count("\n") == 3
+
+
+@each_row(
+    ("text", "laid_out"),
+    [
+        ("{}", "{}"),
+        ("[]", "[]"),
+        ('{"a":1}', '{\n  "a": 1\n}'),
+        ("[1,2,3]", "[1, 2, 3]"),
+        ('{"a":{"b":[1.50,-2e+400]},"a":null}', '{\n  "a": {\n    "b": [1.50, -2e+400]\n  },\n  "a": null\n}'),
+        ('{"a": "{\\"x\\": [", "b": ', '{\n  "a": "{\\"x\\": [",\n  "b":'),
+        ('{"a": "cut', '{\n  "a": "cut'),
+        ("}]", "}\n]"),
+        ("[" + ",".join("1" * 9 for _ in range(7)) + "]", "[\n  " + ",\n  ".join("1" * 9 for _ in range(7)) + "\n]"),
+    ],
+)
+def test_indented(text: str, laid_out: str) -> None:
+    """Only blanks and line ends are put in: numbers and equal names stay as they are, cut JSON too."""
+    assert panels.indented(text) == laid_out
+    assert re.sub(r"\s", "", laid_out) == re.sub(r"\s", "", text)
+
+
+@each_row(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (23456, "23.5 kB"), (999_499, "999 kB"), (999_999, "1 MB"),
+     (1_500_000, "1.5 MB"), (10**9, "1 GB"), (2 * 10**12, "2 TB"), (10**16, "1e+04 TB")],
+)  # fmt: skip
+def test_size_words(size: int, text: str) -> None:
+    """Three digits and a unit."""
+    assert words.size_words(size) == text
+
+
+def test_lines_of() -> None:
+    """The first lines, each as long as there is room."""
+    assert words.lines_of("a\nb\n", 10, 2) == ["a", "b"]
+    assert words.lines_of("a\r\nb\nc", 10, 2) == ["a", "b", "\u2026"]
+    assert words.lines_of("abcdef\n\tx", 4, 2) == ["abc\u2026", "   \u2026"]
+    assert words.lines_of("", 4, 2) == [""]
+
+
+def test_many_members() -> None:
+    """Of a file with many in it some are named."""
+    names = [str(number) for number in range(20)]
+    about = {"arrays": [{"name": name, "dtype": "int8", "shape": []} for name in names]}
+    said = words.about_words(Item(b"a.npz", b"npz", 1, "npz", about))
+    assert said == ", ".join(f"{number}: int8 []" for number in range(12)) + ", and 8 more"
+    assert words.about_words(Item(b"a.zip", b"zip", 1, "zip", {"members": names[:12]})) == ", ".join(names[:12])
