@@ -83,7 +83,7 @@ def release_signals() -> None:
 def die(signum: int) -> NoReturn:
     """Die of a signal, so that whoever started us sees it."""
     heed_no_signals()
-    _last_act("tarkit.streams.sink_plain", "discard_unfinished")
+    _last_act("tarkit.streams.sink", "discard_unfinished")
     clean_up()
     signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)

@@ -32,7 +32,7 @@ import pytest
 from click.testing import CliRunner
 
 from tarkit.cli.app import group
-from tarkit.streams import sink_plain
+from tarkit.streams import sink
 from tests._alone import run_alone, several_threads
 from tests._tools import each_row
 
@@ -204,7 +204,7 @@ def tarkit(
         said = (err.read() + result.stderr_bytes).decode("utf-8", "replace")
         ran = Ran(out.read() + result.stdout_bytes, said, result.exit_code)
     assert exit in (None, ran.status), f"exit status {ran.status}\n{ran.stderr}"
-    assert not sink_plain.unfinished
+    assert not sink.unfinished
     return ran
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tarkit import parallel, parallel_child
+from tarkit import parallel
 from tarkit.errors import CommandFailed, Problem, TarkitError, Unsupported, Usage
 from tarkit.parallel import in_order, results_in_order
 from tarkit.streams.tempfile import Scratch
@@ -309,13 +309,13 @@ def test_signals_while_it_cleans_up(here: Path) -> None:
     """A process that is asked to end, once more and while it does, ends what it has started all the same."""
 
     def work(job: int) -> Iterator[int]:
-        end_commands, asked = parallel_child.end_commands, os.getpid()
+        end_commands, asked = parallel.end_commands, os.getpid()
 
         def ending() -> None:
             os.kill(asked, signal.SIGTERM)
             end_commands()
 
-        parallel_child.end_commands = ending  # type: ignore[assignment]
+        parallel.end_commands = ending  # type: ignore[assignment]
         if job:
             os.kill(asked, signal.SIGTERM)
         yield job
@@ -345,24 +345,24 @@ class Full:
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where results find no room, that it is so finds some: it was kept free from the start."""
     file = Scratch(str(tmp_path))
-    file.reserve(parallel_child.ROOM)
+    file.reserve(parallel.ROOM)
     blocks = os.fstat(file.fd).st_blocks
     monkeypatch.setattr(os, "fdopen", Full)
-    parallel_child._work(iter, [()], file, os.getppid())
+    parallel._work(iter, [()], file, os.getppid())
     monkeypatch.undo()
     assert os.fstat(file.fd).st_blocks == blocks
     with os.fdopen(os.dup(file.fd), "rb") as stream:
         stream.seek(1)
         with pytest.raises(OSError, match="No space left on device: 'temporary space in "):
-            list(parallel_child.results(stream))
+            list(parallel.results(stream))
 
 
 FORKS = """
 import os, sys, time
 from tarkit.__main__ import main
-from tarkit.packing import tree_ahead
+from tarkit.packing import tree
 
-tree_ahead.SLOW = -1  # folders are read by threads
+tree.SLOW = -1  # folders are read by threads
 
 def count(event, words):
     if event == "os.fork":

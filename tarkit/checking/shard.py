@@ -16,7 +16,7 @@ from tarkit.checking.targets import Target
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import PROBLEMS
 from tarkit.samples.dataset import open_source
-from tarkit.samples.judging import (
+from tarkit.samples.reader import (
     GLOBAL,
     equal_parts,
     leading_out,

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tarkit.errors import Problem
-from tarkit.samples.beyond import find_beyond
+from tarkit.samples.reader import find_beyond
 from tarkit.samples.sample import Source, key_of
 from tarkit.tar import block as blocks
-from tarkit.tar.reader import Raw, Walk
-from tarkit.tar.resume import find_header, is_header
+from tarkit.tar.reader import Raw, Walk, find_header, is_header
 
 
 class Damage(NamedTuple):

@@ -6,9 +6,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
-from tarkit.checking.clean import AnyOf, Tally, write_clean
 from tarkit.checking.findings import Report
-from tarkit.checking.salvage import Salvage, salvage
+from tarkit.checking.salvage import AnyOf, Salvage, Tally, salvage, write_clean
 from tarkit.checking.shard import Asked, Item, check_source
 from tarkit.cli.check_findings import Printer
 from tarkit.cli.console import Run

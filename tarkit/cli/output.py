@@ -64,7 +64,7 @@ class Output:
         """Raises Usage when entries cannot get the time `mtime` in this output, or in the one called `text`."""
         codec = self._codec_of(self.location.text if text is None else text)
         if mtime is not None and codec is not None and codec[0] == "zip":
-            from tarkit.zip.record import check_time
+            from tarkit.zip.writer import check_time
 
             check_time(mtime)
 

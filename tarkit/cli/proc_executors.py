@@ -9,11 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.proc.engine import Engine, Finished
-from tarkit.proc.job import Executor, Job
-from tarkit.proc.program import Redirect, direct, interpreter
+from tarkit.proc.engine import Engine, Executor, Finished, Job
 from tarkit.proc.result import Maker
-from tarkit.proc.shell import Shell, ShellOptions
+from tarkit.proc.shell import Redirect, Shell, ShellOptions, direct, interpreter
 from tarkit.proc.workdir import Place
 from tarkit.proc.worker import Resident, Residents
 
@@ -162,8 +160,7 @@ def _words(work: Work) -> tuple[str, list[str]]:
 
 
 def _mapper(work: Work, tmpdir: str | None, tell: Callable[[str], None]) -> Iterator[Crew]:
-    from tarkit.proc.caller import Call
-    from tarkit.proc.function import TOGETHER, Mappers
+    from tarkit.proc.function import TOGETHER, Call, Mappers
 
     batches = work.batch is not None
     coding = (work.decode, work.allow_pickle)

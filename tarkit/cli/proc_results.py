@@ -10,8 +10,7 @@ from tarkit.cli.app import bars
 from tarkit.cli.console import Run
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
-from tarkit.proc.engine import Finished
-from tarkit.proc.job import Job, Said
+from tarkit.proc.engine import Finished, Job, Said
 from tarkit.proc.policy import Failures
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import keeper

@@ -28,7 +28,7 @@ def refuse_existing(templates: Sequence[Template], pack: PackOptions, update: bo
 
 def there(templates: Sequence[Template], scratch: str | None) -> tuple[list[int], dict[bytes, int]]:
     """The number that each template goes on with, and the entries of the shards that are there, with their sizes."""
-    from tarkit.packing.update import entries_of
+    from tarkit.packing.resume import entries_of
 
     existing = [template.existing() for template in templates]
     for template in templates:

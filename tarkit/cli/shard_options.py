@@ -16,8 +16,8 @@ from tarkit.cli.console import Run
 from tarkit.cli.output import Output, numbered_output
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.packing.divide import Dirs
-from tarkit.packing.filekeys import KeyRule, parse_key
 from tarkit.packing.planner import UNSORTED, Cut, Sort, parse_sort
+from tarkit.packing.samples import KeyRule, parse_key
 from tarkit.shards.patterns import compile_regex
 from tarkit.shards.template import Template, parse_size, parse_template
 from tarkit.shards.writer import DEFAULT_SIZE, Limits
@@ -25,8 +25,8 @@ from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 if TYPE_CHECKING:
-    from tarkit.packing.classes import LabelField
-    from tarkit.packing.required import OnMissing
+    from tarkit.packing.labels import LabelField
+    from tarkit.packing.transform import OnMissing
     from tarkit.shards.categories import Map
 
 DEFAULT_NAME = "shard-%06d"
@@ -151,13 +151,13 @@ def _samples(
     labels: list[LabelField] = []
     fields: Sequence[tuple[bytes, ...]] = ()
     if label_from_dir:
-        from tarkit.packing.classes import parse_label
+        from tarkit.packing.labels import parse_label
 
         labels = [parse_label(word) for word in label_from_dir]
     elif classes or classes_out:
         raise Usage("--classes and --classes-out are about --label-from-dir")
     if require:
-        from tarkit.packing.required import parse_required
+        from tarkit.packing.transform import parse_required
 
         fields = parse_required(require)
     action: Any = _OLD_WORDS.get(on_missing_field, on_missing_field)

@@ -16,8 +16,7 @@ from tarkit.packing.spool import PlannedShard, Spool
 from tarkit.packing.writer import Packed, Packing, Task, pack_all, progress
 from tarkit.shards.writer import Shard, run_post
 from tarkit.streams.location import parse_output
-from tarkit.streams.sink import Sink
-from tarkit.streams.sink_plain import short_name
+from tarkit.streams.sink import Sink, short_name
 from tarkit.streams.tempfile import Scratch
 
 FEW = 20_000  # files from which on several processes write shards, MOST at a time unless more are asked for

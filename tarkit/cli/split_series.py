@@ -16,8 +16,8 @@ from tarkit.cli.output import Output, numbered_output
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
 from tarkit.samples.sample import Sample
-from tarkit.shards.series import Series
 from tarkit.shards.template import AS_IT_IS, DEFAULT_NAME, Notation, Template, parse_template, split_last
+from tarkit.shards.writer import Series
 from tarkit.streams.codecs.registry import CODECS, ZIP, codec_by_suffix
 from tarkit.streams.files import allow_files
 
@@ -192,8 +192,7 @@ class Cuts:
         return Plan(output, lots, self._assign(parts, policy))
 
     def _assign(self, parts: Sequence[Part], policy: Policy) -> Callable[[Sample], int | None]:
-        from tarkit.shards.partition import ByHash, FieldValue, KeyGroup
-        from tarkit.shards.strata import Dealer
+        from tarkit.shards.partition import ByHash, Dealer, FieldValue, KeyGroup
 
         if self.stratify is not None:
             return Dealer(parts, FieldValue(self.stratify, policy))

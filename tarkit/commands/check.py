@@ -25,8 +25,7 @@ from tarkit.errors import Usage
 from tarkit.parallel import in_order
 from tarkit.problems import PROBLEMS
 from tarkit.samples.keys import read_table_keys
-from tarkit.streams.lenient import expand_each
-from tarkit.streams.location import Location, expand_inputs
+from tarkit.streams.location import Location, expand_each, expand_inputs
 
 EXAMPLES = (
     "tarkit check 'train-{000..099}.tar' --unique --require jpg,cls -p 8",

@@ -26,8 +26,7 @@ from tarkit.streams.sink import open_sink
 from tarkit.tables.content import Content, Loader, loaded
 from tarkit.tables.depfile import make_rule
 from tarkit.tables.recipe import Malformed, Row, read_recipe
-from tarkit.tar.encoder import encoder
-from tarkit.tar.header import encode
+from tarkit.tar.header import encode, encoder
 from tarkit.tar.writer import Writer
 
 if TYPE_CHECKING:

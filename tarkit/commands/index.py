@@ -15,7 +15,7 @@ from tarkit.cli.app import Command
 from tarkit.cli.console import Run, current
 from tarkit.cli.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.errors import TarkitError, Usage
-from tarkit.indexing import wids
+from tarkit.indexing import formats as wids
 from tarkit.indexing.formats import FORMATS, index_path, is_index, make_layout
 from tarkit.indexing.scan import Index, may_replace, open_shard, write_indexes
 from tarkit.indexing.verify import faults, wids_faults

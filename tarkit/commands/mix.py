@@ -13,8 +13,7 @@ from tarkit.cli.app import Command
 from tarkit.cli.console import Run, aligned, current
 from tarkit.cli.output import Output
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.mixing.mixer import Mix, Stock, Until, derived
-from tarkit.mixing.source import Laps, locate
+from tarkit.mixing.mixer import Laps, Mix, Stock, Until, derived, locate
 from tarkit.mixing.spec import MixSpec, SourceSpec, parse_mix
 from tarkit.problems import ONE_ARCHIVE, Policy
 from tarkit.samples.fields import Fields

@@ -18,9 +18,8 @@ from tarkit.cli.proc_executors import Work, hands, parse_work
 from tarkit.cli.proc_results import Results, jobs_of, prepared
 from tarkit.errors import Usage
 from tarkit.problems import ONE_ARCHIVE, Policy
-from tarkit.proc.job import Job
-from tarkit.proc.policy import Failures, Limit, OnError, parse_limit
-from tarkit.proc.redo import merged
+from tarkit.proc.engine import Job
+from tarkit.proc.policy import Failures, Limit, OnError, merged, parse_limit
 from tarkit.proc.text import Mode, text_samples
 from tarkit.samples.dataset import Inputs
 from tarkit.samples.fields import Fields

@@ -29,8 +29,7 @@ from tarkit.cli.shard_plan import PackOptions, pack_options, run_pack, saved_pla
 from tarkit.cli.shard_report import report
 from tarkit.errors import Usage
 from tarkit.packing.batch import Batch
-from tarkit.packing.hiding import hidden
-from tarkit.packing.layout import Layout, recipe_line
+from tarkit.packing.layout import Layout, hidden, recipe_line
 from tarkit.packing.planner import lay_out
 from tarkit.packing.transform import Dress
 from tarkit.packing.tree import Tree
@@ -40,9 +39,8 @@ from tarkit.stores import schemes
 from tarkit.streams.sink import open_sink
 
 if TYPE_CHECKING:
-    from tarkit.packing.classes import Classes
-    from tarkit.packing.labels import Join
-    from tarkit.packing.required import Required
+    from tarkit.packing.labels import Classes, Join
+    from tarkit.packing.transform import Required
 
 EXAMPLES = (
     "tarkit shard photos/ -o 'x-%06d.tar' -c 1000 --label-from-dir cls",
@@ -188,7 +186,7 @@ def _adornments(run: Run, wanted: Samples) -> tuple[Required | None, Join | None
     """What --require, --join and --label-from-dir ask for, each with what it alone needs."""
     required = join = classes = None
     if wanted.require:
-        from tarkit.packing.required import Required
+        from tarkit.packing.transform import Required
 
         required = Required(wanted.require, wanted.on_missing, wanted.rule.last_dot, run.warn)
     if wanted.join is not None:
@@ -196,7 +194,7 @@ def _adornments(run: Run, wanted: Samples) -> tuple[Required | None, Join | None
 
         join = Join(wanted.join, wanted.rule.kind == "base")
     if wanted.labels:
-        from tarkit.packing.classes import Classes
+        from tarkit.packing.labels import Classes
 
         classes = Classes(wanted.labels, wanted.classes)
     return required, join, classes

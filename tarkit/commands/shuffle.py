@@ -21,8 +21,7 @@ from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle, neighbours
 from tarkit.samples.sample import Sample
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.epochs import epoch_names, refuse_epoch
-from tarkit.shards.template import number_of_samples
+from tarkit.shards.template import epoch_names, number_of_samples, refuse_epoch
 from tarkit.sorting.audit import Count, measure
 from tarkit.sorting.keys import SortKey
 from tarkit.sorting.memory import in_place

@@ -20,9 +20,8 @@ from tarkit.problems import Policy
 from tarkit.samples.dataset import Inputs
 from tarkit.samples.sample import Sample
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.series import Names, Series
 from tarkit.shards.template import parse_size
-from tarkit.shards.writer import DEFAULT_SIZE, NO_LIMIT, Limits, Shards, write_manifest
+from tarkit.shards.writer import DEFAULT_SIZE, NO_LIMIT, Limits, Names, Series, Shards, write_manifest
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import open_sink
 

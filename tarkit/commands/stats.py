@@ -187,8 +187,8 @@ def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions) -> str
     """What to write."""
     if chosen.total:
         return f"{total.samples}\n"
-    from tarkit.inspecting.deal import deal
-    from tarkit.views.stats import as_json, sections
+    from tarkit.inspecting.census import deal
+    from tarkit.views.report import as_json, sections
 
     shares = deal([each.samples for each in shards], chosen.world, chosen.workers) if chosen.world else []
     if chosen.json:
@@ -197,7 +197,7 @@ def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions) -> str
         return json.dumps(as_json(total, shards, shares), indent=2) + "\n"
     report = sections(total, shards, shares)
     if chosen.html is not None:
-        from tarkit.views.report_page import page
+        from tarkit.views.html import page
 
         name = shards[0].name if len(shards) == 1 else f"{len(shards)} shards"
         return page(f"tarkit stats: {name}", report)

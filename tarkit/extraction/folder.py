@@ -15,7 +15,7 @@ from typing import NoReturn, TypeVar
 
 from tarkit.errors import TarkitError, show
 from tarkit.streams.copy import write_all
-from tarkit.streams.sink_plain import Sink, unfinished
+from tarkit.streams.sink import Sink, unfinished
 
 OPEN = 64  # folders that are kept open
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -14,13 +14,103 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-from tarkit.errors import show
+from tarkit.errors import MissingLibrary, Unsupported, show
+from tarkit.export.parquet import PyarrowFile
 from tarkit.indexing.scan import COLUMNS, Layout, Listed, NoIndex, Row, grouped, key_in
+from tarkit.samples.fields import stem
 from tarkit.tables.recipe import Malformed
 from tarkit.tables.tsv import escape_tsv, unescape_tsv
+
+# ---- The index of a shard as a Parquet file, by pyarrow: the columns of the TSV one
+
+GROUP = 1 << 16  # rows of a row group
+
+_ABOUT = b"tarkit.index"
+
+
+def _library() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingLibrary("Parquet", "pyarrow", "parquet") from None
+    return pyarrow, pyarrow.parquet
+
+
+class _Gathered(PyarrowFile):
+    """What pyarrow wants of a file, with what it has written so far."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        super().__init__(self._pieces.append)
+
+    def take(self) -> bytes:
+        """What was written since the last time."""
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        return data
+
+
+class Parquet:
+    """A row for each field; the file's metadata have the shard's name and size."""
+
+    def __init__(self, shard: str, size: int) -> None:
+        self._arrow, parquet = _library()
+        about = {_ABOUT: b"1", b"tarkit.shard": os.fsencode(os.path.basename(shard)), b"tarkit.size": b"%d" % size}
+        types = [self._arrow.string()] * 2 + [self._arrow.int64()] * 3
+        self._schema = self._arrow.schema(list(zip(map(bytes.decode, COLUMNS), types, strict=True)), metadata=about)
+        self._file = _Gathered()
+        self._writer = parquet.ParquetWriter(self._file, self._schema, compression="snappy")
+        self._rows: list[tuple[str, str, int, int, int]] = []
+
+    def sample(self, key: bytes, fields: Sequence[Listed]) -> bytes:
+        """What is complete of the file."""
+        cut = len(key) + 1
+        for name, offset, size, start in fields:
+            try:
+                self._rows.append((key.decode(), name[cut:].decode(), offset, size, start))
+            except UnicodeDecodeError:
+                raise ValueError(f"the name {show(name)} is no UTF-8") from None
+        if len(self._rows) >= GROUP:
+            self._flush()
+        return self._file.take()
+
+    def head(self, samples: int) -> bytes:
+        """Nothing: the file begins with its first row."""
+        return b""
+
+    def tail(self, end: int | None) -> bytes:
+        """The last rows and the foot."""
+        if self._rows:
+            self._flush()
+        self._writer.close()
+        return self._file.take()
+
+    def _flush(self) -> None:
+        columns = [list(column) for column in zip(*self._rows, strict=True)]
+        self._writer.write_table(self._arrow.table(columns, schema=self._schema))
+        self._rows = []
+
+
+def read_parquet(data: bytes) -> list[Row]:
+    """The samples of the file. Raises NoIndex."""
+    arrow, parquet = _library()
+    try:
+        table = parquet.read_table(arrow.BufferReader(data))
+    except (arrow.ArrowException, OSError):
+        raise NoIndex("no Parquet file") from None
+    if _ABOUT not in (table.schema.metadata or {}):
+        raise NoIndex("a Parquet file of something else")
+    keys, fields, offsets, sizes, starts = (table.column(name.decode()).to_pylist() for name in COLUMNS)
+    listed = [
+        Listed(f"{key}.{field}".encode(), offset, size, start)
+        for key, field, offset, size, start in zip(keys, fields, offsets, sizes, starts, strict=True)
+    ]
+    return grouped(listed)
+
 
 _BLANK = re.compile(rb"[\x00\t\n\v\f\r ]")
 _DALI = re.compile(rb"v1\.[0-2] (\d+)\n")
@@ -240,8 +330,6 @@ def index_path(format: str, shard: str, folder: str | None = None) -> str:
 def make_layout(format: str, shard: str, size: int) -> Layout:
     """The layout for a shard of `size` bytes."""
     if format == "parquet":
-        from tarkit.indexing.parquet import Parquet
-
         return Parquet(shard, size)
     if format == "webshart":
         return Webshart(shard, size)
@@ -252,8 +340,6 @@ def make_layout(format: str, shard: str, size: int) -> Layout:
 def read_index(format: str, data: bytes) -> list[Row]:
     """The samples that an index lists. Raises NoIndex when it is none of that format."""
     if format == "parquet":
-        from tarkit.indexing.parquet import read_parquet
-
         return read_parquet(data)
     return READERS[format](data)
 
@@ -267,6 +353,76 @@ def is_index(format: str, path: str) -> bool:
             if format == "tsv":
                 return file.readline(100) == b"\t".join(COLUMNS) + b"\n"
             read_index(format, file.read())
+    except NoIndex:
+        return False
+    return True
+
+
+# ---- The list of shards that wids reads (webdataset before 1.0): where each is, how many samples and bytes it has
+
+NAME = "shardindex.json"
+"""What widsindex calls it."""
+
+_KIND = "wids-shard-index-v1"
+
+
+class Shard(NamedTuple):
+    """A shard in the list; `url` is its path from the list's folder, `md5` is empty when it was not asked for."""
+
+    url: str
+    samples: int
+    size: int
+    md5: str = ""
+
+
+def list_path(shards: Sequence[str]) -> str | None:
+    """Where the list of these shards is: in their folder; None when they are in several."""
+    folders = {os.path.dirname(path) for path in shards}
+    return os.path.join(folders.pop(), NAME) if len(folders) == 1 else None
+
+
+def url_of(shard: str, path: str) -> str:
+    """How a shard is called in the list at `path`. Raises Unsupported for names that wids takes apart as URLs."""
+    url = os.path.relpath(shard, os.path.dirname(path) or ".")
+    if re.search(r"[#?;]|^[^/]*:", url) or not url.isprintable():
+        raise Unsupported(f"{show(shard)}: wids reads this name as a URL, and so as another one")
+    return url
+
+
+def spell_wids(shards: Iterable[Shard]) -> bytes:
+    """The list, in the order of the names."""
+    shards, listed = sorted(shards), []
+    for shard in shards:
+        md5 = {"md5sum": shard.md5} if shard.md5 else {}
+        listed.append({"url": shard.url, **md5, "nsamples": shard.samples, "filesize": shard.size})
+    facts: dict[str, Any] = {"__kind__": _KIND, "wids_version": 1, "shardlist": listed}
+    name = re.sub(r"[-_.]*\d*$", "", stem(shards[0].url)) if shards else ""
+    if name:
+        facts["name"] = name
+    return json.dumps(facts, indent=2).encode() + b"\n"
+
+
+def read_wids(data: bytes) -> list[Shard]:
+    """The shards in a list. Raises NoIndex."""
+    try:
+        facts = json.loads(data)
+        if not isinstance(facts["wids_version"], int):
+            raise NoIndex("no version of wids")
+        return [
+            Shard(str(each["url"]), int(each["nsamples"]), int(each.get("filesize", -1)), str(each.get("md5sum", "")))
+            for each in facts["shardlist"]
+        ]
+    except NoIndex:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise NoIndex("no list of shards for wids") from None
+
+
+def is_wids(path: str) -> bool:
+    """Whether a file is such a list."""
+    try:
+        with open(path, "rb") as file:
+            read_wids(file.read())
     except NoIndex:
         return False
     return True

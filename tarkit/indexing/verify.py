@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from tarkit.errors import TarkitError, show
-from tarkit.indexing import wids
+from tarkit.indexing import formats
 from tarkit.indexing.formats import make_layout, read_index
 from tarkit.indexing.scan import NoIndex, Row, open_shard, spelled
 from tarkit.problems import Policy
@@ -66,11 +66,11 @@ def _first(here: str, found: Sequence[str]) -> Iterator[str]:
         yield f"{here}: and {len(found) - SHOWN} more such samples"
 
 
-def wids_faults(path: str, shards: Sequence[wids.Shard]) -> Iterator[str]:
+def wids_faults(path: str, shards: Sequence[formats.Shard]) -> Iterator[str]:
     """What is wrong with a list of shards, where `shards` is what it should say; md5 only where both have it."""
     try:
         with open(path, "rb") as file:
-            listed = {shard.url: shard for shard in wids.read_wids(file.read())}
+            listed = {shard.url: shard for shard in formats.read_wids(file.read())}
     except FileNotFoundError:
         yield f"there is no index {path}"
         return

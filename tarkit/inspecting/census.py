@@ -6,19 +6,102 @@ One archive is counted at a time and the counts are merged, so that it does not 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tarkit.errors import Problem
-from tarkit.inspecting.sizes import Sizes
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
-from tarkit.samples.judging import Judge, said_twice
-from tarkit.samples.reader import Samples
+from tarkit.samples.reader import Judge, Samples, said_twice
 from tarkit.samples.sample import KEYLESS, Recent, Sample, Source, split_name
 from tarkit.streams.location import Location
 from tarkit.tar.block import BLOCK, PAX_GLOBAL, SLASH
 from tarkit.tar.reader import Entry, Raw, Walk
+
+# ---- How sizes are spread: counted one by one while they are few, then in narrow classes, so that memory is bounded
+
+DISTINCT = 1 << 16  # sizes that are counted one by one
+BITS = 8  # leading bits that tell classes apart: one is at most 1/256 of its size wide
+
+
+class Sizes:
+    """Sizes in bytes: how many, their sum, the least, the most, and how they are spread."""
+
+    __slots__ = ("bytes", "count", "counts", "exact")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.bytes = 0
+        self.counts: Counter[int] = Counter()
+        self.exact = True
+
+    def add(self, sizes: list[int]) -> None:
+        """Count `sizes` too."""
+        self.count += len(sizes)
+        self.bytes += sum(sizes)
+        self._count(Counter(sizes).items())
+
+    def merge(self, other: Sizes) -> None:
+        """Count those of `other` too."""
+        self.count += other.count
+        self.bytes += other.bytes
+        if not other.exact:
+            self._coarsen()
+        self._count(other.counts.items())
+
+    def _count(self, items: Iterable[tuple[int, int]]) -> None:
+        counts = self.counts
+        for size, count in items:
+            counts[size if self.exact else _class(size)] += count
+        if self.exact and len(counts) > DISTINCT:
+            self._coarsen()
+
+    def _coarsen(self) -> None:
+        if self.exact:
+            self.exact = False
+            ends = (min(self.counts, default=0), max(self.counts, default=0))
+            counts, self.counts = self.counts, Counter()
+            for size, count in counts.items():
+                self.counts[size if size in ends else _class(size)] += count
+
+    @property
+    def least(self) -> int:
+        """The smallest."""
+        return min(self.counts, default=0)
+
+    @property
+    def most(self) -> int:
+        """The largest."""
+        return max(self.counts, default=0)
+
+    @property
+    def median(self) -> int:
+        """The one in the middle, of two the smaller; of more than 65536 different ones its class, at most 1/256 off."""
+        passed, half = 0, (self.count + 1) // 2
+        for size in sorted(self.counts):
+            passed += self.counts[size]
+            if passed >= half:
+                return size
+        return 0
+
+    def bins(self) -> list[tuple[int, int, int]]:
+        """From, to, how many, by powers of two; without gaps. What is empty is a bin of its own."""
+        found: Counter[int] = Counter()
+        for size, count in self.counts.items():
+            found[size.bit_length()] += count
+        if not found:
+            return []
+        return [
+            (1 << level >> 1, max((1 << level) - 1, 0), found[level]) for level in range(min(found), max(found) + 1)
+        ]
+
+
+def _class(size: int) -> int:
+    """The smallest size of the class."""
+    low = max(size.bit_length() - BITS - 1, 0)
+    return size >> low << low
+
 
 MOST = 4096  # different fields, and sets of them, that are told apart
 OTHERS = b"/"  # stands for the rest: no field has a slash
@@ -268,3 +351,27 @@ def count_input(location: Location, policy: Policy, tmpdir: str | None = None) -
         source.close()
     census.name = source.name
     return census
+
+
+# ---- Who gets which shards in training: webdataset's split_by_node and split_by_worker
+# Shard i goes to node i mod W; of a node's shards, the j-th goes to its worker j mod K.
+
+
+class Share(NamedTuple):
+    """What one worker gets; `worker` is None for all of a node together."""
+
+    node: int
+    worker: int | None
+    shards: int
+    samples: int
+
+
+def deal(samples: Sequence[int], world: int, workers: int) -> list[Share]:
+    """The shares of all workers of all nodes, of shards with so many samples, in order; a node's own before them."""
+    shares = []
+    for node in range(world):
+        mine = samples[node::world]
+        shares.append(Share(node, None, len(mine), sum(mine)))
+        for worker in range(workers if workers > 1 else 0):
+            shares.append(Share(node, worker, len(mine[worker::workers]), sum(mine[worker::workers])))
+    return shares

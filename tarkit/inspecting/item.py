@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tarkit.media import arrays, headers, kinds
+from tarkit.media import headers, kinds
+from tarkit.media import headers as arrays
 from tarkit.samples.sample import Sample, Source, key_of
 from tarkit.tar import block
 from tarkit.tar.reader import Entry

@@ -15,9 +15,8 @@ from typing import Literal, NamedTuple
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.packing.batch import Batch, Group, batched
 from tarkit.packing.divide import Dirs, by_number, collapse, equal, falling, folder_rank, level, pack, weigh
-from tarkit.packing.filekeys import KeyRule
 from tarkit.packing.layout import Layout
-from tarkit.packing.samples import Keyless, by_key, in_folders, ranked
+from tarkit.packing.samples import Keyless, KeyRule, by_key, in_folders, ranked
 from tarkit.packing.transform import Dress
 from tarkit.packing.tree import Tree
 from tarkit.shards.writer import Limits

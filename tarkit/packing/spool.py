@@ -13,8 +13,8 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from tarkit.errors import TarkitError, show
+from tarkit.packing.batch import PackRow, RowBatch, Rows
 from tarkit.packing.plan import Planned, SavedPlan, content_of
-from tarkit.packing.plan_rows import PackRow, RowBatch, Rows
 from tarkit.packing.spool_check import ManyNames, ascend, in_several, keys_of
 from tarkit.packing.tree import UNSIZED
 from tarkit.samples.validate import Names

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import le
 
-from tarkit.packing.filekeys import cut_first
+from tarkit.packing.samples import cut_first
 from tarkit.sorting.runs import Twins
 
 NUL = b"\0"

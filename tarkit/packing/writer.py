@@ -2,21 +2,293 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import struct
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import count, groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from tarkit.errors import TarkitError
-from tarkit.packing.fill import Filler
+from tarkit.errors import TarkitError, show, system_hint
+from tarkit.packing.batch import PackRow, RowBatch
+from tarkit.packing.plan import content_of
 from tarkit.packing.resume import GONE, Differs, Existing, Known, fingerprint, identity
-from tarkit.packing.spool import PlannedShard
+from tarkit.packing.spool import PlannedShard, disagree, load_rows, place
+from tarkit.packing.tree import UNSIZED
 from tarkit.parallel import results_in_order
+from tarkit.samples.validate import Names
 from tarkit.shards.writer import Shard
-from tarkit.streams.sink_plain import Sink
-from tarkit.tar.writer import Writer
+from tarkit.streams.copy import Short, seconds
+from tarkit.streams.sink import Sink
+from tarkit.tar.block import COLON
+from tarkit.tar.header import encode, encoder
+from tarkit.tar.writer import PADS, Writer
+
+# ---- Put the rows of a planned shard into an archive: open, read, compare with the plan, write
+
+SMALL = 1 << 18  # bytes of a file that is read at once
+UNKNOWN = 1 << 16  # and of one whose size is not known
+GATHERED = 1 << 19  # bytes of small files that go out together
+PIECES = 768  # and how many, with their headers and padding; below IOV_MAX
+STEP = 8 << 20  # bytes between two looks of the bar
+HELD = 16 << 20  # bytes of a sample that is in memory before it is written, when it may turn out not to be whole
+
+_NO_FILE = "is no file, so a plan cannot know its size"
+
+# A FIFO must not have us wait for somebody who writes to it; a file does not care.
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class Filler:
+    """Writes the entries of one shard. `content` bytes of `rows` rows and `planned` samples are written so far.
+
+    `mtime` None is each file's own. With `skip` a sample of which a file is gone is left out: `skipped` says why; then
+    all rows have sizes.
+    `samples`, `first` and `last` are what readers will see, when all is written.
+    """
+
+    def __init__(
+        self,
+        shard: PlannedShard,
+        writer: Writer,
+        read: Callable[[int, int], bytes],
+        *,
+        plan_name: str | None = None,
+        mtime: int | None = 0,
+        skip: bool = False,
+    ) -> None:
+        self.content = self.rows = self.planned = 0
+        self.skipped: list[str] = []
+        self._shard = shard
+        self._writer = writer
+        self._read = read
+        self._plan_name = plan_name
+        self._mtime = mtime
+        self._encode = encoder(self._mtime or 0)
+        self._skip = skip
+        self._names = Names(limit=None)
+        self._folder: int | None = None
+
+    @property
+    def samples(self) -> int:
+        """By the keys of the names."""
+        return self._names.samples if self.skipped else self._shard.samples
+
+    @property
+    def first(self) -> bytes:
+        """Key of the first sample."""
+        return (self._names.first or b"") if self.skipped else self._shard.first
+
+    @property
+    def last(self) -> bytes:
+        """Key of the last sample."""
+        return (self._names.last or b"") if self.skipped else self._shard.last
+
+    def fill(self) -> Iterator[int]:
+        """Write all; hands back `content` now and then.
+
+        Raises:
+            TarkitError: a file is gone, cannot be read, is no file, or has not the size that was planned.
+        """
+        batches = load_rows(self._read, self._shard.blobs)
+        if self._skip:
+            yield from self._fill_whole_samples(row for batch in batches for row in batch.rows())
+            return
+        try:
+            for batch in batches:
+                yield from self._add_all(batch)
+        finally:
+            self._leave_folder()
+        self.rows, self.planned = self._shard.rows, self._shard.planned
+
+    def _add_all(self, batch: RowBatch) -> Iterator[int]:
+        """Write rows, and hand back `content` when that is STEP bytes more. The hot loop of `shard`: a small file costs
+        three system calls, since that a read hands back `size` of `size + 1` bytes says that it is all. It costs a
+        fourth where the size is not known: that a read hands back nothing says that what was read before is all, if
+        that was less than was asked for: else the file may have been cut just there."""
+        open_, read, close, raw, encode_next = os.open, os.read, os.close, self._writer.raw, self._encode
+        largest = -2 if self._mtime is None else SMALL
+        folder = self._enter_folder(batch)
+        paths = batch.sources if folder is None else batch.inner
+        pieces: list[bytes] = []
+        gathered, due = 0, self.content + STEP
+        for at, name, path, size in zip(count(), batch.names, paths, batch.sizes, strict=False):
+            data = b""
+            if size <= largest and size and (folder is not None or COLON not in path):
+                try:
+                    fd = open_(path, _FLAGS, dir_fd=folder)
+                    try:
+                        if size > 0:
+                            data = read(fd, size + 1)
+                        else:
+                            data = read(fd, UNKNOWN)
+                            if len(data) == UNKNOWN or read(fd, 1):
+                                data = b""
+                    finally:
+                        close(fd)
+                except OSError as error:
+                    raise self._failed(batch.row(at), error) from None
+                if size < 0:
+                    size = len(data)
+                elif len(data) != size:
+                    raise self._disagrees(batch.row(at))
+            if data:
+                pieces += (encode_next(name, size), data, PADS[size % 512])
+                gathered += size
+                if gathered <= GATHERED and len(pieces) <= PIECES:
+                    continue
+            raw(pieces, sum(map(len, pieces)))
+            self.content += gathered
+            pieces, gathered = [], 0
+            if not data:
+                self.content += self._add_any(batch.row(at))
+            if self.content > due:
+                due = self.content + STEP
+                yield self.content
+        raw(pieces, sum(map(len, pieces)))
+        self.content += gathered
+
+    def _enter_folder(self, batch: RowBatch) -> int | None:
+        """The folder that all sources are in, open: their paths are shorter from there. None if there is none."""
+        if batch.folder is None:
+            return None
+        if self._folder is None:
+            try:
+                self._folder = os.open(batch.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except OSError:
+                return None  # of which the first file tells
+        return self._folder
+
+    def _leave_folder(self) -> None:
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
+
+    def _add_any(self, row: PackRow) -> int:
+        """Write one row of any kind and size; hand back how many bytes of content that were."""
+        size = row[4]
+        kind, value = content_of(row[3])
+        if kind == "data":
+            self._writer.add(self._header(row, size, 0), value)
+            return size
+        try:
+            fd = os.open(value, _FLAGS)
+            try:
+                before = os.fstat(fd)
+                if not stat.S_ISREG(before.st_mode) or before.st_size != size >= 0:
+                    raise self._disagrees(row)
+                size = before.st_size
+                header = self._header(row, size, seconds(before))
+                if size <= SMALL:
+                    data = os.read(fd, size + 1)
+                    if len(data) != size:
+                        raise self._disagrees(row)
+                    self._writer.add(header, data)
+                    return size
+                self._writer.add_file(header, fd, size)
+                after = os.fstat(fd)
+            finally:
+                os.close(fd)
+        except Short:
+            raise TarkitError(f"{self._where(row)}: {show(value)} became shorter while it was read") from None
+        except OSError as error:
+            if error.filename is not None and os.fsencode(error.filename) != value:
+                raise  # the shard's
+            raise self._failed(row, error) from None
+        if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+            raise TarkitError(f"{self._where(row)}: {show(value)} was changed while it was read")
+        return size
+
+    def _fill_whole_samples(self, rows: Iterator[PackRow]) -> Iterator[int]:
+        """Write the samples of which all files are there."""
+        due = STEP
+        for _, each in groupby(rows, itemgetter(1)):
+            sample = list(each)
+            small = sum(row[4] for row in sample) <= HELD
+            try:
+                ready = [self._held(row, small) for row in sample]
+            except (FileNotFoundError, NotADirectoryError) as error:
+                self._leave_out(sample, error)
+                continue
+            for row, entry in zip(sample, ready, strict=True):
+                self._names.check(row[2])
+                if entry is None:
+                    self._add_any(row)
+                else:
+                    self._writer.add(*entry)
+                self.content += row[4]
+            self.rows += len(sample)
+            self.planned += 1
+            if self.content > due:
+                due = self.content + STEP
+                yield self.content
+
+    def _held(self, row: PackRow, small: bool) -> tuple[bytes, bytes] | None:
+        """Header and content of a row; None for one that is not for memory, and is there. Raises what open raises when
+        it is not."""
+        kind, value = content_of(row[3])
+        if kind == "data":
+            return self._header(row, row[4], 0), value
+        try:
+            if not small:
+                os.stat(value)
+                return None
+            fd = os.open(value, _FLAGS)
+            try:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode) or status.st_size != row[4]:
+                    raise self._disagrees(row)
+                data = os.read(fd, row[4] + 1)
+            finally:
+                os.close(fd)
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except OSError as error:
+            raise self._failed(row, error) from None
+        if len(data) != row[4]:
+            raise self._disagrees(row)
+        return self._header(row, row[4], seconds(status)), data
+
+    def _leave_out(self, sample: list[PackRow], error: OSError) -> None:
+        row = next((row for row in sample if content_of(row[3])[1] == error.filename), sample[0])
+        self.skipped.append(f"{self._where(row)}: {show(error.filename)}: {error.strerror}; its sample is left out")
+
+    def _header(self, row: PackRow, size: int, mtime: int) -> bytes:
+        try:
+            return encode(row[2], size, mtime=mtime if self._mtime is None else self._mtime)
+        except ValueError as error:
+            raise TarkitError(f"{self._where(row)}: {error}") from None
+
+    def _where(self, row: PackRow) -> str:
+        return place(self._plan_name, self._shard.name, row)
+
+    def _failed(self, row: PackRow, error: OSError) -> TarkitError:
+        path = content_of(row[3])[1]
+        if error.errno == errno.EISDIR:
+            return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
+        if error.errno == errno.EAGAIN:
+            return TarkitError(f"{self._where(row)}: {show(path)} {_NO_FILE}")
+        return TarkitError(f"{self._where(row)}: {show(path)}: {error.strerror}", system_hint(error, path))
+
+    def _disagrees(self, row: PackRow) -> TarkitError:
+        """What to say of a file that is not what was planned."""
+        path = content_of(row[3])[1]
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            return self._failed(row, error)
+        if stat.S_ISDIR(status.st_mode):
+            return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
+        if not stat.S_ISREG(status.st_mode):
+            return TarkitError(f"{self._where(row)}: {show(path)} {_NO_FILE}")
+        if row[4] in (status.st_size, UNSIZED):
+            return TarkitError(f"{self._where(row)}: {show(path)} was changed while it was read")
+        return TarkitError(f"{self._where(row)}: {disagree(path, status.st_size, row[4])}", "plan again")
+
 
 _COUNTER = struct.Struct("=q")
 _PULSE: Any = object()

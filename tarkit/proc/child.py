@@ -22,9 +22,9 @@ from time import monotonic
 from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError
-from tarkit.proc import plain
+from tarkit.proc import result
 from tarkit.proc.calling import KEY, Caller, Loader, Rubbish, in_words, kind_of, tail_of
-from tarkit.proc.job import Failed, Failure, Job
+from tarkit.proc.engine import Failed, Failure, Job
 from tarkit.proc.result import Maker
 from tarkit.samples.sample import Sample
 from tarkit.streams.ranges import HeldRange
@@ -175,7 +175,7 @@ class Child:
 
     def _one(self, name: str, start: int, data: bytes, key: bytes, entries: list[Raw]) -> list[Made]:
         """What the function makes of one sample; raises Failed, Rubbish, and whatever the function does."""
-        fields = plain.taken(key, entries, data, start)
+        fields = result.taken(key, entries, data, start)
         if fields is None or not entries or KEY in dict(fields):
             job = _job(name, start, data, key, entries)
             return self._make(job, self.caller.one(*_sample(job)))
@@ -183,7 +183,7 @@ class Child:
         returned = self.caller.one(text, fields)
         if len(returned) == 1 and returned[0][0] == text:
             try:
-                return [plain.given(key, entries, data, start, fields, returned[0][1], self.maker.mtime or 0)]
+                return [result.given(key, entries, data, start, fields, returned[0][1], self.maker.mtime or 0)]
             except ValueError:
                 pass  # a name that no entry can have: `Maker` says so
         return self._make(_job(name, start, data, key, entries), returned)

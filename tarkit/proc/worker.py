@@ -19,10 +19,9 @@ from types import TracebackType
 from typing import Self
 
 from tarkit.errors import TarkitError, show
-from tarkit.proc.feed import Feed
-from tarkit.proc.job import Failure, Job, Outcome
+from tarkit.proc.engine import Failure, Job, Outcome
 from tarkit.proc.result import Maker
-from tarkit.proc.session import Broken, Session
+from tarkit.proc.session import Broken, Feed, Session
 
 RUN = 64  # samples that one program gets before it is another's turn
 RUN_BYTES = 1 << 20  # or so many bytes of them

@@ -21,8 +21,16 @@ from tarkit.streams.command import CommandReader
 from tarkit.streams.files import Descriptor, File, allow_files
 from tarkit.streams.location import Location
 from tarkit.streams.ranges import Copy, spooled
-from tarkit.streams.readers import ByRead, DescriptorReader, FileReader, Prepended, reading
-from tarkit.streams.source import FileSource, Reader, StreamSource
+from tarkit.streams.source import (
+    ByRead,
+    DescriptorReader,
+    FileReader,
+    FileSource,
+    Prepended,
+    Reader,
+    StreamSource,
+    reading,
+)
 from tarkit.tar import block
 
 SNIFFED = 512  # bytes that tell an archive from a compressed one

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.problems import Policy
-from tarkit.samples.judging import twice
+from tarkit.samples.reader import twice
 from tarkit.samples.sample import Part, Sample, key_of, split_name
 from tarkit.tar import block
 from tarkit.tar.header import rename

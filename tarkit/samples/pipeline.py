@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from tarkit.errors import Problem, show
 from tarkit.problems import PROBLEMS, Policy
-from tarkit.samples.judging import twice
+from tarkit.samples.reader import twice
 from tarkit.samples.sample import Part, Recent, Sample, Source, key_of
 from tarkit.streams.ranges import HeldRange, Spool
 

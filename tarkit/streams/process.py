@@ -12,7 +12,7 @@ from typing import Any
 
 from tarkit.errors import TarkitError, show
 from tarkit.streams import command
-from tarkit.streams.family import send
+from tarkit.streams.command import send
 
 DEVNULL, PIPE = -3, -1  # as subprocess has them
 _LOOK = 0.005  # seconds between two looks where the system cannot wake us

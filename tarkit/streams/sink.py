@@ -9,15 +9,299 @@ Leaving the block normally completes the output, and says when that fails; leavi
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
-from typing import NoReturn
+from types import TracebackType
+from typing import NoReturn, Self
 
+from tarkit.errors import TarkitError
 from tarkit.stores import schemes
+from tarkit.streams.background import LONG, Mover, Shortened
 from tarkit.streams.codecs import encoder
 from tarkit.streams.command import CommandWriter
-from tarkit.streams.copy import CHUNK, Short
-from tarkit.streams.mover import Shortened
-from tarkit.streams.sink_plain import DescriptorSink, FileSink, Sink, discard_unfinished, open_file
+from tarkit.streams.copy import CHUNK, Copier, Short, is_pipe, widen, write_all, writev_all
+
+# ---- Outputs that have a descriptor: stdout, devices and pipes, which are written in place, and files, which appear
+# when
+
+unfinished: set[str] = set()
+"""Temporary files of outputs that are not complete."""
+
+_STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
+
+
+def discard_unfinished() -> None:
+    """Remove the temporary files of outputs that were not completed: the last act before a signal ends us."""
+    for path in list(unfinished):
+        _discard(path)
+
+
+def _discard(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+    unfinished.discard(path)  # last: a signal that comes before finds it there, and it goes then
+
+
+class Sink:
+    """Bytes that go out through a descriptor; `name` is for messages."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        self.name = name
+        self._out = fd
+        self._copier = Copier(fd)
+        if is_pipe(fd):
+            widen(fd)
+
+    @property
+    def fd(self) -> int | None:
+        """The descriptor, for who moves bytes to it directly and at once; None when there is none for that."""
+        return self._out
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+        try:
+            write_all(self._out, data)
+        except OSError as error:
+            self._failed(error)
+
+    def writev(self, pieces: Sequence[bytes]) -> None:
+        """Write all of `pieces`, one behind the other."""
+        try:
+            writev_all(self._out, pieces)
+        except OSError as error:
+            self._failed(error)
+
+    def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
+        """Write bytes [start, stop) of the file `source`; raises Short when the file ends before.
+
+        With `short` the sink may do that later: then a later call raises what `short(pos)` makes of it.
+        """
+        try:
+            self._copier.copy(source, start, stop)
+        except OSError as error:
+            self._failed(error)
+
+    def close(self) -> None:
+        """Complete the output."""
+
+    def abort(self) -> None:
+        """Give the output up."""
+
+    def _failed(self, error: OSError) -> NoReturn:
+        if error.filename is None:
+            error.filename = self.name
+        raise error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+class DescriptorSink(Sink):
+    """Stdout, or what is no regular file: written in place."""
+
+    def close(self) -> None:
+        """Close the descriptor: that can fail, on a network file system for instance."""
+        if self._out >= 0:
+            out, self._out = self._out, -1
+            try:
+                os.close(out)
+            except OSError as error:
+                self._failed(error)
+
+    def abort(self) -> None:
+        """What was written stays."""
+        if self._out > 2:
+            os.close(self._out)
+        self._out = -1
+
+
+class FileSink(Sink):
+    """A file that is written beside its name and gets it when it is complete.
+
+    It has the mode of the file that it replaces, else what the umask leaves of 0666. A symbolic link keeps pointing to
+    it. With `sync` it is on the disk before it has its name. What is `fresh` replaces nothing: a file of its name is an
+    error, also one that comes later, from another run.
+    """
+
+    def __init__(self, path: str, sync: bool = False, fresh: bool = False) -> None:
+        self.path = os.path.realpath(path)
+        self.sync = sync
+        self._fresh = fresh
+        folder, base = os.path.split(self.path)
+        mode = 0o666
+        try:
+            mode = stat.S_IMODE(os.stat(self.path).st_mode)
+            replaces = True
+            if fresh:
+                raise _has_come(path)
+        except FileNotFoundError:
+            replaces = False
+        fd = -1
+        for attempt in range(1000):
+            again = f".{attempt}" if attempt else ""
+            self.part = os.path.join(folder, f".{short_name(base)}.{os.getpid()}{again}.part")
+            try:
+                unfinished.add(self.part)
+                fd = os.open(self.part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+                break
+            except FileExistsError:  # another machine's process of our number, or a dead one's
+                unfinished.discard(self.part)
+            except OSError as error:
+                unfinished.discard(self.part)
+                error.filename = path
+                raise
+        if fd < 0:
+            raise FileExistsError(17, "too many unfinished outputs of this name", path)
+        if replaces:
+            os.fchmod(fd, mode)
+        super().__init__(fd, path)
+        self._mover: Mover | None = None
+
+    @property
+    def fd(self) -> int | None:
+        """The descriptor, at the end of what was written."""
+        self._settle()
+        return self._out
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+        self._settle()
+        super().write(data)
+
+    def writev(self, pieces: Sequence[bytes]) -> None:
+        """Write all of `pieces`, one behind the other."""
+        self._settle()
+        super().writev(pieces)
+
+    def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
+        """Write bytes [start, stop) of the file `source`: long ranges in a thread, while the caller goes on."""
+        if short is None or stop - start < LONG:
+            self._settle()
+            super().copy(source, start, stop)
+            return
+        if self._mover is None:
+            self._mover = Mover(self._copier)
+        try:
+            self._mover.put(source, start, stop, short)
+        except OSError as error:
+            self._failed(error)
+
+    def _settle(self) -> None:
+        """Wait for what is copied in the thread."""
+        if self._mover is not None:
+            try:
+                self._mover.wait()
+            except OSError as error:
+                self._failed(error)
+
+    def fileno(self) -> int:
+        """The descriptor, from which what was written can be read again."""
+        self._settle()
+        return self._out
+
+    def cut(self, position: int) -> None:
+        """Forget what was written from `position` on."""
+        self._settle()
+        os.ftruncate(self._out, position)
+        os.lseek(self._out, position, os.SEEK_SET)
+
+    def close(self) -> None:
+        """Give the file its name."""
+        try:
+            if self._mover is not None:
+                self._mover.wait()
+                self._mover.stop()
+            if self.sync:
+                os.fsync(self._out)
+            out, self._out = self._out, -1
+            os.close(out)
+            self._name()
+        except BaseException as error:
+            self.abort()
+            if isinstance(error, OSError):
+                error.filename, error.filename2 = self.name, None
+            raise
+        unfinished.discard(self.part)
+        if self.sync:
+            folder = os.open(os.path.dirname(self.path), os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def _name(self) -> None:
+        """Give the file its name. A link is what fails when that is taken."""
+        if self._fresh:
+            try:
+                os.link(self.part, self.path)
+                os.unlink(self.part)
+                return
+            except FileExistsError:
+                raise _has_come(self.name) from None
+            except OSError:  # not every file system has links
+                if os.path.lexists(self.path):
+                    raise _has_come(self.name) from None
+        os.rename(self.part, self.path)
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        if self._mover is not None:
+            self._mover.stop()
+        _discard(self.part)
+        if self._out >= 0:
+            os.close(self._out)
+            self._out = -1
+
+
+def open_file(path: str, sync: bool = False, fresh: bool = False) -> Sink:
+    """Open an output by its path: what is there and is no regular file is written in place."""
+    fd = _descriptor(path)
+    if fd is not None:
+        try:
+            return DescriptorSink(os.dup(fd), "stdout" if path == "/dev/stdout" else path)
+        except OSError as error:
+            error.filename = path
+            raise
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFDIR if path.endswith("/") else stat.S_IFREG
+    if stat.S_ISREG(mode):
+        return FileSink(path, sync, fresh)
+    return DescriptorSink(os.open(path, os.O_WRONLY | os.O_CLOEXEC), path)
+
+
+def _descriptor(path: str) -> int | None:
+    """The descriptor that a path stands for, as `/dev/fd/63` of `>(...)`: it is written where it stands."""
+    for folder in ("/dev/fd/", "/proc/self/fd/"):
+        number = path.removeprefix(folder)
+        if number != path and number.isascii() and number.isdigit():
+            return int(number)
+    return _STANDARD.get(path)
+
+
+def _has_come(path: str) -> TarkitError:
+    return TarkitError(
+        f"{path}: a file of this name has come meanwhile",
+        "does another run write here? or do names differ in nothing but case?",
+    )
+
+
+def short_name(base: str) -> str:
+    """A file name that leaves room for the rest of a temporary one."""
+    raw = os.fsencode(base)
+    return base if len(raw) <= 230 else os.fsdecode(raw[:230])
+
 
 __all__ = [
     "CommandSink",

@@ -12,8 +12,7 @@ from tarkit.errors import TarkitError, show
 from tarkit.stores import schemes
 from tarkit.streams.command import CommandReader
 from tarkit.streams.copy import CHUNK, seconds
-from tarkit.streams.readers import ByRead, DescriptorReader
-from tarkit.streams.source import Reader
+from tarkit.streams.source import ByRead, DescriptorReader, Reader
 from tarkit.streams.tempfile import Scratch
 from tarkit.tables.recipe import Row
 

@@ -6,18 +6,101 @@ was not escaped by mistake would still do nothing.
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 from pkgutil import get_data
 from string import Template
 from typing import NamedTuple
 
+from tarkit.errors import printable
 from tarkit.inspecting.item import Item, Seen
 from tarkit.views import pictures
-from tarkit.views.charts import Chart, charts
 from tarkit.views.panels import indented
+from tarkit.views.report import Bar, Cell, Section, Spark, number
 from tarkit.views.words import about_words, escaped, label_of, one_line, safe, shortened, size_words
+
+# ---- What histograms are made of: sizes of fields, and values of fields that name a class
+
+CLASSES = 20  # bars of a class field; the rest is one
+_EDGES = [first * 10**power for power in range(19) for first in (1, 2, 5)]
+_VALUE = 40  # characters of a class
+
+
+class Chart(NamedTuple):
+    """A histogram: what it is about, and for each bar what it stands for and how many there are."""
+
+    title: str
+    bars: list[tuple[str, int]]
+
+
+def charts(samples: Sequence[Seen]) -> list[Chart]:
+    """A histogram of each field, or member of JSON, whose values are classes, then one of the sizes of each field."""
+    sizes: dict[str, list[int]] = {}
+    values: dict[str, Counter[str]] = {}
+    for seen in samples:
+        for item in seen.items:
+            if item.field is not None:
+                field = escaped(item.field).lower()
+                sizes.setdefault(field, []).append(item.size)
+                for name, value in _values(field, item):
+                    values.setdefault(name, Counter())[value] += 1
+    shown = [Chart(name, class_bars(counts)) for name, counts in values.items() if is_class(counts)]
+    return shown + [Chart(f"size of {field}", size_bars(each)) for field, each in sizes.items()]
+
+
+def size_bars(sizes: Sequence[int]) -> list[tuple[str, int]]:
+    """How many sizes lie in each of the ranges 1 to 2, 2 to 5, 5 to 10 bytes and so on, up to the largest there is."""
+    if min(sizes) == max(sizes):
+        return [(size_words(sizes[0]), len(sizes))]
+    counts = Counter(bisect_right(_EDGES, size) for size in sizes)
+    return [(_range(place), counts[place]) for place in range(min(counts), max(counts) + 1)]
+
+
+def _range(place: int) -> str:
+    """The name of the range that ends before edge `place`."""
+    return f"{size_words(_EDGES[place - 1])} to {size_words(_EDGES[place])}" if place else size_words(0)
+
+
+def is_class(counts: Counter[str]) -> bool:
+    """Whether values are classes: there are several, and they come back."""
+    return len(counts) > 1 and 2 * len(counts) <= counts.total()
+
+
+def class_bars(counts: Counter[str]) -> list[tuple[str, int]]:
+    """The most frequent values, equal ones in their order by number or text, and the rest as one."""
+    order = sorted(counts.items(), key=lambda pair: (-pair[1], _rank(pair[0])))
+    bars, rest = order[:CLASSES], order[CLASSES:]
+    return bars + [(f"{len(rest)} others", sum(count for _, count in rest))] if rest else bars
+
+
+def _rank(value: str) -> tuple[float, str]:
+    return (float(value), value) if value.isdecimal() and len(value) < 16 else (float("inf"), value)
+
+
+def _values(field: str, item: Item) -> list[tuple[str, str]]:
+    """What may be a class: a short text, or the plain members of a JSON object."""
+    if item.text is None or item.cut:
+        return []
+    if item.kind != "json":
+        value = one_line(item.text)
+        return [(field, safe(value))] if 0 < len(value) <= _VALUE else []
+    try:
+        members = json.loads(item.text)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(members, dict):
+        return [(field, shortened(safe(item.text.strip()), _VALUE))] if isinstance(members, (int, str)) else []
+    plain = {name: value for name, value in members.items() if isinstance(value, (bool, int, str))}
+    return [
+        (f"{field}.{safe(name)}", safe(text))
+        for name, value in plain.items()
+        if 0 < len(text := one_line(json.dumps(value) if isinstance(value, bool) else str(value))) <= _VALUE
+    ]
+
 
 THUMBNAIL = 240  # pixels
 QUALITY, LOW = 72, 40  # of the JPEG of a thumbnail, of one that would have more than
@@ -198,3 +281,68 @@ def _text(item: Item, texts: _Texts) -> str:
     first = escape(shortened(safe(one_line(item.text[: 4 * SHORT])), SHORT))
     head = f"<summary><b>{escape(label_of(item))}</b> <span>{first}</span></summary>"
     return f'<details>{head}<pre tabindex="0">{escape(lines)}{more}</pre></details>'
+
+
+# ---- A report as one self-contained HTML page: no script, nothing from the network, light and dark
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1c2024; --paper: #fff; --line: #d5d9de; --soft: #667; --bar: #2a6fb0; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e7ea; --paper: #15181b; --line: #363c42; --soft: #9aa3ab; --bar: #6fb1ea; }
+}
+body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2rem auto;
+  max-width: 70rem; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .4rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; }
+th, td { padding: .2rem .8rem .2rem 0; text-align: left; border-bottom: 1px solid var(--line);
+  overflow-wrap: anywhere; min-width: 5.5rem; }
+th { color: var(--soft); font-weight: 500; } th.n, td.n { text-align: right; white-space: nowrap; min-width: 0;
+  font-variant-numeric: tabular-nums; }
+.bar { width: clamp(6rem, 25vw, 16rem); }
+.bar i { display: block; height: .8rem; background: var(--bar); border-radius: 2px; }
+svg { fill: var(--bar); vertical-align: middle; } p { color: var(--soft); margin: .3rem 0; }
+"""
+
+
+def page(title: str, sections: Sequence[Section]) -> str:
+    """The page. All text is escaped."""
+    body = "".join(map(_section, sections))
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{_safe(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{_safe(title)}</h1>\n{body}</body>\n</html>\n"
+    )
+
+
+def _section(section: Section) -> str:
+    right = section.numeric()
+    heads = ""
+    if any(section.heads):
+        marked = (f"<th{_class(place in right)}>{_safe(head)}</th>" for place, head in enumerate(section.heads))
+        heads = f"<tr>{''.join(marked)}</tr>\n"
+    rows = "".join(
+        f"<tr>{''.join(_cell(cell, place in right) for place, cell in enumerate(row))}</tr>\n" for row in section.rows
+    )
+    note = f"<p>{_safe(section.note)}</p>\n" if section.note else ""
+    return f'<h2>{_safe(section.title)}</h2>\n<div class="wide"><table>\n{heads}{rows}</table></div>\n{note}'
+
+
+def _class(is_number: bool) -> str:
+    return ' class="n"' if is_number else ""
+
+
+def _cell(cell: Cell, is_number: bool) -> str:
+    if isinstance(cell, Bar):
+        return f'<td class="bar"><i style="width: {100 * cell.share:.2f}%"></i></td>'
+    if isinstance(cell, Spark):
+        bars = "".join(
+            f'<rect x="{5 * place}" y="{20 - 20 * each:.1f}" width="4" height="{20 * each:.1f}"/>'
+            for place, each in enumerate(cell.shares)
+        )
+        return f'<td><svg width="{5 * len(cell.shares)}" height="20" aria-hidden="true">{bars}</svg></td>'
+    return f"<td{_class(is_number)}>{_safe(number(cell) if isinstance(cell, int) else cell)}</td>"
+
+
+def _safe(text: str) -> str:
+    return escape(printable(text))

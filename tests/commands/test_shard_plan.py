@@ -15,7 +15,7 @@ from tarkit.packing import batch
 from tarkit.packing import layout as layouts
 from tarkit.packing import samples as gathering
 from tarkit.packing.batch import Group
-from tarkit.packing.hiding import hidden
+from tarkit.packing.layout import hidden
 from tarkit.packing.tree import Tree
 from tarkit.shards.template import parse_template
 from tarkit.spill import records

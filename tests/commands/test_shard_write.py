@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 
 from tarkit.cli import shard_run
 from tarkit.errors import TarkitError
-from tarkit.packing import fill as packer_fill
 from tarkit.packing import resume
 from tarkit.packing import spool as packer_spool
 from tarkit.packing import tree as trees
+from tarkit.packing import writer as packer_fill
+from tarkit.packing.batch import RowBatch, Rows
 from tarkit.packing.plan import Planned, SavedPlan, source_of, write_plan
-from tarkit.packing.plan_rows import RowBatch, Rows
 from tarkit.packing.spool_check import ManyNames
 from tarkit.samples.validate import Names
 from tarkit.tar.writer import Writer

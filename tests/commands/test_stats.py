@@ -18,10 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarkit.inspecting import census, sizes
-from tarkit.inspecting.census import count, count_samples
-from tarkit.inspecting.deal import deal
-from tarkit.inspecting.sizes import Sizes
+from tarkit.inspecting import census
+from tarkit.inspecting.census import Sizes, count, count_samples, deal
 from tarkit.problems import Policy
 from tarkit.streams.source import FileSource
 from tarkit.tar.block import BLOCK
@@ -362,7 +360,7 @@ def test_usage(words: tuple[str, ...], run: Run) -> None:
 def test_sizes(values: list[int], distinct: int, pieces: int) -> None:
     """Exact while few differ; then the median is at most 1/256 too small, and all else stays exact."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizes, "DISTINCT", distinct)
+        patch.setattr(census, "DISTINCT", distinct)
         found = Sizes()
         for piece in range(pieces):
             one = Sizes()
@@ -380,7 +378,7 @@ def test_sizes(values: list[int], distinct: int, pieces: int) -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many sizes, fields and sets there are, so many are held."""
-    monkeypatch.setattr(sizes, "DISTINCT", 1 << 12)
+    monkeypatch.setattr(census, "DISTINCT", 1 << 12)
     found = Sizes()
     found.add(list(range(0, 400_000, 25)))
     assert not found.exact

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import Problem, Unsupported
-from tarkit.indexing.formats import FORMATS, index_path, make_layout, read_index
+from tarkit.indexing.formats import FORMATS, Shard, index_path, make_layout, read_index, read_wids, spell_wids
 from tarkit.indexing.scan import NoIndex, open_shard, spelled
-from tarkit.indexing.wids import Shard, read_wids, spell_wids
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 from tests._tools import each_row

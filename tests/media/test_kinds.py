@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.inspecting.item import Item, Payload, see
-from tarkit.media import arrays, headers, kinds
+from tarkit.media import headers, kinds
+from tarkit.media import headers as arrays
 from tarkit.views.words import about_words
 from tests._tools import each_row
 

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.mixing.mixer import Mix, Stock, Until, derived
-from tarkit.mixing.source import Laps, locate
+from tarkit.mixing.mixer import Laps, Mix, Stock, Until, derived, locate
 from tarkit.mixing.spec import MixSpec, SourceSpec, parse_mix, parse_source, read_spec
 from tarkit.problems import Policy
 from tests._tools import each_row

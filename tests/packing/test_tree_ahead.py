@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tarkit.packing import tree_ahead
-from tarkit.packing.tree import Tree
-from tarkit.packing.tree_ahead import Ahead, Scanned
+from tarkit.packing import tree as tree_ahead
+from tarkit.packing.tree import Ahead, Scanned, Tree
 from tests._tools import each_row
 
 

@@ -13,8 +13,7 @@ import pytest
 from tarkit.errors import Interrupted, TarkitError
 from tarkit.problems import Policy
 from tarkit.proc import engine as engines
-from tarkit.proc.engine import Engine
-from tarkit.proc.job import Failed, Failure, Job, Outcome
+from tarkit.proc.engine import Engine, Failed, Failure, Job, Outcome
 from tarkit.samples.pipeline import keeper
 from tarkit.samples.reader import Samples
 from tests._tools import archive, on_disk, stream

@@ -17,11 +17,12 @@ from hypothesis import given, settings, strategies
 
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
-from tarkit.proc import caller, plain, result
+from tarkit.proc import function as caller
 from tarkit.proc import function as mapper
-from tarkit.proc.caller import Call
-from tarkit.proc.function import Mapper, Mappers
-from tarkit.proc.job import Failed, Job, Outcome
+from tarkit.proc import result
+from tarkit.proc import result as plain
+from tarkit.proc.engine import Failed, Job, Outcome
+from tarkit.proc.function import Call, Mapper, Mappers
 from tarkit.proc.result import Maker
 from tarkit.samples.reader import Samples
 from tarkit.tar.writer import Writer

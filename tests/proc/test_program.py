@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tarkit.proc.program import direct
+from tarkit.proc.shell import direct
 from tests._tools import each_row
 from tests.conftest import Archive, Run, entries
 

@@ -18,7 +18,7 @@ import pytest
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.proc import worker
-from tarkit.proc.job import Job, Outcome
+from tarkit.proc.engine import Job, Outcome
 from tarkit.proc.result import Maker
 from tarkit.proc.worker import Resident, Residents
 from tarkit.samples.reader import Samples

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError
-from tarkit.shards import strata
-from tarkit.shards.partition import ByHash, Part, folds, parse_parts, place
-from tarkit.shards.strata import Dealer
+from tarkit.shards import partition as strata
+from tarkit.shards.partition import ByHash, Dealer, Part, folds, parse_parts, place
 from tests._tools import each_row
 
 # salt, key, the first eight bytes of SHA-256(SALT NUL KEY): never to change

@@ -711,7 +711,7 @@ def test_a_signal_at_each_import() -> None:
     )
     assert (done.returncode, done.stderr) == (0, b"")
     seen = done.stdout.decode().split()
-    assert {"signal", "enum", "click", "tarkit.cli.app", "tarkit.streams.family", "tarkit.streams.codecs.encode"} <= {
+    assert {"signal", "enum", "click", "tarkit.cli.app", "tarkit.streams.command", "tarkit.streams.codecs.encode"} <= {
         *seen
     }
     assert left() == ["a.tar", "b.tar.gz"]

@@ -16,8 +16,7 @@ import pytest
 from tarkit import signals
 from tarkit.errors import CommandFailed, Interrupted, TarkitError
 from tarkit.streams import command as commands
-from tarkit.streams.command import CommandReader, CommandWriter, call, end_commands, last_line
-from tarkit.streams.family import family
+from tarkit.streams.command import CommandReader, CommandWriter, call, end_commands, family, last_line
 from tests._tools import PATIENT, archive, at_terminal, each_row, gone, pid_in, process, tarkit
 
 

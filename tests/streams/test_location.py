@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError, Usage
 from tarkit.stores import schemes
-from tarkit.streams import braces, location
+from tarkit.streams import location
 from tarkit.streams.location import Location, expand_inputs, natural_key, parse_output
 from tests._tools import each_row
 
@@ -328,7 +328,7 @@ def test_natural_order() -> None:
 
 @given(st.text("{},.0129ab-\n", max_size=24))
 def test_braces_are_counted_as_braceexpand_expands_them(word: str) -> None:
-    count, _ = braces.scan(word)
+    count, _ = location.scan(word)
     if count is None:
         with pytest.raises(ValueError, match="Unbalanced"):
             list(braceexpand(word, escape=False))
@@ -338,7 +338,7 @@ def test_braces_are_counted_as_braceexpand_expands_them(word: str) -> None:
 
 def test_count_of_absurd_numbers() -> None:
     with pytest.raises(Usage, match="stand for more than"):
-        braces.expand("{1.." + "9" * 5000 + "}")
+        location.expand("{1.." + "9" * 5000 + "}")
 
 
 class Double(types.ModuleType):

@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from tarkit.errors import Problem
-from tarkit.streams import sink_plain
+from tarkit.streams import sink as sink_plain
 from tarkit.streams.copy import Copier
-from tarkit.streams.readers import DescriptorReader
 from tarkit.streams.sink import FileSink
-from tarkit.streams.source import FileSource, StreamSource
+from tarkit.streams.source import DescriptorReader, FileSource, StreamSource
 
 LONG = 100_000  # in place of the megabytes from which on a copy is worth a thread
 DATA = b"".join(bytes([number]) * 25_000 for number in range(12))

@@ -18,9 +18,8 @@ from tarkit.errors import Problem
 from tarkit.streams import source as sources
 from tarkit.streams.copy import Short
 from tarkit.streams.ranges import spooled
-from tarkit.streams.readers import ByRead, DescriptorReader, Prepended, reading
 from tarkit.streams.sink import Sink, open_sink
-from tarkit.streams.source import HELD, FileSource, StreamSource
+from tarkit.streams.source import HELD, ByRead, DescriptorReader, FileSource, Prepended, StreamSource, reading
 from tarkit.streams.tempfile import Scratch
 from tests._tools import Chunks, counted, each_row, fd_of, on_disk, stream
 

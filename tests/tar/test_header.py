@@ -17,8 +17,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tarkit.tar import block as b
-from tarkit.tar import encoder, pax
+from tarkit.tar import header as encoder
 from tarkit.tar import header as h
+from tarkit.tar import pax
 from tests._tools import each_row, program
 
 DATA = Path(__file__).parents[1] / "data"

@@ -17,8 +17,7 @@ from tarkit.streams import source as sources
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar import block as b
 from tarkit.tar import header, pax
-from tarkit.tar.reader import Entry, Source, Walk
-from tarkit.tar.resume import find_header
+from tarkit.tar.reader import Entry, Source, Walk, find_header
 from tests._tools import MARKER, SOURCES, Peeked, archive, counted, each_row, member, on_disk, stream, with_field
 
 DATA = Path(__file__).parents[1] / "data"

@@ -17,7 +17,7 @@ import pytest
 from tarkit.inspecting.item import Item, Payload, Seen
 from tarkit.views import html as pages
 from tarkit.views import pictures
-from tarkit.views.charts import Chart, charts, class_bars, is_class, size_bars
+from tarkit.views.html import Chart, charts, class_bars, is_class, size_bars
 from tests import _browser
 from tests._tools import program
 

@@ -16,9 +16,8 @@ import pytest
 
 from tarkit.errors import TarkitError
 from tarkit.streams.sink import FileSink
-from tarkit.zip import record, writer
-from tarkit.zip.record import dos_time
-from tarkit.zip.writer import ZipSink
+from tarkit.zip import writer
+from tarkit.zip.writer import ZipSink, dos_time
 from tests._tools import MARKER, archive, each_row, member, program
 from tests.conftest import GNU, PAX, Archive, Content, Feed, Link, Run, entries, tar
 
@@ -236,8 +235,8 @@ def test_however_it_comes(level: int, large: bool, monkeypatch: pytest.MonkeyPat
 @pytest.fixture(params=[False, True])
 def zip64(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the fields of a zip say no size or offset over 100 and no number over 2; once with large entries alone."""
-    monkeypatch.setattr(record, "LIMIT", 100)
-    monkeypatch.setattr(record, "MOST", 2)
+    monkeypatch.setattr(writer, "LIMIT", 100)
+    monkeypatch.setattr(writer, "MOST", 2)
     if request.param:
         monkeypatch.setattr(writer, "LARGE", 1)
 
