@@ -217,6 +217,7 @@ def in_order(
                     yield iter((pulse,))
                 continue
             done = started.popleft()
+            done.process.join()  # gives its descriptors back, which multiprocessing keeps until the next one starts
             if done.process.exitcode != 0:
                 raise _ended(done.process.exitcode)
             with os.fdopen(os.dup(done.file.fd), "rb", BUFFER) as stream:

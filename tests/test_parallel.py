@@ -64,6 +64,14 @@ def test_results(count: int) -> None:
 
 
 @pytest.mark.forks
+def test_no_descriptor_is_left() -> None:
+    """Nor is any held until other processes start."""
+    before = set(os.listdir("/dev/fd"))
+    assert len(list(results_in_order(square, range(9), 3))) == 9
+    assert set(os.listdir("/dev/fd")) <= before
+
+
+@pytest.mark.forks
 @pytest.mark.parametrize("count", [0, 1, 2, 11])
 def test_many_items_of_each(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for any number of processes."""
