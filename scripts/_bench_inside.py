@@ -17,12 +17,12 @@ from _bench_data import header, marker
 def walk(path: str) -> tuple[float, int]:
     """The entries of an archive, by tarkit's walk alone."""
     from tarkit.streams.source import FileSource
-    from tarkit.tar.reader import Walk
+    from tarkit.tar.reader import TarReader
 
     fd = os.open(path, os.O_RDONLY)
     began = time.perf_counter()
     count = 0
-    for _ in Walk(FileSource(fd, path)):
+    for _ in TarReader(FileSource(fd, path)):
         count += 1
     return began, count
 

@@ -9,7 +9,7 @@ from tarkit.errors import Problem
 from tarkit.samples.reader import find_beyond
 from tarkit.samples.sample import Source, key_of
 from tarkit.tar import block as blocks
-from tarkit.tar.reader import Raw, Walk, find_header, is_header
+from tarkit.tar.reader import Raw, TarReader, find_header, is_header
 
 
 class Damage(NamedTuple):
@@ -43,7 +43,7 @@ class Survey:
         self.source = source
         self.end = 0
         self.marker: int | None = None
-        self._walk = Walk(source, pos)
+        self._walk = TarReader(source, pos)
         self._found = False  # a whole entry, before the last time that the walk began anew
         self._over = False
         self._told = False  # why a stream ended before its end
@@ -119,5 +119,5 @@ class Survey:
             self.end = going_on = self.source.size or 0
         else:
             self._found = self.found
-            self._walk = Walk(self.source, going_on)
+            self._walk = TarReader(self.source, going_on)
         return Damage(problem, start, going_on, None, glued)

@@ -11,7 +11,7 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import judged, neighbours
 from tarkit.samples.sample import Sample
-from tarkit.sorting.sorter import Arrange
+from tarkit.sorting.sorter import Sorter
 from tarkit.streams.location import Location
 
 
@@ -35,7 +35,7 @@ def reading(run: Run, samples: Iterator[Sample], locations: Sequence[Location]) 
 
 
 def write_in_order(
-    run: Run, opened: Opened, arranged: Arrange, fields: Fields, policy: Policy, check: Callable[[], None]
+    run: Run, opened: Opened, arranged: Sorter, fields: Fields, policy: Policy, check: Callable[[], None]
 ) -> None:
     """Write all samples, with the fields that were chosen: as they are where nothing changes and none can be joined."""
     joins = "joined-sample" in policy.allowed and arranged.gather is None
@@ -46,7 +46,7 @@ def write_in_order(
         opened.write(run, neighbours(fields(iter(arranged), policy), policy, arranged.tmpdir, distinct), check)
 
 
-def note_order(run: Run, arranged: Arrange) -> None:
+def note_order(run: Run, arranged: Sorter) -> None:
     """Say and report what came in and what came out."""
     run.facts["order"] = {
         "in": arranged.taken,

@@ -7,11 +7,11 @@ from tarkit.cli.console import Run
 from tarkit.errors import show
 from tarkit.packing.layout import Layout
 from tarkit.packing.samples import Keyless
-from tarkit.packing.transform import Dress
+from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
 
 
-def report(run: Run, tree: Tree, dress: Dress, layout: Layout, map_: MapOptions, keyless: Keyless) -> None:
+def report(run: Run, tree: Tree, dress: SampleTransform, layout: Layout, map_: MapOptions, keyless: Keyless) -> None:
     """Say what was left out, and what readers of the shards will see otherwise than one may think."""
     for what, count in sorted(tree.skipped.items()):
         run.tell(f"left out, {what}: {count}")

@@ -13,7 +13,7 @@ from tarkit.cli import options
 from tarkit.cli.console import Run
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
-from tarkit.samples.dataset import Inputs
+from tarkit.samples.dataset import Dataset
 from tarkit.samples.pipeline import neighbours, without_strays
 from tarkit.samples.sample import Sample
 from tarkit.samples.select import Select
@@ -58,13 +58,13 @@ class Plan:
     limits: Limits | None = None
 
 
-def chosen_samples(inputs: Inputs, select: Select, policy: Policy) -> Iterator[Sample]:
+def chosen_samples(inputs: Dataset, select: Select, policy: Policy) -> Iterator[Sample]:
     """The samples of all inputs that were selected."""
     several = len(inputs.locations) > 1
     return without_strays(neighbours(select(iter(inputs), policy), policy, inputs.tmpdir, several), policy)
 
 
-def plan_equal(run: Run, inputs: Inputs, select: Select, equal: Equal, shards: int, policy: Policy) -> Plan:
+def plan_equal(run: Run, inputs: Dataset, select: Select, equal: Equal, shards: int, policy: Policy) -> Plan:
     """What makes so many equal shards; all samples are read once before."""
     remainder, maxerr = equal.remainder, policy.maxerr
 

@@ -11,7 +11,7 @@ from tarkit.cli.app import Command
 from tarkit.cli.console import Run, current
 from tarkit.cli.output import Output, total_size
 from tarkit.problems import ONE_ARCHIVE, Policy
-from tarkit.samples.dataset import Inputs
+from tarkit.samples.dataset import Dataset
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle, neighbours
 from tarkit.samples.select import Select, Slice
@@ -88,7 +88,7 @@ def run_cat(run: Run, locations: list[Location], output: Output, chosen: CatOpti
     """Write the samples of all inputs that were chosen to one archive."""
     policy.strict |= ONE_ARCHIVE
     plain = chosen.select.all and chosen.fields.all and chosen.shard_slice is None and not chosen.shuffle
-    inputs = Inputs(
+    inputs = Dataset(
         locations,
         policy,
         moves=not (plain and len(locations) == 1),

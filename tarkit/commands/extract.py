@@ -16,7 +16,7 @@ from tarkit.errors import TarkitError, Usage, show
 from tarkit.extraction.extraction import Extraction
 from tarkit.extraction.folder import Folder
 from tarkit.problems import PROBLEMS, Policy
-from tarkit.samples.dataset import Inputs, open_source
+from tarkit.samples.dataset import Dataset, open_source
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import Sample
 from tarkit.samples.select import Select, Slice
@@ -132,7 +132,7 @@ def run_extract(run: Run, locations: list[Location], chosen: ExtractOptions, pol
 def _samples(
     run: Run, locations: list[Location], chosen: ExtractOptions, policy: Policy, quiet: bool = False
 ) -> Iterator[Sample]:
-    inputs = Inputs(
+    inputs = Dataset(
         locations,
         policy,
         moves=False,

@@ -16,7 +16,7 @@ from tarkit.cli.output import Output, named_output, refuse_overwrite
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.indexing import lookup
 from tarkit.problems import Policy
-from tarkit.samples.dataset import Inputs, open_source
+from tarkit.samples.dataset import Dataset, open_source
 from tarkit.samples.sample import Sample, key_of, split_name
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.template import refuse_template
@@ -176,7 +176,7 @@ def _candidates(
     """The samples that may be the one."""
     whole = not wanted.fields
     if wanted.key is None or not wanted.select.all or wanted.shard_slice is not None:
-        inputs = Inputs(
+        inputs = Dataset(
             locations, policy, moves=whole, shard_slice=wanted.shard_slice, tmpdir=tmpdir,
             announce=lambda name: run.note(f"reading {name}"),
         )  # fmt: skip
@@ -190,7 +190,7 @@ def _candidates(
             yield found
             continue
         run.note(f"reading {location.name}")
-        inputs = Inputs([location], policy, moves=whole, tmpdir=tmpdir)
+        inputs = Dataset([location], policy, moves=whole, tmpdir=tmpdir)
         yield from (sample for sample in inputs if sample.key == wanted.key)
 
 

@@ -21,7 +21,7 @@ from tarkit.problems import ONE_ARCHIVE, Policy
 from tarkit.proc.engine import Job
 from tarkit.proc.policy import Failures, Limit, OnError, merged, parse_limit
 from tarkit.proc.text import Mode, text_samples
-from tarkit.samples.dataset import Inputs
+from tarkit.samples.dataset import Dataset
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import neighbours
 from tarkit.samples.select import Select, Slice
@@ -211,7 +211,7 @@ def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOp
     policy.strict |= ONE_ARCHIVE
     output.check_time(chosen.work.mtime)
     tmpdir = run.scratch(output)
-    inputs = Inputs(
+    inputs = Dataset(
         locations,
         policy,
         shard_slice=chosen.shard_slice,
@@ -246,13 +246,13 @@ def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOp
     run.finish()
 
 
-def _jobs(inputs: Inputs, chosen: ProcOptions, policy: Policy, tmpdir: str | None) -> Iterator[Job]:
+def _jobs(inputs: Dataset, chosen: ProcOptions, policy: Policy, tmpdir: str | None) -> Iterator[Job]:
     if chosen.redo is not None:
         if not chosen.select.all or chosen.shard_slice is not None or chosen.mode != "tar":
             raise Usage("--redo takes all samples of its inputs, which are archives")
         if chosen.fields.rekey is not None:
             raise Usage("--redo puts samples where their keys belong: --rekey cannot be had with it")
-        rejects = Inputs(chosen.redo, policy, tmpdir=tmpdir)
+        rejects = Dataset(chosen.redo, policy, tmpdir=tmpdir)
         return prepared(merged(iter(inputs), iter(rejects)), policy, tmpdir)
     mode, cut = chosen.mode, chosen.shard_slice
     samples = iter(inputs) if mode == "tar" else text_samples(inputs.locations, mode, cut)

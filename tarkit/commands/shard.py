@@ -31,7 +31,7 @@ from tarkit.errors import Usage
 from tarkit.packing.batch import Batch
 from tarkit.packing.layout import Layout, hidden, recipe_line
 from tarkit.packing.planner import lay_out
-from tarkit.packing.transform import Dress
+from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
 from tarkit.shards.template import Template
 from tarkit.shards.writer import NO_LIMIT
@@ -158,7 +158,7 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
     numbers, known = there(templates, scratch) if chosen.update else ([0] * len(templates), None)
     wanted = chosen.samples
     required, join, classes = _adornments(run, wanted)
-    dress = Dress(
+    dress = SampleTransform(
         wanted.rule,
         tree.source,
         wanted.rename,

@@ -16,7 +16,7 @@ from tarkit.cli.output import Output, text_output
 from tarkit.cli.show_views import ShowOptions, view
 from tarkit.errors import Usage
 from tarkit.problems import Policy
-from tarkit.samples.dataset import Inputs
+from tarkit.samples.dataset import Dataset
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import Sample
 from tarkit.samples.select import Select, Slice
@@ -105,7 +105,7 @@ def run_show(run: Run, locations: list[Location], chosen: ShowOptions, policy: P
         require()
     if html is None and os.isatty(1):
         run.progress = False  # a bar would stand between the samples
-    inputs = Inputs(
+    inputs = Dataset(
         locations,
         policy,
         moves=False,

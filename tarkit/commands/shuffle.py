@@ -16,7 +16,7 @@ from tarkit.cli.order import note_order, reading, write_in_order
 from tarkit.cli.target import Target, target
 from tarkit.errors import Usage
 from tarkit.problems import ONE_ARCHIVE, Policy
-from tarkit.samples.dataset import Inputs
+from tarkit.samples.dataset import Dataset
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle, neighbours
 from tarkit.samples.sample import Sample
@@ -26,7 +26,7 @@ from tarkit.sorting.audit import Count, measure
 from tarkit.sorting.keys import SortKey
 from tarkit.sorting.memory import in_place
 from tarkit.sorting.shuffle import pcg_keys, random_keys
-from tarkit.sorting.sorter import Arrange
+from tarkit.sorting.sorter import Sorter
 from tarkit.streams.location import Location
 
 INITIAL = 100  # samples in webdataset's buffer before the first comes out
@@ -157,7 +157,7 @@ def run_shuffle(run: Run, locations: list[Location], target: Target, chosen: Shu
         run.facts["epochs"] = chosen.epochs
     outputs = [target.open(run, locations, name) for name in names]
     again = chosen.rng == "pcg" or len(names) > 1
-    inputs = Inputs(
+    inputs = Dataset(
         locations,
         policy,
         shard_slice=chosen.shard_slice,
@@ -194,20 +194,20 @@ def run_shuffle(run: Run, locations: list[Location], target: Target, chosen: Shu
 
 
 def _arranged(
-    run: Run, samples: Iterator[Sample], inputs: Inputs, chosen: ShuffleOptions, epoch: int, total: int
-) -> Arrange:
+    run: Run, samples: Iterator[Sample], inputs: Dataset, chosen: ShuffleOptions, epoch: int, total: int
+) -> Sorter:
     """The samples in the order of an epoch; `total` is how many there are, where that has to be known."""
     pcg = chosen.rng == "pcg"
     ranks = pcg_keys(total, chosen.seed + epoch) if pcg else random_keys(chosen.seed, epoch)
     read, distinct = reading(run, samples, inputs.locations), len(inputs.locations) > 1
-    return Arrange(read, lambda sample, ordinal: next(ranks), chosen.memory, inputs.tmpdir, run.note, distinct=distinct)
+    return Sorter(read, lambda sample, ordinal: next(ranks), chosen.memory, inputs.tmpdir, run.note, distinct=distinct)
 
 
 def run_audit(
     run: Run, locations: list[Location], select: Select, shard_slice: Slice | None, by: str | None, policy: Policy
 ) -> None:
     """Say on stdout how mixed the samples are; the report has the same."""
-    inputs = Inputs(
+    inputs = Dataset(
         locations,
         policy,
         moves=False,

@@ -15,7 +15,7 @@ from tarkit.cli.order import note_order, reading, write_in_order
 from tarkit.cli.target import Target, target
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import ONE_ARCHIVE, Policy
-from tarkit.samples.dataset import Inputs
+from tarkit.samples.dataset import Dataset
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import neighbours
 from tarkit.samples.sample import Sample
@@ -23,7 +23,7 @@ from tarkit.samples.select import Select, Slice
 from tarkit.sorting.keys import OrderFile, SortKey, check_order
 from tarkit.sorting.memory import in_place
 from tarkit.sorting.shuffle import random_keys
-from tarkit.sorting.sorter import Arrange, Rank
+from tarkit.sorting.sorter import Rank, Sorter
 from tarkit.streams.location import Location
 
 RANDOM = "__random__"
@@ -149,7 +149,7 @@ def run_sort(run: Run, locations: list[Location], target: Target, chosen: SortOp
     opened = target.open(run, locations)
     tmpdir = run.scratch(opened.output)
     inputs = _inputs(run, locations, chosen, policy, tmpdir, not in_place(locations, run.note))
-    arranged = Arrange(
+    arranged = Sorter(
         reading(run, chosen.select(iter(inputs)), locations),
         order if chosen.seed is None else _random(chosen.seed),
         chosen.memory,
@@ -171,7 +171,7 @@ def _random(seed: int) -> Rank:
 
 def _inputs(
     run: Run, locations: list[Location], chosen: SortOptions, policy: Policy, tmpdir: str | None, stream: bool
-) -> Inputs:
+) -> Dataset:
     """The inputs. What counts samples before they are gathered must not tear them: then they may not be scattered.
 
     A random order is that of shuffle, which gathers nothing.
@@ -182,7 +182,7 @@ def _inputs(
         or chosen.select.slice is not None
         or chosen.select.sample is not None
     )
-    return Inputs(
+    return Dataset(
         locations,
         policy,
         gather=not counts,
@@ -197,7 +197,7 @@ def _check(
     run: Run, locations: list[Location], chosen: SortOptions, order: SortKey | OrderFile, policy: Policy
 ) -> None:
     """Raise TarkitError for the first sample that is out of order."""
-    inputs = Inputs(locations, policy, moves=False, shard_slice=chosen.shard_slice)
+    inputs = Dataset(locations, policy, moves=False, shard_slice=chosen.shard_slice)
 
     def rank(sample: Sample, ordinal: int) -> bytes | None:
         value = order(sample, ordinal)
@@ -219,7 +219,7 @@ def _check(
     run.finish()
 
 
-def _sum_up(run: Run, inputs: Inputs, arranged: Arrange, chosen: SortOptions) -> None:
+def _sum_up(run: Run, inputs: Dataset, arranged: Sorter, chosen: SortOptions) -> None:
     """The summary, with what came in and what came out of the order."""
     run.dropped = inputs.dropped + arranged.left_out
     note_order(run, arranged)

@@ -17,7 +17,7 @@ from tarkit.cli.split_series import Cuts, Naming, Plan, cuts, naming
 from tarkit.cli.target import refuse_inputs
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
-from tarkit.samples.dataset import Inputs
+from tarkit.samples.dataset import Dataset
 from tarkit.samples.sample import Sample
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.template import parse_size
@@ -141,7 +141,7 @@ def run_split(run: Run, locations: list[Location], naming: Naming, chosen: Split
     for lot, start, each in zip(plan.lots, starts, existing, strict=True):
         refuse_inputs(each, locations)
         lot.template.name(start)
-    inputs = Inputs(
+    inputs = Dataset(
         locations,
         policy,
         shard_slice=chosen.shard_slice,
@@ -184,7 +184,7 @@ def run_split(run: Run, locations: list[Location], naming: Naming, chosen: Split
     _wind_up(run, series, plan, chosen, existing, starts)
 
 
-def _write(run: Run, series: Series, stream: Iterator[Sample], inputs: Inputs, select: Select) -> bool:
+def _write(run: Run, series: Series, stream: Iterator[Sample], inputs: Dataset, select: Select) -> bool:
     """Write the samples of a stream to shards; whether all shards are full, and the last sample is not in one."""
     full = False
     try:

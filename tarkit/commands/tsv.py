@@ -15,7 +15,7 @@ from tarkit.cli.output import Output
 from tarkit.errors import Usage, printable
 from tarkit.export.columns import Column, Row, Table, checked, parse_columns
 from tarkit.problems import Policy
-from tarkit.samples.dataset import Inputs
+from tarkit.samples.dataset import Dataset
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import unrepeated
 from tarkit.samples.sample import Sample
@@ -131,7 +131,7 @@ FORMATS = {
 
 def run_tsv(run: Run, locations: list[Location], output: Output, chosen: TsvOptions, policy: Policy) -> None:
     """Write the table of the samples of all inputs that were chosen."""
-    inputs = Inputs(
+    inputs = Dataset(
         locations,
         policy,
         moves=False,

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from tarkit.errors import Problem
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
-from tarkit.samples.reader import Judge, Samples, said_twice
+from tarkit.samples.reader import EntryChecks, Samples, said_twice
 from tarkit.samples.sample import KEYLESS, Recent, Sample, Source, split_name
 from tarkit.streams.location import Location
 from tarkit.tar.block import BLOCK, PAX_GLOBAL, SLASH
-from tarkit.tar.reader import Entry, Raw, Walk
+from tarkit.tar.reader import Entry, Raw, TarReader
 
 # ---- How sizes are spread: counted one by one while they are few, then in narrow classes, so that memory is bounded
 
@@ -203,9 +203,9 @@ class _Counting:
     def __init__(self, source: Source, policy: Policy) -> None:
         self.source = source
         self.policy = policy
-        self.judge = Judge(source, policy, moves=False)
+        self.judge = EntryChecks(source, policy, moves=False)
         self.census = Census()
-        self.walk = Walk(source)
+        self.walk = TarReader(source)
         self.rows: dict[
             tuple[bytes, ...], list[int]
         ] = {}  # sizes of samples that have these fields, one after the other

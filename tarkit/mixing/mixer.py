@@ -23,7 +23,7 @@ from typing import Generic, Literal, TypeVar
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.mixing.spec import NUMBER, SourceSpec
 from tarkit.problems import Policy
-from tarkit.samples.dataset import Inputs
+from tarkit.samples.dataset import Dataset
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle, without_strays
 from tarkit.samples.sample import Sample
@@ -239,7 +239,7 @@ class Laps:
         self._seen: Counter[int] = Counter()
         self._order = random.Random(derived(self.seed, "order"))
         self._buffer = random.Random(derived(self.seed, "buffer"))
-        self._kept: Inputs | None = None
+        self._kept: Dataset | None = None
         self._keeps = (self.again or self.spec.nrepeats > 1) and any(map(_reads_once, self.locations))
         if (self.spec.resample or self.spec.choose) and any(map(_reads_once, self.locations)):
             raise Usage(f"{self.spec.name}: choose and resample want inputs that can be read again")
@@ -288,8 +288,8 @@ class Laps:
         yield from samples
         self.dropped += inputs.dropped
 
-    def _inputs(self, locations: list[Location]) -> Inputs:
-        return Inputs(
+    def _inputs(self, locations: list[Location]) -> Dataset:
+        return Dataset(
             locations,
             self.policy,
             shard_slice=self.shard_slice,

@@ -17,7 +17,7 @@ from tarkit.packing.batch import Batch, Group, batched
 from tarkit.packing.divide import Dirs, by_number, collapse, equal, falling, folder_rank, level, pack, weigh
 from tarkit.packing.layout import Layout
 from tarkit.packing.samples import Keyless, KeyRule, by_key, in_folders, ranked
-from tarkit.packing.transform import Dress
+from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
 from tarkit.shards.writer import Limits
 from tarkit.sorting.memory import no_collections
@@ -64,7 +64,7 @@ class Cut:
 
 @no_collections()
 def lay_out(
-    tree: Tree, rule: KeyRule, dress: Dress, cut: Cut, layout: Layout, tmpdir: str | None, watch: Watch
+    tree: Tree, rule: KeyRule, dress: SampleTransform, cut: Cut, layout: Layout, tmpdir: str | None, watch: Watch
 ) -> Keyless:
     """Give `layout` all samples and shards; `watch` sees samples as they are found. Tells of files without a key."""
     keyless = Keyless()
@@ -87,7 +87,7 @@ def lay_out(
     return keyless
 
 
-def _dressed(groups: Iterator[Group], dress: Dress, tmpdir: str | None) -> Iterator[Group]:
+def _dressed(groups: Iterator[Group], dress: SampleTransform, tmpdir: str | None) -> Iterator[Group]:
     groups = dress.dressed(groups)
     if dress.classes is not None:
         if dress.classes.open:
@@ -104,7 +104,7 @@ def _stored(groups: Iterable[Group], tmpdir: str | None) -> Records[Group]:
     return records
 
 
-def _sorted(groups: Iterator[Group], dress: Dress, cut: Cut, tmpdir: str | None) -> Iterator[Group]:
+def _sorted(groups: Iterator[Group], dress: SampleTransform, cut: Cut, tmpdir: str | None) -> Iterator[Group]:
     """The samples by category, folder and the order that is asked for, as far as these count."""
     sort, by_folder = cut.sort, cut.dirs != "pack"
     if sort.by == "none" and not by_folder and dress.map is None:

@@ -13,7 +13,7 @@ from tarkit.errors import Usage, show
 from tarkit.packing.batch import Batch, File, Group, ends_of_runs, together
 from tarkit.packing.tree import Chunk
 from tarkit.shards.patterns import compile_regex
-from tarkit.sorting.ranges import Places
+from tarkit.sorting.ranges import RangeList
 from tarkit.sorting.runs import Runs
 
 # ---- Keys of files in a tree: which of them are one sample (ishard-spec 2.3)
@@ -187,7 +187,7 @@ def _stems(names: list[bytes], last_dot: bool) -> tuple[list[bytes], list[bytes]
 
 def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str | None) -> Iterator[Group]:
     """The samples for keys that are spread over folders: sorted by key, then by where the first file was."""
-    found = Runs(Places(tmpdir), MEMORY)
+    found = Runs(RangeList(tmpdir), MEMORY)
     ordinal = 0
     key_of = rule.key
     for folder, names, sizes in chunks:
@@ -199,7 +199,7 @@ def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str
             places.append(b"%d/%b" % (size, name))
         found.extend(keys, ordinal, places)
         ordinal += len(names)
-    groups = Runs(Places(tmpdir), MEMORY)
+    groups = Runs(RangeList(tmpdir), MEMORY)
     key, first, files = b"", -1, list[File]()
     for rank, number, place, _ in found:
         if rank != key or first < 0:
@@ -216,7 +216,7 @@ def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str
 
 def ranked(groups: Iterable[tuple[bytes, Group]], tmpdir: str | None) -> Iterator[Group]:
     """Samples in order of their ranks, those of one rank as they came."""
-    runs = Runs(Places(tmpdir), MEMORY)
+    runs = Runs(RangeList(tmpdir), MEMORY)
     for ordinal, (rank, group) in enumerate(groups):
         runs.add(rank, ordinal, marshal.dumps(group, 2))
     for _, _, place, _ in runs:

@@ -18,7 +18,7 @@ from tarkit.packing.plan import Planned, SavedPlan, content_of
 from tarkit.packing.spool_check import ManyNames, ascend, in_several, keys_of
 from tarkit.packing.tree import UNSIZED
 from tarkit.samples.validate import Names
-from tarkit.sorting.runs import Twins
+from tarkit.sorting.runs import DuplicateKeys
 from tarkit.streams.tempfile import Scratch
 from tarkit.tables.recipe import Malformed
 
@@ -69,7 +69,7 @@ class Spool:
         self._stop = 0
         self._blobs: dict[bytes, list[tuple[int, int]]] = {}
         self._agrees = agrees
-        self._twins = Twins(TWINS, tmpdir)
+        self._twins = DuplicateKeys(TWINS, tmpdir)
         self._tmpdir = tmpdir
         self._missing = missing
 

@@ -12,7 +12,7 @@ from itertools import chain, groupby
 from operator import le
 
 from tarkit.packing.samples import cut_first
-from tarkit.sorting.runs import Twins
+from tarkit.sorting.runs import DuplicateKeys
 
 NUL = b"\0"
 HELD = 16 << 20  # bytes of hashes in memory
@@ -72,7 +72,7 @@ def keys_of(names: Iterable[bytes]) -> Iterator[bytes]:
 
 def in_several(shards: Callable[[], Iterable[Iterable[bytes]]], tmpdir: str | None) -> tuple[int, bytes]:
     """How many keys have entries in more than one shard, and the first of them; `shards` gives the names in each."""
-    twins = Twins(HELD, tmpdir)
+    twins = DuplicateKeys(HELD, tmpdir)
     for key in chain.from_iterable(map(keys_of, shards())):
         twins.add(hash(key))
     marks = twins.marked() or b""

@@ -97,7 +97,7 @@ Rename = Literal["none", "key", "flat"]
 
 
 @dataclass
-class Dress:
+class SampleTransform:
     """What is asked of samples; iterate over `dressed(groups)`, then `close()`. `source` says where a file is.
 
     `known` has the entries of shards that are there, with their sizes: samples whose files all are in it go (--update).

@@ -124,7 +124,7 @@ def _codec(head: bytes, location: Location) -> str | None:
 
 
 @dataclass
-class Inputs:
+class Dataset:
     """Iterate over the samples of all inputs, one after another, or `mix` of them in turn.
 
     `ahead` inputs are opened before their turn, and read in threads if they are streams. `shard_slice` applies to each.

@@ -65,7 +65,7 @@ def unrepeated(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
 
 
 def judged(policy: Policy) -> Callable[[Sample, bool], bool]:
-    """What `Arrange.pour` asks of samples whose key is there more than once, and of those that it makes neighbours."""
+    """What `Sorter.pour` asks of samples whose key is there more than once, and of those that it makes neighbours."""
     keys = Keys(policy)
     return lambda sample, near: stays_apart(sample, policy) if near else keys.good(sample)
 

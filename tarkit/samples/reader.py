@@ -11,7 +11,7 @@ from tarkit.problems import Policy
 from tarkit.samples.sample import KEYLESS, Recent, Sample, Source, is_safe, key_of
 from tarkit.streams import source as streams
 from tarkit.tar import block, pax
-from tarkit.tar.reader import Entry, Raw, Walk, find_entry
+from tarkit.tar.reader import Entry, Raw, TarReader, find_entry
 
 # ---- What a policy has to say about the entries of samples: names that are there twice, or unsafe, or cannot move
 
@@ -71,7 +71,7 @@ def equal_parts(source: Source, key: bytes, starts: Iterable[int]) -> bool | Non
     try:
         for start in starts:
             begun = False
-            for entry in Walk(source, start):
+            for entry in TarReader(source, start):
                 own = key_of(entry)
                 if own == key:
                     begun = True
@@ -91,7 +91,7 @@ def scattered_hint(equal: bool | None, gather: str = _GATHER) -> str:
     return EQUAL_PARTS if equal else gather
 
 
-class Judge:
+class EntryChecks:
     """Judges entries of `source` by `policy`; `moves` says that samples will not stay where they are.
 
     Each method says whether what it was asked about is kept, or raises the Problem.
@@ -194,7 +194,7 @@ class Samples:
     ) -> None:
         self.source = source
         self.policy = policy
-        self._judge = Judge(source, policy, moves)
+        self._judge = EntryChecks(source, policy, moves)
         self._fatal: Problem | None = None
         self._first: Problem | None = None  # the first damage that the policy let pass
         self._found = False  # a whole entry, before the last time that the walk began anew
@@ -211,7 +211,7 @@ class Samples:
         self._good = True
         self._doubt = False  # damage may have taken the first entries of the next sample
         self._strays: list[Raw] = []
-        self._walk = Walk(source, pos)
+        self._walk = TarReader(source, pos)
         self._walked = self._walk.raw()
         self._entries = self._walked  # perhaps with one in front that was read too early
 
@@ -432,7 +432,7 @@ class Samples:
 
     def _restart(self, pos: int) -> None:
         self._found = self._found or self._walk.found
-        self._walk = Walk(self.source, pos)
+        self._walk = TarReader(self.source, pos)
         self._entries = self._walked = self._walk.raw()
 
     def _end(self) -> None:

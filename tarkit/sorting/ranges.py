@@ -10,7 +10,7 @@ from tarkit.streams.ranges import Held, HeldRange, MovedRange
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import FileSource
 from tarkit.streams.tempfile import Scratch
-from tarkit.tar.reader import Entry, Walk
+from tarkit.tar.reader import Entry, TarReader
 from tarkit.tar.writer import Sink as WriterSink
 from tarkit.tar.writer import Writer
 
@@ -65,7 +65,7 @@ class PlacedSample(Sample):
         """The entries, in order."""
         if not self._named:
             found = []
-            for entry in Walk(self.source, self.start):
+            for entry in TarReader(self.source, self.start):
                 found.append(entry)
                 if entry.stop >= self.stop:
                     break
@@ -108,7 +108,7 @@ def _spans(entries: Iterable[Entry]) -> list[Span]:
     return spans
 
 
-class Places:
+class RangeList:
     """Knows the inputs and the temporary files by number, makes places of samples, and samples of places.
 
     Bytes of streams that are to be kept go to temporary space; `stored` counts them.

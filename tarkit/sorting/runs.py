@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 
-from tarkit.sorting.ranges import Place, Places
+from tarkit.sorting.ranges import Place, RangeList
 from tarkit.streams.copy import CHUNK, writev_all
 from tarkit.streams.sink import Sink
 from tarkit.streams.tempfile import Scratch
@@ -65,7 +65,7 @@ class Runs:
     `note` hears of the first that goes. Iterating a second time gives the same once more.
     """
 
-    def __init__(self, places: Places, memory: int, note: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, places: RangeList, memory: int, note: Callable[[str], None] = lambda text: None) -> None:
         self.count = 0
         self.held = 0  # bytes
         self._places = places
@@ -222,7 +222,7 @@ def _read_ahead(file: Scratch, start: int, size: int) -> None:
         os.posix_fadvise(file.fd, start, size, os.POSIX_FADV_WILLNEED)
 
 
-class Twins:
+class DuplicateKeys:
     """Which of very many keys are there more than once: eight bytes for each key, on disk beyond `memory`."""
 
     def __init__(self, memory: int, tmpdir: str | None) -> None:

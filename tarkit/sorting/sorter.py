@@ -10,7 +10,7 @@ Two ways, each sample by the one that its source allows:
   from the files in their new order. Data are read once and written once, beside the headers.
 - by runs: samples of streams are collected up to `memory`, sorted, and written to a temporary file as one run; the
   runs are merged. Data are read twice and written twice, always in sequence; temporary space is the size of the data.
-  What fits into `memory` needs none. Whoever wants this for files too opens them as streams (`Inputs.stream`, see
+  What fits into `memory` needs none. Whoever wants this for files too opens them as streams (`Dataset.stream`, see
   `memory.in_place`).
 
 A list that is larger than `memory` is sorted in runs itself (external merge sort: Knuth, TAOCP 3, 5.4).
@@ -31,7 +31,7 @@ from tarkit.samples.sample import Sample
 from tarkit.sorting.ranges import (
     WHOLE,
     Place,
-    Places,
+    RangeList,
     Span,
     input_of,
     joined,
@@ -43,7 +43,7 @@ from tarkit.sorting.ranges import (
     unpack_one,
     will_need,
 )
-from tarkit.sorting.runs import Record, Runs, Twins
+from tarkit.sorting.runs import DuplicateKeys, Record, Runs
 from tarkit.tar.writer import GATHERED, LONG, PIECES, SMALL, Writer
 
 # ---- Write very many samples in their order, as they are, without an object for each
@@ -53,7 +53,7 @@ Marks = bytearray | None  # a byte for each sample, by ordinal
 
 
 def pour(
-    records: Iterable[Record], places: Places, writer: Writer, wanted: Wanted, last: bytes | None, twins: Marks
+    records: Iterable[Record], places: RangeList, writer: Writer, wanted: Wanted, last: bytes | None, twins: Marks
 ) -> Iterator[int]:
     """Append samples to an archive; again and again it yields how many those were.
 
@@ -118,7 +118,7 @@ OFTEN = 1 << 12  # after so many samples it is looked whether memory is used up
 
 
 @dataclass
-class Arrange:
+class Sorter:
     """Iterate over `samples` in the order of their ranks.
 
     `rank(sample, ordinal)` gives the rank of a sample, whose bytes can be read meanwhile; `ordinal` counts the samples
@@ -153,13 +153,13 @@ class Arrange:
     given: int = 0
 
     def __post_init__(self) -> None:
-        self._places = Places(self.tmpdir)
+        self._places = RangeList(self.tmpdir)
         share = self.memory // 2
         self._runs = Runs(self._places, share, self.note)
         self._strays = Runs(self._places, share // 8)
         self._pending = Runs(self._places, share // 4)
         self._late = Runs(self._places, share // 4)
-        self._twins = Twins(self.memory // 16, self.tmpdir)
+        self._twins = DuplicateKeys(self.memory // 16, self.tmpdir)
         self._marks: bytearray | None = None
         self._repeated: bytearray | None = None  # by ordinal: of which samples the key is there more than once
         self._large = min(LARGE, self.memory // 16)

@@ -63,7 +63,7 @@ class Source(Protocol):
         """At least `n` bytes from `pos` on, fewer only at the end of the archive; good until the next call."""
 
 
-class Walk:
+class TarReader:
     """Iterate over the entries of an archive from `pos` on.
 
     After the last entry `marker` is the offset of the end-of-archive marker and `end` the length of the archive;
@@ -326,7 +326,7 @@ class _Learned(dict[bytes, tuple[int, bytes, bytes]]):
 def _extension(chunk: bytes | memoryview, at: int) -> tuple[bytes, int] | None:
     """What the extension header at `at` says, if that is a name at most and the next header lies in `chunk` too.
 
-    Returns that name, b"" for none, and the bytes up to the next header; None if `Walk._slow` has to read it.
+    Returns that name, b"" for none, and the bytes up to the next header; None if `TarReader._slow` has to read it.
     """
     data = at + BLOCK
     size = _SIZES[bytes(chunk[at + 124 : at + 136])]
@@ -411,7 +411,7 @@ def _stated_stop(source: Source, pos: int, reach: int) -> int | None:
 
 def _is_archive(source: Source, pos: int, stop: int) -> bool:
     """Whether bytes [pos, stop) are an archive: entries, and an end marker that is two blocks or fills a record."""
-    walk, end = Walk(source, pos), pos
+    walk, end = TarReader(source, pos), pos
     try:
         for entry in walk.raw():
             end = entry[4]

@@ -22,7 +22,7 @@ from tarkit.streams.tempfile import Scratch
 from tarkit.tar import block as blocks
 from tarkit.tar.block import BLOCK, padding
 from tarkit.tar.pax import Records
-from tarkit.tar.reader import Entry, Walk
+from tarkit.tar.reader import Entry, TarReader
 from tarkit.tar.status import number_of, proper, said_time
 from tarkit.zip.info import NTFS, NTFS_EPOCH, OWNER, TIME
 
@@ -192,7 +192,7 @@ def _said(records: Records, keyword: bytes, number: int) -> int:
 
 
 class _Window:
-    """The bytes of the archive that have come and are not used yet: a source for `Walk`."""
+    """The bytes of the archive that have come and are not used yet: a source for `TarReader`."""
 
     size: int | None = None
 
@@ -228,7 +228,7 @@ class ZipSink(Written):
         self._level = legal_level("zip", level)
         self._tmpdir = tmpdir
         self._window = _Window(target.name)
-        self._walked = Walk(self._window).raw()
+        self._walked = TarReader(self._window).raw()
         self._numbers = blocks.Numbers(number_of)
         self._entry: Entry | None = None  # whose content is still to come
         self._record: Record | None = None  # of a large one

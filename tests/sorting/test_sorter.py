@@ -27,9 +27,9 @@ from tarkit.sorting import memory as memories
 from tarkit.sorting import runs as passes
 from tarkit.sorting import sorter
 from tarkit.sorting.memory import in_place, parse_memory
-from tarkit.sorting.ranges import Places, key_in, size_of
-from tarkit.sorting.runs import Runs, Twins
-from tarkit.sorting.sorter import Arrange
+from tarkit.sorting.ranges import RangeList, key_in, size_of
+from tarkit.sorting.runs import DuplicateKeys, Runs
+from tarkit.sorting.sorter import Sorter
 from tarkit.streams import source as sources
 from tarkit.streams.location import Location
 from tarkit.tar.writer import Writer
@@ -97,7 +97,7 @@ def test_any_ranks(ranks: list[bytes], memory: int) -> None:
     data = archive((f"{number:03}.x", b"x" * (number * 37 % 700)) for number in range(len(ranks)))
     expected = [f"{number:03}" for number in sorted(range(len(ranks)), key=lambda number: ranks[number])]
     for make in (on_disk, stream):
-        arranged = Arrange(iter(Samples(make(data), Policy())), lambda sample, ordinal: ranks[ordinal], memory)
+        arranged = Sorter(iter(Samples(make(data), Policy())), lambda sample, ordinal: ranks[ordinal], memory)
         assert [sample.key.decode() for sample in arranged if sample.key] == expected
         assert (arranged.taken, arranged.given) == (len(ranks), len(ranks))
 
@@ -107,10 +107,10 @@ def test_any_ranks(ranks: list[bytes], memory: int) -> None:
 
 def arranged(
     names: list[str], rank: Callable[[Sample, int], bytes | None], memory: int = 1 << 30, **settings: Any
-) -> Arrange:
+) -> Sorter:
     """An arrangement of samples of one entry, from a stream."""
     data = archive((name, name.encode()) for name in names)
-    return Arrange(iter(Samples(stream(data), Policy(), gather=True)), rank, memory, **settings)
+    return Sorter(iter(Samples(stream(data), Policy(), gather=True)), rank, memory, **settings)
 
 
 def test_nothing_gets_lost_silently() -> None:
@@ -128,7 +128,7 @@ def test_a_file_is_written_to_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(archive((f"{number:02}.x", b"x") for number in range(9)))
     source = sources.FileSource(os.open(path, os.O_RDONLY), "a.tar")
-    one = iter(Arrange(iter(Samples(source, Policy())), lambda sample, ordinal: sample.key, 1 << 30))
+    one = iter(Sorter(iter(Samples(source, Policy())), lambda sample, ordinal: sample.key, 1 << 30))
     assert next(one).key == b"00"
     with path.open("r+b") as file:
         file.write(bytes(512))
@@ -165,7 +165,7 @@ def test_strays_of_two_places() -> None:
     data = archive((name, b"") for name in ("b.x", "ONE", "c.x", "a.x", "TWO", "a.y", "d.x", "THREE"))
     for make in (on_disk, stream):
         for memory in (1 << 30, 1500):
-            one = Arrange(iter(Samples(make(data), Policy())), lambda sample, _: sample.key, memory, gather=Policy())
+            one = Sorter(iter(Samples(make(data), Policy())), lambda sample, _: sample.key, memory, gather=Policy())
             found = [entry.name for sample in one for entry in sample.entries]
             assert found == b"ONE THREE a.x TWO a.y b.x c.x d.x".split()
 
@@ -176,7 +176,7 @@ def test_ordinals_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorter, "OFTEN", 4)
     names = ["a.x", "b.-", "c.x", "d.-", "e.x", "f.x", "NOTE", "g.x", "h.x", "i.x", "j.x", "k.x"]
     samples = Samples(on_disk(archive((name, b"") for name in names)), Policy())
-    one = Arrange(islice(samples, 10), lambda sample, _: None if sample.key in b"bd" else b"", 1 << 30)  # type: ignore[operator]
+    one = Sorter(islice(samples, 10), lambda sample, _: None if sample.key in b"bd" else b"", 1 << 30)  # type: ignore[operator]
     one._take_all()
     found = [(ordinal, key_in(place)) for _, ordinal, place, _ in one._runs]
     assert found == [(b"abcdefghij".index(key), key) for key in map(bytes, zip(b"acefghij", strict=True))]
@@ -189,7 +189,7 @@ def test_entries_can_be_read_again() -> None:
         for memory in (1 << 30, 1500):
             samples = Samples(make(archive(rows)), Policy(), gather=True)
             found = []
-            for sample in Arrange(iter(samples), lambda sample, _: sample.key, memory, gather=Policy()):
+            for sample in Sorter(iter(samples), lambda sample, _: sample.key, memory, gather=Policy()):
                 for entry in sample.entries:
                     found.append((entry.name.decode(), sample.source.read(entry.data, entry.data + entry.size)))
                 assert sample.content == sum(entry.size for entry in sample.entries)
@@ -229,7 +229,7 @@ def test_ranges_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     source = on_disk(data)
     reads: list[int] = []
     monkeypatch.setattr(type(source), "read", lambda self, start, stop: reads.append(start) or data[start:stop])
-    one = Arrange(iter(Samples(source, Policy())), lambda sample, ordinal: sample.key, 1 << 30)
+    one = Sorter(iter(Samples(source, Policy())), lambda sample, ordinal: sample.key, 1 << 30)
     sink = Log()
     with Writer(sink) as writer:
         for sample in one:
@@ -247,7 +247,7 @@ def test_twins() -> None:
     numbers = [draw.randrange(-5000, 5000) for _ in range(2000)]
     seen = Counter(numbers)
     for memory in (1 << 30, 1000):
-        twins = Twins(memory, None)
+        twins = DuplicateKeys(memory, None)
         for number in numbers:
             twins.add(number)
             twins.settle()
@@ -255,7 +255,7 @@ def test_twins() -> None:
             marks = twins.marked()
         assert marks is not None
         assert [bool(mark) for mark in marks] == [seen[number] > 1 for number in numbers]
-    twins = Twins(1 << 30, None)
+    twins = DuplicateKeys(1 << 30, None)
     for number in range(1000):
         twins.add(number)
     assert twins.marked() is None
@@ -265,7 +265,7 @@ def test_runs_are_given_back(tmp_path: Path) -> None:
     """Temporary files have no names, and few of them are open."""
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     most = 0
-    places = Places(str(tmp_path))
+    places = RangeList(str(tmp_path))
     places.enter(stream(b""))
     with mock.patch.object(passes, "MOST_RUNS", 4), mock.patch.object(passes, "BUFFER", 64):
         runs = Runs(places, 1000)
@@ -290,7 +290,7 @@ def test_an_order_leaves_nothing() -> None:
     try:
         for make in (on_disk, stream):
             for memory in (1 << 30, 1500):
-                one = Arrange(iter(Samples(make(data), Policy())), lambda sample, _: sample.key, memory)
+                one = Sorter(iter(Samples(make(data), Policy())), lambda sample, _: sample.key, memory)
                 assert len(list(one)) == 30
                 left = weakref.ref(one._places), weakref.ref(one)
                 del one

@@ -17,7 +17,7 @@ from tarkit.streams import source as sources
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar import block as b
 from tarkit.tar import header, pax
-from tarkit.tar.reader import Entry, Source, Walk, find_header
+from tarkit.tar.reader import Entry, Source, TarReader, find_header
 from tests._tools import MARKER, SOURCES, Peeked, archive, counted, each_row, member, on_disk, stream, with_field
 
 DATA = Path(__file__).parents[1] / "data"
@@ -41,7 +41,7 @@ class Walked:
     """What a walk gave until it ended or raised."""
 
     def __init__(self, source: Source, pos: int = 0) -> None:
-        self.walk = Walk(source, pos)
+        self.walk = TarReader(source, pos)
         self.entries: list[Entry] = []
         self.error: TarkitError | None = None
         try:
@@ -110,7 +110,7 @@ def test_golden_with_small_buffers(name: str, monkeypatch: pytest.MonkeyPatch) -
 def released(source: StreamSource) -> list[Entry]:
     """The entries of a stream whose window moves on behind each."""
     entries = []
-    for entry in Walk(source):
+    for entry in TarReader(source):
         entries.append(entry)
         source.release(entry.start)
     return entries
@@ -119,7 +119,7 @@ def released(source: StreamSource) -> list[Entry]:
 def test_links() -> None:
     """Targets of links, short and long, in each way to say them."""
     for name in ("gnu-gnu-long.tar", "gnu-pax-long.tar", "bsdtar-pax-long.tar", "bsdtar-gnutar-long.tar"):
-        links = {entry.name: entry.link for entry in Walk(Peeked((DATA / name).read_bytes())) if entry.link}
+        links = {entry.name: entry.link for entry in TarReader(Peeked((DATA / name).read_bytes())) if entry.link}
         target = b"s" * 149 + b"/" + b"n" * 146 + b".jpg"
         assert links == {b"soft.jpg": target, b"s" * 149 + b"/z.jpg": target}, name
 
@@ -129,7 +129,7 @@ def test_sparse() -> None:
     names = [name for name in GOLDEN if "sparse" in name]
     assert len(names) == 5
     for name in names:
-        [sparse] = [entry for entry in Walk(Peeked((DATA / name).read_bytes())) if entry.sparse]
+        [sparse] = [entry for entry in TarReader(Peeked((DATA / name).read_bytes())) if entry.sparse]
         assert sparse.name == (b"holes.bin" if name.startswith("bsdtar") else b"sparse.bin")
         assert sparse.real == (9 << 30) + (3 if name.startswith("bsdtar") else 0)
 
@@ -296,7 +296,7 @@ def test_global(archive: bytes, names: list[bytes], sizes: list[int]) -> None:
 def test_global_link() -> None:
     """Targets of links, too."""
     data = pax_member({b"linkpath": b"t"}, kind=b"g") + member("a", typeflag=b"2", linkname=b"u") + MARKER
-    assert [entry.link for entry in Walk(Peeked(data))] == [b"", b"t"]
+    assert [entry.link for entry in TarReader(Peeked(data))] == [b"", b"t"]
 
 
 RECORDS = st.lists(
@@ -359,10 +359,10 @@ def test_extension_headers_have_a_limit_together(kind: bytes) -> None:
 def test_numbers_of_any_length() -> None:
     """Go writes sizes with zeros in front; a checksum field ends at its first NUL, whatever follows."""
     sized = pax_member({b"size": b"0" * 21 + b"999", b"mtime": b"1"}, payload=bytes(999)) + MARKER
-    assert [entry.size for entry in Walk(Peeked(sized))] == [999]
+    assert [entry.size for entry in TarReader(Peeked(sized))] == [999]
     block = member("hi-gary.txt", bytes(16))
     lenient = block[:148] + (b"%o\x0036\0" % int(block[148:154], 8))[:8] + block[156:]
-    assert [entry.size for entry in Walk(Peeked(lenient + MARKER))] == [16]
+    assert [entry.size for entry in TarReader(Peeked(lenient + MARKER))] == [16]
 
 
 def test_extensions_come_in_any_number_and_order() -> None:
@@ -378,7 +378,7 @@ def test_extensions_come_in_any_number_and_order() -> None:
         (with_field(first, 156, b"X"), b"first"),
     ):
         for kind in SOURCES.values():
-            [entry] = Walk(kind(extensions + member("short", b"x") + MARKER))
+            [entry] = TarReader(kind(extensions + member("short", b"x") + MARKER))
             assert (entry.name, entry.start, entry.data) == (name, 0, len(extensions) + 512)
 
 
@@ -630,7 +630,7 @@ def test_a_file_that_grows_or_shrinks(tmp_path: Path) -> None:
     path = tmp_path / "x.tar"
     path.write_bytes(archive({"a.txt": b"x", "b.txt": b"y" * 4_000_000, "c.txt": b"z"}))
     source = FileSource(os.open(path, os.O_RDONLY), "x.tar")
-    walk = iter(Walk(source))
+    walk = iter(TarReader(source))
     next(walk)
     os.truncate(path, 1_000_000)
     with pytest.raises(Problem) as error:
@@ -642,4 +642,4 @@ def test_sources_are_interchangeable() -> None:
     """What a walk needs of a source is `name`, `size` and `peek`."""
     kinds: list[Callable[[bytes], Source]] = [Peeked, on_disk, stream]
     data = archive({"a": b"1", "b": b"2" * 5000})
-    assert len({tuple(Walk(kind(data))) for kind in kinds}) == 1
+    assert len({tuple(TarReader(kind(data))) for kind in kinds}) == 1
