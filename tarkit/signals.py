@@ -44,7 +44,9 @@ class _Shield:
         if threading.current_thread() is threading.main_thread():
             self.depth -= 1
             if self.kept and not self.depth:
-                _interrupt(self.kept[0], sys._getframe())
+                signum = self.kept[0]
+                self.kept.clear()
+                _interrupt(signum, sys._getframe())
 
 
 _shield = _Shield()

@@ -38,8 +38,10 @@ class Overrides(NamedTuple):
         """Return what these records of an entry say, sparse files included.
 
         `GNU.sparse.name` goes before `path`, in whatever order they stand, as in GNU tar: there `path` is a stand-in
-        for tars that do not know sparse files. Raises ValueError if a size is no decimal number from 0 to 2**63 - 1.
+        for tars that do not know sparse files. An empty record says nothing (POSIX). Raises ValueError if a size is no
+        decimal number from 0 to 2**63 - 1.
         """
+        records = {keyword: value for keyword, value in records.items() if value}
         real_size = _size(records, b"GNU.sparse.realsize")
         return cls(
             records.get(b"GNU.sparse.name", records.get(b"path")),

@@ -175,6 +175,9 @@ class TarReader:
                     long_name = pax.parse_long_name(payload)
                 elif type_ == blocks.GNU_LONG_LINK:
                     long_link = pax.parse_long_name(payload)
+                elif type_ == blocks.PAX_GLOBAL and pos > start:
+                    # GNU tar and libarchive apply what came before to the entry that follows; no writer does this.
+                    raise ValueError("a global header behind an extension header")
                 elif type_ == blocks.PAX_GLOBAL:
                     return self._global(start, pos, payload)
                 else:
@@ -206,7 +209,7 @@ class TarReader:
             raise Unsupported(
                 f"{self.source.name}: at {start}: the archive has several volumes", "put the volumes together with tar"
             )
-        says = pax.Overrides.of({keyword: value for keyword, value in records.items() if value})
+        says = pax.Overrides.of(records)
         name = says.path or long_name or blocks.name_of(block)
         link = says.linkpath or long_link or blocks.linkname_of(block)
         size = blocks.payload_size(type_, blocks.parse_number(block[124:136]) if says.size is None else says.size)

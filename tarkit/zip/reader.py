@@ -48,7 +48,7 @@ class ZipReader:
         self._file = file
         self._tar = self._archive()
         self._data = memoryview(b"")
-        self._failure: TarkitError | None = None
+        self._failure: TarkitError | OSError | None = None
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view`.
@@ -61,7 +61,7 @@ class ZipReader:
                 raise self._failure
             try:
                 data = next(self._tar, None)
-            except TarkitError as failure:
+            except (TarkitError, OSError) as failure:
                 self._failure = failure
                 raise
             if data is None:
@@ -85,7 +85,7 @@ class ZipReader:
         """The archive, in pieces; what was read before an error is handed out before that is raised."""
         held: list[bytes] = []
         size = position = 0
-        failure: TarkitError | None = None
+        failure: TarkitError | OSError | None = None
         try:
             for piece in self._pieces():
                 held.append(piece)
@@ -94,7 +94,7 @@ class ZipReader:
                     position += size
                     yield b"".join(held)
                     held, size = [], 0
-        except TarkitError as raised:
+        except (TarkitError, OSError) as raised:
             failure = raised
         yield b"".join(held)
         if failure is not None:

@@ -234,6 +234,16 @@ def interrupting(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
+def test_a_signal_that_was_kept_back_is_raised_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever goes on, as a test does, is not interrupted again by the next moment that keeps signals back."""
+    monkeypatch.setattr(signals, "_ending", False)
+    with pytest.raises(Interrupted), signals.uninterrupted():
+        signals._interrupt(signal.SIGTERM, None)
+    monkeypatch.setattr(signals, "_ending", False)
+    with signals.uninterrupted():
+        pass
+
+
 def test_call_and_a_signal_as_the_command_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs before the function that started it has returned, and is ended all the same."""
     started = interrupting("Popen", monkeypatch)

@@ -281,6 +281,7 @@ def test_no_byte_is_read_twice(tmp_path: Path) -> None:
         (member("a") + pax_member({b"size": b"5"}, kind=b"g") + member("b") + bytes(512), [b"a", b"b"], [0, 5]),
         (member("a") + pax_member({b"size": b"5"}, kind=b"g") + pax_member({b"size": b"0"}, "b"), [b"a", b"b"], [0, 0]),
         (pax_member({b"linkpath": b"t"}, kind=b"g") + member("a", typeflag=b"2", linkname=b"u"), [b"a"], [0]),
+        (pax_member({b"size": b"", b"GNU.sparse.size": b""}, kind=b"g") + member("a", b"12"), [b"a"], [2]),
     ],
 )
 def test_global(archive: bytes, names: list[bytes], sizes: list[int]) -> None:
@@ -354,6 +355,18 @@ def test_extension_headers_have_a_limit_together(kind: bytes) -> None:
     assert Walked(Peeked(each * 3 + member("a.txt") + MARKER)).problem == "bad-header"
     apart = Walked(Peeked((each + member("a.txt")) * 3 + MARKER))
     assert apart.problem == ("bad-header" if kind == b"g" else None)
+
+
+@each_row(
+    "before", [pax_member({b"path": b"real.txt"})[:1024], extension(b"L", b"real.txt\0"), extension(b"K", b"t\0")]
+)
+def test_a_global_header_between_an_entry_and_its_extension(before: bytes) -> None:
+    """It is an error: what the extension header says of the entry is never dropped without a word."""
+    data = member("a.txt", b"y") + before + pax_member({b"comment": b"hi"}, kind=b"g") + member("short.txt", b"abc")
+    for ahead in (0, 1 << 20):
+        walked = Walked(Peeked(data + MARKER, ahead))
+        assert (walked.problem, [entry.name for entry in walked.entries]) == ("bad-header", [b"a.txt"])
+        assert walked.walk.broken == 1024
 
 
 def test_numbers_of_any_length() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -11,7 +12,7 @@ import struct
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -667,3 +668,23 @@ def test_every_byte(method: int) -> None:
             with pytest.raises(TarkitError):
                 read(data[:at])
     assert wrong > len(data) * (1 if method == zipfile.ZIP_STORED else 0.5)
+
+
+def test_an_error_of_the_system_comes_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a disk does not give ends the zip each time that it is asked for, never with the end of an archive."""
+    (here / "x.zip").write_bytes(zipped([("a.x", b"1"), ("b.x", os.urandom(300_000))]))
+    with open(here / "x.zip", "rb") as file:
+        reader = ZipReader(Chunks(b""), "x.zip", file=File(Descriptor(os.dup(file.fileno())), "x.zip"))
+    real = zip_input.ZipReader._long
+
+    def broken(*words: Any) -> Iterator[bytes]:
+        yield next(real(*words))
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(zip_input.ZipReader, "_long", broken)
+    view = memoryview(bytearray(1 << 20))
+    assert reader.readinto(view) >= 1024  # what came before
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input/output"):
+            reader.readinto(view)
+    reader.close()
