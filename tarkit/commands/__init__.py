@@ -1,1 +1,1 @@
-"""The policy: one file per command."""
+"""One module per command."""

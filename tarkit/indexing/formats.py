@@ -216,7 +216,7 @@ def _text(name: bytes) -> str:
         raise ValueError(f"the name {show(name)} is no UTF-8") from None
 
 
-# ---- reading
+# ---- Read an index
 
 
 class DaliLines(Sequence[Row]):
@@ -307,7 +307,7 @@ def read_tsv(data: bytes) -> list[Row]:
     return grouped(listed)
 
 
-# ---- the table of them
+# ---- Table of layouts
 
 FORMATS = ("dali", "wids", "energon", "webshart", "tsv", "parquet")
 

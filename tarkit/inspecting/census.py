@@ -353,7 +353,7 @@ def count_input(location: Location, policy: Policy, tmpdir: str | None = None) -
     return census
 
 
-# ---- Who gets which shards in training: webdataset's split_by_node and split_by_worker
+# ---- Shards per node and worker
 # Shard i goes to node i mod W; of a node's shards, the j-th goes to its worker j mod K.
 
 

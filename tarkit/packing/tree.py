@@ -29,8 +29,8 @@ from tarkit.parallel import results_in_order
 from tarkit.shards.patterns import compile_glob
 from tarkit.tar.block import DOT
 
-# ---- Folders that are read before it is their turn, by threads: where a look takes long, several wait at a time
-# Where it does not, as with a disk whose folders are in memory, threads would only be in each other's way.
+# ---- Directories read ahead by threads, where listing one takes long
+# On a disk whose directories are cached, threads cost more than they save.
 
 SLOW, SLOW_EACH = 0.005, 5e-6  # seconds for a folder, and more for each entry: one that takes longer is slow
 

@@ -19,7 +19,7 @@ from tarkit.tar import block
 from tarkit.tar.reader import Entry
 
 # ---- The contract of the engine: jobs go in, outcomes come out, and an executor is what works on them in between
-# An executor is one of the N hands that work at a time. The engine calls `run` from a thread that is the executor's
+# An executor is one of the N workers that work at a time. The engine calls `run` from a thread that is the executor's
 # own, so that it may block; a hand that is a process, or has one, does its work beside us. `cancel` alone is called
 # from another thread. What an executor raises other than `Failed` ends the run: that is for what is wrong with all
 # samples, such as a program that cannot be started.

@@ -268,10 +268,8 @@ def _sample(key: bytes, name: str, parts: list[Any], entries: list[Entry]) -> Sa
     return Sample(key, source, entries, 0, source.size or 0)
 
 
-# ---- Samples as nearly all of them are, without the detours that the others need: the fields are regular files that
-# lie
-# What comes out is what `tarkit.proc.result.Maker` makes, at a third of the time; where it would be anything else, the
-# answer is None, and the detours are taken.
+# ---- Fast path for plain samples: the fields are regular files
+# What comes out is what `Maker` makes, at a third of the time; where it would be anything else, the answer is None.
 
 Fields = list[tuple[str, bytes]]
 

@@ -13,7 +13,7 @@ from tarkit.streams import source as streams
 from tarkit.tar import block, pax
 from tarkit.tar.reader import Entry, Raw, TarReader, find_entry
 
-# ---- What a policy has to say about the entries of samples: names that are there twice, or unsafe, or cannot move
+# ---- Checks on the entries of a sample: duplicate names, unsafe names, links outside the sample
 
 
 def twice(entries: Iterable[Entry], names: set[bytes]) -> Iterator[Entry]:
@@ -143,7 +143,7 @@ class EntryChecks:
         return good
 
 
-# ---- Where an archive goes on behind damage, without the loss of what is still wanted of a stream
+# ---- Resume after damage
 
 
 def find_beyond(source: Source, header: int, kept: int, passed: Callable[[int], None] | None) -> int | None:
@@ -154,6 +154,8 @@ def find_beyond(source: Source, header: int, kept: int, passed: Callable[[int], 
     reach = 1 << 62 if source.seekable else streams.HELD // 4 - (header - kept)
     return find_entry(source, header, reach, passed)
 
+
+# ---- Group entries into samples
 
 LARGE = 16 << 20  # bytes; a larger sample of a stream is passed on before its end is known
 

@@ -20,7 +20,7 @@ from tarkit.problems import Policy
 from tarkit.samples.sample import Sample
 from tarkit.samples.values import NO_TEXT, Name, View, is_unicode
 
-# ---- Operators and functions of expressions: Python's, but for values of one kind, and none that makes much of little
+# ---- Operators and functions allowed in expressions
 # Each raises TypeError or ValueError, in words that a message can end with, for values that it does not take.
 
 

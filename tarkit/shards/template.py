@@ -345,7 +345,7 @@ def number_of_samples(words: str | None, option: str, example: str) -> int:
     return int(words)
 
 
-# ---- Names of the archives, or of the shards, of each epoch
+# ---- Names per epoch
 
 _PLACE = re.compile(r"\{epoch(?::0?([0-9]{1,2})d)?\}")
 _NUMBERS = frozenset("0123456789%{}@")

@@ -451,7 +451,7 @@ def _glob(pattern: str) -> list[Location]:
     return locations
 
 
-# ---- Inputs of which some may be missing: for who wants to hear of all that are
+# ---- Report all missing inputs
 
 
 def expand_each(words: Sequence[str], files_from: Sequence[str] = (), nul: bool = False) -> list[Location]:

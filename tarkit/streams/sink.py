@@ -21,8 +21,7 @@ from tarkit.streams.codecs import encoder
 from tarkit.streams.command import CommandWriter
 from tarkit.streams.copy import CHUNK, Copier, Short, is_pipe, widen, write_all, writev_all
 
-# ---- Outputs that have a descriptor: stdout, devices and pipes, which are written in place, and files, which appear
-# when
+# ---- Outputs with a descriptor: stdout, devices and pipes are written in place, files appear when they are complete
 
 unfinished: set[str] = set()
 """Temporary files of outputs that are not complete."""

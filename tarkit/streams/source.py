@@ -305,7 +305,7 @@ class StreamSource:
             return None
 
 
-# ---- Where the bytes of a stream come from: a descriptor, a URL; with a codec or a thread in between
+# ---- Readers: descriptors, files, decoders
 
 
 class DescriptorReader:

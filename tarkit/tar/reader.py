@@ -1,4 +1,4 @@
-"""Walk the headers of an archive: the only place that reads them.
+"""Read the entries of an archive by their headers, and find where to go on after damage.
 
 What is understood: V7, POSIX ustar and pax (`x`, `g`), GNU (`L`, `K`, base-256 numbers, old sparse `S`), PAX sparse
 0.0, 0.1 and 1.0. All else is opaque: an entry is a byte range and is carried over as it is.
@@ -267,7 +267,7 @@ class TarReader:
 
     @property
     def found(self) -> bool:
-        """Whether there was a whole entry, once the walk has ended."""
+        """Whether there was a whole entry, once reading has ended."""
         return (self.broken if self.marker is None else self.marker) > self.first
 
     def _after(self) -> str:
@@ -353,7 +353,7 @@ _SIZES, _CHECKSUMS = blocks.Numbers(_plain_size), blocks.Numbers(blocks.parse_ch
 _TAILS = _Learned(plain=True)
 
 
-# ---- Where reading can go on behind a header that cannot be trusted
+# ---- Resume after a damaged header
 
 
 def is_header(block: bytes) -> bool:

@@ -23,7 +23,7 @@ from tarkit.views.panels import indented
 from tarkit.views.report import Bar, Cell, Section, Spark, number
 from tarkit.views.words import about_words, escaped, label_of, one_line, safe, shortened, size_words
 
-# ---- What histograms are made of: sizes of fields, and values of fields that name a class
+# ---- Histograms: sizes of fields, and values of fields that name a class
 
 CLASSES = 20  # bars of a class field; the rest is one
 _EDGES = [first * 10**power for power in range(19) for first in (1, 2, 5)]
