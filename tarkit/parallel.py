@@ -36,7 +36,7 @@ BUFFER, ROOM = 1 << 16, 1 << 12  # bytes; the second is enough to tell of a full
 _NEXT, _ITEM, _FAILED = range(3)
 
 
-class Failed:
+class RemoteError:
     """An error of the family as plain facts: the exceptions themselves cannot go from one process to another."""
 
     def __init__(self, error: Exception) -> None:
@@ -109,16 +109,16 @@ def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scra
     except OSError as error:
         error.filename = file.name
         os.ftruncate(file.fd, ROOM)
-        os.pwrite(file.fd, bytes([_NEXT, _FAILED]) + pickle.dumps(Failed(error)), 0)
+        os.pwrite(file.fd, bytes([_NEXT, _FAILED]) + pickle.dumps(RemoteError(error)), 0)
 
 
-def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Iterator[tuple[int, Item | Failed]]:
+def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Iterator[tuple[int, Item | RemoteError]]:
     """What is yielded for a job, and what is raised in the end."""
     try:
         for item in work(job):
             yield _ITEM, item
     except (TarkitError, OSError) as error:
-        yield _FAILED, Failed(error)
+        yield _FAILED, RemoteError(error)
 
 
 def results(stream: IO[bytes]) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from tarkit.errors import Problem, Usage
 Verdict = Literal["keep", "drop"]
 
 
-class Kind(NamedTuple):
+class ProblemKind(NamedTuple):
     """One row of the table: what a problem means and what can be done about it."""
 
     default: Literal["error", "warning", "note"]
@@ -21,125 +21,125 @@ class Kind(NamedTuple):
     repair: str | None = None
 
 
-PROBLEMS: dict[str, Kind] = {
-    "truncated": Kind(
+PROBLEMS: dict[str, ProblemKind] = {
+    "truncated": ProblemKind(
         "error",
         "the input ends inside an entry, or inside a frame of its compression",
         "keeps the entries before it, also of the last sample",
         "keeps the whole samples before it, without the last one",
         "fetch the shard again; --skip truncated keeps the whole samples before the cut",
     ),
-    "no-end-marker": Kind(
+    "no-end-marker": ProblemKind(
         "error",
         "the input ends between two entries, without the two zero blocks that end an archive",
         "accepts the end",
         "drops the last sample",
         "if the archive is known to be whole, --allow no-end-marker accepts it",
     ),
-    "bad-header": Kind(
+    "bad-header": ProblemKind(
         "error",
         "a header's checksum or numbers are wrong",
         "goes on at the next valid header",
         "drops the sample it touches and goes on at the next valid header",
         "fetch the shard again; --skip bad-header goes on at the next valid header",
     ),
-    "bad-data": Kind(
+    "bad-data": ProblemKind(
         "error",
         "compressed data do not decode or fail their checksum",
         "keeps the entries before it, also of the last sample",
         "keeps the whole samples before it, without the last one; but for a zip, any may be wrong too",
         "fetch the shard again",
     ),
-    "trailing-data": Kind(
+    "trailing-data": ProblemKind(
         "error",
         "there are data other than zeros after the end marker",
         "reads on as more archive",
         "stops at the end marker",
         "for archives that were glued together with cat, --allow trailing-data reads all of them",
     ),
-    "scattered-sample": Kind(
+    "scattered-sample": ProblemKind(
         "error",
         "a key comes back later in the same input",
         "keeps both parts, as two samples of one key",
         "drops the later part",
         "tarkit sort puts the parts of each sample together",
     ),
-    "joined-sample": Kind(
+    "joined-sample": ProblemKind(
         "error",
         "two samples with equal keys would become neighbours in the output, and so one sample",
         "joins them on purpose",
         "drops the later one",
         "make the keys differ: --rekey '{stem}/{key}'",
     ),
-    "repeated-key": Kind(
+    "repeated-key": ProblemKind(
         "warning",
         "one key in two inputs, not as neighbours; an error where one archive is written: it would be scattered there",
         "says nothing",
         "drops the later sample",
         "make the keys differ: --rekey '{stem}/{key}'",
     ),
-    "duplicate-entry": Kind(
+    "duplicate-entry": ProblemKind(
         "error",
         "the same name twice in one sample; entries without key do not count, and are carried over as they are",
         "keeps both",
         "drops the sample",
     ),
-    "unmovable-entry": Kind(
+    "unmovable-entry": ProblemKind(
         "error",
         "a hard link, or a global PAX header that says more than a comment, would change its meaning when it moves",
         "moves it all the same",
         "drops the sample",
         "pack the files again without hard links: tar --hard-dereference",
     ),
-    "missing-field": Kind(
+    "missing-field": ProblemKind(
         "error",
         "a sample lacks a field that was asked for",
         "keeps the sample",
         "drops the sample",
         "--on-missing-field skip leaves such samples out, keep lets them pass",
     ),
-    "bad-field": Kind(
+    "bad-field": ProblemKind(
         "error",
         "a field is not what an expression, a table or an order takes it for: no JSON, no text, no picture, too large",
         "keeps the sample",
         "drops the sample",
         "--skip bad-field leaves such samples out",
     ),
-    "sparse-entry": Kind(
+    "sparse-entry": ProblemKind(
         "error",
         "the content of a sparse file is needed, and the archive has it without its holes",
         "goes on as if that content were not there",
         "drops the sample",
         "pack the file again without --sparse",
     ),
-    "unsafe-name": Kind(
+    "unsafe-name": ProblemKind(
         "warning",
         "a name is absolute, has a '..' component or a NUL",
         "says nothing",
         "drops the sample",
     ),
-    "stray-entry": Kind(
+    "stray-entry": ProblemKind(
         "note",
         "an entry without key: no dot in its name, or a name that begins with one",
         "says nothing",
         "changes nothing",
         "readers pass over it; tarkit check --fix leaves it out",
     ),
-    "case-variant": Kind(
+    "case-variant": ProblemKind(
         "note",
         "one field in two spellings, such as .JPG beside .jpg",
         "says nothing",
         "changes nothing",
         "give it one name: tarkit cat -f 'jpg ...'",
     ),
-    "mixed-fields": Kind(
+    "mixed-fields": ProblemKind(
         "note",
         "samples with other fields than most",
         "says nothing",
         "changes nothing",
         "tarkit cat --require FIELDS --on-missing-field skip leaves incomplete samples out",
     ),
-    "odd-field": Kind(
+    "odd-field": ProblemKind(
         "note",
         "a field that looks as if a dot in the name of the file was taken for its beginning",
         "says nothing",

@@ -11,7 +11,7 @@ import re
 from hashlib import blake2b
 from typing import Any
 
-from tarkit.samples.sample import KEYLESS, Source
+from tarkit.samples.sample import KEYLESS, SampleSource
 from tarkit.tar import block
 from tarkit.tar.reader import Raw
 
@@ -29,7 +29,7 @@ Fields = list[tuple[bytes, bytes]]
 class ContentHash:
     """Hashes the entries of an archive as they come by."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SampleSource) -> None:
         self.source = source
         self._sample: list[tuple[bytes, bytes]] = []
         self._latest: list[tuple[bytes, bytes]] = []

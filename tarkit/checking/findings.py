@@ -7,23 +7,25 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from tarkit.problems import PROBLEMS, Kind
+from tarkit.problems import PROBLEMS, ProblemKind
 
 Level = Literal["error", "note"]
 
-FINDINGS: dict[str, Kind] = {
-    "unreadable-shard": Kind("error", "a shard cannot be opened or read", "", "", "see that it is there, and readable"),
-    "reader-refuses": Kind("error", "the reader of --target ends with an error there", "", ""),
-    "reader-misreads": Kind("error", "the reader of --target gives something else than the archive has", "", ""),
-    "odd-end": Kind(
+FINDINGS: dict[str, ProblemKind] = {
+    "unreadable-shard": ProblemKind(
+        "error", "a shard cannot be opened or read", "", "", "see that it is there, and readable"
+    ),
+    "reader-refuses": ProblemKind("error", "the reader of --target ends with an error there", "", ""),
+    "reader-misreads": ProblemKind("error", "the reader of --target gives something else than the archive has", "", ""),
+    "odd-end": ProblemKind(
         "note", "other zeros at the end than programs write", "", "", "compare its length with the original"
     ),
-    "missing-sample": Kind("error", "a sample is not where it should be", "", ""),
-    "extra-sample": Kind("error", "a sample is where it should not be", "", ""),
-    "changed-sample": Kind("error", "a sample has other contents", "", ""),
-    "missing-shard": Kind("error", "the manifest lists a shard that is not there", "", "", "fetch it again"),
-    "extra-shard": Kind("error", "a shard is there that the manifest does not list", "", ""),
-    "changed-shard": Kind("error", "a shard is not as the manifest says", "", "", "fetch it again"),
+    "missing-sample": ProblemKind("error", "a sample is not where it should be", "", ""),
+    "extra-sample": ProblemKind("error", "a sample is where it should not be", "", ""),
+    "changed-sample": ProblemKind("error", "a sample has other contents", "", ""),
+    "missing-shard": ProblemKind("error", "the manifest lists a shard that is not there", "", "", "fetch it again"),
+    "extra-shard": ProblemKind("error", "a shard is there that the manifest does not list", "", ""),
+    "changed-shard": ProblemKind("error", "a shard is not as the manifest says", "", "", "fetch it again"),
 }
 """What `check` alone can find, besides the problems that all commands know."""
 

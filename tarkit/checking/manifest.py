@@ -10,11 +10,11 @@ from typing import NamedTuple
 from tarkit.checking.findings import Finding, Report
 from tarkit.errors import TarkitError, show
 from tarkit.shards.writer import MANIFEST_COLUMNS
-from tarkit.tables.recipe import Malformed, without_bom, without_end
+from tarkit.tables.recipe import MalformedRow, without_bom, without_end
 from tarkit.tables.tsv import unescape_tsv
 
 
-class Listed(NamedTuple):
+class ManifestRow(NamedTuple):
     """A row of a manifest: `stored` is the length of the file in bytes."""
 
     shard: str
@@ -25,7 +25,7 @@ class Listed(NamedTuple):
     last: bytes
 
 
-def read_manifest(path: str) -> list[Listed]:
+def read_manifest(path: str) -> list[ManifestRow]:
     """The rows of a manifest; raises TarkitError, with the line, for what is none."""
     header = "\t".join(MANIFEST_COLUMNS).encode()
     rows = []
@@ -38,15 +38,15 @@ def read_manifest(path: str) -> list[Listed]:
                 try:
                     shard, samples, stored, sha256, first, last = map(unescape_tsv, text.split(b"\t"))
                     keys = (first, last)
-                    rows.append(Listed(os.fsdecode(shard), int(samples), int(stored), sha256.decode(), *keys))
-                except (ValueError, Malformed):
+                    rows.append(ManifestRow(os.fsdecode(shard), int(samples), int(stored), sha256.decode(), *keys))
+                except (ValueError, MalformedRow):
                     raise TarkitError(f"{path}:{number}: not a row of a manifest") from None
     if not rows:
         raise TarkitError(f"{path}: no shard in it")
     return rows
 
 
-def places(rows: Sequence[Listed], manifest: str) -> list[str]:
+def places(rows: Sequence[ManifestRow], manifest: str) -> list[str]:
     """Where the shards of a manifest are: named from where it is, or beside it, else as it names them."""
     folder = os.path.dirname(manifest)
     alone = Counter(os.path.basename(row.shard) for row in rows)
@@ -62,7 +62,7 @@ def places(rows: Sequence[Listed], manifest: str) -> list[str]:
 class Manifest:
     """The rows of a manifest, and which of them have been compared. A shard is known by its path, else by its name."""
 
-    def __init__(self, path: str, rows: Sequence[Listed]) -> None:
+    def __init__(self, path: str, rows: Sequence[ManifestRow]) -> None:
         self.path = path
         self._left = dict(enumerate(rows))
         self._by_path = {os.path.realpath(place): number for number, place in enumerate(places(rows, path))}

@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 
 from tarkit.checking.survey import Damage, Survey
 from tarkit.errors import show
-from tarkit.samples.sample import KEYLESS, Source, is_safe, key_of, split_name
+from tarkit.samples.sample import KEYLESS, SampleSource, is_safe, key_of, split_name
 from tarkit.tar import block, pax
 from tarkit.tar.header import rename
 from tarkit.tar.reader import Entry, Raw
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 
 _HARMLESS = (b"comment", b"mtime", b"atime", b"ctime", b"uid", b"gid", b"uname", b"gname", b"charset", b"hdrcharset")
 
@@ -41,7 +41,7 @@ class Lost(NamedTuple):
     problem: str
 
 
-class Part:
+class SamplePart:
     """Entries of one key that stand together: those of the key in [start, stop), or with `plain` all that is there."""
 
     __slots__ = ("count", "plain", "start", "stop")
@@ -51,7 +51,7 @@ class Part:
         self.count = 0
         self.plain = True
 
-    def read(self, source: Source, key: bytes) -> Iterator[Raw]:
+    def read(self, source: SampleSource, key: bytes) -> Iterator[Raw]:
         """The entries, read again."""
         for entry in Survey(source, self.start):
             if not isinstance(entry, Damage):
@@ -64,7 +64,7 @@ class Part:
 class Kept(NamedTuple):
     """A sample of the copy: its parts as they are, or some entries; `key` is its new one, None if that stays."""
 
-    parts: list[Part]
+    parts: list[SamplePart]
     entries: list[Raw] | None
     old: bytes
     key: bytes | None
@@ -74,8 +74,8 @@ class Kept(NamedTuple):
 class Salvage:
     """What to do with each entry of an archive; `why` counts samples that are left out by the problem."""
 
-    source: Source
-    keys: dict[bytes, list[Part]] = field(default_factory=dict)
+    source: SampleSource
+    keys: dict[bytes, list[SamplePart]] = field(default_factory=dict)
     strays: list[Raw] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
     bad: dict[bytes, str] = field(default_factory=dict)
@@ -143,18 +143,20 @@ def _new_key(key: bytes, taken: Container[bytes], known: Container[bytes]) -> by
 class _Reading:
     """Reads an archive into its plan."""
 
-    def __init__(self, source: Source, allowed: Container[str]) -> None:
+    def __init__(self, source: SampleSource, allowed: Container[str]) -> None:
         self.plan = Salvage(source)
         self.allowed = allowed
         self.key: bytes | None = None
-        self.part: Part | None = None
+        self.part: SamplePart | None = None
         self.prefix = b""  # of names of the sample that was begun
         self.greatest = b""  # of the names in the part: beyond it none is there twice
         self.stop = self.first = 0  # of the entry before, of the archive among those that were glued together
         self.doubt: str | None = None  # damage may have taken the first entries of the next sample
         self.unreadable = False
-        self.border: tuple[bytes, Part] | None = None  # the last sample before zeros that may be the end of an archive
-        self.borders: list[tuple[tuple[bytes, Part], tuple[bytes, Part]]] = []
+        self.border: tuple[bytes, SamplePart] | None = (
+            None  # the last sample before zeros that may be the end of an archive
+        )
+        self.borders: list[tuple[tuple[bytes, SamplePart], tuple[bytes, SamplePart]]] = []
 
     def follows(self, entry: Raw) -> bool:
         """Take note of a plain file if it is as most are: the next of the sample that was begun."""
@@ -193,7 +195,7 @@ class _Reading:
                 plan.strays.append(entry)
             return
         if key != self.key or self.part is None:
-            self.key, self.part, self.prefix, self.greatest = key, Part(entry[1]), key + b".", b""
+            self.key, self.part, self.prefix, self.greatest = key, SamplePart(entry[1]), key + b".", b""
             plan.keys.setdefault(key, []).append(self.part)
             if self.doubt is not None:
                 plan.bad.setdefault(key, self.doubt)
@@ -255,7 +257,7 @@ class _Reading:
         return all(keyword in _HARMLESS for keyword, _ in pax.parse_pairs(payload))
 
 
-def salvage(source: Source, allowed: Container[str] = ()) -> Salvage:
+def salvage(source: SampleSource, allowed: Container[str] = ()) -> Salvage:
     """The plan of a clean copy of an archive, all of which is read; the source is seekable."""
     reading = _Reading(source, allowed)
     follows = reading.follows
@@ -343,8 +345,8 @@ class AnyOf:
 def write_clean(
     plan: Salvage,
     tally: Tally,
-    copy: Callable[[], Writer],
-    rejects: Writer | None,
+    copy: Callable[[], EntryWriter],
+    rejects: EntryWriter | None,
     taken: set[bytes],
     known: Container[bytes],
     before: bytes | None = None,
@@ -375,7 +377,7 @@ def write_clean(
     return last
 
 
-def _write(item: Kept, source: Source, writer: Writer, tally: Tally) -> None:
+def _write(item: Kept, source: SampleSource, writer: EntryWriter, tally: Tally) -> None:
     tally.samples += 1
     if item.entries is None:
         for part in item.parts:
@@ -396,7 +398,7 @@ def _write(item: Kept, source: Source, writer: Writer, tally: Tally) -> None:
     tally.renamed += len(item.entries)
 
 
-def _append(writer: Writer | None, source: Source, entries: list[Raw]) -> None:
+def _append(writer: EntryWriter | None, source: SampleSource, entries: list[Raw]) -> None:
     if writer is not None:
         for entry in entries:
             writer.append(source, entry[1], entry[4])

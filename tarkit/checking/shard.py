@@ -12,7 +12,7 @@ from tarkit.checking.digest import ContentHash
 from tarkit.checking.fieldsets import FieldSet, FieldSets
 from tarkit.checking.findings import GATHERS, GLOBAL_REPAIR, Finding, Report
 from tarkit.checking.survey import Damage, Survey
-from tarkit.checking.targets import Target
+from tarkit.checking.targets import ReaderRules
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import PROBLEMS
 from tarkit.samples.dataset import open_source
@@ -26,7 +26,7 @@ from tarkit.samples.reader import (
     scattered_hint,
     twice,
 )
-from tarkit.samples.sample import KEYLESS, Recent, Source, is_safe, key_of, split_name
+from tarkit.samples.sample import KEYLESS, Recent, SampleSource, is_safe, key_of, split_name
 from tarkit.spill.multimap import Ledger
 from tarkit.streams.location import Location
 from tarkit.tar import block
@@ -59,7 +59,7 @@ class Asked:
 class ShardCheck:
     """Iterate over what is found in one archive; its `report` is complete at the end."""
 
-    def __init__(self, source: Source, asked: Asked, target: Target | None = None) -> None:
+    def __init__(self, source: SampleSource, asked: Asked, target: ReaderRules | None = None) -> None:
         self.source = source
         self.asked = asked
         self.report = Report(source.name)
@@ -294,12 +294,12 @@ def check_source(
     location: Location,
     index: int,
     asked: Asked,
-    opened: Callable[[], Source],
-    read: Callable[[Source], None] = lambda source: None,
+    opened: Callable[[], SampleSource],
+    read: Callable[[SampleSource], None] = lambda source: None,
 ) -> Iterator[Item]:
     """The same of what `opened` opens; `read` may then look at it once more."""
     report = Report(location.name)
-    target = None if asked.target is None else Target(asked.target, location.name, index)
+    target = None if asked.target is None else ReaderRules(asked.target, location.name, index)
     try:
         source = opened()
         if target is not None:

@@ -48,7 +48,7 @@ _CODECS = {"webdataset": ("gz", "bz2", "xz"), "dali": (), "energon": ()}
 _FIRST = 5  # samples that Hugging Face looks at
 
 
-class Target:
+class ReaderRules:
     """The rules of one reader, for one shard; `index` is its place among all."""
 
     def __init__(self, reader: str, shard: str, index: int) -> None:

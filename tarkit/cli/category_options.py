@@ -11,7 +11,7 @@ import click
 from tarkit.cli import options
 from tarkit.cli.console import Run
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 
 if TYPE_CHECKING:
     from tarkit.shards.categories import Map
@@ -68,7 +68,7 @@ class Unmatched:
         self._reaction = reaction
         self._first = b""
 
-    def __call__(self, sample: Sample) -> None:
+    def __call__(self, sample: TarSample) -> None:
         """Note one; raises TarkitError when it is an error."""
         if not self.count:
             self._first = sample.key or b""

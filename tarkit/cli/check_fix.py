@@ -14,13 +14,13 @@ from tarkit.cli.console import Run
 from tarkit.cli.output import Output, numbered_output, open_output, refuse_overwrite, status_of
 from tarkit.errors import TarkitError, Usage
 from tarkit.samples.dataset import open_source
-from tarkit.samples.sample import Source
+from tarkit.samples.sample import SampleSource
 from tarkit.shards.template import parse_template, refuse_template
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
 from tarkit.streams.ranges import Copy, spooled
 from tarkit.streams.source import StreamSource
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 
 _UNMENDED = {"changed-shard", "missing-shard"}  # nobody knows what is wrong, so the copy has it too
 
@@ -69,13 +69,13 @@ class Fix:
     def read(self, location: Location, index: int, asked: Asked) -> Iterator[Item]:
         """What is found in an input, and the plan of its copy."""
 
-        def opened() -> Source:
+        def opened() -> SampleSource:
             source = open_source(location, tmpdir=asked.tmpdir)
             if isinstance(source, StreamSource):
                 source = self._spooled = spooled(source, self._spooled)
             return source
 
-        def read(source: Source) -> None:
+        def read(source: SampleSource) -> None:
             tally = Tally(location.name, self.output.location.name if self.names is None else self.names[index])
             self._plans.append((salvage(source, self.allowed), tally))
 
@@ -88,10 +88,10 @@ class Fix:
         allow_files(inputs)
         self._rejects = None
         if self.rejects is not None:
-            self._rejects = stack.enter_context(Writer(self.rejects.open()))
+            self._rejects = stack.enter_context(EntryWriter(self.rejects.open()))
         self._copy = None
         if self.single:
-            self._copy = Writer(self.output.open())
+            self._copy = EntryWriter(self.output.open())
             stack.push(self._end_copy)
 
     def _end_copy(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -146,15 +146,15 @@ class _Lazy:
     def __init__(self, output: Output, tally: Tally) -> None:
         self.output = output
         self.tally = tally
-        self.writer: Writer | None = None
+        self.writer: EntryWriter | None = None
 
-    def __call__(self) -> Writer:
+    def __call__(self) -> EntryWriter:
         if self.writer is None:
             assert self.tally.output is not None
-            self.writer = Writer(self.output.open_named(self.tally.output))
+            self.writer = EntryWriter(self.output.open_named(self.tally.output))
         return self.writer
 
-    def __enter__(self) -> Callable[[], Writer]:
+    def __enter__(self) -> Callable[[], EntryWriter]:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:

@@ -17,7 +17,7 @@ from tarkit.cli.app import bars, say
 from tarkit.cli.output import Output, file_name, refuse_overwrite, status_of
 from tarkit.errors import Usage
 from tarkit.problems import Policy
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
 
@@ -112,12 +112,14 @@ class Run:
             return True
         return os.isatty(2) and not _is_pipe(1)
 
-    def watch(self, samples: Iterator[Sample], position: Callable[[], int], total: int | None) -> Iterator[Sample]:
+    def watch(
+        self, samples: Iterator[TarSample], position: Callable[[], int], total: int | None
+    ) -> Iterator[TarSample]:
         """Count the samples that pass; draw a bar of the bytes written if one is wanted."""
         counted = self._count(samples)
         return self.draw(counted, position, lambda: self.samples, total) if self.shows_progress else counted
 
-    def _count(self, samples: Iterator[Sample]) -> Iterator[Sample]:
+    def _count(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
         for sample in samples:
             self.samples += sample.key is not None
             yield sample

@@ -10,19 +10,19 @@ from tarkit.cli.target import Opened
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import judged, neighbours
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.sorting.sorter import Sorter
 from tarkit.streams.location import Location
 
 
-def reading(run: Run, samples: Iterator[Sample], locations: Sequence[Location]) -> Iterator[Sample]:
+def reading(run: Run, samples: Iterator[TarSample], locations: Sequence[Location]) -> Iterator[TarSample]:
     """Draw a bar of the bytes read while samples come in; there is another one while they go out."""
     if not run.shows_progress:
         return samples
     passed = before = count = 0
     source = None
 
-    def counted() -> Iterator[Sample]:
+    def counted() -> Iterator[TarSample]:
         nonlocal passed, before, count, source
         for sample in samples:
             if sample.source is not source:

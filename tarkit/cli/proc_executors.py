@@ -12,7 +12,7 @@ from tarkit.errors import TarkitError, Usage, show
 from tarkit.proc.engine import Engine, Executor, Finished, Job
 from tarkit.proc.result import Maker
 from tarkit.proc.shell import Redirect, Shell, ShellOptions, direct, interpreter
-from tarkit.proc.workdir import Place
+from tarkit.proc.workdir import WorkDirectory
 from tarkit.proc.worker import Resident, Residents
 
 Kind = Literal["shell", "script", "map", "worker"]
@@ -124,7 +124,7 @@ def hands(work: Work, tmpdir: str | None, keep: bool, tell: Callable[[str], None
     redirects: list[Redirect] = []
     if plain is not None:
         path, words, redirects = plain
-    place = Place(tmpdir, keep)
+    place = WorkDirectory(tmpdir, keep)
     options = ShellOptions(
         path,
         words,

@@ -10,16 +10,16 @@ from tarkit.cli.app import bars
 from tarkit.cli.console import Run
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
-from tarkit.proc.engine import Finished, Job, Said
+from tarkit.proc.engine import CommandOutput, Finished, Job
 from tarkit.proc.policy import Failures
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import keeper
-from tarkit.samples.sample import Recent, Sample
+from tarkit.samples.sample import Recent, TarSample
 
 PIECE = 1 << 16  # bytes of what a command said that are passed on at a time
 
 
-def jobs_of(samples: Iterator[Sample], policy: Policy, tmpdir: str | None) -> Iterator[Job]:
+def jobs_of(samples: Iterator[TarSample], policy: Policy, tmpdir: str | None) -> Iterator[Job]:
     """Number the samples. What has no key only passes; what has a sparse file is for `policy` to judge."""
     return prepared((Job(-1, sample, passes=sample.key is None) for sample in samples), policy, tmpdir)
 
@@ -66,12 +66,12 @@ class Results:
     _keys: Recent = field(default_factory=Recent)
     _renamed: bool = False
 
-    def __call__(self, finished: Iterator[Finished]) -> Iterator[Sample]:
+    def __call__(self, finished: Iterator[Finished]) -> Iterator[TarSample]:
         """The samples for the output."""
         samples = self._samples(finished)
         return samples if self.apart else self.fields(samples, self.policy)
 
-    def _samples(self, finished: Iterator[Finished]) -> Iterator[Sample]:
+    def _samples(self, finished: Iterator[Finished]) -> Iterator[TarSample]:
         for job, outcome in finished:
             self.position += job.sample.size
             if outcome.said:
@@ -81,17 +81,17 @@ class Results:
                 continue
             if outcome.seconds > self.slowest[0]:
                 self.slowest = (outcome.seconds, job.key)
-            samples: Sequence[Sample] = outcome.samples
+            samples: Sequence[TarSample] = outcome.samples
             if outcome.failure is not None:
                 samples = self.failures.judge(job, outcome.failure, self.run.samples, self.last)
             else:
                 self.failures.passed()
                 self.removed += not samples
-            good: Iterator[Sample] = (sample for sample in samples if self._distinct(sample, job))
+            good: Iterator[TarSample] = (sample for sample in samples if self._distinct(sample, job))
             yield from self.fields(good, self.policy) if self.apart else good
             del job, outcome, samples, good
 
-    def _distinct(self, sample: Sample, job: Job) -> bool:
+    def _distinct(self, sample: TarSample, job: Job) -> bool:
         """Whether no sample before it, but for a neighbour, got its key from what was run."""
         key = sample.key or b""
         self._renamed = self._renamed or key != job.key
@@ -144,7 +144,7 @@ class Results:
             self.run.warn(f"nothing is left of {samples}: {how}{hint}")
 
 
-def relay(run: Run, key: bytes, said: Sequence[Said]) -> None:
+def relay(run: Run, key: bytes, said: Sequence[CommandOutput]) -> None:
     """Pass on what a command said, under -v with its key before each line."""
     if run.quiet:
         return
@@ -160,7 +160,7 @@ def relay(run: Run, key: bytes, said: Sequence[Said]) -> None:
         bar.refresh()
 
 
-def _relay(said: Said, prefix: bytes) -> None:
+def _relay(said: CommandOutput, prefix: bytes) -> None:
     pos = 0
     border = True  # of a line
     while data := said.read(pos, pos + PIECE):

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from tarkit.cli.shard_plan import PackOptions
 from tarkit.errors import Problem, TarkitError
-from tarkit.shards.template import Template
+from tarkit.shards.template import ShardTemplate
 from tarkit.streams.codecs import codec_by_suffix
 
 
-def refuse_existing(templates: Sequence[Template], pack: PackOptions, update: bool) -> None:
+def refuse_existing(templates: Sequence[ShardTemplate], pack: PackOptions, update: bool) -> None:
     """Raise FileNotFoundError for a folder that is not there, TarkitError for shards that are and may not be."""
     for template in templates:
         if template.directory and not os.path.isdir(template.directory):
@@ -26,7 +26,7 @@ def refuse_existing(templates: Sequence[Template], pack: PackOptions, update: bo
             )
 
 
-def there(templates: Sequence[Template], scratch: str | None) -> tuple[list[int], dict[bytes, int]]:
+def there(templates: Sequence[ShardTemplate], scratch: str | None) -> tuple[list[int], dict[bytes, int]]:
     """The number that each template goes on with, and the entries of the shards that are there, with their sizes."""
     from tarkit.packing.resume import entries_of
 
@@ -41,7 +41,7 @@ def there(templates: Sequence[Template], scratch: str | None) -> tuple[list[int]
     return [found[-1][0] + 1 if found else 0 for found in existing], known
 
 
-def _refuse_packed(template: Template) -> None:
+def _refuse_packed(template: ShardTemplate) -> None:
     """Raise TarkitError for a shard that was compressed since, by which it got another name: it would not count."""
     if not os.path.isdir(template.directory or "."):
         return

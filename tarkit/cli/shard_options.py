@@ -19,7 +19,7 @@ from tarkit.packing.divide import Dirs
 from tarkit.packing.planner import UNSORTED, Cut, Sort, parse_sort
 from tarkit.packing.samples import KeyRule, parse_key
 from tarkit.shards.patterns import compile_regex
-from tarkit.shards.template import Template, parse_size, parse_template
+from tarkit.shards.template import ShardTemplate, parse_size, parse_template
 from tarkit.shards.writer import DEFAULT_SIZE, Limits
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import ARCHIVE_SUFFIXES
@@ -46,7 +46,7 @@ class Files:
 
 
 @dataclass(frozen=True)
-class Samples:
+class SampleOptions:
     """Which files are one sample, and what it is to have."""
 
     rule: KeyRule
@@ -76,7 +76,7 @@ class Division:
         """Whether it says how large shards are."""
         return self.even or not (self.count is None and self.size is None and self.shards is None)
 
-    def cut(self, templates: Sequence[Template]) -> Cut:
+    def cut(self, templates: Sequence[ShardTemplate]) -> Cut:
         """What that comes to for shards of these names. Raises Usage."""
         shards = self.shards
         if self.even and shards is None:
@@ -89,7 +89,7 @@ class Division:
 
 
 @dataclass(frozen=True)
-class Names:
+class ShardNames:
     """What shards are called: the template of all, or a map that has one for each category."""
 
     output: Output
@@ -97,7 +97,7 @@ class Names:
     template: Any
     extension: str
 
-    def templates(self, run: Run, map_: MapOptions) -> tuple[list[Template], Map | None]:
+    def templates(self, run: Run, map_: MapOptions) -> tuple[list[ShardTemplate], Map | None]:
         """The templates of all categories, and the map that leads to them. Raises Usage."""
         if map_.spec is None:
             return [self._template()], None
@@ -113,7 +113,7 @@ class Names:
             raise Usage(str(error), error.hint) from None
         return [category.template for category in found.categories], found
 
-    def _template(self) -> Template:
+    def _template(self) -> ShardTemplate:
         text = self.text
         if text.endswith("/") or os.path.isdir(text.removeprefix("file:")):
             text = text.rstrip("/") + "/" + DEFAULT_NAME
@@ -147,7 +147,7 @@ def _samples(
     classes: str | None,
     classes_out: str | None,
     join: str | None,
-) -> Samples:
+) -> SampleOptions:
     labels: list[LabelField] = []
     fields: Sequence[tuple[bytes, ...]] = ()
     if label_from_dir:
@@ -162,7 +162,7 @@ def _samples(
         fields = parse_required(require)
     action: Any = _OLD_WORDS.get(on_missing_field, on_missing_field)
     rule = parse_key(key, last_dot)
-    return Samples(rule, rename, fields, action, labels, classes, classes_out, join)
+    return SampleOptions(rule, rename, fields, action, labels, classes, classes_out, join)
 
 
 def _division(
@@ -184,14 +184,14 @@ def _names(
     ext: str | None,
     compress: str | None,
     fsync: bool,
-) -> Names:
+) -> ShardNames:
     words = DEFAULT_NAME if output is None else output
     if words == "-":
         raise Usage("shard writes numbered files, not stdout", "name them with -o 'out-%06d.tar'")
     extension = ".tar" if ext is None else "." + ext.removeprefix(".")
     if extension not in SUFFIXES:
         raise Usage(f"--ext {show(ext or '')}: no archive is called so", " ".join(SUFFIXES))
-    return Names(numbered_output(words, compress, fsync), words, template, extension)
+    return ShardNames(numbered_output(words, compress, fsync), words, template, extension)
 
 
 def _choice(*words: str) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from tarkit.cli.output import Output, status_of
 from tarkit.cli.shard_run import Packer, PackOptions
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.packing.plan import Planned, SavedPlan, write_plan
-from tarkit.packing.spool import Spool
-from tarkit.shards.template import Template
+from tarkit.packing.spool import RowSpool
+from tarkit.shards.template import ShardTemplate
 from tarkit.shards.writer import write_manifest
 from tarkit.sorting.memory import no_collections
 from tarkit.streams.location import parse_output
@@ -110,7 +110,7 @@ def saved_plan(run: Run, chosen: PackOptions) -> Iterable[Planned]:
 
 @no_collections()
 def run_pack(
-    run: Run, plan: Iterable[Planned], output: Output, chosen: PackOptions, template: Template | None = None
+    run: Run, plan: Iterable[Planned], output: Output, chosen: PackOptions, template: ShardTemplate | None = None
 ) -> None:
     """Save the plan, with --plan, or write its shards.
 
@@ -126,7 +126,7 @@ def run_pack(
     existing = [path for _, path in template.existing()] if template is not None else []
     saved = isinstance(plan, SavedPlan)
     name = plan.name if isinstance(plan, SavedPlan) else None
-    spool = Spool(run.scratch(output), plan_name=name, agrees=saved, missing=chosen.skip_missing)
+    spool = RowSpool(run.scratch(output), plan_name=name, agrees=saved, missing=chosen.skip_missing)
     shards = spool.fill(plan)
     names = [os.fsdecode(shard.name) for shard in shards]
     _check_names(run, names, spool.plan_name)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from tarkit.cli.category_options import MapOptions
 from tarkit.cli.console import Run
 from tarkit.errors import show
-from tarkit.packing.layout import Layout
+from tarkit.packing.layout import PackLayout
 from tarkit.packing.samples import Keyless
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
 
 
-def report(run: Run, tree: Tree, dress: SampleTransform, layout: Layout, map_: MapOptions, keyless: Keyless) -> None:
+def report(
+    run: Run, tree: Tree, dress: SampleTransform, layout: PackLayout, map_: MapOptions, keyless: Keyless
+) -> None:
     """Say what was left out, and what readers of the shards will see otherwise than one may think."""
     for what, count in sorted(tree.skipped.items()):
         run.tell(f"left out, {what}: {count}")

@@ -12,7 +12,7 @@ from tarkit.cli.console import Run
 from tarkit.cli.output import Output
 from tarkit.errors import CommandFailed
 from tarkit.packing.resume import Journal, Known, identity
-from tarkit.packing.spool import PlannedShard, Spool
+from tarkit.packing.spool import PlannedShard, RowSpool
 from tarkit.packing.writer import Packed, Packing, Task, pack_all, progress
 from tarkit.shards.writer import Shard, run_post
 from tarkit.streams.location import parse_output
@@ -49,7 +49,9 @@ class PackOptions:
 class Packer:
     """Writes all shards and remembers what is to be said of them."""
 
-    def __init__(self, run: Run, output: Output, chosen: PackOptions, spool: Spool, shards: list[PlannedShard]) -> None:
+    def __init__(
+        self, run: Run, output: Output, chosen: PackOptions, spool: RowSpool, shards: list[PlannedShard]
+    ) -> None:
         self.run, self.chosen, self.spool, self.shards = run, chosen, spool, shards
         self.done: list[Shard] = []
         self.total = sum(shard.size for shard in shards)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from tarkit.cli.console import Run
 from tarkit.inspecting.item import Item, pass_by, see_sample
 from tarkit.samples.fields import Fields
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
 from tarkit.streams.sink import Sink
@@ -48,7 +48,7 @@ class Shown:
     def __init__(self, chosen: ShowOptions, run: Run, sink: Sink) -> None:
         self.chosen, self.run, self.sink = chosen, run, sink
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: TarSample) -> None:
         """Show a sample."""
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class Shown:
 class _Lines(Shown):
     """Panels for a terminal, plain lines for what is none."""
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: TarSample) -> None:
         from tarkit.cli.screen import screen
 
         seen, at = see_sample(sample), screen()
@@ -84,7 +84,7 @@ class _Batch(Shown):
         super().__init__(chosen, run, sink)
         self._held = bytearray()
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: TarSample) -> None:
         from tarkit.views.plain import json_line, name_lines
 
         if self.chosen.view == "names":
@@ -115,7 +115,7 @@ class _Images(Shown):
         self._row: list[terminal.Drawn] = []
         self._without = 0
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: TarSample) -> None:
         key = sample.key
         drawn = 0
 
@@ -160,7 +160,7 @@ class _Page(Shown):
         self._gallery = Gallery()
         self._names = [location.name for location in locations]
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: TarSample) -> None:
         self._gallery.add(see_sample(sample, self._gallery.take))
 
     def finish(self) -> None:

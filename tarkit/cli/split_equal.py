@@ -13,11 +13,11 @@ from tarkit.cli import options
 from tarkit.cli.console import Run
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
-from tarkit.samples.dataset import Dataset
+from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.pipeline import neighbours, without_strays
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select
-from tarkit.shards.template import Template
+from tarkit.shards.template import ShardTemplate
 from tarkit.shards.writer import Limits
 
 
@@ -41,7 +41,7 @@ class Equal:
         if self.remainder != "spread" and (self.shards is None or self.even == "size"):
             raise Usage("--remainder is about -n" + (" and equal numbers of samples" if self.shards else ""))
 
-    def number(self, template: Template) -> int:
+    def number(self, template: ShardTemplate) -> int:
         """How many shards: -n, or else all names that the template has. Raises Usage when it has no end."""
         number = template.count if self.shards is None else self.shards
         if number is None:
@@ -50,25 +50,25 @@ class Equal:
 
 
 @dataclass
-class Plan:
+class EqualPlan:
     """The samples, once they have been counted, with what cuts them: `sizes` in samples, or else `limits`."""
 
-    samples: Iterator[Sample]
+    samples: Iterator[TarSample]
     sizes: Iterator[int] | None = None
     limits: Limits | None = None
 
 
-def chosen_samples(inputs: Dataset, select: Select, policy: Policy) -> Iterator[Sample]:
+def chosen_samples(inputs: DatasetReader, select: Select, policy: Policy) -> Iterator[TarSample]:
     """The samples of all inputs that were selected."""
     several = len(inputs.locations) > 1
     return without_strays(neighbours(select(iter(inputs), policy), policy, inputs.tmpdir, several), policy)
 
 
-def plan_equal(run: Run, inputs: Dataset, select: Select, equal: Equal, shards: int, policy: Policy) -> Plan:
+def plan_equal(run: Run, inputs: DatasetReader, select: Select, equal: Equal, shards: int, policy: Policy) -> EqualPlan:
     """What makes so many equal shards; all samples are read once before."""
     remainder, maxerr = equal.remainder, policy.maxerr
 
-    def samples(policy: Policy | None = None) -> Iterator[Sample]:
+    def samples(policy: Policy | None = None) -> Iterator[TarSample]:
         """One pass over the inputs; without a policy that tells, as silent as the one in which they were counted."""
         inputs.policy = policy or Policy(allowed, skipped, maxerr)
         return chosen_samples(inputs, select, inputs.policy)
@@ -76,31 +76,31 @@ def plan_equal(run: Run, inputs: Dataset, select: Select, equal: Equal, shards: 
     allowed, skipped = policy.allowed, policy.skipped
     if equal.even == "size":
         size = _closing_size(run, samples(), shards)
-        return Plan(samples(policy), limits=Limits(size=size, rule="content"))
+        return EqualPlan(samples(policy), limits=Limits(size=size, rule="content"))
     total = sum(1 for _ in samples())
     each, rest = divmod(total, shards)
     run.note(f"{total} samples for {shards} shards")
     if total == 0 or (each == 0 and remainder != "repeat"):
         if total:
             raise TarkitError(f"{total} samples cannot fill {shards} shards", "--remainder repeat uses some again")
-        return Plan(iter(()), iter(()))
+        return EqualPlan(iter(()), iter(()))
     if remainder == "spread":
-        return Plan(samples(policy), (each + (index < rest) for index in range(shards)))
+        return EqualPlan(samples(policy), (each + (index < rest) for index in range(shards)))
     if remainder == "drop":
         if rest:
             run.tell(f"the last {rest} of {total} samples are left out: --remainder drop")
             run.facts["left_out"] = rest
-        return Plan(islice(samples(policy), each * shards), repeat(each, shards))
+        return EqualPlan(islice(samples(policy), each * shards), repeat(each, shards))
     each += rest > 0
     again = each * shards - total
     if again:
         run.tell(f"{again} samples come twice: --remainder repeat")
         run.facts["repeated"] = again
     rounds = chain.from_iterable(samples() for _ in count(1))
-    return Plan(chain(samples(policy), islice(rounds, again)), repeat(each, shards))
+    return EqualPlan(chain(samples(policy), islice(rounds, again)), repeat(each, shards))
 
 
-def _closing_size(run: Run, samples: Iterator[Sample], shards: int) -> int:
+def _closing_size(run: Run, samples: Iterator[TarSample], shards: int) -> int:
     """dSort's equal division (ishard-spec DS-OUT-3): a shard closes once its contents are (1 + all bytes) / shards."""
     total = sum(sample.content for sample in samples)
     size = -(-(1 + total) // shards)

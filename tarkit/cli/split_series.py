@@ -15,8 +15,8 @@ from tarkit.cli.console import Run, aligned
 from tarkit.cli.output import Output, numbered_output
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
-from tarkit.samples.sample import Sample
-from tarkit.shards.template import AS_IT_IS, DEFAULT_NAME, Notation, Template, parse_template, split_last
+from tarkit.samples.sample import TarSample
+from tarkit.shards.template import AS_IT_IS, DEFAULT_NAME, Notation, ShardTemplate, parse_template, split_last
 from tarkit.shards.writer import Series
 from tarkit.streams.codecs.registry import CODECS, ZIP, codec_by_suffix
 from tarkit.streams.files import allow_files
@@ -45,7 +45,7 @@ class Naming(NamedTuple):
             raise Usage("split writes numbered files, not stdout", "name them with -o 'out-%06d.tar'")
         return numbered_output(words, self.compress, self.fsync)
 
-    def template(self, words: str, hint: str | None = AS_IT_IS) -> Template:
+    def template(self, words: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
         """The template that is spelled so; `hint` is for a name with a part that does not count."""
         return parse_template(words, self.notation, hint)
 
@@ -54,17 +54,17 @@ class Lot(NamedTuple):
     """One series of shards; `share` is what was asked for, if anything."""
 
     name: str
-    template: Template
+    template: ShardTemplate
     share: Fraction | None = None
 
 
 @dataclass
-class Plan:
+class SeriesPlan:
     """Where samples go: `assign` says to which of the `lots`, None to none."""
 
     output: Output
     lots: list[Lot]
-    assign: Callable[[Sample], int | None] | None = None
+    assign: Callable[[TarSample], int | None] | None = None
     unmatched: Unmatched | None = None
 
     def codecs(self) -> list[str]:
@@ -129,7 +129,7 @@ class Cuts:
         names = {"--map": self.map_.spec, "--parts": self.parts, "--folds": self.folds}
         return next((name for name, value in names.items() if value is not None), None)
 
-    def plan(self, run: Run, naming: Naming, policy: Policy, inputs: int) -> Plan:
+    def plan(self, run: Run, naming: Naming, policy: Policy, inputs: int) -> SeriesPlan:
         """Find all names, before anything is read. Raises Usage, and TarkitError for what is in files or not there."""
         if self.map_.spec is not None:
             plan = self._mapped(run, naming)
@@ -140,7 +140,7 @@ class Cuts:
             output = naming.output(words)
             if PART in words:
                 raise Usage(f"{PART} in a name needs --parts or --folds")
-            return Plan(output, [Lot("", naming.template(words))])
+            return SeriesPlan(output, [Lot("", naming.template(words))])
         if plan.output.location.kind == "path":
             _look_for_folders([lot.template for lot in plan.lots])
         most = allow_files(OPEN_EACH * len(plan.lots) + inputs)
@@ -154,7 +154,7 @@ class Cuts:
             run.warn(f"{len(plan.lots)} compressed shards at once take about {needed >> 20} MiB of memory")
         return plan
 
-    def _mapped(self, run: Run, naming: Naming) -> Plan:
+    def _mapped(self, run: Run, naming: Naming) -> SeriesPlan:
         from tarkit.shards.partition import ByMap
 
         folder = naming.words or ""
@@ -170,9 +170,9 @@ class Cuts:
         found = self.map_.read(run, folder.removeprefix("file:"), extension, naming.notation)
         unmatched = Unmatched(found.name, self.map_.on_unmatched)
         lots = [Lot(category.text, category.template) for category in found.categories]
-        return Plan(output, lots, ByMap(found, unmatched), unmatched)
+        return SeriesPlan(output, lots, ByMap(found, unmatched), unmatched)
 
-    def _parted(self, naming: Naming, policy: Policy) -> Plan:
+    def _parted(self, naming: Naming, policy: Policy) -> SeriesPlan:
         from tarkit.shards.categories import check_apart
         from tarkit.shards.partition import folds, parse_parts
 
@@ -189,14 +189,14 @@ class Cuts:
             own = words.replace(PART, part.name)
             lots.append(Lot(part.name, naming.template(own, f"{PART} is the name of the part"), part.share))
         check_apart([lot.template for lot in lots])
-        return Plan(output, lots, self._assign(parts, policy))
+        return SeriesPlan(output, lots, self._assign(parts, policy))
 
-    def _assign(self, parts: Sequence[Part], policy: Policy) -> Callable[[Sample], int | None]:
+    def _assign(self, parts: Sequence[Part], policy: Policy) -> Callable[[TarSample], int | None]:
         from tarkit.shards.partition import ByHash, Dealer, FieldValue, KeyGroup
 
         if self.stratify is not None:
             return Dealer(parts, FieldValue(self.stratify, policy))
-        group: Callable[[Sample], bytes | None] | None = None
+        group: Callable[[TarSample], bytes | None] | None = None
         if self.group is not None:
             group = KeyGroup(self.group)
         elif self.group_field is not None:
@@ -204,7 +204,7 @@ class Cuts:
         return ByHash(parts, self.salt or "", group)
 
 
-def _look_for_folders(templates: Sequence[Template]) -> None:
+def _look_for_folders(templates: Sequence[ShardTemplate]) -> None:
     """Raise TarkitError for folders that are not there: a part would be written before another has none."""
     folders = dict.fromkeys(template.directory for template in templates)
     missing = [folder.rstrip("/") for folder in folders if folder and not os.path.isdir(folder)]

@@ -13,15 +13,15 @@ from tarkit.cli import options
 from tarkit.cli.console import Run
 from tarkit.cli.output import Output, numbered_output, open_output, status_of, total_size
 from tarkit.errors import TarkitError, Usage
-from tarkit.samples.sample import Sample
-from tarkit.shards.template import Template, parse_size, parse_template
-from tarkit.shards.writer import Limits, Shards
+from tarkit.samples.sample import TarSample
+from tarkit.shards.template import ShardTemplate, parse_size, parse_template
+from tarkit.shards.writer import Limits, SeriesWriter
 from tarkit.streams.location import Location, parse_output
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 
 
 @dataclass(frozen=True)
-class Target:
+class OutputOptions:
     """What the options say about the output, which is not touched before `open`: not every run writes one."""
 
     output: str | None = None
@@ -36,7 +36,7 @@ class Target:
     @property
     def given(self) -> bool:
         """Whether something was said."""
-        return self != Target()
+        return self != OutputOptions()
 
     @property
     def cut(self) -> bool:
@@ -71,7 +71,7 @@ class Opened:
         self,
         output: Output,
         locations: list[Location],
-        template: Template | None = None,
+        template: ShardTemplate | None = None,
         limits: Limits | None = None,
         force: bool = False,
     ) -> None:
@@ -95,7 +95,7 @@ class Opened:
                 if self.template.matches(path) is not None:
                     raise Usage(f"{path} is {what}, and has a name that the shards may get")
 
-    def write(self, run: Run, samples: Iterator[Sample], check: Callable[[], None] = lambda: None) -> None:
+    def write(self, run: Run, samples: Iterator[TarSample], check: Callable[[], None] = lambda: None) -> None:
         """Write all samples; `check` is called when they have passed, and what it raises gives the output up."""
         total = total_size(self.locations)
         if self.template is not None:
@@ -103,7 +103,7 @@ class Opened:
             self._write_shards(run, self.template, samples, total, check)
             return
 
-        def written(writer: Writer) -> Iterator[int]:
+        def written(writer: EntryWriter) -> Iterator[int]:
             for sample in samples:
                 sample.write(writer)
                 yield sample.key is not None
@@ -111,11 +111,11 @@ class Opened:
         self.write_all(run, written, check)
 
     def write_all(
-        self, run: Run, write: Callable[[Writer], Iterator[int]], check: Callable[[], None] = lambda: None
+        self, run: Run, write: Callable[[EntryWriter], Iterator[int]], check: Callable[[], None] = lambda: None
     ) -> None:
         """The same of one archive, to which `write` appends samples, yielding how many again and again."""
         self.reserved(run)
-        with Writer(self.output.open(self.locations)) as writer:
+        with EntryWriter(self.output.open(self.locations)) as writer:
             base = run.bytes
             counts = write(writer)
             if run.shows_progress:
@@ -129,9 +129,14 @@ class Opened:
         run.bytes += writer.position
 
     def _write_shards(
-        self, run: Run, template: Template, samples: Iterator[Sample], total: int | None, check: Callable[[], None]
+        self,
+        run: Run,
+        template: ShardTemplate,
+        samples: Iterator[TarSample],
+        total: int | None,
+        check: Callable[[], None],
     ) -> None:
-        shards = Shards(
+        shards = SeriesWriter(
             template,
             lambda name: self.output.open_named(parse_output(name).text, not self._force),
             self._limits,
@@ -178,8 +183,8 @@ def _target(
     force: bool,
     compress: str | None,
     fsync: bool,
-) -> Target:
-    return Target(output, template, compress, fsync, count, size, size_rule, force)
+) -> OutputOptions:
+    return OutputOptions(output, template, compress, fsync, count, size, size_rule, force)
 
 
 target = options.group(

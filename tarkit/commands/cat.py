@@ -11,13 +11,13 @@ from tarkit.cli.app import Command
 from tarkit.cli.console import Run, current
 from tarkit.cli.output import Output, total_size
 from tarkit.problems import ONE_ARCHIVE, Policy
-from tarkit.samples.dataset import Dataset
+from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle, neighbours
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.template import number_of_samples
 from tarkit.streams.location import Location
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 
 EXAMPLES = (
     "tarkit cat a.tar b.tar -o both.tar",
@@ -88,7 +88,7 @@ def run_cat(run: Run, locations: list[Location], output: Output, chosen: CatOpti
     """Write the samples of all inputs that were chosen to one archive."""
     policy.strict |= ONE_ARCHIVE
     plain = chosen.select.all and chosen.fields.all and chosen.shard_slice is None and not chosen.shuffle
-    inputs = Dataset(
+    inputs = DatasetReader(
         locations,
         policy,
         moves=not (plain and len(locations) == 1),
@@ -105,7 +105,7 @@ def run_cat(run: Run, locations: list[Location], output: Output, chosen: CatOpti
         samples = buffer_shuffle(samples, chosen.shuffle, chosen.shuffle, seed, inputs.tmpdir)
     distinct = len(locations) > 1 or chosen.fields.rekey is not None
     samples = neighbours(chosen.fields(samples, policy), policy, inputs.tmpdir, distinct)
-    with Writer(output.open(locations)) as writer:
+    with EntryWriter(output.open(locations)) as writer:
         for sample in run.watch(samples, lambda: writer.position, total_size(locations) if plain else None):
             sample.write(writer)
             if chosen.log and run.samples % chosen.log == 0:

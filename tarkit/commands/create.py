@@ -18,16 +18,16 @@ from tarkit.cli.console import Run, current
 from tarkit.cli.output import Output, status_of
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.samples.sample import split_name
-from tarkit.samples.validate import Names
+from tarkit.samples.validate import NameChecks
 from tarkit.stores import schemes
 from tarkit.streams.copy import Short
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
-from tarkit.tables.content import Content, Loader, loaded
+from tarkit.tables.content import ContentLoader, EntryContent, loaded
 from tarkit.tables.depfile import make_rule
-from tarkit.tables.recipe import Malformed, Row, read_recipe
+from tarkit.tables.recipe import MalformedRow, Row, read_recipe
 from tarkit.tar.header import encode, encoder
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 
 if TYPE_CHECKING:
     from tarkit.tables.reader import Format
@@ -130,12 +130,12 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
     output.check_time(chosen.mtime)
     missing = _Missing(run) if chosen.skip_missing else None
     outputs = [output.status(), *map(status_of, (run.report, chosen.depfile))]
-    load = Loader(chosen.folder, filter(None, outputs), run.scratch(output), missing, times=chosen.mtime is None)
-    names = Names("--group gathers the entries of each sample")
+    load = ContentLoader(chosen.folder, filter(None, outputs), run.scratch(output), missing, times=chosen.mtime is None)
+    names = NameChecks("--group gathers the entries of each sample")
     sources: list[bytes] = [] if recipe == "-" else [os.fsencode(recipe)]
     with (
         open(0 if recipe == "-" else recipe, "rb", closefd=recipe != "-") as lines,
-        Writer(output.open([location])) as writer,
+        EntryWriter(output.open([location])) as writer,
     ):
         contents = loaded(_rows(lines, location.name, chosen), load, chosen.ahead)
         if run.shows_progress:
@@ -146,7 +146,7 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
                 continue
             try:
                 names.check(row[0])
-            except Malformed as error:
+            except MalformedRow as error:
                 raise TarkitError(f"{row.where}: {error}", error.hint) from None
             _add(writer, row, content, encode_next)
             if chosen.depfile is not None and row.kind == "path":
@@ -193,7 +193,9 @@ def _grouped(rows: Iterable[Row]) -> Iterator[Row]:
     return (row for group in groups.values() for row in group)
 
 
-def _add(writer: Writer, row: Row, content: Content, encode_next: Callable[[bytes, int], bytes] | None) -> None:
+def _add(
+    writer: EntryWriter, row: Row, content: EntryContent, encode_next: Callable[[bytes, int], bytes] | None
+) -> None:
     """Write an entry; its header is by `encode_next`, or has the content's time."""
     try:
         header = encode_next(row[0], content[2]) if encode_next else encode(row[0], content[2], mtime=content.mtime)

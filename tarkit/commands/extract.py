@@ -14,11 +14,11 @@ from tarkit.cli.console import Run, current
 from tarkit.cli.output import status_of, total_size
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.extraction.extraction import Extraction
-from tarkit.extraction.folder import Folder
+from tarkit.extraction.folder import OutputDirectory
 from tarkit.problems import PROBLEMS, Policy
-from tarkit.samples.dataset import Dataset, open_source
+from tarkit.samples.dataset import DatasetReader, open_source
 from tarkit.samples.fields import Fields
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.template import refuse_braces
 from tarkit.streams.location import Location
@@ -104,7 +104,7 @@ def run_extract(run: Run, locations: list[Location], chosen: ExtractOptions, pol
     texts = [location.text for location in locations if location.kind == "path"]
     taken = [status_of(path) for path in (*texts, *run.places)]  # inputs, and lists of inputs and of keys
     inputs = {(status.st_dev, status.st_ino) for status in [os.fstat(0), *taken] if status is not None}
-    with Folder(chosen.folder, chosen.force, inputs) as folder:
+    with OutputDirectory(chosen.folder, chosen.force, inputs) as folder:
         extraction = Extraction(folder, policy, time)
         if run.report is not None:
             below = os.path.relpath(os.path.realpath(run.report), os.path.realpath(chosen.folder))
@@ -131,8 +131,8 @@ def run_extract(run: Run, locations: list[Location], chosen: ExtractOptions, pol
 
 def _samples(
     run: Run, locations: list[Location], chosen: ExtractOptions, policy: Policy, quiet: bool = False
-) -> Iterator[Sample]:
-    inputs = Dataset(
+) -> Iterator[TarSample]:
+    inputs = DatasetReader(
         locations,
         policy,
         moves=False,
@@ -158,7 +158,7 @@ def _readable_twice(location: Location) -> bool:
     return source.seekable
 
 
-def _in_the_way(folder: Folder, extraction: Extraction) -> TarkitError:
+def _in_the_way(folder: OutputDirectory, extraction: Extraction) -> TarkitError:
     first = os.fsdecode(os.path.join(folder.path, extraction.first))
     more = f" and {extraction.existing - 1} more" if extraction.existing > 1 else ""
     return TarkitError(

@@ -16,8 +16,8 @@ from tarkit.cli.output import Output, named_output, refuse_overwrite
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.indexing import lookup
 from tarkit.problems import Policy
-from tarkit.samples.dataset import Dataset, open_source
-from tarkit.samples.sample import Sample, key_of, split_name
+from tarkit.samples.dataset import DatasetReader, open_source
+from tarkit.samples.sample import TarSample, key_of, split_name
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.template import refuse_template
 from tarkit.streams.location import ARCHIVE_SUFFIXES, Location
@@ -25,7 +25,7 @@ from tarkit.streams.sink import open_sink
 from tarkit.streams.source import FileSource
 from tarkit.tar import block
 from tarkit.tar.reader import Entry
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 
 EXAMPLES = (
     "tarkit get a/17.jpg shards/ -o 17.jpg",
@@ -125,11 +125,11 @@ def get(
 def run_get(run: Run, locations: list[Location], output: Output, wanted: GetOptions, policy: Policy) -> None:
     """Write the field or the sample that is wanted; raises TarkitError when there is none."""
     refuse_overwrite(output.status(), locations)
-    lacking: Sample | None = None
+    lacking: TarSample | None = None
     for sample in _candidates(run, locations, wanted, policy, run.scratch(output)):
         if not wanted.fields:
             output.refuse_terminal()
-            with Writer(output.open(locations)) as writer:
+            with EntryWriter(output.open(locations)) as writer:
                 sample.write(writer)
                 writer.finish()
             run.bytes = writer.position
@@ -172,11 +172,11 @@ def _as_key(word: str, field: str) -> str | None:
 
 def _candidates(
     run: Run, locations: list[Location], wanted: GetOptions, policy: Policy, tmpdir: str | None
-) -> Iterator[Sample]:
+) -> Iterator[TarSample]:
     """The samples that may be the one."""
     whole = not wanted.fields
     if wanted.key is None or not wanted.select.all or wanted.shard_slice is not None:
-        inputs = Dataset(
+        inputs = DatasetReader(
             locations, policy, moves=whole, shard_slice=wanted.shard_slice, tmpdir=tmpdir,
             announce=lambda name: run.note(f"reading {name}"),
         )  # fmt: skip
@@ -190,11 +190,11 @@ def _candidates(
             yield found
             continue
         run.note(f"reading {location.name}")
-        inputs = Dataset([location], policy, moves=whole, tmpdir=tmpdir)
+        inputs = DatasetReader([location], policy, moves=whole, tmpdir=tmpdir)
         yield from (sample for sample in inputs if sample.key == wanted.key)
 
 
-def _by_index(run: Run, location: Location, key: bytes, policy: Policy, moves: bool) -> Sample | None:
+def _by_index(run: Run, location: Location, key: bytes, policy: Policy, moves: bool) -> TarSample | None:
     """The sample that an index beside the shard leads to; None when the headers have to say what the shard has."""
     if location.kind != "path":
         return None
@@ -214,7 +214,7 @@ def _by_index(run: Run, location: Location, key: bytes, policy: Policy, moves: b
     return None
 
 
-def _entry(sample: Sample, fields: Sequence[bytes]) -> Entry | None:
+def _entry(sample: TarSample, fields: Sequence[bytes]) -> Entry | None:
     """The first of the fields that the sample has; a name in just that case goes first.
 
     A sample whose end is not known is read on until no later entry can go before the one that was found.
@@ -239,7 +239,7 @@ def _entry(sample: Sample, fields: Sequence[bytes]) -> Entry | None:
         sample.more()
 
 
-def _write(sample: Sample, entry: Entry, output: Output) -> None:
+def _write(sample: TarSample, entry: Entry, output: Output) -> None:
     """Write the content of an entry."""
     source = sample.source
     if entry.sparse:
@@ -268,7 +268,7 @@ def _is_text(data: bytes) -> bool:
 LISTED = "a key has the folders of its name too: tarkit show --names lists keys"
 
 
-def _not_found(wanted: GetOptions, looked: int, lacking: Sample | None) -> TarkitError:
+def _not_found(wanted: GetOptions, looked: int, lacking: TarSample | None) -> TarkitError:
     inputs = "1 input" if looked == 1 else f"{looked} inputs"
     fields = " or ".join(map(show, wanted.fields))
     if wanted.key is None:

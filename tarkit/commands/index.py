@@ -49,7 +49,7 @@ class IndexOptions:
     fsync: bool = False
 
 
-class Job(NamedTuple):
+class IndexTask(NamedTuple):
     """One shard, and what is to be made of it: format, path and kind of each output."""
 
     location: Location
@@ -141,7 +141,9 @@ def run_index(run: Run, locations: list[Location], chosen: IndexOptions, policy:
         for name, path, _ in job.indexes:
             run.note(f"{path}: the {name} index, samples: {done.samples}")
         if listed:
-            shards.append(wids.Shard(wids.url_of(job.location.text, listed[0]), done.samples, done.size, done.md5))
+            shards.append(
+                wids.IndexedShard(wids.url_of(job.location.text, listed[0]), done.samples, done.size, done.md5)
+            )
     if listed:
         with open_sink(listed[1], listed[0], sync=chosen.fsync) as sink:
             sink.write(wids.spell_wids(shards))
@@ -168,7 +170,9 @@ def run_verify(run: Run, locations: list[Location], chosen: IndexOptions, policy
             shards = []
             for job, done in zip(jobs, results_in_order(_make, _counting(jobs), chosen.parallel), strict=True):
                 _account(run, done, shards=0)
-                shards.append(wids.Shard(wids.url_of(job.location.text, listed[0]), done.samples, done.size, done.md5))
+                shards.append(
+                    wids.IndexedShard(wids.url_of(job.location.text, listed[0]), done.samples, done.size, done.md5)
+                )
             for line in wids_faults(listed[0], shards):
                 sink.write(os.fsencode(line) + b"\n")
                 found += 1
@@ -200,7 +204,7 @@ def _present(locations: list[Location], chosen: IndexOptions) -> list[str]:
 
 def _jobs(
     run: Run, locations: list[Location], chosen: IndexOptions, policy: Policy
-) -> tuple[list[Job], tuple[str, str] | None]:
+) -> tuple[list[IndexTask], tuple[str, str] | None]:
     """The work, a shard at a time, and where the list for wids goes: path and kind."""
     for location in locations:
         open_shard(location).close()
@@ -228,7 +232,9 @@ def _jobs(
                 raise Usage(f"{location.name}: its {name} index would have its own name")
         tmpdir = run.tmpdir or os.environ.get("TMPDIR") or folder or os.path.dirname(os.path.abspath(location.text))
         jobs.append(
-            Job(location, outputs, policy.allowed, policy.skipped, policy.maxerr, chosen.md5, tmpdir, chosen.fsync)
+            IndexTask(
+                location, outputs, policy.allowed, policy.skipped, policy.maxerr, chosen.md5, tmpdir, chosen.fsync
+            )
         )
     if "wids" not in chosen.formats:
         return jobs, None
@@ -240,11 +246,11 @@ def _jobs(
     return jobs, (place, "path")
 
 
-def _counting(jobs: list[Job]) -> Iterator[Job]:
+def _counting(jobs: list[IndexTask]) -> Iterator[IndexTask]:
     return (job._replace(indexes=[]) for job in jobs)
 
 
-def _make(job: Job) -> Done:
+def _make(job: IndexTask) -> Done:
     """Write the indexes of one shard."""
     said: list[str] = []
     policy = Policy(job.allowed, job.skipped, job.maxerr, said.append)
@@ -258,7 +264,7 @@ def _make(job: Job) -> Done:
     return Done(scanned.samples, scanned.size, scanned.dropped, md5, dict(policy.counts), dict(policy.dropped), said)
 
 
-def _judge(job: Job) -> list[str]:
+def _judge(job: IndexTask) -> list[str]:
     """The faults of the indexes of one shard."""
     lines: list[str] = []
     for name, path, _ in job.indexes:

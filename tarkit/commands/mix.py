@@ -18,12 +18,12 @@ from tarkit.mixing.spec import MixSpec, SourceSpec, parse_mix
 from tarkit.problems import ONE_ARCHIVE, Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle, neighbours
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.template import parse_size
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 
 _POWERS = {"k": 3, "K": 3, "M": 6, "G": 9}
 EXAMPLES = (
@@ -132,7 +132,7 @@ def run_mix(run: Run, spec: MixSpec, output: Output, chosen: MixOptions, policy:
     if spec.shuffle:
         samples = buffer_shuffle(samples, spec.shuffle, spec.shuffle, derived(seed, "shuffle"), tmpdir)
     samples = neighbours(Fields(rekey=chosen.fields.rekey)(samples, policy), policy, tmpdir, distinct=True)
-    with Writer(output.open(locations)) as writer:
+    with EntryWriter(output.open(locations)) as writer:
         for sample in run.watch(samples, lambda: writer.position, None):
             sample.write(writer)
         options.report_keys(run, chosen.select)
@@ -167,7 +167,7 @@ def _laps(
     )
 
 
-def _stock(laps: Laps, chosen: MixOptions, policy: Policy) -> Stock[Sample]:
+def _stock(laps: Laps, chosen: MixOptions, policy: Policy) -> Stock[TarSample]:
     """What can be drawn of a source: its samples with the fields that were chosen, of this source and of all."""
     spec = laps.spec
     own, common = Fields(rename=spec.rename, rekey=spec.rekey), replace(chosen.fields, rekey=None)
@@ -187,7 +187,7 @@ def _number(text: str) -> int:
     raise Usage(f"--total {show(text)} is no number of samples", "it looks like 5000, 1e6 or 1M")
 
 
-def _tell_end(run: Run, drawn: Mix[Sample]) -> None:
+def _tell_end(run: Run, drawn: Mix[TarSample]) -> None:
     """Say that samples are left, or that there were not as many as were asked for."""
     if drawn.ended is None and drawn.given == drawn.total:
         return
@@ -202,7 +202,7 @@ def _tell_end(run: Run, drawn: Mix[Sample]) -> None:
         run.tell(f"{drawn.given} samples instead of {drawn.total}: there were no more")
 
 
-def _has_more(stock: Stock[Sample]) -> bool:
+def _has_more(stock: Stock[TarSample]) -> bool:
     """Whether a source has something that was not drawn; whatever is wrong with that, it is not wanted any more."""
     try:
         return not stock.exhausted and stock.more()
@@ -210,7 +210,7 @@ def _has_more(stock: Stock[Sample]) -> bool:
         return True
 
 
-def _shares(run: Run, drawn: Mix[Sample]) -> list[str]:
+def _shares(run: Run, drawn: Mix[TarSample]) -> list[str]:
     """Report what was asked of each source and what came; the lines of a table of it."""
     rows = [("source", "weight", "asked", "got", "samples", "laps")]
     facts: list[dict[str, Any]] = []

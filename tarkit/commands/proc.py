@@ -21,12 +21,12 @@ from tarkit.problems import ONE_ARCHIVE, Policy
 from tarkit.proc.engine import Job
 from tarkit.proc.policy import Failures, Limit, OnError, merged, parse_limit
 from tarkit.proc.text import Mode, text_samples
-from tarkit.samples.dataset import Dataset
+from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import neighbours
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location, expand_inputs
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 
 EXAMPLES = (
     "tarkit proc -p 2 -c 'gm mogrify -resize 256 sample.jpg' a.tar -o b.tar",
@@ -211,7 +211,7 @@ def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOp
     policy.strict |= ONE_ARCHIVE
     output.check_time(chosen.work.mtime)
     tmpdir = run.scratch(output)
-    inputs = Dataset(
+    inputs = DatasetReader(
         locations,
         policy,
         shard_slice=chosen.shard_slice,
@@ -222,7 +222,7 @@ def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOp
     sure = chosen.select.all and chosen.shard_slice is None and chosen.mode == "tar" and chosen.redo is None
     with ExitStack() as stack:
         crew = stack.enter_context(hands(chosen.work, tmpdir, chosen.keep_dir, run.tell))  # says what it lacks
-        writer = stack.enter_context(Writer(output.open([*locations, *(chosen.redo or [])])))
+        writer = stack.enter_context(EntryWriter(output.open([*locations, *(chosen.redo or [])])))
         rejects = _rejects(run, locations, chosen, stack)
         failures = Failures(chosen.failing.on_error, chosen.failing.limit, rejects, run.warn, run.verbose)
         goes_on = chosen.failing.on_error != "error"
@@ -246,20 +246,20 @@ def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOp
     run.finish()
 
 
-def _jobs(inputs: Dataset, chosen: ProcOptions, policy: Policy, tmpdir: str | None) -> Iterator[Job]:
+def _jobs(inputs: DatasetReader, chosen: ProcOptions, policy: Policy, tmpdir: str | None) -> Iterator[Job]:
     if chosen.redo is not None:
         if not chosen.select.all or chosen.shard_slice is not None or chosen.mode != "tar":
             raise Usage("--redo takes all samples of its inputs, which are archives")
         if chosen.fields.rekey is not None:
             raise Usage("--redo puts samples where their keys belong: --rekey cannot be had with it")
-        rejects = Dataset(chosen.redo, policy, tmpdir=tmpdir)
+        rejects = DatasetReader(chosen.redo, policy, tmpdir=tmpdir)
         return prepared(merged(iter(inputs), iter(rejects)), policy, tmpdir)
     mode, cut = chosen.mode, chosen.shard_slice
     samples = iter(inputs) if mode == "tar" else text_samples(inputs.locations, mode, cut)
     return jobs_of(chosen.select(samples), policy, tmpdir)
 
 
-def _rejects(run: Run, locations: list[Location], chosen: ProcOptions, stack: ExitStack) -> Writer | None:
+def _rejects(run: Run, locations: list[Location], chosen: ProcOptions, stack: ExitStack) -> EntryWriter | None:
     for location in chosen.redo or ():
         if location.kind == "path":
             run.reserve(location.text, "the rejects that are done again", written=False)
@@ -268,4 +268,4 @@ def _rejects(run: Run, locations: list[Location], chosen: ProcOptions, stack: Ex
         return None
     if rejects.location.kind == "path":
         run.reserve(rejects.location.text, "the rejects")
-    return stack.enter_context(Writer(rejects.open([*locations, *(chosen.redo or [])])))
+    return stack.enter_context(EntryWriter(rejects.open([*locations, *(chosen.redo or [])])))

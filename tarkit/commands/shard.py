@@ -18,8 +18,8 @@ from tarkit.cli.shard_existing import refuse_existing, there
 from tarkit.cli.shard_options import (
     Division,
     Files,
-    Names,
-    Samples,
+    SampleOptions,
+    ShardNames,
     division_options,
     files_options,
     names_options,
@@ -29,11 +29,11 @@ from tarkit.cli.shard_plan import PackOptions, pack_options, run_pack, saved_pla
 from tarkit.cli.shard_report import report
 from tarkit.errors import Usage
 from tarkit.packing.batch import Batch
-from tarkit.packing.layout import Layout, hidden, recipe_line
+from tarkit.packing.layout import PackLayout, hidden, recipe_line
 from tarkit.packing.planner import lay_out
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
-from tarkit.shards.template import Template
+from tarkit.shards.template import ShardTemplate
 from tarkit.shards.writer import NO_LIMIT
 from tarkit.stores import schemes
 from tarkit.streams.sink import open_sink
@@ -62,9 +62,9 @@ class ShardOptions:
     """What is asked for, and what becomes of the plan: shown, saved, or run."""
 
     files: Files
-    samples: Samples
+    samples: SampleOptions
     division: Division
-    names: Names
+    names: ShardNames
     pack: PackOptions
     map: MapOptions
     update: bool = False
@@ -96,11 +96,11 @@ class ShardOptions:
 @writing_options
 def shard(
     directory: str | None,
-    names: Names,
+    names: ShardNames,
     map_: MapOptions,
     division: Division,
     files: Files,
-    samples: Samples,
+    samples: SampleOptions,
     pack: PackOptions,
     json_: bool,
     **given: Any,
@@ -170,7 +170,7 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
         scratch,
         unmatched_ends=chosen.map.on_unmatched == "error",
     )
-    layout = Layout(tree, templates, numbers, scratch)
+    layout = PackLayout(tree, templates, numbers, scratch)
     keyless = lay_out(tree, wanted.rule, dress, cut, layout, scratch, _watch(run, tree))
     if not chosen.division.limited and chosen.recipe is None:
         run.tell(NO_LIMIT)
@@ -182,7 +182,7 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
             sink.write(listed)
 
 
-def _adornments(run: Run, wanted: Samples) -> tuple[Required | None, Join | None, Classes | None]:
+def _adornments(run: Run, wanted: SampleOptions) -> tuple[Required | None, Join | None, Classes | None]:
     """What --require, --join and --label-from-dir ask for, each with what it alone needs."""
     required = join = classes = None
     if wanted.require:
@@ -200,7 +200,7 @@ def _adornments(run: Run, wanted: Samples) -> tuple[Required | None, Join | None
     return required, join, classes
 
 
-def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[Template]) -> Tree:
+def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[ShardTemplate]) -> Tree:
     if schemes.scheme_of(root) and not os.path.exists(root):
         what = f"{schemes.public_name(root)}: only folders of this machine can be listed"
         raise Usage(what, "mount it, or copy it here")
@@ -256,7 +256,7 @@ def _watch(run: Run, tree: Tree) -> Any:
     return watch
 
 
-def _hand_over(run: Run, chosen: ShardOptions, layout: Layout, templates: list[Template]) -> None:
+def _hand_over(run: Run, chosen: ShardOptions, layout: PackLayout, templates: list[ShardTemplate]) -> None:
     """Show the plan, write it as a recipe, or have it run."""
     if not chosen.shows and chosen.recipe is None:
         known = templates[0] if len(templates) == 1 and not chosen.update else None

@@ -16,9 +16,9 @@ from tarkit.cli.output import Output, text_output
 from tarkit.cli.show_views import ShowOptions, view
 from tarkit.errors import Usage
 from tarkit.problems import Policy
-from tarkit.samples.dataset import Dataset
+from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
 
@@ -105,7 +105,7 @@ def run_show(run: Run, locations: list[Location], chosen: ShowOptions, policy: P
         require()
     if html is None and os.isatty(1):
         run.progress = False  # a bar would stand between the samples
-    inputs = Dataset(
+    inputs = DatasetReader(
         locations,
         policy,
         moves=False,
@@ -144,6 +144,6 @@ def _page(run: Run, html: str) -> Output:
     return output
 
 
-def _first(samples: Iterator[Sample], limit: int | None) -> Iterator[Sample]:
+def _first(samples: Iterator[TarSample], limit: int | None) -> Iterator[TarSample]:
     """The first samples; what has no key does not count, and what follows the last is not asked for."""
     return samples if limit is None else islice(samples, limit)

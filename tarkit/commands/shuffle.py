@@ -13,13 +13,13 @@ from tarkit.cli import options
 from tarkit.cli.app import Command
 from tarkit.cli.console import Run, current
 from tarkit.cli.order import note_order, reading, write_in_order
-from tarkit.cli.target import Target, target
+from tarkit.cli.target import OutputOptions, target
 from tarkit.errors import Usage
 from tarkit.problems import ONE_ARCHIVE, Policy
-from tarkit.samples.dataset import Dataset
+from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle, neighbours
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.template import epoch_names, number_of_samples, refuse_epoch
 from tarkit.sorting.audit import Count, measure
@@ -88,7 +88,7 @@ class ShuffleOptions:
 @options.problems
 def shuffle(
     inputs: list[Location],
-    target: Target,
+    target: OutputOptions,
     shard_slice: Slice | None,
     select: Select,
     fields: Fields,
@@ -147,7 +147,9 @@ def shuffle(
     run_shuffle(run, inputs, target, chosen, policy)
 
 
-def run_shuffle(run: Run, locations: list[Location], target: Target, chosen: ShuffleOptions, policy: Policy) -> None:
+def run_shuffle(
+    run: Run, locations: list[Location], target: OutputOptions, chosen: ShuffleOptions, policy: Policy
+) -> None:
     """Write the samples of all inputs that were chosen, shuffled, once for each epoch."""
     names: list[str | None] = [None]
     if chosen.epochs is None:
@@ -157,7 +159,7 @@ def run_shuffle(run: Run, locations: list[Location], target: Target, chosen: Shu
         run.facts["epochs"] = chosen.epochs
     outputs = [target.open(run, locations, name) for name in names]
     again = chosen.rng == "pcg" or len(names) > 1
-    inputs = Dataset(
+    inputs = DatasetReader(
         locations,
         policy,
         shard_slice=chosen.shard_slice,
@@ -194,7 +196,7 @@ def run_shuffle(run: Run, locations: list[Location], target: Target, chosen: Shu
 
 
 def _arranged(
-    run: Run, samples: Iterator[Sample], inputs: Dataset, chosen: ShuffleOptions, epoch: int, total: int
+    run: Run, samples: Iterator[TarSample], inputs: DatasetReader, chosen: ShuffleOptions, epoch: int, total: int
 ) -> Sorter:
     """The samples in the order of an epoch; `total` is how many there are, where that has to be known."""
     pcg = chosen.rng == "pcg"
@@ -207,7 +209,7 @@ def run_audit(
     run: Run, locations: list[Location], select: Select, shard_slice: Slice | None, by: str | None, policy: Policy
 ) -> None:
     """Say on stdout how mixed the samples are; the report has the same."""
-    inputs = Dataset(
+    inputs = DatasetReader(
         locations,
         policy,
         moves=False,
@@ -217,7 +219,7 @@ def run_audit(
     )
     key = None if by is None else SortKey([by])
 
-    def classed(sample: Sample, ordinal: int) -> bytes | None:
+    def classed(sample: TarSample, ordinal: int) -> bytes | None:
         assert key is not None
         rank = key(sample, ordinal)
         return key.absent(sample, policy) if rank is None else rank

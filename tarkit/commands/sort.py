@@ -12,13 +12,13 @@ from tarkit.cli import options
 from tarkit.cli.app import Command
 from tarkit.cli.console import Run, current
 from tarkit.cli.order import note_order, reading, write_in_order
-from tarkit.cli.target import Target, target
+from tarkit.cli.target import OutputOptions, target
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import ONE_ARCHIVE, Policy
-from tarkit.samples.dataset import Dataset
+from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import neighbours
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.sorting.keys import OrderFile, SortKey, check_order
 from tarkit.sorting.memory import in_place
@@ -90,7 +90,7 @@ class SortOptions:
 @options.problems
 def sort(
     inputs: list[Location],
-    target: Target,
+    target: OutputOptions,
     sort_field: tuple[str, ...],
     type_: Any,
     reverse: bool,
@@ -139,7 +139,7 @@ def sort(
     run_sort(current(), inputs, target, chosen, policy)
 
 
-def run_sort(run: Run, locations: list[Location], target: Target, chosen: SortOptions, policy: Policy) -> None:
+def run_sort(run: Run, locations: list[Location], target: OutputOptions, chosen: SortOptions, policy: Policy) -> None:
     """Write the samples of all inputs in the order that was chosen, or only look whether they are in it."""
     order = chosen.order or chosen.key
     if chosen.check_only:
@@ -171,7 +171,7 @@ def _random(seed: int) -> Rank:
 
 def _inputs(
     run: Run, locations: list[Location], chosen: SortOptions, policy: Policy, tmpdir: str | None, stream: bool
-) -> Dataset:
+) -> DatasetReader:
     """The inputs. What counts samples before they are gathered must not tear them: then they may not be scattered.
 
     A random order is that of shuffle, which gathers nothing.
@@ -182,7 +182,7 @@ def _inputs(
         or chosen.select.slice is not None
         or chosen.select.sample is not None
     )
-    return Dataset(
+    return DatasetReader(
         locations,
         policy,
         gather=not counts,
@@ -197,13 +197,13 @@ def _check(
     run: Run, locations: list[Location], chosen: SortOptions, order: SortKey | OrderFile, policy: Policy
 ) -> None:
     """Raise TarkitError for the first sample that is out of order."""
-    inputs = Dataset(locations, policy, moves=False, shard_slice=chosen.shard_slice)
+    inputs = DatasetReader(locations, policy, moves=False, shard_slice=chosen.shard_slice)
 
-    def rank(sample: Sample, ordinal: int) -> bytes | None:
+    def rank(sample: TarSample, ordinal: int) -> bytes | None:
         value = order(sample, ordinal)
         return order.absent(sample, policy) if value is None else value
 
-    def counted() -> Iterator[Sample]:
+    def counted() -> Iterator[TarSample]:
         for sample in chosen.select(iter(inputs)):
             run.samples += sample.key is not None
             yield sample
@@ -219,7 +219,7 @@ def _check(
     run.finish()
 
 
-def _sum_up(run: Run, inputs: Dataset, arranged: Sorter, chosen: SortOptions) -> None:
+def _sum_up(run: Run, inputs: DatasetReader, arranged: Sorter, chosen: SortOptions) -> None:
     """The summary, with what came in and what came out of the order."""
     run.dropped = inputs.dropped + arranged.left_out
     note_order(run, arranged)

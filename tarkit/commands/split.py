@@ -13,15 +13,15 @@ from tarkit.cli.app import Command
 from tarkit.cli.console import Run, current
 from tarkit.cli.output import total_size
 from tarkit.cli.split_equal import Equal, chosen_samples, equal, plan_equal
-from tarkit.cli.split_series import Cuts, Naming, Plan, cuts, naming
+from tarkit.cli.split_series import Cuts, Naming, SeriesPlan, cuts, naming
 from tarkit.cli.target import refuse_inputs
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
-from tarkit.samples.dataset import Dataset
-from tarkit.samples.sample import Sample
+from tarkit.samples.dataset import DatasetReader
+from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.template import parse_size
-from tarkit.shards.writer import DEFAULT_SIZE, NO_LIMIT, Limits, Names, Series, Shards, write_manifest
+from tarkit.shards.writer import DEFAULT_SIZE, NO_LIMIT, Limits, OpenShards, Series, SeriesWriter, write_manifest
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import open_sink
 
@@ -141,7 +141,7 @@ def run_split(run: Run, locations: list[Location], naming: Naming, chosen: Split
     for lot, start, each in zip(plan.lots, starts, existing, strict=True):
         refuse_inputs(each, locations)
         lot.template.name(start)
-    inputs = Dataset(
+    inputs = DatasetReader(
         locations,
         policy,
         shard_slice=chosen.shard_slice,
@@ -158,10 +158,10 @@ def run_split(run: Run, locations: list[Location], naming: Naming, chosen: Split
         stream, sizes = equal.samples, equal.sizes
         if equal.limits is not None:
             limits = replace(equal.limits, shards=limits.shards)
-    opened = Names(lambda name: plan.output.open_named(parse_output(name).text, not chosen.force))
+    opened = OpenShards(lambda name: plan.output.open_named(parse_output(name).text, not chosen.force))
     series = Series(
         [
-            Shards(
+            SeriesWriter(
                 lot.template,
                 opened,
                 limits,
@@ -184,7 +184,7 @@ def run_split(run: Run, locations: list[Location], naming: Naming, chosen: Split
     _wind_up(run, series, plan, chosen, existing, starts)
 
 
-def _write(run: Run, series: Series, stream: Iterator[Sample], inputs: Dataset, select: Select) -> bool:
+def _write(run: Run, series: Series, stream: Iterator[TarSample], inputs: DatasetReader, select: Select) -> bool:
     """Write the samples of a stream to shards; whether all shards are full, and the last sample is not in one."""
     full = False
     try:
@@ -202,7 +202,7 @@ def _write(run: Run, series: Series, stream: Iterator[Sample], inputs: Dataset, 
     return full
 
 
-def _count_rest(run: Run, stream: Iterator[Sample], limits: Limits) -> None:
+def _count_rest(run: Run, stream: Iterator[TarSample], limits: Limits) -> None:
     """Say how many samples are not written since --max-shards was reached before the first of `stream` that is left.
 
     They are counted by their headers. The shards are complete, so a fault in what is left ends the count alone.
@@ -220,7 +220,7 @@ def _count_rest(run: Run, stream: Iterator[Sample], limits: Limits) -> None:
     run.facts["not_written"] = count
 
 
-def _refuse_names(run: Run, plan: Plan, manifest: str | None) -> None:
+def _refuse_names(run: Run, plan: SeriesPlan, manifest: str | None) -> None:
     """Raise Usage when a file that is written or read besides has a name that shards may get."""
     if manifest is not None and plan.output.location.kind != "path":
         raise Usage("--manifest needs shards that are files")
@@ -245,7 +245,7 @@ def _first_index(chosen: SplitOptions, existing: list[tuple[int, str]]) -> int:
 def _wind_up(
     run: Run,
     series: Series,
-    plan: Plan,
+    plan: SeriesPlan,
     chosen: SplitOptions,
     existing: Sequence[list[tuple[int, str]]],
     starts: Sequence[int],

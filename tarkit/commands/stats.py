@@ -17,7 +17,7 @@ from tarkit.errors import Usage
 from tarkit.inspecting.census import Census, count_input
 from tarkit.parallel import results_in_order
 from tarkit.problems import Policy
-from tarkit.samples.dataset import Dataset
+from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
@@ -166,7 +166,7 @@ def _count_one(location: Location, allowed: frozenset[str], skipped: frozenset[s
 def _count_chosen(run: Run, locations: list[Location], chosen: StatsOptions, policy: Policy) -> list[Census]:
     """The samples that were chosen, each with the input that it is from."""
     shards: list[Census] = []
-    inputs = Dataset(
+    inputs = DatasetReader(
         locations,
         policy,
         moves=False,

@@ -15,10 +15,10 @@ from tarkit.cli.output import Output
 from tarkit.errors import Usage, printable
 from tarkit.export.columns import Column, Row, Table, checked, parse_columns
 from tarkit.problems import Policy
-from tarkit.samples.dataset import Dataset
+from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import unrepeated
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.samples.values import View
 from tarkit.streams.location import Location
@@ -131,7 +131,7 @@ FORMATS = {
 
 def run_tsv(run: Run, locations: list[Location], output: Output, chosen: TsvOptions, policy: Policy) -> None:
     """Write the table of the samples of all inputs that were chosen."""
-    inputs = Dataset(
+    inputs = DatasetReader(
         locations,
         policy,
         moves=False,
@@ -178,7 +178,7 @@ class _Seen(_Counted):
         super().write(text.encode())
 
 
-def _write_table(run: Run, samples: Iterator[Sample], sink: _Counted, chosen: TsvOptions, policy: Policy) -> None:
+def _write_table(run: Run, samples: Iterator[TarSample], sink: _Counted, chosen: TsvOptions, policy: Policy) -> None:
     from tarkit.export.writer import gathered, pieces
 
     table, found = Table.of(chosen.columns, samples, policy, chosen.fields.on_missing, chosen.key)
@@ -197,7 +197,7 @@ def _write_table(run: Run, samples: Iterator[Sample], sink: _Counted, chosen: Ts
         )
 
 
-def _watched(run: Run, found: Iterator[tuple[Sample, Row]]) -> Iterator[Row]:
+def _watched(run: Run, found: Iterator[tuple[TarSample, Row]]) -> Iterator[Row]:
     """The rows, counted, and with a bar if one is wanted."""
 
     def counted() -> Iterator[Row]:
@@ -209,7 +209,7 @@ def _watched(run: Run, found: Iterator[tuple[Sample, Row]]) -> Iterator[Row]:
     return run.draw(rows, lambda: run.bytes, lambda: run.samples) if run.shows_progress else rows
 
 
-def _list_fields(run: Run, samples: Iterator[Sample], sink: _Counted) -> None:
+def _list_fields(run: Run, samples: Iterator[TarSample], sink: _Counted) -> None:
     seen: dict[bytes, None] = {}
     for sample in run.watch(samples, lambda: run.bytes, None):
         fields = View(sample).fields

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tarkit.errors import Problem, Usage, show
 from tarkit.problems import Policy
 from tarkit.samples.fields import OnMissing, pass_missing
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.samples.values import Name, View
 from tarkit.tar.reader import Raw
 
@@ -122,10 +122,15 @@ class Table:
 
     @classmethod
     def of(
-        cls, columns: list[Column] | None, samples: Iterator[Sample], policy: Policy, on_missing: OnMissing, key: bool
-    ) -> tuple[Table, Iterator[tuple[Sample, Row]]]:
+        cls,
+        columns: list[Column] | None,
+        samples: Iterator[TarSample],
+        policy: Policy,
+        on_missing: OnMissing,
+        key: bool,
+    ) -> tuple[Table, Iterator[tuple[TarSample, Row]]]:
         """The table and its rows; without `columns` the first sample says them. With `key` it has one for that."""
-        first: list[Sample] = []
+        first: list[TarSample] = []
         known: frozenset[bytes] = frozenset()
         asked = columns is not None
         if columns is None:
@@ -144,7 +149,7 @@ class Table:
         """The words at the heads of the columns."""
         return [column.head for column in self.columns]
 
-    def _rows(self, first: list[Sample], samples: Iterator[Sample]) -> Iterator[tuple[Sample, Row]]:
+    def _rows(self, first: list[TarSample], samples: Iterator[TarSample]) -> Iterator[tuple[TarSample, Row]]:
         cells = [column.cell if len(column.names) > 1 else _single(column.names[0]) for column in self.columns]
         for group in (iter(first), samples):
             for sample in group:

@@ -26,7 +26,7 @@ Format = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 CHUNK = 1 << 18  # bytes that are written at once
 
 
-class Sink(Protocol):
+class TableSink(Protocol):
     """What a table is written to."""
 
     def write(self, data: bytes) -> None:

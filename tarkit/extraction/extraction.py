@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tarkit.errors import Problem, TarkitError, show
-from tarkit.extraction.folder import Exists, Folder, Unsafe, check_target, components
+from tarkit.extraction.folder import Exists, OutputDirectory, Unsafe, check_target, components
 from tarkit.problems import Policy
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.tar import block
 from tarkit.tar.reader import Entry
 from tarkit.tar.status import mode_and_time
@@ -32,7 +32,7 @@ class Extraction:
     many files are in the way of those that were planned, and `first` the first of them.
     """
 
-    folder: Folder
+    folder: OutputDirectory
     policy: Policy
     time: int | None = -1
     files: int = 0
@@ -43,7 +43,7 @@ class Extraction:
     _above: list[bytes] = field(default_factory=list)
     _seen: dict[int, bool] = field(default_factory=dict)  # by the hash of a path, whether a link may lead there
 
-    def plan(self, sample: Sample) -> None:
+    def plan(self, sample: TarSample) -> None:
         """Look whether the entries of a sample can be written."""
         for entry, parts in self._safe(sample, sample.entries):
             found = None if not parts else self._look(sample, entry, parts)
@@ -57,7 +57,7 @@ class Extraction:
         self._above = []
         self.folder.make()
 
-    def write(self, sample: Sample) -> None:
+    def write(self, sample: TarSample) -> None:
         """Write the entries of a sample; one of a stream whose end is not known is read on meanwhile."""
         self._write_entries(sample, sample.entries)
         while sample.more is not None:
@@ -66,7 +66,7 @@ class Extraction:
             sample.more()
             self._write_entries(sample, sample.entries[known:])
 
-    def _write_entries(self, sample: Sample, entries: Sequence[Entry]) -> None:
+    def _write_entries(self, sample: TarSample, entries: Sequence[Entry]) -> None:
         chosen = list(self._safe(sample, entries))
         if not chosen:
             return
@@ -91,7 +91,7 @@ class Extraction:
                 raise
 
     def _write(
-        self, sample: Sample, entry: Entry, parts: list[bytes], header: bytes, content: memoryview | None
+        self, sample: TarSample, entry: Entry, parts: list[bytes], header: bytes, content: memoryview | None
     ) -> None:
         if _is_folder(entry):
             self.folder.folder(parts)
@@ -115,7 +115,7 @@ class Extraction:
             self.files += 1
             self.written += entry.size
 
-    def _safe(self, sample: Sample, entries: Sequence[Entry]) -> Iterator[tuple[Entry, list[bytes]]]:
+    def _safe(self, sample: TarSample, entries: Sequence[Entry]) -> Iterator[tuple[Entry, list[bytes]]]:
         """The entries to write, each with the parts of its path; none when the sample is left out."""
         chosen = []
         good = True
@@ -158,7 +158,7 @@ class Extraction:
             raise Unsafe(f"{show(entry.name)} is {what}, which is not extracted")
         return parts
 
-    def _once(self, sample: Sample, entry: Entry, parts: list[bytes]) -> None:
+    def _once(self, sample: TarSample, entry: Entry, parts: list[bytes]) -> None:
         """Note a path. Raises Problem when it was there before, or a hard link leads to what was not."""
         if entry.type == block.HARD_LINK and not self._seen.get(hash(b"/".join(components(entry.link)))):
             what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which was not extracted before it"
@@ -176,14 +176,14 @@ class Extraction:
             raise Problem("duplicate-entry", sample.source.name, entry.start, what, "unpack them into several folders")
         self._seen[number] = entry.type != block.SYMLINK
 
-    def _check_above(self, sample: Sample, entry: Entry, parts: list[bytes]) -> None:
+    def _check_above(self, sample: TarSample, entry: Entry, parts: list[bytes]) -> None:
         """Raises Problem when what should be a folder above an entry is an earlier entry, a file or a link."""
         for count in range(1, len(parts)):
             if hash(b"/".join(parts[:count])) in self._seen:
                 what = f"{show(b'/'.join(parts[:count]))} is no folder, and nothing is written through it"
                 raise Problem("unsafe-name", sample.source.name, entry.start, what)
 
-    def _look(self, sample: Sample, entry: Entry, parts: list[bytes]) -> bool:
+    def _look(self, sample: TarSample, entry: Entry, parts: list[bytes]) -> bool:
         """Whether something is in the way of an entry. Raises Problem when force cannot help."""
         try:
             there = self.folder.existing(parts)
@@ -191,7 +191,7 @@ class Extraction:
             raise self._unsafe(sample, entry, error) from None
         return there is not None and not _is_folder(entry)
 
-    def _unsafe(self, sample: Sample, entry: Entry, error: Unsafe) -> Problem:
+    def _unsafe(self, sample: TarSample, entry: Entry, error: Unsafe) -> Problem:
         return Problem("unsafe-name", sample.source.name, entry.start, str(error), _SKIP)
 
 
@@ -203,5 +203,5 @@ def _is_folder(entry: Entry) -> bool:
     return entry.type in _FOLDERS or (entry.type in _FILES and entry.name.endswith(b"/") and not entry.size)
 
 
-def _path(folder: Folder, name: bytes) -> str:
+def _path(folder: OutputDirectory, name: bytes) -> str:
     return os.fsdecode(os.path.join(folder.path, name))

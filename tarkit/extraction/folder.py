@@ -62,7 +62,7 @@ def check_target(parts: list[bytes], target: bytes) -> None:
         raise Unsafe(f"{show(b'/'.join(parts))} is a symbolic link that may lead outside, to {show(target)}")
 
 
-class Folder:
+class OutputDirectory:
     """The folder `path`, made if it is missing. With `force` files that are there are replaced, but none of `inputs`,
     which are pairs of device and inode.
     """
@@ -75,7 +75,7 @@ class Folder:
         self._root = -1
         self._unnamed = True  # until the file system refuses a file without a name
 
-    def __enter__(self) -> Folder:
+    def __enter__(self) -> OutputDirectory:
         """Open what is there of it."""
         try:
             self._root = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

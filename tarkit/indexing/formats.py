@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import MissingLibrary, Unsupported, show
 from tarkit.export.parquet import PyarrowFile
-from tarkit.indexing.scan import COLUMNS, Layout, Listed, NoIndex, Row, grouped, key_in
+from tarkit.indexing.scan import COLUMNS, IndexedField, IndexLayout, NoIndex, Row, grouped, key_in
 from tarkit.samples.fields import stem
-from tarkit.tables.recipe import Malformed
+from tarkit.tables.recipe import MalformedRow
 from tarkit.tables.tsv import escape_tsv, unescape_tsv
 
 # ---- The index of a shard as a Parquet file, by pyarrow: the columns of the TSV one
@@ -66,7 +66,7 @@ class Parquet:
         self._writer = parquet.ParquetWriter(self._file, self._schema, compression="snappy")
         self._rows: list[tuple[str, str, int, int, int]] = []
 
-    def sample(self, key: bytes, fields: Sequence[Listed]) -> bytes:
+    def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
         """What is complete of the file."""
         cut = len(key) + 1
         for name, offset, size, start in fields:
@@ -106,7 +106,7 @@ def read_parquet(data: bytes) -> list[Row]:
         raise NoIndex("a Parquet file of something else")
     keys, fields, offsets, sizes, starts = (table.column(name.decode()).to_pylist() for name in COLUMNS)
     listed = [
-        Listed(f"{key}.{field}".encode(), offset, size, start)
+        IndexedField(f"{key}.{field}".encode(), offset, size, start)
         for key, field, offset, size, start in zip(keys, fields, offsets, sizes, starts, strict=True)
     ]
     return grouped(listed)
@@ -120,7 +120,7 @@ _META = re.compile(rb"__[^/]*__($|/)")  # what Energon and webdataset pass over
 class Dali:
     """Text for DALI; its reader takes words between blanks."""
 
-    def sample(self, key: bytes, fields: Sequence[Listed]) -> bytes:
+    def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
         """A line."""
         cut = len(key) + 1
         words = []
@@ -146,7 +146,7 @@ class Dali:
 class Energon:
     """Offsets for Megatron-Energon, which passes over entries in a folder such as `__meta__`."""
 
-    def sample(self, key: bytes, fields: Sequence[Listed]) -> bytes:
+    def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
         """The offset of its first header."""
         start = next((field.start for field in fields if not _META.match(field.name)), None)
         return b"" if start is None else start.to_bytes(8, sys.byteorder)
@@ -170,7 +170,7 @@ class Webshart:
         self._size = size
         self._more = ""
 
-    def sample(self, key: bytes, fields: Sequence[Listed]) -> bytes:
+    def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
         """A line for each of its fields."""
         lines = []
         for name, offset, size, _ in fields:
@@ -192,7 +192,7 @@ class Webshart:
 class Tsv:
     """Our table, as text."""
 
-    def sample(self, key: bytes, fields: Sequence[Listed]) -> bytes:
+    def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
         """A line for each of its fields."""
         cut, cell = len(key) + 1, escape_tsv(key)
         return b"".join(
@@ -240,7 +240,7 @@ class DaliLines(Sequence[Row]):
             if not words or len(words) % 4:
                 raise ValueError
             fields = [
-                Listed(name, int(offset), int(size), -1)
+                IndexedField(name, int(offset), int(size), -1)
                 for offset, size, name in zip(words[1::4], words[2::4], words[3::4], strict=True)
             ]
         except ValueError:
@@ -273,7 +273,7 @@ def read_energon(data: bytes) -> list[Row]:
     starts = [int.from_bytes(data[at : at + 8], sys.byteorder) for at in range(0, len(data), 8)]
     if any(start % 512 for start in starts) or sorted(set(starts)) != starts:
         raise NoIndex("its numbers are no offsets of entries")
-    return [(b"", (Listed(b"", start, 0, start),)) for start in starts]
+    return [(b"", (IndexedField(b"", start, 0, start),)) for start in starts]
 
 
 def read_webshart(data: bytes) -> list[Row]:
@@ -282,14 +282,14 @@ def read_webshart(data: bytes) -> list[Row]:
         facts = json.loads(data)
         files = facts["files"]
         listed = [
-            Listed(name.encode(), int(each["offset"]), int(each.get("length", each.get("size"))), -1)
+            IndexedField(name.encode(), int(each["offset"]), int(each.get("length", each.get("size"))), -1)
             for name, each in files.items()
         ]
         size = int(facts["filesize"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise NoIndex("no JSON of webshart") from None
     listed.sort(key=lambda field: field.offset)
-    return [(b"", (Listed(b"filesize", size, 0, -1),)), *grouped(listed)]
+    return [(b"", (IndexedField(b"filesize", size, 0, -1),)), *grouped(listed)]
 
 
 def read_tsv(data: bytes) -> list[Row]:
@@ -301,8 +301,10 @@ def read_tsv(data: bytes) -> list[Row]:
     for number, line in enumerate(lines[1:], 2):
         try:
             key, field, offset, size, start = line.split(b"\t")
-            listed.append(Listed(unescape_tsv(key) + b"." + unescape_tsv(field), int(offset), int(size), int(start)))
-        except (ValueError, Malformed):
+            listed.append(
+                IndexedField(unescape_tsv(key) + b"." + unescape_tsv(field), int(offset), int(size), int(start))
+            )
+        except (ValueError, MalformedRow):
             raise NoIndex(f"line {number} does not have the columns of the first") from None
     return grouped(listed)
 
@@ -327,7 +329,7 @@ def index_path(format: str, shard: str, folder: str | None = None) -> str:
     return path if folder is None else os.path.join(folder, os.path.basename(path))
 
 
-def make_layout(format: str, shard: str, size: int) -> Layout:
+def make_layout(format: str, shard: str, size: int) -> IndexLayout:
     """The layout for a shard of `size` bytes."""
     if format == "parquet":
         return Parquet(shard, size)
@@ -366,7 +368,7 @@ NAME = "shardindex.json"
 _KIND = "wids-shard-index-v1"
 
 
-class Shard(NamedTuple):
+class IndexedShard(NamedTuple):
     """A shard in the list; `url` is its path from the list's folder, `md5` is empty when it was not asked for."""
 
     url: str
@@ -389,7 +391,7 @@ def url_of(shard: str, path: str) -> str:
     return url
 
 
-def spell_wids(shards: Iterable[Shard]) -> bytes:
+def spell_wids(shards: Iterable[IndexedShard]) -> bytes:
     """The list, in the order of the names."""
     shards, listed = sorted(shards), []
     for shard in shards:
@@ -402,14 +404,16 @@ def spell_wids(shards: Iterable[Shard]) -> bytes:
     return json.dumps(facts, indent=2).encode() + b"\n"
 
 
-def read_wids(data: bytes) -> list[Shard]:
+def read_wids(data: bytes) -> list[IndexedShard]:
     """The shards in a list. Raises NoIndex."""
     try:
         facts = json.loads(data)
         if not isinstance(facts["wids_version"], int):
             raise NoIndex("no version of wids")
         return [
-            Shard(str(each["url"]), int(each["nsamples"]), int(each.get("filesize", -1)), str(each.get("md5sum", "")))
+            IndexedShard(
+                str(each["url"]), int(each["nsamples"]), int(each.get("filesize", -1)), str(each.get("md5sum", ""))
+            )
             for each in facts["shardlist"]
         ]
     except NoIndex:

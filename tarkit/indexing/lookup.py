@@ -14,8 +14,8 @@ from tarkit.errors import Problem
 from tarkit.indexing.formats import DaliLines, index_path, read_index
 from tarkit.indexing.scan import REGULAR, NoIndex, Row
 from tarkit.problems import Policy
-from tarkit.samples.reader import Samples
-from tarkit.samples.sample import Sample, Source, key_of
+from tarkit.samples.reader import SampleReader
+from tarkit.samples.sample import SampleSource, TarSample, key_of
 from tarkit.streams.source import FileSource
 from tarkit.tar import block
 
@@ -35,7 +35,7 @@ def indexes(shard: str) -> Iterator[tuple[str, str]]:
             yield name, path
 
 
-def look_up(source: FileSource, path: str, format: str, key: bytes, policy: Policy, moves: bool) -> Sample | None:
+def look_up(source: FileSource, path: str, format: str, key: bytes, policy: Policy, moves: bool) -> TarSample | None:
     """The sample that has `key`, by an index; None when the index does not list the key.
 
     Raises Stale when the index cannot be trusted, or the shard shows a problem that `policy` does not let pass.
@@ -68,7 +68,7 @@ def _read(source: FileSource, path: str, format: str, key: bytes) -> tuple[Seque
     return listed, [place for place, row in enumerate(listed) if row[0] == key]
 
 
-def _trust(source: Source, listed: Sequence[Row]) -> None:
+def _trust(source: SampleSource, listed: Sequence[Row]) -> None:
     """Raises Stale unless some samples are where the index says, and the last of them ends the archive."""
     first = bytes(source.peek(0, block.BLOCK)[: block.BLOCK])
     if first[156:157] == block.PAX_GLOBAL:
@@ -83,27 +83,31 @@ def _trust(source: Source, listed: Sequence[Row]) -> None:
         raise Stale("the archive has changed since")
 
 
-def _sample_at(source: Source, listed: Sequence[Row], place: int, policy: Policy, moves: bool) -> Sample | None:
+def _sample_at(
+    source: SampleSource, listed: Sequence[Row], place: int, policy: Policy, moves: bool
+) -> TarSample | None:
     """The sample that is where an index says, None if there is another one."""
     sample = next(_samples_from(source, listed, place, policy, moves), None)
     return sample if _agrees(sample, listed[place]) else None
 
 
-def _samples_from(source: Source, listed: Sequence[Row], place: int, policy: Policy, moves: bool) -> Iterator[Sample]:
+def _samples_from(
+    source: SampleSource, listed: Sequence[Row], place: int, policy: Policy, moves: bool
+) -> Iterator[TarSample]:
     """The samples behind the one that is listed before a place. Raises Stale."""
     before, pos = None, 0
     if place:
         before, fields = listed[place - 1]
         pos = max(field.stop for field in fields)  # a border of entries
     try:
-        for sample in Samples(source, policy, moves=moves, pos=pos):
+        for sample in SampleReader(source, policy, moves=moves, pos=pos):
             if before is None or sample.key != before:  # else its rest: links, which no index lists
                 yield sample
     except Problem as problem:
         raise Stale(str(problem)) from None
 
 
-def _agrees(sample: Sample | None, row: Row) -> bool:
+def _agrees(sample: TarSample | None, row: Row) -> bool:
     """Whether the headers of a sample say what an index lists."""
     if sample is None or sample.key != row[0]:
         return False

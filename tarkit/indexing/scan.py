@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 from tarkit.errors import Problem, TarkitError, Unsupported, show
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
-from tarkit.samples.reader import Samples
-from tarkit.samples.sample import Source, split_name
+from tarkit.samples.reader import SampleReader
+from tarkit.samples.sample import SampleSource, split_name
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import Location
 from tarkit.streams.sink import Sink, open_sink
@@ -31,7 +31,7 @@ COLUMNS = (b"__key__", b"field", b"offset", b"size", b"entry")
 REGULAR = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS, block.GNU_SPARSE))
 
 
-class Listed(NamedTuple):
+class IndexedField(NamedTuple):
     """A field as an index lists it; offsets and sizes in bytes. `start` is that of the entry's first header."""
 
     name: bytes
@@ -45,17 +45,17 @@ class Listed(NamedTuple):
         return self.offset + self.size + block.padding(self.size)
 
 
-Row = tuple[bytes, Sequence[Listed]]  # the key of a sample, and its fields
+Row = tuple[bytes, Sequence[IndexedField]]  # the key of a sample, and its fields
 
 
 class NoIndex(ValueError):
     """What was read is not an index of that layout."""
 
 
-class Layout(Protocol):
+class IndexLayout(Protocol):
     """How an index of one shard is spelled. It is made anew for each shard."""
 
-    def sample(self, key: bytes, fields: Sequence[Listed]) -> bytes:
+    def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
         """The bytes for one sample. Raises ValueError for what the layout cannot say."""
 
     def head(self, samples: int) -> bytes:
@@ -71,7 +71,7 @@ class Index(NamedTuple):
     format: str
     path: str
     kind: str  # of the output: path, stdout, pipe, url
-    layout: Layout
+    layout: IndexLayout
 
 
 class Scanned(NamedTuple):
@@ -110,7 +110,7 @@ class Body:
         sink.write(b"".join(self._pieces))
 
 
-def open_shard(location: Location, why: str = "an index") -> Source:
+def open_shard(location: Location, why: str = "an index") -> SampleSource:
     """A shard as a plain file. Raises Unsupported for what is compressed or no file: it has no offsets to jump to."""
     if location.kind != "path" or not stat.S_ISREG(os.stat(location.text).st_mode):
         raise Unsupported(f"{location.name}: {why} is about files, and this is none")
@@ -132,7 +132,7 @@ def open_shard(location: Location, why: str = "an index") -> Source:
     )
 
 
-def rows(samples: Samples, policy: Policy) -> Iterator[Row]:
+def rows(samples: SampleReader, policy: Policy) -> Iterator[Row]:
     """What an index lists of each sample. Raises Problem: `sparse-entry`, and what `samples` does."""
     for sample in samples:
         if sample.key is None:
@@ -148,13 +148,13 @@ def rows(samples: Samples, policy: Policy) -> Iterator[Row]:
                 problem = Problem("sparse-entry", samples.source.name, start, what)
                 good = policy.judge(problem) == "keep" and good
                 continue
-            fields.append(Listed(name, data, size, start))
+            fields.append(IndexedField(name, data, size, start))
         if good and fields:
             yield sample.key, fields
 
 
 def write_indexes(
-    source: Source, indexes: Sequence[Index], policy: Policy, tmpdir: str | None = None, sync: bool = False
+    source: SampleSource, indexes: Sequence[Index], policy: Policy, tmpdir: str | None = None, sync: bool = False
 ) -> Scanned:
     """Scan a shard and write indexes of it; an index appears when the whole shard was read.
 
@@ -162,7 +162,7 @@ def write_indexes(
         Problem: what `policy` does not let pass; then no index is written.
         Unsupported: a layout cannot say what is in the shard.
     """
-    samples = Samples(source, policy, moves=False)
+    samples = SampleReader(source, policy, moves=False)
     bodies = [Body(tmpdir) for _ in indexes]
     count = 0
     try:
@@ -183,9 +183,9 @@ def write_indexes(
     return Scanned(count, source.size or 0, samples.dropped)
 
 
-def spelled(source: Source, layout: Layout, format: str, policy: Policy) -> bytes:
+def spelled(source: SampleSource, layout: IndexLayout, format: str, policy: Policy) -> bytes:
     """What an index of the shard should be. Raises as `write_indexes` does."""
-    samples = Samples(source, policy, moves=False)
+    samples = SampleReader(source, policy, moves=False)
     index = Index(format, "", "path", layout)
     pieces = [_spelled(source, index, layout.sample, key, fields) for key, fields in rows(samples, policy)]
     end = samples.marker if samples.zeros is not None else None
@@ -193,7 +193,7 @@ def spelled(source: Source, layout: Layout, format: str, policy: Policy) -> byte
     return b"".join((_spelled(source, index, layout.head, len(pieces)), *pieces, tail))
 
 
-def _spelled(source: Source, index: Index, spell: Callable[..., bytes], *facts: object) -> bytes:
+def _spelled(source: SampleSource, index: Index, spell: Callable[..., bytes], *facts: object) -> bytes:
     try:
         return spell(*facts)
     except ValueError as error:
@@ -210,11 +210,11 @@ def may_replace(path: str, recognised: Callable[[str], bool], format: str) -> No
         raise TarkitError(f"{path}: there is a file of this name, and it is no {format} index", "--force replaces it")
 
 
-def grouped(listed: Sequence[Listed]) -> list[Row]:
+def grouped(listed: Sequence[IndexedField]) -> list[Row]:
     """Fields that stand one behind the other as samples."""
     samples: list[Row] = []
     last: bytes | None = None
-    fields: list[Listed] = []
+    fields: list[IndexedField] = []
     for field in listed:
         key = key_in(field.name)
         if key != last:

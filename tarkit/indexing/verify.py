@@ -66,7 +66,7 @@ def _first(here: str, found: Sequence[str]) -> Iterator[str]:
         yield f"{here}: and {len(found) - SHOWN} more such samples"
 
 
-def wids_faults(path: str, shards: Sequence[formats.Shard]) -> Iterator[str]:
+def wids_faults(path: str, shards: Sequence[formats.IndexedShard]) -> Iterator[str]:
     """What is wrong with a list of shards, where `shards` is what it should say; md5 only where both have it."""
     try:
         with open(path, "rb") as file:

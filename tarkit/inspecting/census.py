@@ -13,8 +13,8 @@ from typing import NamedTuple
 from tarkit.errors import Problem
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
-from tarkit.samples.reader import EntryChecks, Samples, said_twice
-from tarkit.samples.sample import KEYLESS, Recent, Sample, Source, split_name
+from tarkit.samples.reader import EntryChecks, SampleReader, said_twice
+from tarkit.samples.sample import KEYLESS, Recent, SampleSource, TarSample, split_name
 from tarkit.streams.location import Location
 from tarkit.tar.block import BLOCK, PAX_GLOBAL, SLASH
 from tarkit.tar.reader import Entry, Raw, TarReader
@@ -157,7 +157,7 @@ class Census:
         """Count samples that have just these fields."""
         self.sets[names if names in self.sets or len(self.sets) < MOST else (OTHERS,)] += count
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: TarSample) -> None:
         """Count a sample that was chosen, whose entries have been read."""
         sample.complete()
         key, names = sample.key, []
@@ -191,7 +191,7 @@ def _set(names: Iterable[bytes]) -> Set:
     return tuple(sorted(set(names)))
 
 
-def count(source: Source, policy: Policy) -> Census:
+def count(source: SampleSource, policy: Policy) -> Census:
     """Count a whole archive at the speed of its headers: no sample is made. All its faults must end the run.
 
     Raises Problem.
@@ -200,7 +200,7 @@ def count(source: Source, policy: Policy) -> Census:
 
 
 class _Counting:
-    def __init__(self, source: Source, policy: Policy) -> None:
+    def __init__(self, source: SampleSource, policy: Policy) -> None:
         self.source = source
         self.policy = policy
         self.judge = EntryChecks(source, policy, moves=False)
@@ -331,9 +331,9 @@ class _Counting:
         self.judge.name(Entry._make(raw))
 
 
-def count_samples(source: Source, policy: Policy) -> Census:
+def count_samples(source: SampleSource, policy: Policy) -> Census:
     """Count an archive whose faults may be passed over: sample by sample, as any command would read it."""
-    samples, census = Samples(source, policy, moves=False), Census()
+    samples, census = SampleReader(source, policy, moves=False), Census()
     for sample in samples:
         census.add(sample)
     census.end = samples.zeros or 0

@@ -12,7 +12,7 @@ from typing import Any
 
 from tarkit.media import headers, kinds
 from tarkit.media import headers as arrays
-from tarkit.samples.sample import Sample, Source, key_of
+from tarkit.samples.sample import SampleSource, TarSample, key_of
 from tarkit.tar import block
 from tarkit.tar.reader import Entry
 
@@ -38,7 +38,7 @@ _TYPES = {
 class Payload:
     """The content of an entry, `size` bytes, of which those before `reach` may be looked at."""
 
-    source: Source
+    source: SampleSource
     start: int
     size: int
     reach: int
@@ -78,7 +78,7 @@ class Seen:
     items: list[Item]
 
 
-def look(sample: Sample) -> Iterator[Item]:
+def look(sample: TarSample) -> Iterator[Item]:
     """Look at the entries of a sample, one after the other; what of a stream was looked at is let go."""
     source, done = sample.source, 0
     while True:
@@ -94,7 +94,7 @@ def look(sample: Sample) -> Iterator[Item]:
         sample.more()
 
 
-def _item(sample: Sample, entry: Entry, reach: int) -> Item:
+def _item(sample: TarSample, entry: Entry, reach: int) -> Item:
     keyed = sample.key is not None and key_of(entry) is not None
     named = entry.name[len(sample.key or b"") + 1 :] if keyed else None
     if entry.type not in _REGULAR and not entry.sparse:
@@ -156,7 +156,7 @@ def _npy(array: arrays.Array | None, size: int) -> dict[str, Any]:
     return about
 
 
-def _zip(item: Item, members: list[arrays.Member], whole: bool) -> dict[str, Any]:
+def _zip(item: Item, members: list[arrays.NpzMember], whole: bool) -> dict[str, Any]:
     if members and all(member.name.endswith(".npy") for member in members):
         item.kind = "npz"
         about: dict[str, Any] = {"arrays": _arrays(members)}
@@ -171,7 +171,7 @@ def _zip(item: Item, members: list[arrays.Member], whole: bool) -> dict[str, Any
     return about
 
 
-def _arrays(members: list[arrays.Member]) -> list[dict[str, Any]]:
+def _arrays(members: list[arrays.NpzMember]) -> list[dict[str, Any]]:
     return [
         {
             "name": member.name.removesuffix(".npy"),
@@ -182,7 +182,7 @@ def _arrays(members: list[arrays.Member]) -> list[dict[str, Any]]:
     ]
 
 
-def see_sample(sample: Sample, visit: Callable[[Item], None] | None = None) -> Seen:
+def see_sample(sample: TarSample, visit: Callable[[Item], None] | None = None) -> Seen:
     """A sample as it is seen; `visit` gets each item while its payload is good."""
     items = []
     for item in look(sample):
@@ -193,7 +193,7 @@ def see_sample(sample: Sample, visit: Callable[[Item], None] | None = None) -> S
     return Seen(sample.key, sample.source.name, sample.start, items)
 
 
-def pass_by(sample: Sample) -> None:
+def pass_by(sample: TarSample) -> None:
     """Read on to the end of a sample, whose names alone are wanted: nothing of it is kept."""
     while sample.more is not None:
         sample.source.release(sample.stop)

@@ -32,7 +32,7 @@ from tarkit.media import coding_pictures as pictures
 _INTEGER = re.compile(rb"\s*[-+]?[0-9]+\s*")
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """How the values of some fields are decoded and encoded; all three may raise exceptions of any sort.
 
     `encode` gets the extension too. `same` says whether a value says what some bytes say; it may be costly.
@@ -52,10 +52,10 @@ class Coder:
     """Decodes the fields of samples and encodes them back. With `pickles`, pickles too: they can run any code."""
 
     def __init__(self, pickles: bool = False) -> None:
-        self._kinds: dict[str, Kind | None] = {}
+        self._kinds: dict[str, ValueKind | None] = {}
         self._pickles = pickles
 
-    def kind(self, field: str) -> Kind | None:
+    def kind(self, field: str) -> ValueKind | None:
         """The kind of a field, None for one whose bytes are left alone."""
         name = extension(field)
         if name not in self._kinds:
@@ -238,13 +238,13 @@ def _dumped(value: Any) -> str | None:
 
 def _kinds(
     names: str, decode: Callable[..., Any], encode: Callable[..., bytes], same: Callable[..., bool], **more: Any
-) -> dict[str, Kind]:
+) -> dict[str, ValueKind]:
     """One kind under several names."""
-    kind = Kind(partial(decode, **more), partial(encode, **more), partial(same, **more))
+    kind = ValueKind(partial(decode, **more), partial(encode, **more), partial(same, **more))
     return dict.fromkeys(names.split(), kind)
 
 
-def _pictures(names: str, format: str) -> dict[str, Kind]:
+def _pictures(names: str, format: str) -> dict[str, ValueKind]:
     return _kinds(names, pictures.decode, partial(pictures.encode, format), pictures.same)
 
 

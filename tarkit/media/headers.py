@@ -196,7 +196,7 @@ class Array(NamedTuple):
     bytes: int | None = None
 
 
-class Member(NamedTuple):
+class NpzMember(NamedTuple):
     """A member of a ZIP file: its name, its array if it is one."""
 
     name: str
@@ -243,9 +243,9 @@ def _dtype(code: str) -> tuple[str, int | None]:
     return (f"{name} big-endian" if code[0] == ">" and width > 1 else name), width
 
 
-def members(read: Read) -> tuple[list[Member], bool]:
+def members(read: Read) -> tuple[list[NpzMember], bool]:
     """The members of a ZIP file, as far as their local headers can be followed, at most MEMBERS; whether it is all."""
-    found: list[Member] = []
+    found: list[NpzMember] = []
     pos = 0
     while len(found) < MEMBERS:
         head = read(pos, 30)
@@ -256,7 +256,7 @@ def members(read: Read) -> tuple[list[Member], bool]:
         tail = read(pos + 30, length + extra)
         name = tail[:length].decode("utf-8" if flags & 0x800 else "cp437", "replace")
         data = pos + 30 + length + extra
-        found.append(Member(name, _member_array(read, data, method) if name.endswith(".npy") else None))
+        found.append(NpzMember(name, _member_array(read, data, method) if name.endswith(".npy") else None))
         if packed == 0xFFFFFFFF:
             packed = _zip64(tail[length:])
         if flags & 8 or packed < 0:  # how long it is stands behind it
@@ -286,7 +286,7 @@ def _zip64(extra: bytes) -> int:
     return -1
 
 
-def safetensors(read: Read, size: int) -> list[Member] | None:
+def safetensors(read: Read, size: int) -> list[NpzMember] | None:
     """The tensors of a safetensors file; None if it is none, or its header is longer than LIMIT."""
     try:
         length = unpack_from("<Q", read(0, 8))[0]
@@ -294,7 +294,7 @@ def safetensors(read: Read, size: int) -> list[Member] | None:
             return None
         header = json.loads(read(8, length))
         return [
-            Member(str(name), Array(str(each["dtype"]), tuple(map(int, each["shape"]))))
+            NpzMember(str(name), Array(str(each["dtype"]), tuple(map(int, each["shape"]))))
             for name, each in header.items()
             if name != "__metadata__"
         ]

@@ -23,10 +23,10 @@ from typing import Generic, Literal, TypeVar
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.mixing.spec import NUMBER, SourceSpec
 from tarkit.problems import Policy
-from tarkit.samples.dataset import Dataset
+from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle, without_strays
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.stores import schemes
 from tarkit.streams import location as braces
@@ -239,13 +239,13 @@ class Laps:
         self._seen: Counter[int] = Counter()
         self._order = random.Random(derived(self.seed, "order"))
         self._buffer = random.Random(derived(self.seed, "buffer"))
-        self._kept: Dataset | None = None
+        self._kept: DatasetReader | None = None
         self._keeps = (self.again or self.spec.nrepeats > 1) and any(map(_reads_once, self.locations))
         if (self.spec.resample or self.spec.choose) and any(map(_reads_once, self.locations)):
             raise Usage(f"{self.spec.name}: choose and resample want inputs that can be read again")
         self._select = replace(self.select, seed=derived(self.seed, "sample"))
 
-    def __call__(self) -> Iterator[Sample]:
+    def __call__(self) -> Iterator[TarSample]:
         """The samples of one lap."""
         samples = (sample for _ in range(self.spec.nrepeats) for sample in self._pass())
         if self.spec.shuffle:
@@ -258,7 +258,7 @@ class Laps:
         """How many shards a pass takes."""
         return self.spec.choose or self.spec.resample or len(self.locations)
 
-    def _pass(self) -> Iterator[Sample]:
+    def _pass(self) -> Iterator[TarSample]:
         """All of it once: stretches of shards that come for the first time, for the second time and so on."""
         times = []
         for place in self._places():
@@ -277,7 +277,7 @@ class Laps:
             self._order.shuffle(places)
         return places
 
-    def _stretch(self, time: int, locations: list[Location]) -> Iterator[Sample]:
+    def _stretch(self, time: int, locations: list[Location]) -> Iterator[TarSample]:
         inputs = self._kept or self._inputs(locations)
         if self._keeps:
             self._kept = inputs
@@ -288,8 +288,8 @@ class Laps:
         yield from samples
         self.dropped += inputs.dropped
 
-    def _inputs(self, locations: list[Location]) -> Dataset:
-        return Dataset(
+    def _inputs(self, locations: list[Location]) -> DatasetReader:
+        return DatasetReader(
             locations,
             self.policy,
             shard_slice=self.shard_slice,

@@ -99,15 +99,15 @@ def _see_once(yaml: Any, root: Any) -> None:
 
 
 @dataclass
-class Place:
+class SpecNode:
     """Where in a file we are, to say so; its methods read what a mapping has there and raise TarkitError."""
 
     path: str
     where: list[str] = field(default_factory=list)
 
-    def of(self, part: str) -> Place:
+    def of(self, part: str) -> SpecNode:
         """A place in it."""
-        return Place(self.path, [*self.where, part])
+        return SpecNode(self.path, [*self.where, part])
 
     def wrong(self, what: str, hint: str | None = None) -> TarkitError:
         """An error, to raise: what is wrong here."""
@@ -265,7 +265,7 @@ def read_spec(path: str, warn: Callable[[str], None] = lambda line: None) -> Mix
     found = load(path)
     if not isinstance(found, dict):
         raise TarkitError(f"{path}: no mix, which is a mapping with a list of `sources`")
-    here = Place(path)
+    here = SpecNode(path)
     if "sources" in found:
         here.known(found, ("sources", "shuffle"))
         sources = [_source(here.of(f"sources[{n}]"), each) for n, each in enumerate(here.listed(found, "sources"))]
@@ -278,13 +278,13 @@ def read_spec(path: str, warn: Callable[[str], None] = lambda line: None) -> Mix
     return MixSpec(sources, 0, path)
 
 
-def _source(here: Place, found: Any) -> SourceSpec:
+def _source(here: SpecNode, found: Any) -> SourceSpec:
     here.mapping(found)
     here.known(found, SOURCE_KEYS)
     return _common(here, found, here.words(found, "shards"), 1.0)
 
 
-def _dataset(here: Place, found: Any, top: dict[str, Any], warn: Callable[[str], None]) -> SourceSpec:
+def _dataset(here: SpecNode, found: Any, top: dict[str, Any], warn: Callable[[str], None]) -> SourceSpec:
     here.mapping(found)
     here.known(found, DATASET_KEYS, warn)
     buckets = here.words(found if "buckets" in found else top, "buckets", [""])
@@ -304,7 +304,7 @@ def _dataset(here: Place, found: Any, top: dict[str, Any], warn: Callable[[str],
     return spec
 
 
-def _common(here: Place, found: dict[str, Any], words: list[str], weight: float | None) -> SourceSpec:
+def _common(here: SpecNode, found: dict[str, Any], words: list[str], weight: float | None) -> SourceSpec:
     more = f" and {len(words) - 1} more" if len(words) > 1 else ""
     spec = SourceSpec(here.text(found, "name", words[0] + more), words, weight)
     if "weight" in found:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.packing.batch import File, Group
 from tarkit.packing.plan import source_of
-from tarkit.tables.reader import Format, Record, entry_columns, read_records
-from tarkit.tables.recipe import Malformed, parse_source, without_bom, without_end
+from tarkit.tables.reader import Format, TableRow, entry_columns, read_records
+from tarkit.tables.recipe import MalformedRow, parse_source, without_bom, without_end
 
 _FORMATS: dict[str, Format] = {".csv": "csv", ".tsv": "tsv", ".txt": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
@@ -43,10 +43,10 @@ class Join:
                 line = record.line
                 key, fields = self._parsed(record)
                 if key in self._places:
-                    raise Malformed(f"{show(key)} is there twice in column {show(self.column)}")
+                    raise MalformedRow(f"{show(key)} is there twice in column {show(self.column)}")
                 self._places[key] = len(self._rows)
                 self._rows.append(marshal.dumps(fields, 2))
-        except Malformed as error:
+        except MalformedRow as error:
             raise TarkitError(f"{self.name}:{error.line or line}: {error}", error.hint) from None
         self._used = bytearray(len(self._rows))
 
@@ -77,13 +77,13 @@ class Join:
         fields: list[Any] = marshal.loads(self._rows[place])
         return fields
 
-    def _records(self) -> Iterator[Record]:
+    def _records(self) -> Iterator[TableRow]:
         suffix = os.path.splitext(self.name)[1].lower()
         if suffix == ".parquet":
             from tarkit.export.parquet import read_parquet
 
             for number, (names, values) in enumerate(read_parquet(self.name), 1):
-                yield Record(number, names, values)
+                yield TableRow(number, names, values)
             return
         if suffix not in _FORMATS:
             known = " ".join((*_FORMATS, ".parquet"))
@@ -91,13 +91,13 @@ class Join:
         with open(self.name, "rb") as file:
             yield from read_records(file, _FORMATS[suffix])
 
-    def _parsed(self, record: Record) -> tuple[bytes, list[Field]]:
+    def _parsed(self, record: TableRow) -> tuple[bytes, list[Field]]:
         names = record.names
         if self.column not in names:
-            raise Malformed(f"no column {show(self.column)}, there are {', '.join(map(show, names))}")
+            raise MalformedRow(f"no column {show(self.column)}, there are {', '.join(map(show, names))}")
         key = record.values[names.index(self.column)]
         if not key:
-            raise Malformed(f"nothing in column {show(self.column)}")
+            raise MalformedRow(f"nothing in column {show(self.column)}")
         fields = []
         for position, suffix, is_source in entry_columns(names):
             value = record.values[position]
@@ -113,7 +113,7 @@ def _field(name: bytes, value: bytes, is_source: bool) -> Field:
     if kind == "data":
         return name, len(content), value
     if kind != "path":
-        raise Malformed(f"{show(value)}: of a table that is joined, sources are paths")
+        raise MalformedRow(f"{show(value)}: of a table that is joined, sources are paths")
     return name, os.stat(content).st_size, source_of(content)
 
 

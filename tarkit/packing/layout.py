@@ -13,13 +13,13 @@ from tarkit.packing.batch import SAMPLES, Batch, File, RowBatch, Rows, together
 from tarkit.packing.divide import tar_length
 from tarkit.packing.plan import Planned
 from tarkit.packing.tree import Tree
-from tarkit.shards.template import Template
+from tarkit.shards.template import ShardTemplate
 from tarkit.spill.records import Records
 
 _EACH = 5  # numbers for a shard: category, index of its name, samples, bytes of contents, of entries in a tar
 
 
-class Shard(NamedTuple):
+class ShardLayout(NamedTuple):
     """A shard to be: its name, how many samples, bytes of their contents, length of its tar."""
 
     name: str
@@ -28,14 +28,16 @@ class Shard(NamedTuple):
     tar: int
 
 
-class Layout:
+class PackLayout:
     """Takes samples in order, and the ends of shards; gives the rows of a plan, as often as one likes.
 
     Each of the `templates` counts its own shards, from that of `first` on. A template without a name for a shard raises
     TarkitError here, before anything is written.
     """
 
-    def __init__(self, tree: Tree, templates: Sequence[Template], first: Sequence[int], tmpdir: str | None) -> None:
+    def __init__(
+        self, tree: Tree, templates: Sequence[ShardTemplate], first: Sequence[int], tmpdir: str | None
+    ) -> None:
         self.tree = tree
         self.samples = self.content = 0
         self._templates = templates
@@ -76,17 +78,17 @@ class Layout:
         self.samples += samples
         self.content += content
 
-    def _described(self) -> Iterator[Shard]:
+    def _described(self) -> Iterator[ShardLayout]:
         numbers = self._shards
         for at in range(0, len(numbers), _EACH):
             category, index, samples, content, tar = numbers[at : at + _EACH]
-            yield Shard(self._templates[category].name(index), samples, content, tar_length(tar))
+            yield ShardLayout(self._templates[category].name(index), samples, content, tar_length(tar))
 
-    def _batches(self) -> Iterator[tuple[Shard, Iterator[Batch]]]:
+    def _batches(self) -> Iterator[tuple[ShardLayout, Iterator[Batch]]]:
         """Each shard with its samples, which are to be used up before the next."""
         batches = map(Batch._make, self._records)
 
-        def of(shard: Shard) -> Iterator[Batch]:
+        def of(shard: ShardLayout) -> Iterator[Batch]:
             left = shard.samples
             while left:
                 batch = next(batches)
@@ -96,7 +98,7 @@ class Layout:
         for shard in self._described():
             yield shard, of(shard)
 
-    def shards(self) -> Iterator[tuple[Shard, Iterator[tuple[bytes, list[File]]]]]:
+    def shards(self) -> Iterator[tuple[ShardLayout, Iterator[tuple[bytes, list[File]]]]]:
         """Each shard with its samples, keys and files with their sources; these before the next shard is asked for."""
         for shard, batches in self._batches():
             yield shard, self._sourced(batches)
@@ -142,7 +144,7 @@ Test = Callable[[bytes], bool]
 _PART = re.compile(rb"\.(.+?)\.[0-9]+(?:\.[0-9]+)?\.part", re.DOTALL)
 
 
-def hidden(root: str, templates: Iterable[Template], files: Iterable[str | None]) -> dict[bytes, Test]:
+def hidden(root: str, templates: Iterable[ShardTemplate], files: Iterable[str | None]) -> dict[bytes, Test]:
     """Tests for base names of what is written, by folder below `root`: shards of any number, and other files."""
     top = os.path.realpath(root)
     tests: dict[bytes, list[Test]] = {}
@@ -165,7 +167,7 @@ def hidden(root: str, templates: Iterable[Template], files: Iterable[str | None]
     return {where: _any(each) for where, each in tests.items()}
 
 
-def _is_named(template: Template) -> Test:
+def _is_named(template: ShardTemplate) -> Test:
     def named(base: bytes) -> bool:
         part = _PART.fullmatch(base)  # what a run that was killed left
         return template.matches(template.directory + os.fsdecode(part[1] if part else base)) is not None

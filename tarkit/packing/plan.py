@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple, Protocol
 
 from tarkit.errors import TarkitError, show
-from tarkit.tables.recipe import Malformed, parse_source, without_bom, without_end
+from tarkit.tables.recipe import MalformedRow, parse_source, without_bom, without_end
 from tarkit.tables.tsv import escape_tsv, unescape_tsv
 
 COLUMNS = ("shard", "position", "name", "source", "size")
@@ -36,7 +36,7 @@ class Planned(NamedTuple):
     size: int
 
 
-class Target(Protocol):
+class PlanSink(Protocol):
     """Where a plan is written to: a sink."""
 
     def write(self, data: bytes) -> None:
@@ -48,7 +48,7 @@ def source_of(path: bytes) -> bytes:
     return b"file:" + path if path.startswith(_PREFIXES) or b"://" in path else path
 
 
-def write_plan(target: Target, plan: Iterable[Planned]) -> None:
+def write_plan(target: PlanSink, plan: Iterable[Planned]) -> None:
     """Write a plan; rows are written as they come."""
     lines = [_HEADER]
     for row in plan:
@@ -97,14 +97,14 @@ class SavedPlan:
                 if len(cells) != len(COLUMNS):
                     if not line.strip():
                         continue
-                    raise Malformed(f"{len(cells)} cells, and a row has {len(COLUMNS)}: {', '.join(COLUMNS)}")
+                    raise MalformedRow(f"{len(cells)} cells, and a row has {len(COLUMNS)}: {', '.join(COLUMNS)}")
                 if b"\\" in line:
                     cells = [unescape_tsv(cell) for cell in cells]
                 shard, position, name, source, size = cells
                 if not (shard and name and source) or b"\0" in line:
-                    raise Malformed(_wrong(shard, name, source))
+                    raise MalformedRow(_wrong(shard, name, source))
                 yield new(Planned, (shard, _number(position, "position"), name, source, _number(size, "size")))
-            except Malformed as error:
+            except MalformedRow as error:
                 raise self.error(str(error), error.hint) from error
 
     def numbered(self) -> Iterator[tuple[bytes, int, bytes, bytes, int, int]]:
@@ -119,7 +119,7 @@ class SavedPlan:
 
 def _number(cell: bytes, what: str) -> int:
     if not cell.isdigit() or len(cell) > 18:
-        raise Malformed(f"the {what} {show(cell)} is no number from 0 on")
+        raise MalformedRow(f"the {what} {show(cell)} is no number from 0 on")
     return int(cell)
 
 
@@ -137,4 +137,4 @@ def content_of(source: bytes) -> tuple[Literal["path", "data"], bytes]:
         return "path", value
     if kind == "data":
         return "data", value
-    raise Malformed(f"the source {show(source)} has no size that a plan could know: use a file")
+    raise MalformedRow(f"the source {show(source)} has no size that a plan could know: use a file")

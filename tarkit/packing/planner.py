@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.packing.batch import Batch, Group, batched
 from tarkit.packing.divide import Dirs, by_number, collapse, equal, falling, folder_rank, level, pack, weigh
-from tarkit.packing.layout import Layout
+from tarkit.packing.layout import PackLayout
 from tarkit.packing.samples import Keyless, KeyRule, by_key, in_folders, ranked
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
@@ -64,7 +64,7 @@ class Cut:
 
 @no_collections()
 def lay_out(
-    tree: Tree, rule: KeyRule, dress: SampleTransform, cut: Cut, layout: Layout, tmpdir: str | None, watch: Watch
+    tree: Tree, rule: KeyRule, dress: SampleTransform, cut: Cut, layout: PackLayout, tmpdir: str | None, watch: Watch
 ) -> Keyless:
     """Give `layout` all samples and shards; `watch` sees samples as they are found. Tells of files without a key."""
     keyless = Keyless()
@@ -125,7 +125,7 @@ def _sorted(groups: Iterator[Group], dress: SampleTransform, cut: Cut, tmpdir: s
     return ranked(((rank(group), group) for group in groups), tmpdir)
 
 
-def _divide(batches: Iterator[Batch], cut: Cut, layout: Layout, tmpdir: str | None) -> None:
+def _divide(batches: Iterator[Batch], cut: Cut, layout: PackLayout, tmpdir: str | None) -> None:
     """Shards of equal numbers of samples, and with `even` of sizes as equal as can be."""
     shards = cut.shards or 1
     sizes = array("Q")

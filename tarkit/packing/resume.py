@@ -17,7 +17,7 @@ from tarkit.errors import Problem, TarkitError
 from tarkit.packing.plan import content_of
 from tarkit.packing.spool import PlannedShard, load_rows
 from tarkit.problems import Policy
-from tarkit.samples.dataset import Dataset, open_source
+from tarkit.samples.dataset import DatasetReader, open_source
 from tarkit.shards.writer import Shard
 from tarkit.streams.copy import write_all
 from tarkit.streams.location import Location
@@ -186,7 +186,7 @@ def entries_of(shards: Sequence[str], tmpdir: str | None) -> dict[bytes, int]:
     known: dict[bytes, int] = {}
     if not shards:
         return known
-    inputs = Dataset([Location("path", path, path) for path in shards], Policy(_APART), tmpdir=tmpdir)
+    inputs = DatasetReader([Location("path", path, path) for path in shards], Policy(_APART), tmpdir=tmpdir)
     for sample in inputs:
         sample.complete()
         known.update((entry[0], entry[3]) for entry in sample.raw)

@@ -17,10 +17,10 @@ from tarkit.packing.batch import PackRow, RowBatch, Rows
 from tarkit.packing.plan import Planned, SavedPlan, content_of
 from tarkit.packing.spool_check import ManyNames, ascend, in_several, keys_of
 from tarkit.packing.tree import UNSIZED
-from tarkit.samples.validate import Names
+from tarkit.samples.validate import NameChecks
 from tarkit.sorting.runs import DuplicateKeys
 from tarkit.streams.tempfile import Scratch
-from tarkit.tables.recipe import Malformed
+from tarkit.tables.recipe import MalformedRow
 
 HELD = 20_000  # rows that are in memory at a time
 TWINS = 16 << 20  # bytes of hashes in memory
@@ -49,7 +49,7 @@ class PlannedShard(NamedTuple):
     last: bytes
 
 
-class Spool:
+class RowSpool:
     """The rows of a plan by shard, in order of position, as `fill` found them good.
 
     `agrees` also looks up each source, and raises when it is not there or has another size, unless `missing` ones are
@@ -140,7 +140,7 @@ class Spool:
         return shard
 
     def _summed(
-        self, name: bytes, blobs: list[tuple[int, int]], batches: Iterable[RowBatch], names: ManyNames | Names
+        self, name: bytes, blobs: list[tuple[int, int]], batches: Iterable[RowBatch], names: ManyNames | NameChecks
     ) -> PlannedShard | None:
         """A shard of rows that are in order; None when its names are not surely well, and nobody has looked at each."""
         count = planned = size = 0
@@ -158,16 +158,16 @@ class Spool:
         first, last_key = names.first or b"", names.last or b""
         return PlannedShard(name, tuple(blobs), count, planned, names.samples, size, first, last_key)
 
-    def _one_by_one(self, shard: bytes, blobs: Iterable[tuple[int, int]]) -> Names:
+    def _one_by_one(self, shard: bytes, blobs: Iterable[tuple[int, int]]) -> NameChecks:
         """The names of all rows of a shard. Raises TarkitError for the first that cannot be."""
-        names = Names(_KEYS_END if self.plan_name is None else _POSITIONS, None)
+        names = NameChecks(_KEYS_END if self.plan_name is None else _POSITIONS, None)
         for batch in load_rows(self.file.read, blobs):
             for row in batch.rows():
                 try:
                     if not row[2]:
-                        raise Malformed("an empty name")
+                        raise MalformedRow("an empty name")
                     names.check(row[2])
-                except Malformed as error:
+                except MalformedRow as error:
                     raise TarkitError(f"{place(self.plan_name, shard, row)}: {error}", error.hint) from None
         return names
 
@@ -190,7 +190,7 @@ class Spool:
         for row in batch.rows() if self._agrees or batch.has_marks else ():
             try:
                 self._judge(row)
-            except Malformed as error:
+            except MalformedRow as error:
                 raise TarkitError(f"{place(self.plan_name, batch.shard, row)}: {error}", error.hint) from None
 
     def _judge(self, row: PackRow) -> None:
@@ -198,16 +198,16 @@ class Spool:
         kind, value = content_of(row[3])
         if kind == "data":
             if len(value) != row[4]:
-                raise Malformed(disagree(row[3], len(value), row[4]))
+                raise MalformedRow(disagree(row[3], len(value), row[4]))
         elif self._agrees:
             try:
                 size = os.stat(value).st_size
             except OSError as error:
                 if self._missing and isinstance(error, FileNotFoundError | NotADirectoryError):
                     return
-                raise Malformed(f"{show(value)}: {error.strerror}") from None
+                raise MalformedRow(f"{show(value)}: {error.strerror}") from None
             if size != row[4]:
-                raise Malformed(disagree(value, size, row[4]))
+                raise MalformedRow(disagree(value, size, row[4]))
 
     def in_several(self, shards: Sequence[PlannedShard]) -> tuple[int, bytes]:
         """How many keys have entries in more than one shard, and the first of them, in a plan that agrees."""

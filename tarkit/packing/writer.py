@@ -20,13 +20,13 @@ from tarkit.packing.resume import GONE, Differs, Existing, Known, fingerprint, i
 from tarkit.packing.spool import PlannedShard, disagree, load_rows, place
 from tarkit.packing.tree import UNSIZED
 from tarkit.parallel import results_in_order
-from tarkit.samples.validate import Names
+from tarkit.samples.validate import NameChecks
 from tarkit.shards.writer import Shard
 from tarkit.streams.copy import Short, seconds
 from tarkit.streams.sink import Sink
 from tarkit.tar.block import COLON
 from tarkit.tar.header import encode, encoder
-from tarkit.tar.writer import PADS, Writer
+from tarkit.tar.writer import PADS, EntryWriter
 
 # ---- Put the rows of a planned shard into an archive: open, read, compare with the plan, write
 
@@ -54,7 +54,7 @@ class Filler:
     def __init__(
         self,
         shard: PlannedShard,
-        writer: Writer,
+        writer: EntryWriter,
         read: Callable[[int, int], bytes],
         *,
         plan_name: str | None = None,
@@ -70,7 +70,7 @@ class Filler:
         self._mtime = mtime
         self._encode = encoder(self._mtime or 0)
         self._skip = skip
-        self._names = Names(limit=None)
+        self._names = NameChecks(limit=None)
         self._folder: int | None = None
 
     @property
@@ -413,7 +413,7 @@ def _known(packing: Packing, task: Task, known: Known, note: str) -> Packed:
 
 
 def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Generator[None, None, Packed]:
-    writer = Writer(sink)
+    writer = EntryWriter(sink)
     filler = Filler(
         task.shard,
         writer,

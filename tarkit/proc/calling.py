@@ -41,7 +41,7 @@ def is_file(where: str) -> bool:
     return where.endswith(".py") or "/" in where
 
 
-class Loader:
+class FunctionLoader:
     """Finds functions. A file is executed once, however many functions of it are asked for."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Loader:
             raise
 
 
-class Caller:
+class FunctionCaller:
     """Calls the function. `coder`, if there is one, decodes what it gets and encodes what it hands back."""
 
     def __init__(self, function: Callable[..., Any], coder: Any = None) -> None:

@@ -23,10 +23,10 @@ from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError
 from tarkit.proc import result
-from tarkit.proc.calling import KEY, Caller, Loader, Rubbish, in_words, kind_of, tail_of
-from tarkit.proc.engine import Failed, Failure, Job
+from tarkit.proc.calling import KEY, FunctionCaller, FunctionLoader, Rubbish, in_words, kind_of, tail_of
+from tarkit.proc.engine import BatchFailed, Failure, Job
 from tarkit.proc.result import Maker
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.streams.ranges import HeldRange
 from tarkit.tar.reader import Raw
 
@@ -74,7 +74,7 @@ class Channel:
         return data
 
 
-class Said:
+class PrintedOutput:
     """The file that what the function prints goes to: descriptors 1 and 2."""
 
     def __init__(self) -> None:
@@ -100,10 +100,12 @@ class Said:
         return data
 
 
-class Child:
+class ChildLoop:
     """Works on lists of samples, one after the other."""
 
-    def __init__(self, channel: Channel, said: Said, caller: Caller, maker: Maker, place: mmap) -> None:
+    def __init__(
+        self, channel: Channel, said: PrintedOutput, caller: FunctionCaller, maker: Maker, place: mmap
+    ) -> None:
         self.channel = channel
         self.said = said
         self.caller = caller
@@ -148,7 +150,7 @@ class Child:
         begun = monotonic()
         PLACE.pack_into(self.place, 0, WHOLE, begun)
         samples: list[Any] = [_attempt(_sample, job) for job in jobs]
-        good = [sample for sample in samples if not isinstance(sample, Failed)]
+        good = [sample for sample in samples if not isinstance(sample, BatchFailed)]
         answer: Any
         try:
             done = iter(self.caller.many(good) if good else [])
@@ -160,7 +162,7 @@ class Child:
         else:
             answer = []
             for job, sample in zip(jobs, samples, strict=True):
-                returned: Any = sample if isinstance(sample, Failed) else next(done)
+                returned: Any = sample if isinstance(sample, BatchFailed) else next(done)
                 made = returned if isinstance(returned, Exception) else _attempt(self._make, job, returned)
                 bad = isinstance(made, Exception)
                 answer.append((None if bad else made, _failure(made) if bad else None, b"", 0.0))
@@ -225,7 +227,7 @@ def _samples(pieces: list[Piece]) -> Iterator[Sent]:
 
 
 def _job(name: str, start: int, data: bytes, key: bytes, entries: list[Raw]) -> Job:
-    return Job(0, Sample(key, HeldRange(name, start, data), entries, start, start + len(data)))
+    return Job(0, TarSample(key, HeldRange(name, start, data), entries, start, start + len(data)))
 
 
 def _sample(job: Job) -> tuple[str, list[tuple[str, bytes]]]:
@@ -233,9 +235,9 @@ def _sample(job: Job) -> tuple[str, list[tuple[str, bytes]]]:
     fields = [(each.field.decode("utf-8", "surrogateescape"), each.read()) for each in job.inputs()]
     names = {field for field, _ in fields}
     if len(names) < len(fields):
-        raise Failed(Failure("has two fields of one name, which no dict can hold"))
+        raise BatchFailed(Failure("has two fields of one name, which no dict can hold"))
     if KEY in names:
-        raise Failed(Failure(f"has a field with the name {KEY}, which --map has for the key"))
+        raise BatchFailed(Failure(f"has a field with the name {KEY}, which --map has for the key"))
     return job.key.decode("utf-8", "surrogateescape"), fields
 
 
@@ -243,20 +245,20 @@ def _attempt(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a function gives, or the Failed that it raises."""
     try:
         return function(*arguments)
-    except Failed as error:
+    except BatchFailed as error:
         return error
 
 
 def _failure(error: BaseException) -> tuple[str, bytes]:
     """The reason and the tail of a failure."""
-    if isinstance(error, Failed):
+    if isinstance(error, BatchFailed):
         return error.failure.reason, b""
     if isinstance(error, Rubbish):
         return str(error), b""
     return f"raised {kind_of(error)}", tail_of(error)
 
 
-def _load(settings: dict[str, Any]) -> Caller:
+def _load(settings: dict[str, Any]) -> FunctionCaller:
     coder = None
     if settings["decode"]:
         import json  # noqa: F401 - before the user's folder is where modules are looked for
@@ -264,7 +266,7 @@ def _load(settings: dict[str, Any]) -> Caller:
         from tarkit.media.coding import Coder
 
         coder = Coder(settings["pickles"])
-    load = Loader()
+    load = FunctionLoader()
     function = load(settings["function"])
     if settings["init"] is not None:
         init = load(settings["init"])
@@ -272,7 +274,7 @@ def _load(settings: dict[str, Any]) -> Caller:
             init()
         except BaseException as error:
             raise TarkitError(f"{settings['init']} raised {in_words(error)}") from error
-    return Caller(function, coder)
+    return FunctionCaller(function, coder)
 
 
 def main() -> None:
@@ -288,7 +290,7 @@ def main() -> None:
     settings = channel.receive()
     place = mmap(settings["place"], PLACE.size)
     os.close(settings["place"])
-    said = Said()
+    said = PrintedOutput()
     try:
         caller = _load(settings)
     except TarkitError as error:
@@ -296,7 +298,7 @@ def main() -> None:
         return
     channel.send((None, None, b"", said.take()))
     try:
-        Child(channel, said, caller, Maker(settings["mtime"]), place).run(settings["batches"])
+        ChildLoop(channel, said, caller, Maker(settings["mtime"]), place).run(settings["batches"])
     except MissingLibrary as error:
         channel.send({"error": str(error), "hint": error.hint})
     except BrokenPipeError:

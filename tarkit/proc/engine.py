@@ -14,14 +14,14 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from tarkit.errors import TarkitError, show, signal_name
-from tarkit.samples.sample import KEYLESS, Sample, Source, split_name
+from tarkit.samples.sample import KEYLESS, SampleSource, TarSample, split_name
 from tarkit.tar import block
 from tarkit.tar.reader import Entry
 
 # ---- The contract of the engine: jobs go in, outcomes come out, and an executor is what works on them in between
 # An executor is one of the N workers that work at a time. The engine calls `run` from a thread that is the executor's
 # own, so that it may block; a hand that is a process, or has one, does its work beside us. `cancel` alone is called
-# from another thread. What an executor raises other than `Failed` ends the run: that is for what is wrong with all
+# from another thread. What an executor raises other than `BatchFailed` ends the run: that is for what is wrong with all
 # samples, such as a program that cannot be started.
 
 WHOLE = 1 << 20  # bytes; a sample up to this size is read at once
@@ -45,7 +45,7 @@ class Failure(NamedTuple):
     attempts: int = 1
 
 
-class Failed(Exception):
+class BatchFailed(Exception):
     """Raised by `run` when all jobs that were handed over fail together; with more than one the engine halves them."""
 
     def __init__(self, failure: Failure) -> None:
@@ -53,7 +53,7 @@ class Failed(Exception):
         self.failure = failure
 
 
-class Said(Protocol):
+class CommandOutput(Protocol):
     """What a command said, in memory or in a file; `tarkit.streams.tempfile.Scratch` and `Words` are two."""
 
     def read(self, start: int, stop: int) -> bytes:
@@ -76,19 +76,19 @@ class Outcome(NamedTuple):
     `said` is for the user's stderr, in this order. `seconds` is how long the work took.
     """
 
-    samples: Sequence[Sample] = ()
+    samples: Sequence[TarSample] = ()
     failure: Failure | None = None
-    said: Sequence[Said] = ()
+    said: Sequence[CommandOutput] = ()
     seconds: float = 0.0
 
 
-class Input(NamedTuple):
+class InputField(NamedTuple):
     """A field of a sample as it comes in. `data` is its content if the sample is small, else None."""
 
     field: bytes
     entry: Entry
     content: Entry  # the entry whose payload it is: that of a hard link is its target's
-    source: Source
+    source: SampleSource
     data: bytes | None
 
     @property
@@ -119,11 +119,11 @@ class Job:
 
     __slots__ = ("_head", "_inputs", "index", "passes", "sample")  # dataclasses take a third of a process's start
 
-    def __init__(self, index: int, sample: Sample, passes: bool = False) -> None:
+    def __init__(self, index: int, sample: TarSample, passes: bool = False) -> None:
         self.index = index
         self.sample = sample
         self.passes = passes
-        self._inputs: list[Input] | None = None
+        self._inputs: list[InputField] | None = None
         self._head = 0, b""
 
     @property
@@ -136,7 +136,7 @@ class Job:
         """The name of the input that it came from."""
         return self.sample.source.name
 
-    def inputs(self) -> list[Input]:
+    def inputs(self) -> list[InputField]:
         """The fields of the sample, in order, without the entries that have no key.
 
         Raises Failed for what has no content that could be handed over: symbolic links, devices and the like.
@@ -150,7 +150,7 @@ class Job:
         first, data = self._head
         return data[start - first : stop - first] if data and start >= first and stop - first <= len(data) else None
 
-    def _read(self) -> Iterable[Input]:
+    def _read(self) -> Iterable[InputField]:
         sample = self.sample
         entries = sample.entries
         if not entries:
@@ -166,10 +166,10 @@ class Job:
             content = by_name.get(entry.link, entry) if entry.type == block.HARD_LINK else entry
             if content.type not in _FILES or content.sparse:
                 what = "a sparse file" if content.sparse else _KINDS.get(entry.type, "no regular file")
-                raise Failed(Failure(f"has {show(entry.name)}, {what}, which has no content to work on"))
+                raise BatchFailed(Failure(f"has {show(entry.name)}, {what}, which has no content to work on"))
             by_name[entry.name] = content
             data = self.piece(content.data, content.data + content.size)
-            yield Input(entry.name[skip:], entry, content, sample.source, data)
+            yield InputField(entry.name[skip:], entry, content, sample.source, data)
 
 
 _KINDS = {
@@ -368,7 +368,7 @@ class Engine:
         """Have the jobs done; those that fail together by halves, those that fail alone once more."""
         try:
             outcomes = executor.run(jobs)
-        except Failed as error:
+        except BatchFailed as error:
             if len(jobs) > 1 and not self._over:
                 half = len(jobs) // 2
                 return self._settle(executor, jobs[:half]) + self._settle(executor, jobs[half:])
@@ -382,7 +382,7 @@ class Engine:
             said = outcome.said
             try:
                 [outcome] = executor.run([job])
-            except Failed as error:
+            except BatchFailed as error:
                 outcome = Outcome(failure=error.failure, seconds=error.failure.seconds)
             outcome = outcome._replace(said=[*said, *outcome.said])
         if outcome.failure is not None:

@@ -24,8 +24,8 @@ from tarkit.errors import TarkitError, show
 from tarkit.proc import result as plain
 from tarkit.proc.calling import split_spec
 from tarkit.proc.child import IDLE, LENGTH, PLACE, SAID, WHOLE, Piece, Result
-from tarkit.proc.engine import TAIL, Failed, Failure, Job, Outcome, Words, status_words
-from tarkit.samples.sample import Source
+from tarkit.proc.engine import TAIL, BatchFailed, Failure, Job, Outcome, Words, status_words
+from tarkit.samples.sample import SampleSource
 from tarkit.streams.copy import CHUNK, widen
 from tarkit.streams.process import PIPE, Program
 from tarkit.streams.tempfile import Scratch
@@ -147,7 +147,7 @@ class Call:
                 ) from None
 
 
-class Caller:
+class FunctionProcess:
     """One process that calls the function, and what it has said."""
 
     def __init__(self, call: Call, said: Scratch) -> None:
@@ -276,7 +276,7 @@ class Mapper:
         self._lock = threading.Lock()
         self._over = False
         self._news: list[Words] = []  # that belong to no sample
-        self._process: Caller | None = Caller(call, self._said)
+        self._process: FunctionProcess | None = FunctionProcess(call, self._said)
 
     def load(self) -> None:
         """Wait until the process has the function; raises TarkitError if it has not."""
@@ -288,7 +288,7 @@ class Mapper:
         except Gone:
             status = process.close()
             if self._over:
-                raise Failed(Failure("was given up")) from None
+                raise BatchFailed(Failure("was given up")) from None
             last = process.heard().decode("utf-8", "backslashreplace").strip().splitlines()[-1:]
             words = f"--map {self.call.function}: the process {status_words(status)} before it had the function"
             raise TarkitError(": ".join((words, *last))) from None
@@ -328,7 +328,7 @@ class Mapper:
                     raise TarkitError(f"--map: {results['error']}", results["hint"])
                 if isinstance(results, dict):  # a batch failed as one
                     self._note(results["said"])
-                    raise Failed(Failure(results["reason"], None, results["tail"], results["seconds"]))
+                    raise BatchFailed(Failure(results["reason"], None, results["tail"], results["seconds"]))
                 for result in results:
                     outcomes[todo[done]] = self._outcome(jobs[todo[done]], result)
                     done += 1
@@ -342,21 +342,21 @@ class Mapper:
         return self._died(process, outcomes, todo, done, late)
 
     def _died(
-        self, process: Caller, outcomes: list[Outcome | None], todo: list[int], done: int, late: bool
+        self, process: FunctionProcess, outcomes: list[Outcome | None], todo: list[int], done: int, late: bool
     ) -> list[int]:
         status = process.close()
         place, begun = process.where()
         self._process = None
         said = process.heard()
         if self._over:
-            raise Failed(Failure("was given up"))
+            raise BatchFailed(Failure("was given up"))
         reason = f"the process that calls the function {status_words(status)}"
         if late:
             reason, status = f"took longer than {self.call.timeout:g} s", -signal.SIGKILL
         failure = Failure(reason, status, _tail(said), max(0.0, time.monotonic() - begun))
         if place == WHOLE:
             self._note(said)
-            raise Failed(failure)
+            raise BatchFailed(failure)
         if place == IDLE:
             self._note(said)
             return todo[done:]
@@ -382,12 +382,12 @@ class Mapper:
         if said:
             self._news.append(Words(said))
 
-    def _running(self) -> Caller:
+    def _running(self) -> FunctionProcess:
         with self._lock:
             if self._over:
-                raise Failed(Failure("was given up"))
+                raise BatchFailed(Failure("was given up"))
             if self._process is None:
-                self._process = Caller(self.call, self._said)
+                self._process = FunctionProcess(self.call, self._said)
             return self._process
 
     def cancel(self) -> None:
@@ -422,7 +422,7 @@ def _tail(said: bytes) -> bytes:
 def _pieces(jobs: list[Job]) -> list[Piece]:
     """What is sent of some samples; those that lie one behind the other are read at once."""
     pieces: list[Piece] = []
-    runs: list[tuple[Source, int, int, list[tuple[bytes, list[Raw]]]]] = []
+    runs: list[tuple[SampleSource, int, int, list[tuple[bytes, list[Raw]]]]] = []
     for job in jobs:
         sample = job.sample
         entries: list[Raw] = list(map(tuple, sample.raw))  # type: ignore[arg-type]

@@ -14,8 +14,8 @@ from tarkit.errors import TarkitError, Usage, show, signal_name
 from tarkit.problems import SHOWN
 from tarkit.proc.engine import Failure, Job
 from tarkit.proc.result import with_field
-from tarkit.samples.sample import Part, Sample
-from tarkit.tar.writer import Writer
+from tarkit.samples.sample import Part, TarSample
+from tarkit.tar.writer import EntryWriter
 
 OnError = Literal["error", "skip", "keep"]
 
@@ -70,7 +70,7 @@ class Failures:
         self,
         on_error: OnError = "error",
         limit: Limit | None = None,
-        rejects: Writer | None = None,
+        rejects: EntryWriter | None = None,
         warn: Callable[[str], None] = lambda line: None,
         every: bool = False,
     ) -> None:
@@ -87,7 +87,7 @@ class Failures:
         """A sample was worked on, well."""
         self.done += 1
 
-    def judge(self, job: Job, failure: Failure, written: int, last: bytes | None) -> Sequence[Sample]:
+    def judge(self, job: Job, failure: Failure, written: int, last: bytes | None) -> Sequence[TarSample]:
         """The samples that come out in place of results; raises TarkitError when the run ends here.
 
         `written` samples came out before it, the last of them with the key `last`.
@@ -169,14 +169,14 @@ class Reject:
     """A sample that failed, without its record; `written` samples came before it, the last with the key `after`. If it
     was `kept`, the next one is this very sample, for which the result is put."""
 
-    sample: Sample
+    sample: TarSample
     index: int
     written: int
     after: bytes | None
     kept: bool
 
 
-def merged(first: Iterator[Sample], rejects: Iterator[Sample]) -> Iterator[Job]:
+def merged(first: Iterator[TarSample], rejects: Iterator[TarSample]) -> Iterator[Job]:
     """The samples of the first output, which only pass, and between them the rejects, to be worked on once more; those
     that were kept there come in place of themselves.
 
@@ -227,14 +227,14 @@ def _strange(reject: Reject) -> TarkitError:
     )
 
 
-def _next(rejects: Iterator[Sample]) -> Reject | None:
+def _next(rejects: Iterator[TarSample]) -> Reject | None:
     sample = next(rejects, None)
     while sample is not None and sample.key is None:  # entries without key, and nothing to work on
         sample = next(rejects, None)
     return None if sample is None else _reject(sample)
 
 
-def _reject(sample: Sample) -> Reject:
+def _reject(sample: TarSample) -> Reject:
     """What a sample of the rejects says of itself; raises TarkitError."""
     sample.complete()
     name = (sample.key or b"") + b"." + ERROR_FIELD

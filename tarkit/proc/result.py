@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from tarkit.errors import Problem, TarkitError, show
-from tarkit.proc.engine import Failed, Failure, Input, Job
-from tarkit.samples.sample import Part, Sample, Source, is_safe, key_of, split_name
+from tarkit.proc.engine import BatchFailed, Failure, InputField, Job
+from tarkit.samples.sample import Part, SampleSource, TarSample, is_safe, key_of, split_name
 from tarkit.streams.copy import Short
 from tarkit.streams.ranges import HeldRange
 from tarkit.tar import block
@@ -19,7 +19,7 @@ from tarkit.tar.reader import Entry, Raw
 COMPARED = 1 << 20  # bytes of one look when contents are compared
 
 
-class Content(Protocol):
+class FieldContent(Protocol):
     """What a field will hold, when it is not in memory; it lasts as long as somebody refers to it."""
 
     size: int
@@ -90,9 +90,9 @@ class Assembled:
     def __init__(self, name: str) -> None:
         self.name = name
         self.size: int | None = 0
-        self.pieces: list[tuple[int, int, bytes | Content | tuple[Source, int]]] = []
+        self.pieces: list[tuple[int, int, bytes | FieldContent | tuple[SampleSource, int]]] = []
 
-    def add(self, piece: bytes | Content | tuple[Source, int, int]) -> None:
+    def add(self, piece: bytes | FieldContent | tuple[SampleSource, int, int]) -> None:
         """Append to it."""
         at = self.size or 0
         if isinstance(piece, tuple):
@@ -154,8 +154,8 @@ class Maker:
         self.mtime = mtime
 
     def __call__(
-        self, job: Job, key: bytes, fields: Sequence[tuple[bytes, bytes | Content]], *, first: bool = True
-    ) -> Sample:
+        self, job: Job, key: bytes, fields: Sequence[tuple[bytes, bytes | FieldContent]], *, first: bool = True
+    ) -> TarSample:
         """A sample of `key` with these fields, in any order: those that the input has come in its order, then the rest
         in byte order. A field whose content is that of the input keeps its entry, with another name if need be.
 
@@ -169,7 +169,7 @@ class Maker:
         if len(wanted) < len(fields):
             names = [field for field, _ in fields]
             twice = next(name for name in names if names.count(name) > 1)
-            raise Failed(Failure(f"gave the field {show(twice)} twice"))
+            raise BatchFailed(Failure(f"gave the field {show(twice)} twice"))
         strays = [entry for entry in sample.entries if key_of(entry) is None] if first else []
         order = [field for field in inputs if field in wanted] + sorted(wanted.keys() - inputs.keys())
         same = {field: each for field, each in inputs.items() if field in wanted and _same(each, wanted[field])}
@@ -191,7 +191,7 @@ class Maker:
         """An entry of the input, under this name."""
         source = job.sample.source
         start = entries[-1].stop if entries else 0
-        header: bytes | tuple[Source, int, int] = job.piece(entry.start, entry.data) or (
+        header: bytes | tuple[SampleSource, int, int] = job.piece(entry.start, entry.data) or (
             source,
             entry.start,
             entry.data,
@@ -205,21 +205,21 @@ class Maker:
         data = start + length
         entries.append(entry._replace(name=name, start=start, data=data, stop=data + entry.stop - entry.data))
 
-    def _new(self, name: bytes, content: bytes | Content, parts: list[Any], entries: list[Entry]) -> None:
+    def _new(self, name: bytes, content: bytes | FieldContent, parts: list[Any], entries: list[Entry]) -> None:
         start = entries[-1].stop if entries else 0
         size = len(content) if isinstance(content, bytes) else content.size
         mtime = self.mtime if self.mtime is not None else 0 if isinstance(content, bytes) else content.mtime
         try:
             header = encode(name, size, mtime=mtime)
         except ValueError:
-            raise Failed(Failure(f"gave {show(name)}, which cannot be the name of an entry")) from None
+            raise BatchFailed(Failure(f"gave {show(name)}, which cannot be the name of an entry")) from None
         pad = padding(size)
         parts += [header, content, bytes(pad)] if size else [header]
         data = start + len(header)
         entries.append(Entry(name, start, data, size, data + size + pad, b"0", b"", -1))
 
 
-def with_field(sample: Sample, field: bytes, data: bytes) -> Sample:
+def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
     """A sample with one more field behind those that it has, in place of one of that name."""
     name = (sample.key or b"") + b"." + field
     old = [entry for entry in sample.entries if entry.name == name]
@@ -228,7 +228,7 @@ def with_field(sample: Sample, field: bytes, data: bytes) -> Sample:
         parts += [(sample.source, each.start, each.stop) for each in sample.entries if each not in old]
     else:
         parts += sample.parts
-    made = Sample(sample.key, sample.source, [each for each in sample.entries if each not in old], 0, 0)
+    made = TarSample(sample.key, sample.source, [each for each in sample.entries if each not in old], 0, 0)
     made.parts = [*parts, encode(name, len(data)) + data + bytes(padding(len(data)))]
     return made
 
@@ -237,12 +237,12 @@ def check_key(key: bytes) -> None:
     """Raises Failed unless `key` can be one."""
     if b"\0" in key or split_name(key + b".x") != (key, b"x"):
         what = "a key is not empty and has no dot behind its last slash"
-        raise Failed(Failure(f"gave the key {show(key)}, which is none: {what}"))
+        raise BatchFailed(Failure(f"gave the key {show(key)}, which is none: {what}"))
     if not is_safe(key):
-        raise Failed(Failure(f"gave the key {show(key)}, which is absolute or has a '..' in it"))
+        raise BatchFailed(Failure(f"gave the key {show(key)}, which is absolute or has a '..' in it"))
 
 
-def _same(each: Input, content: bytes | Content) -> bool:
+def _same(each: InputField, content: bytes | FieldContent) -> bool:
     """Whether a field holds what it held."""
     if isinstance(content, bytes):
         return len(content) == each.size and content == each.read()
@@ -256,16 +256,16 @@ def _same(each: Input, content: bytes | Content) -> bool:
     return True
 
 
-def _sample(key: bytes, name: str, parts: list[Any], entries: list[Entry]) -> Sample:
+def _sample(key: bytes, name: str, parts: list[Any], entries: list[Entry]) -> TarSample:
     if all(isinstance(part, bytes) for part in parts):
         data = b"".join(parts)
-        sample = Sample(key, HeldRange(name, 0, data), entries, 0, len(data))
+        sample = TarSample(key, HeldRange(name, 0, data), entries, 0, len(data))
         sample.parts = [data]
         return sample
     source = Assembled(name)
     for part in parts:
         source.add(part)
-    return Sample(key, source, entries, 0, source.size or 0)
+    return TarSample(key, source, entries, 0, source.size or 0)
 
 
 # ---- Fast path for plain samples: the fields are regular files
@@ -327,14 +327,14 @@ def given(
     return key, made, b"".join(parts)
 
 
-def sample_of(shard: str, key: bytes, entries: list[Raw], data: bytes) -> Sample:
+def sample_of(shard: str, key: bytes, entries: list[Raw], data: bytes) -> TarSample:
     """The sample that has just these bytes."""
-    sample = Sample(key, HeldRange(shard, 0, data), entries, 0, len(data))
+    sample = TarSample(key, HeldRange(shard, 0, data), entries, 0, len(data))
     sample.parts = [data]
     return sample
 
 
-def changed(job: Job, fields: Sequence[tuple[bytes, object]], mtime: int) -> Sample | None:
+def changed(job: Job, fields: Sequence[tuple[bytes, object]], mtime: int) -> TarSample | None:
     """The sample of a job with other contents under its key; None where that takes the long way."""
     entries: list[Raw] = list(map(tuple, job.sample.entries))  # type: ignore[arg-type]
     low = entries[0][1] if entries else 0

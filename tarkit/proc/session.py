@@ -25,13 +25,13 @@ from typing import Any
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.proc import result as plain
-from tarkit.proc.engine import TAIL, Failed, Failure, Job, Outcome, status_words
-from tarkit.proc.result import Content, Maker
-from tarkit.samples.reader import Samples
-from tarkit.samples.sample import KEYLESS, Recent, Sample, key_of, split_name
+from tarkit.proc.engine import TAIL, BatchFailed, Failure, Job, Outcome, status_words
+from tarkit.proc.result import FieldContent, Maker
+from tarkit.samples.reader import SampleReader
+from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
 from tarkit.streams.copy import widen, write_all
 from tarkit.streams.process import PIPE, Program
-from tarkit.streams.ranges import Spool, SpooledRange
+from tarkit.streams.ranges import RangeSpool, SpooledRange
 from tarkit.streams.source import DescriptorReader, StreamSource
 from tarkit.tar import block
 from tarkit.tar.header import end_of_archive
@@ -110,7 +110,7 @@ class Feed:
 
 
 class Spooled:
-    """A large field of an answer, as `tarkit.proc.result.Content` has it."""
+    """A large field of an answer, as `tarkit.proc.result.FieldContent` has it."""
 
     mtime = 0
 
@@ -127,20 +127,20 @@ class Spooled:
         self.held.send(self.held.start + start, self.held.start + stop, sink)
 
 
-def fields_of(sample: Sample, spool: Spool) -> list[tuple[bytes, bytes | Content]]:
+def fields_of(sample: TarSample, spool: RangeSpool) -> list[tuple[bytes, bytes | FieldContent]]:
     """The fields of an answer, those that are large in a temporary file.
 
     Directories are passed over. Raises Failed for other entries without key, and for what is no regular file.
     """
-    fields: list[tuple[bytes, bytes | Content]] = []
+    fields: list[tuple[bytes, bytes | FieldContent]] = []
     source = sample.source
     for entry in sample.entries:
         if key_of(entry) is None:
             if entry.type not in KEYLESS:
-                raise Failed(Failure(f"the program answered {show(entry.name)}, which belongs to no sample"))
+                raise BatchFailed(Failure(f"the program answered {show(entry.name)}, which belongs to no sample"))
             continue
         if entry.type not in _FILES or entry.sparse:
-            raise Failed(Failure(f"the program answered {show(entry.name)}, which is no regular file"))
+            raise BatchFailed(Failure(f"the program answered {show(entry.name)}, which is no regular file"))
         stop = entry.data + entry.size
         _, field = split_name(entry.name) or (b"", b"")
         if entry.size < HELD:
@@ -176,7 +176,7 @@ class Session:
         self.late = False
         self.unsure = False  # what had no answer may have had one
         self.tail = b""
-        self._spool = Spool(tmpdir)
+        self._spool = RangeSpool(tmpdir)
         self._sent: deque[Job] = deque()
         self._passed = Recent()
         self._lock = threading.Lock()
@@ -214,7 +214,7 @@ class Session:
             problem = None
         except Problem as error:
             problem = f"its output: {error.detail}" if reader.got else "it wrote nothing, not even an empty archive"
-        except Failed as error:
+        except BatchFailed as error:
             problem = error.failure.reason
         finally:
             self._stop(problem is None, reader.ended)
@@ -256,27 +256,27 @@ class Session:
 
     def _answers(self, source: StreamSource) -> None:
         job: Job | None = None
-        fields: list[tuple[bytes, bytes | Content]] = []
-        for sample in Samples(source, Policy(allow=("trailing-data", "scattered-sample"))):
+        fields: list[tuple[bytes, bytes | FieldContent]] = []
+        for sample in SampleReader(source, Policy(allow=("trailing-data", "scattered-sample"))):
             if job is None or sample.key != job.key:  # archives that are glued may have parts of one answer
                 self._finish(job, fields)
                 job, fields = self._match(sample), []
             fields += fields_of(sample, self._spool)
         self._finish(job, fields)
 
-    def _finish(self, job: Job | None, fields: list[tuple[bytes, bytes | Content]]) -> None:
+    def _finish(self, job: Job | None, fields: list[tuple[bytes, bytes | FieldContent]]) -> None:
         if job is None:
             return
         try:
             sample = plain.changed(job, fields, self.maker.mtime or 0) or self.maker(job, job.key, fields)
             outcome = Outcome((sample,))
-        except Failed as error:
+        except BatchFailed as error:
             outcome = Outcome(failure=error.failure)
         with self._lock:
             self._sent.popleft()
         self.done(job, outcome)
 
-    def _match(self, sample: Sample) -> Job | None:
+    def _match(self, sample: TarSample) -> Job | None:
         """The job that is answered, which stays in hand; those before it have no answer, and are done."""
         if sample.key is None:
             fields_of(sample, self._spool)
@@ -291,9 +291,9 @@ class Session:
                 if self._passed.add(sample.key):
                     self.unsure = True
                     late = "too late: a later sample was answered before it"
-                    raise Failed(Failure(f"the program answered {show(sample.key)} {late}"))
+                    raise BatchFailed(Failure(f"the program answered {show(sample.key)} {late}"))
                 what = f"the program answered {show(sample.key)}, which it was not sent, or answered before"
-                raise Failed(Failure(what))
+                raise BatchFailed(Failure(what))
         for each in passed:
             self._passed.add(each.key)
             self.done(each, Outcome())
@@ -309,10 +309,10 @@ class Session:
             while (job := self.feed.take(lambda: self._over)) is not None:
                 try:
                     if not job.inputs():
-                        raise Failed(Failure("has no field that could be sent"))
+                        raise BatchFailed(Failure("has no field that could be sent"))
                     if job.key == last:
-                        raise Failed(Failure("has the key of the sample before it, so that the two would be one"))
-                except Failed as error:
+                        raise BatchFailed(Failure("has the key of the sample before it, so that the two would be one"))
+                except BatchFailed as error:
                     self.done(job, Outcome(failure=error.failure))
                     continue
                 last = job.key

@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from tarkit.errors import TarkitError, show
-from tarkit.proc.engine import TAIL, Failed, Failure, Job, Outcome, Said, Words, status_words
-from tarkit.proc.result import Content, Maker
-from tarkit.proc.workdir import Gatherer, Names, Place, unpack
+from tarkit.proc.engine import TAIL, BatchFailed, CommandOutput, Failure, Job, Outcome, Words, status_words
+from tarkit.proc.result import FieldContent, Maker
+from tarkit.proc.workdir import FieldFiles, Gatherer, WorkDirectory, unpack
 from tarkit.streams.process import DEVNULL, Program
 from tarkit.streams.tempfile import Scratch
 
@@ -108,7 +108,7 @@ class ShellOptions:
 class Shell:
     """An executor that starts a command for each job."""
 
-    def __init__(self, place: Place, options: ShellOptions) -> None:
+    def __init__(self, place: WorkDirectory, options: ShellOptions) -> None:
         self.place = place
         self.options = options
         self.gather = Gatherer(options.base, options.mode, options.make)
@@ -142,7 +142,7 @@ class Shell:
     def _run(self, job: Job) -> Outcome:
         options = self.options
         started = time.monotonic()
-        names = Names(options.base, job.inputs())
+        names = FieldFiles(options.base, job.inputs())
         folder = self.place.folder(b"%09d" % job.index)
         try:
             unpack(job, folder, names)
@@ -155,13 +155,13 @@ class Shell:
                     reason = f"took longer than {options.timeout:g} s and was ended"
                 failure = Failure(reason, status, self._listener.tail, seconds)
                 return Outcome(failure=failure, said=said, seconds=seconds)
-            extra: list[tuple[bytes, bytes | Content]] = []
+            extra: list[tuple[bytes, bytes | FieldContent]] = []
             if options.add_log is not None:
                 extra = [(options.add_log, _log(said))]
                 said = []
             try:
                 samples = self.gather(job, folder, names, extra)
-            except Failed as error:
+            except BatchFailed as error:
                 failure = error.failure._replace(status=status, tail=self._listener.tail, seconds=seconds)
                 return Outcome(failure=failure, said=said, seconds=seconds)
             return Outcome(samples, said=said, seconds=seconds)
@@ -171,7 +171,9 @@ class Shell:
     def _command(self, job: Job, folder: bytes) -> tuple[int, bool]:
         """Run it; its status, and whether it took too long."""
         if len(job.key) > _LONGEST_KEY:
-            raise Failed(Failure(f"has a key of {len(job.key)} bytes, which is too long for a command's environment"))
+            raise BatchFailed(
+                Failure(f"has a key of {len(job.key)} bytes, which is too long for a command's environment")
+            )
         environment = dict(self.options.environment)
         environment[b"TARKIT_KEY"] = job.key.replace(b"\0", b"%00")
         environment[b"TARKIT_INDEX"] = b"%d" % job.index
@@ -191,7 +193,7 @@ class Shell:
                 path, words = self.options.shell
             with self._lock:
                 if self._over:
-                    raise Failed(Failure("was not started"))
+                    raise BatchFailed(Failure("was not started"))
                 program = self._program = Program(
                     words,
                     path=path,
@@ -299,9 +301,9 @@ class _Listener:
             self._size += self._held
             self._pieces, self._held = [], 0
 
-    def said(self) -> list[Said]:
+    def said(self) -> list[CommandOutput]:
         """All of it, in memory or in a file."""
-        said: list[Said] = [] if self._file is None else [_Log(self._file, self._size)]
+        said: list[CommandOutput] = [] if self._file is None else [_Log(self._file, self._size)]
         if self._pieces:
             said.append(Words(b"".join(self._pieces)))
         return said
@@ -331,7 +333,7 @@ class _Log:
         sink.copy(self.file.fd, start, stop)  # type: ignore[attr-defined]
 
 
-def _log(said: Sequence[Said]) -> bytes | Content:
+def _log(said: Sequence[CommandOutput]) -> bytes | FieldContent:
     """What was said as the content of a field."""
     if not said:
         return b""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tarkit.errors import TarkitError, show
 from tarkit.samples.dataset import open_source
-from tarkit.samples.sample import Sample, Source, is_safe, split_name
+from tarkit.samples.sample import SampleSource, TarSample, is_safe, split_name
 from tarkit.samples.select import Slice
 from tarkit.streams.location import Location
 from tarkit.streams.ranges import HeldRange
@@ -24,7 +24,7 @@ _STEP = 1 << 20
 _ENDS = {"keys": b"\n", "lines": b"\n", "pages": b"\f"}
 
 
-def text_samples(locations: Sequence[Location], mode: Mode, shard_slice: Slice | None = None) -> Iterator[Sample]:
+def text_samples(locations: Sequence[Location], mode: Mode, shard_slice: Slice | None = None) -> Iterator[TarSample]:
     """One sample for each line or page: a running number of nine digits as key, the text as the field txt.
 
     A line keeps its end; pages stand between form feeds. With `keys`
@@ -47,7 +47,7 @@ def text_samples(locations: Sequence[Location], mode: Mode, shard_slice: Slice |
         source.close()
 
 
-def _pieces(source: Source, end: bytes) -> Iterator[bytes]:
+def _pieces(source: SampleSource, end: bytes) -> Iterator[bytes]:
     """The text, cut behind each `end`."""
     pos = 0
     rest = b""
@@ -67,18 +67,18 @@ def _pieces(source: Source, end: bytes) -> Iterator[bytes]:
         yield rest
 
 
-def _of_key(key: bytes, where: str) -> Sample:
+def _of_key(key: bytes, where: str) -> TarSample:
     if b"\0" in key or split_name(key + b".x") != (key, b"x") or not is_safe(key):
         raise TarkitError(
             f"{where}: {show(key)} is no key: it has a dot behind its last slash, or is not safe",
             "--mode lines makes a sample of any line",
         )
-    return Sample(key, HeldRange(where.rpartition(":")[0], 0, b""), [], 0, 0)
+    return TarSample(key, HeldRange(where.rpartition(":")[0], 0, b""), [], 0, 0)
 
 
-def _sample(key: bytes, text: bytes, name: str) -> Sample:
+def _sample(key: bytes, text: bytes, name: str) -> TarSample:
     size = len(text)
     header = encode(key + b"." + FIELD, size)
     data = header + text + bytes(padding(size))
     entry = Entry(key + b"." + FIELD, 0, len(header), size, len(data), b"0", b"", -1)
-    return Sample(key, HeldRange(name, 0, data), [entry], 0, len(data))
+    return TarSample(key, HeldRange(name, 0, data), [entry], 0, len(data))

@@ -7,9 +7,9 @@ import stat
 from collections.abc import Iterator, Sequence
 
 from tarkit.errors import show
-from tarkit.proc.engine import Failed, Failure, Input, Job
-from tarkit.proc.result import Content, Maker, Stored, Timed
-from tarkit.samples.sample import Sample
+from tarkit.proc.engine import BatchFailed, Failure, InputField, Job
+from tarkit.proc.result import FieldContent, Maker, Stored, Timed
+from tarkit.samples.sample import TarSample
 from tarkit.streams.copy import seconds
 from tarkit.streams.location import natural_key
 from tarkit.streams.sink import Sink
@@ -27,7 +27,7 @@ def remove_places() -> None:
         places.discard(path)
 
 
-class Place:
+class WorkDirectory:
     """A new directory in `folder` for all that a run has to unpack. `keep` leaves it, and all that is in it."""
 
     def __init__(self, folder: str | None = None, keep: bool = False) -> None:
@@ -53,20 +53,20 @@ class Place:
             remove_tree(os.fsencode(self.path))
             places.discard(self.path)
 
-    def folder(self, name: bytes) -> Folder:
+    def folder(self, name: bytes) -> PrivateDirectory:
         """A new private directory in it, called `name` or something like it."""
         path = os.path.join(os.fsencode(self.path), name)
         again = 1
         while True:
             try:
                 os.mkdir(path, 0o700)
-                return Folder(path, self.keep)
+                return PrivateDirectory(path, self.keep)
             except FileExistsError:  # of an earlier attempt
                 again += 1
                 path = os.path.join(os.fsencode(self.path), b"%b-%d" % (name, again))
 
 
-class Folder:
+class PrivateDirectory:
     """A private directory, which goes when nobody refers to it."""
 
     def __init__(self, path: bytes, keep: bool) -> None:
@@ -133,13 +133,13 @@ KEY = b"__key__"  # what would be the field of the file that has the key
 _KEY_LIMIT = 1 << 16
 _TAIL = 40  # bytes of the end of a name that stay when it is cut: the suffixes that programs look at
 
-Gathered = tuple[bytes | None, list[tuple[bytes, bytes | Content]]]
+Gathered = tuple[bytes | None, list[tuple[bytes, bytes | FieldContent]]]
 
 
-class Names:
+class FieldFiles:
     """The files of a sample's fields: `BASE.FIELD`, or another name where that is impossible."""
 
-    def __init__(self, base: bytes, inputs: Sequence[Input]) -> None:
+    def __init__(self, base: bytes, inputs: Sequence[InputField]) -> None:
         self.base = base
         room = LONGEST - len(base) - 1
         self.file: dict[bytes, bytes] = {}
@@ -182,7 +182,7 @@ def _cleaned(field: bytes, room: int, taken: set[bytes], base: bytes) -> bytes:
         number += 1
 
 
-def unpack(job: Job, folder: Folder, names: Names) -> None:
+def unpack(job: Job, folder: PrivateDirectory, names: FieldFiles) -> None:
     """Write the fields of a sample to files, and its key to `BASE.__key__`."""
     root = folder.path + b"/"
     _write(root + names.base + b"." + KEY, job.key)
@@ -219,24 +219,26 @@ class Gatherer:
         self.make = make
 
     def __call__(
-        self, job: Job, folder: Folder, names: Names, extra: Sequence[tuple[bytes, bytes | Content]]
-    ) -> list[Sample]:
+        self, job: Job, folder: PrivateDirectory, names: FieldFiles, extra: Sequence[tuple[bytes, bytes | FieldContent]]
+    ) -> list[TarSample]:
         """The samples, each with the fields of `extra`. Raises Failed for what is no regular file, and bad keys."""
         held = _Held(HELD)
-        made: list[Sample] = []
+        made: list[TarSample] = []
         keys = set()
         for default, (key, fields) in self._found(job, folder, names, held):
             if not fields:
                 continue
             key = default if key is None else key
             if key in keys:
-                raise Failed(Failure(f"gave two samples of the key {show(key)}"))
+                raise BatchFailed(Failure(f"gave two samples of the key {show(key)}"))
             keys.add(key)
             fields += extra
             made.append(self.make(job, key, fields, first=not made))
         return made
 
-    def _found(self, job: Job, folder: Folder, names: Names, held: _Held) -> Iterator[tuple[bytes, Gathered]]:
+    def _found(
+        self, job: Job, folder: PrivateDirectory, names: FieldFiles, held: _Held
+    ) -> Iterator[tuple[bytes, Gathered]]:
         if self.mode == "one":
             yield job.key, self._read(job, folder.path, folder, names, self.base, _listed(folder.path), held)
         elif self.mode == "multi":
@@ -257,11 +259,18 @@ class Gatherer:
                     yield key, self._read(job, path, folder, names, self.base, _listed(path), held)
 
     def _read(
-        self, job: Job, path: bytes, folder: Folder, names: Names, base: bytes, files: list[bytes], held: _Held
+        self,
+        job: Job,
+        path: bytes,
+        folder: PrivateDirectory,
+        names: FieldFiles,
+        base: bytes,
+        files: list[bytes],
+        held: _Held,
     ) -> Gathered:
         """The key, if there is one, and the fields of the files in a directory that have this base."""
         key = None
-        fields: list[tuple[bytes, bytes | Content]] = []
+        fields: list[tuple[bytes, bytes | FieldContent]] = []
         start = base + b"."
         for name in sorted(files):
             if not name.startswith(start):
@@ -286,20 +295,20 @@ def _listed(path: bytes) -> list[bytes]:
     try:
         return os.listdir(path)
     except OSError as error:
-        raise Failed(Failure(f"left a directory that cannot be read: {error.strerror}")) from None
+        raise BatchFailed(Failure(f"left a directory that cannot be read: {error.strerror}")) from None
 
 
-def _content(path: bytes, name: bytes, owner: object, held: _Held, timed: bool = False) -> bytes | Content:
+def _content(path: bytes, name: bytes, owner: object, held: _Held, timed: bool = False) -> bytes | FieldContent:
     """What a file holds. It is opened without following links or waiting for a FIFO, then looked at."""
     kind = os.lstat(path).st_mode
     if not stat.S_ISREG(kind):
         what = next((words for test, words in _KINDS if test(kind)), "no regular file")
         hint = ": copy what it leads to" if stat.S_ISLNK(kind) else ""
-        raise Failed(Failure(f"left {show(name)}, which is {what}{hint}"))
+        raise BatchFailed(Failure(f"left {show(name)}, which is {what}{hint}"))
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        raise Failed(Failure(f"left {show(name)}, which cannot be read: {error.strerror}")) from None
+        raise BatchFailed(Failure(f"left {show(name)}, which cannot be read: {error.strerror}")) from None
     try:
         status = os.fstat(fd)
         size = status.st_size
@@ -308,7 +317,7 @@ def _content(path: bytes, name: bytes, owner: object, held: _Held, timed: bool =
         held.left -= size
         data = os.read(fd, size) if size else b""
         if len(data) < size:
-            raise Failed(Failure(f"left {show(name)}, which became shorter while it was read"))
+            raise BatchFailed(Failure(f"left {show(name)}, which became shorter while it was read"))
         return Timed(data, seconds(status)) if timed else data
     finally:
         os.close(fd)
@@ -318,7 +327,7 @@ def _key(path: bytes, given: bytes) -> bytes:
     """The key that a file holds. One line end at its end is not part of it, unless the file has the key `given`."""
     found = _content(path, path.rpartition(b"/")[2], None, _Held(_KEY_LIMIT))
     if not isinstance(found, bytes):
-        raise Failed(Failure(f"left a key of {found.size} bytes"))
+        raise BatchFailed(Failure(f"left a key of {found.size} bytes"))
     return given if found == given else without_end(found)
 
 

@@ -11,8 +11,8 @@ from itertools import islice
 
 from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
-from tarkit.samples.reader import Samples
-from tarkit.samples.sample import Sample, Source
+from tarkit.samples.reader import SampleReader
+from tarkit.samples.sample import SampleSource, TarSample
 from tarkit.stores import schemes
 from tarkit.streams.background import ReadAhead
 from tarkit.streams.codecs import codec_by_magic, decoder, foreign_codec, not_decoded
@@ -23,11 +23,11 @@ from tarkit.streams.location import Location
 from tarkit.streams.ranges import Copy, spooled
 from tarkit.streams.source import (
     ByRead,
+    ByteReader,
     DescriptorReader,
     FileReader,
     FileSource,
     Prepended,
-    Reader,
     StreamSource,
     reading,
 )
@@ -80,7 +80,7 @@ def open_source(
 
 
 def _stream(
-    reader: Reader, location: Location, ahead: bool, tmpdir: str | None, file: File | None = None
+    reader: ByteReader, location: Location, ahead: bool, tmpdir: str | None, file: File | None = None
 ) -> StreamSource:
     """The stream that `reader` has, decoded; `file` is what it reads from its start, if that is a file."""
     name, head = location.name, bytearray(SNIFFED)
@@ -124,7 +124,7 @@ def _codec(head: bytes, location: Location) -> str | None:
 
 
 @dataclass
-class Dataset:
+class DatasetReader:
     """Iterate over the samples of all inputs, one after another, or `mix` of them in turn.
 
     `ahead` inputs are opened before their turn, and read in threads if they are streams. `shard_slice` applies to each.
@@ -153,7 +153,7 @@ class Dataset:
     def __post_init__(self) -> None:
         self._again: list[FileSource] = []
 
-    def __iter__(self) -> Iterator[Sample]:
+    def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples."""
         self.dropped = 0
         allow_files(len(self.locations))
@@ -162,10 +162,10 @@ class Dataset:
             return self._round_robin(sources)
         return (sample for source in sources for sample in self._samples(source))
 
-    def _samples(self, source: Source) -> Iterator[Sample]:
+    def _samples(self, source: SampleSource) -> Iterator[TarSample]:
         self.announce(source.name)
         self.opened += 1
-        samples = Samples(source, self.policy, moves=self.moves, gather=self.gather)
+        samples = SampleReader(source, self.policy, moves=self.moves, gather=self.gather)
         samples.partial = self.partial
         chosen = iter(samples) if self.shard_slice is None else islice(samples, *self.shard_slice)
         try:
@@ -178,7 +178,7 @@ class Dataset:
         if len(self.locations) == 1 and self.shard_slice is None:
             self.zeros = samples.zeros
 
-    def _sources(self) -> Iterator[Source]:
+    def _sources(self) -> Iterator[SampleSource]:
         if self._again:
             yield from self._again
             return
@@ -200,7 +200,7 @@ class Dataset:
                 self._again.append(source)
             yield source
 
-    def _round_robin(self, sources: Iterator[Source]) -> Iterator[Sample]:
+    def _round_robin(self, sources: Iterator[SampleSource]) -> Iterator[TarSample]:
         turns = deque(self._samples(source) for source in islice(sources, self.mix))
         while turns:
             samples = turns.popleft()

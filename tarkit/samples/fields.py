@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.samples.reader import twice
-from tarkit.samples.sample import Part, Sample, key_of, split_name
+from tarkit.samples.sample import Part, TarSample, key_of, split_name
 from tarkit.tar import block
 from tarkit.tar.header import rename
 from tarkit.tar.reader import Entry
@@ -81,13 +81,13 @@ class Fields:
         """Whether nothing changes."""
         return not (self.keep or self.drop or self.require or self.rename or self.rekey is not None)
 
-    def __call__(self, samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+    def __call__(self, samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
         """The samples with the fields that were chosen."""
         if self.all:
             return samples
         return self._apply(samples, policy)
 
-    def _apply(self, samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+    def _apply(self, samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
         index = 0
         for sample in samples:
             if sample.key is None:
@@ -105,7 +105,7 @@ class Fields:
                 index += 1
                 yield sample
 
-    def _choose(self, sample: Sample, policy: Policy) -> list[tuple[Entry, bytes]]:
+    def _choose(self, sample: TarSample, policy: Policy) -> list[tuple[Entry, bytes]]:
         """The entries that stay, in order, each with its name; none when the sample is left out."""
         entries = sample.entries
         assert sample.key is not None
@@ -148,7 +148,7 @@ class Fields:
                 renamed.append((entry, name[:skip] + new))
         return renamed
 
-    def _missing(self, sample: Sample, names: tuple[bytes, ...], policy: Policy) -> bool:
+    def _missing(self, sample: TarSample, names: tuple[bytes, ...], policy: Policy) -> bool:
         """Whether a sample that lacks a field goes on."""
         return pass_missing(missing_field(sample, names), self.on_missing, policy)
 
@@ -165,7 +165,7 @@ def pass_missing(problem: Problem, on_missing: OnMissing, policy: Policy) -> boo
     return on_missing != "error" or policy.judge(problem) == "keep"
 
 
-def missing_field(sample: Sample, names: tuple[bytes, ...]) -> Problem:
+def missing_field(sample: TarSample, names: tuple[bytes, ...]) -> Problem:
     """That a sample has none of these fields."""
     key = sample.key or b""
     have = ", ".join(show(entry.name[len(key) + 1 :]) for entry in sample.entries if key_of(entry))
@@ -173,7 +173,7 @@ def missing_field(sample: Sample, names: tuple[bytes, ...]) -> Problem:
     return Problem("missing-field", sample.source.name, sample.start, what)
 
 
-def _change(sample: Sample, chosen: list[tuple[Entry, bytes]], policy: Policy) -> bool:
+def _change(sample: TarSample, chosen: list[tuple[Entry, bytes]], policy: Policy) -> bool:
     """Leave the sample just these entries, each under its name; False when it is to be left out.
 
     Where it was changed before, its headers in the source may have other names than its entries.

@@ -10,7 +10,7 @@ from dataclasses import replace
 from tarkit.errors import TarkitError, show
 from tarkit.samples.select import KeyList
 from tarkit.tables.reader import CELL_LIMIT
-from tarkit.tables.recipe import Malformed, without_bom, without_end
+from tarkit.tables.recipe import MalformedRow, without_bom, without_end
 from tarkit.tables.tsv import parse_tsv
 
 KEY_COLUMN = "__key__"
@@ -86,7 +86,7 @@ def _column(name: str, lines: list[bytes], column: str) -> list[bytes]:
             rows = [[cell.encode("utf-8", "surrogateescape") for cell in row] for row in csv.reader(text, strict=True)]
         else:
             rows = [parse_tsv(without_end(line)) for line in lines]
-    except (Malformed, csv.Error) as error:
+    except (MalformedRow, csv.Error) as error:
         raise TarkitError(f"{name}: {error}") from None
     wanted = column.encode("utf-8", "surrogateescape")
     if not rows or wanted not in rows[0]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from tarkit.errors import Problem, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.reader import twice
-from tarkit.samples.sample import Part, Recent, Sample, Source, key_of
-from tarkit.streams.ranges import HeldRange, Spool
+from tarkit.samples.sample import Part, Recent, SampleSource, TarSample, key_of
+from tarkit.streams.ranges import HeldRange, RangeSpool
 
 SPOOLED = 1 << 20  # bytes of a sample of a stream from which on a buffer has it in a temporary file
 
@@ -18,8 +18,8 @@ DIFFER = PROBLEMS["joined-sample"].repair
 
 
 def neighbours(
-    samples: Iterator[Sample], policy: Policy, tmpdir: str | None = None, distinct: bool = False
-) -> Iterator[Sample]:
+    samples: Iterator[TarSample], policy: Policy, tmpdir: str | None = None, distinct: bool = False
+) -> Iterator[TarSample]:
     """Refuse samples that the one before them would take in, since both have one key.
 
     Where `policy` allows `joined-sample`, make one of them on purpose: then each sample waits for the one that follows.
@@ -32,7 +32,7 @@ def neighbours(
     return _apart(samples, policy, keys)
 
 
-def without_strays(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+def without_strays(samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
     """The samples alone: what an archive has that has none is left out, with a warning."""
     for sample in samples:
         if sample.key is not None:
@@ -50,7 +50,7 @@ class Keys:
         self._policy = policy
         self._known = Recent()
 
-    def good(self, sample: Sample) -> bool:
+    def good(self, sample: TarSample) -> bool:
         """Whether a sample is kept: its key is new, or it may come back. Raises Problem."""
         key = sample.key
         if key is None or not self._known.add(key) or hash(key) in self._policy.scattered:
@@ -59,18 +59,18 @@ class Keys:
         return self._policy.judge(Problem("repeated-key", sample.source.name, sample.start, what)) == "keep"
 
 
-def unrepeated(samples: Iterator[Sample], policy: Policy) -> Iterator[Sample]:
+def unrepeated(samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
     """Judge all samples whose key comes back, for an output in which neighbours are not joined."""
     return filter(Keys(policy).good, samples)
 
 
-def judged(policy: Policy) -> Callable[[Sample, bool], bool]:
+def judged(policy: Policy) -> Callable[[TarSample, bool], bool]:
     """What `Sorter.pour` asks of samples whose key is there more than once, and of those that it makes neighbours."""
     keys = Keys(policy)
     return lambda sample, near: stays_apart(sample, policy) if near else keys.good(sample)
 
 
-def _apart(samples: Iterator[Sample], policy: Policy, keys: Keys | None) -> Iterator[Sample]:
+def _apart(samples: Iterator[TarSample], policy: Policy, keys: Keys | None) -> Iterator[TarSample]:
     last = None
     for sample in samples:
         key = sample.key
@@ -85,15 +85,15 @@ def _apart(samples: Iterator[Sample], policy: Policy, keys: Keys | None) -> Iter
         yield sample
 
 
-def stays_apart(sample: Sample, policy: Policy) -> bool:
+def stays_apart(sample: TarSample, policy: Policy) -> bool:
     """Judge a sample whose key is that of the one before it: whether it is kept. Raises Problem: `joined-sample`."""
     return policy.judge(_problem(sample)) == "keep"
 
 
 def _joined(
-    samples: Iterator[Sample], policy: Policy, keep: Callable[[Sample], Sample], keys: Keys | None
-) -> Iterator[Sample]:
-    held: Sample | None = None
+    samples: Iterator[TarSample], policy: Policy, keep: Callable[[TarSample], TarSample], keys: Keys | None
+) -> Iterator[TarSample]:
+    held: TarSample | None = None
     good = True
     for sample in samples:
         sample = keep(sample)
@@ -110,7 +110,7 @@ def _joined(
         yield held
 
 
-def _distinct(held: Sample, sample: Sample, policy: Policy) -> bool:
+def _distinct(held: TarSample, sample: TarSample, policy: Policy) -> bool:
     """Whether two samples that are joined are good together: no name is in both, or that is allowed."""
     good = True
     names = {entry.name for entry in held.entries if key_of(entry) is not None}
@@ -121,18 +121,18 @@ def _distinct(held: Sample, sample: Sample, policy: Policy) -> bool:
     return good
 
 
-def _parts(sample: Sample) -> list[Part]:
+def _parts(sample: TarSample) -> list[Part]:
     return [(sample.source, sample.start, sample.stop)] if sample.parts is None else sample.parts
 
 
-def _problem(sample: Sample) -> Problem:
+def _problem(sample: TarSample) -> Problem:
     what = f"the sample before it in the output has the same key {show(sample.key or b'')}"
     return Problem("joined-sample", sample.source.name, sample.start, what)
 
 
 def buffer_shuffle(
-    samples: Iterator[Sample], size: int, initial: int, seed: int, tmpdir: str | None = None
-) -> Iterator[Sample]:
+    samples: Iterator[TarSample], size: int, initial: int, seed: int, tmpdir: str | None = None
+) -> Iterator[TarSample]:
     """Shuffle through a buffer of `size` samples, from which the first is taken once there are `initial`.
 
     The order is that of webdataset's `shuffle(size, initial=initial)` with `random.Random(seed)`. Local only: a sample
@@ -140,7 +140,7 @@ def buffer_shuffle(
     """
     draw = random.Random(seed).randint
     keep = keeper(tmpdir)
-    buffer: list[Sample] = []
+    buffer: list[TarSample] = []
     for sample in samples:
         buffer.append(keep(sample))
         if len(buffer) < size:
@@ -153,18 +153,18 @@ def buffer_shuffle(
         yield _take(buffer, draw)
 
 
-def _take(buffer: list[Sample], draw: Callable[[int, int], int]) -> Sample:
+def _take(buffer: list[TarSample], draw: Callable[[int, int], int]) -> TarSample:
     place = draw(0, len(buffer) - 1)
     sample, buffer[place] = buffer[place], buffer[-1]
     buffer.pop()
     return sample
 
 
-def keeper(tmpdir: str | None = None) -> Callable[[Sample], Sample]:
+def keeper(tmpdir: str | None = None) -> Callable[[TarSample], TarSample]:
     """A function that makes a sample good for as long as it is wanted, and to be read from any thread."""
-    spool = Spool(tmpdir)
+    spool = RangeSpool(tmpdir)
 
-    def keep(sample: Sample) -> Sample:
+    def keep(sample: TarSample) -> TarSample:
         if sample.source.seekable:
             return sample
         sample.complete()
@@ -174,7 +174,7 @@ def keeper(tmpdir: str | None = None) -> Callable[[Sample], Sample]:
         sample.source = kept
         return sample
 
-    def held(source: Source, start: int, stop: int) -> Source:
+    def held(source: SampleSource, start: int, stop: int) -> SampleSource:
         if source.seekable:
             return source
         if stop - start < SPOOLED:

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from tarkit.errors import Problem, TarkitError, show
 from tarkit.problems import Policy
-from tarkit.samples.sample import KEYLESS, Recent, Sample, Source, is_safe, key_of
+from tarkit.samples.sample import KEYLESS, Recent, SampleSource, TarSample, is_safe, key_of
 from tarkit.streams import source as streams
 from tarkit.tar import block, pax
 from tarkit.tar.reader import Entry, Raw, TarReader, find_entry
@@ -36,7 +36,7 @@ def leading_out(entries: Iterable[Entry], names: set[bytes]) -> Iterator[Entry]:
         names.add(entry.name)
 
 
-def says_more(source: Source, entry: Entry | Raw) -> bool:
+def says_more(source: SampleSource, entry: Entry | Raw) -> bool:
     """Whether a global PAX header says more than a comment, as `git archive` writes it."""
     return any(keyword != b"comment" for keyword, _ in pax.parse_pairs(source.read(entry[2], entry[2] + entry[3])))
 
@@ -60,7 +60,7 @@ _AGAIN = "make it again with tarkit cat --rekey '{stem}/{key}', or let tarkit ch
 EQUAL_PARTS = f"the parts have equal names, so they are two samples: {_AGAIN}"
 
 
-def equal_parts(source: Source, key: bytes, starts: Iterable[int]) -> bool | None:
+def equal_parts(source: SampleSource, key: bytes, starts: Iterable[int]) -> bool | None:
     """Whether parts of a sample, each the first at or behind one of `starts`, have a name in common; None if unknown.
 
     Reads their headers once more, which a stream does not have any longer.
@@ -97,7 +97,7 @@ class EntryChecks:
     Each method says whether what it was asked about is kept, or raises the Problem.
     """
 
-    def __init__(self, source: Source, policy: Policy, moves: bool) -> None:
+    def __init__(self, source: SampleSource, policy: Policy, moves: bool) -> None:
         self.source = source
         self.policy = policy
         self.moves = moves
@@ -146,7 +146,7 @@ class EntryChecks:
 # ---- Resume after damage
 
 
-def find_beyond(source: Source, header: int, kept: int, passed: Callable[[int], None] | None) -> int | None:
+def find_beyond(source: SampleSource, header: int, kept: int, passed: Callable[[int], None] | None) -> int | None:
     """Where it goes on behind the damaged header at `header`, as `find_entry` finds it; None if nowhere.
 
     Of a stream, so much is looked at that its bytes from `kept` on, which are still wanted, stay in memory with it.
@@ -170,7 +170,7 @@ def _never(key: bytes) -> bool:
     return False
 
 
-class Samples:
+class SampleReader:
     """Iterate over the samples of one archive, in order.
 
     `moves` says that samples will not stay where they are, which hard links cannot bear. `gather` says that somebody
@@ -187,7 +187,7 @@ class Samples:
 
     def __init__(
         self,
-        source: Source,
+        source: SampleSource,
         policy: Policy,
         *,
         moves: bool = True,
@@ -207,7 +207,7 @@ class Samples:
         self._damaged = False
         self._glued = False  # another archive follows the end marker
         self._over = False
-        self._opened: Sample | None = None
+        self._opened: TarSample | None = None
         self._key: bytes | None = None  # of the current sample
         self._sample: list[Raw] = []  # its entries
         self._good = True
@@ -222,7 +222,7 @@ class Samples:
         """Where the end marker is, once it was reached."""
         return self._walk.marker
 
-    def __iter__(self) -> Iterator[Sample]:
+    def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples."""
         while not self._over:
             try:
@@ -242,7 +242,7 @@ class Samples:
             what = f"no whole entry was found: {problem.detail}"
             raise Problem(problem.name, problem.archive, problem.offset, what, problem.hint or _NOTHING)
 
-    def _run(self) -> Iterator[Sample]:
+    def _run(self) -> Iterator[TarSample]:
         """Yield samples up to the end, to damage, or to one that is handed out before its end is known."""
         source, strays, remember, release = self.source, self._strays, self._remember, self.source.release
         room = LARGE if self._early and not self._damaged else 1 << 62
@@ -274,7 +274,7 @@ class Samples:
                         strays.clear()
                     else:
                         if key is not None:
-                            sample = Sample(key, source, entries, start, stop)
+                            sample = TarSample(key, source, entries, start, stop)
                             sample.plain = plain and not walk.nul
                             if (sample.plain or self._examine(sample)) and good:
                                 yield sample
@@ -291,7 +291,7 @@ class Samples:
                             good = self._open(key, Entry._make(entry), known)
                 stop = entry[4]
                 if stop > edge:
-                    sample, key, entries = Sample(key, source, entries, start, stop), None, []
+                    sample, key, entries = TarSample(key, source, entries, start, stop), None, []
                     self._key, self._sample = key, entries
                     yield from self._large(sample)
                     return
@@ -299,18 +299,18 @@ class Samples:
         finally:
             self._key, self._sample, self._good = key, entries, good
 
-    def _last(self) -> Iterator[Sample]:
+    def _last(self) -> Iterator[TarSample]:
         """The sample that the end of the archive closes, with the entries without key that follow it."""
         entries = self._sample + ([] if self._doubt else self._strays)
         if entries:
-            sample = Sample(self._key, self.source, entries, entries[0][1], entries[-1][4])
+            sample = TarSample(self._key, self.source, entries, entries[0][1], entries[-1][4])
             if self._examine(sample) and self._good:
                 yield sample
             else:
                 self.dropped += 1
                 self.zeros = None
 
-    def _large(self, sample: Sample) -> Iterator[Sample]:
+    def _large(self, sample: TarSample) -> Iterator[TarSample]:
         """A sample of a stream that is handed out before its end is known; whoever gets it reads on."""
         self._judge.entries(sample.entries)
         sample.more = self._advance
@@ -332,7 +332,7 @@ class Samples:
             good = self._judge.scattered(key, entry.start)
         return (0 in entry.name or self._judge.name(entry)) and good  # a NUL is found when all are looked at
 
-    def _examine(self, sample: Sample) -> bool:
+    def _examine(self, sample: TarSample) -> bool:
         """Whether no name is there twice, and all entries mean the same elsewhere."""
         if self._damaged:
             sample.leave_gaps()
@@ -357,7 +357,7 @@ class Samples:
             self._extend(sample)
         sample.more = None
 
-    def _extend(self, sample: Sample, *entries: Entry) -> None:
+    def _extend(self, sample: TarSample, *entries: Entry) -> None:
         more = [*map(Entry._make, self._strays), *entries]
         self._strays.clear()
         if more:
@@ -365,7 +365,7 @@ class Samples:
             sample.entries += more
             sample.stop = more[-1].stop
 
-    def _following(self, sample: Sample) -> Raw | None:
+    def _following(self, sample: TarSample) -> Raw | None:
         """The next entry, None at the end."""
         while True:
             try:

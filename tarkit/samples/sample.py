@@ -15,15 +15,15 @@ from typing import Protocol
 from tarkit.errors import Problem
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
-from tarkit.tar.reader import Source as WalkSource
-from tarkit.tar.writer import Source as WriterSource
-from tarkit.tar.writer import Writer
+from tarkit.tar.reader import HeaderSource as WalkSource
+from tarkit.tar.writer import EntryWriter
+from tarkit.tar.writer import RangeSource as WriterSource
 
 KEYLESS = frozenset((block.DIRECTORY, block.PAX_GLOBAL, block.GNU_VOLUME, block.GNU_DUMPDIR))
 REMEMBERED = 200_000  # keys of one input, to notice that one comes back
 
 
-class Source(WalkSource, WriterSource, Protocol):
+class SampleSource(WalkSource, WriterSource, Protocol):
     """What samples are read from; `tarkit.streams.source` has them."""
 
     @property
@@ -48,7 +48,7 @@ class Source(WalkSource, WriterSource, Protocol):
         """Let go of it."""
 
 
-Part = bytes | tuple[Source, int, int]  # new bytes, or a range
+Part = bytes | tuple[SampleSource, int, int]  # new bytes, or a range
 
 
 def split_name(name: bytes) -> tuple[bytes, bytes] | None:
@@ -70,7 +70,7 @@ def key_of(entry: Entry) -> bytes | None:
     return None if parts is None else parts[0]
 
 
-class Sample:
+class TarSample:
     """Entries of one key. From a stream it is good until the next one is asked for.
 
     `parts` is what to write in place of its range, once fields were chosen or names changed. A sample whose end is not
@@ -85,7 +85,7 @@ class Sample:
     more: Callable[[], None] | None
 
     def __init__(
-        self, key: bytes | None, source: Source, entries: Sequence[Entry | Raw], start: int, stop: int
+        self, key: bytes | None, source: SampleSource, entries: Sequence[Entry | Raw], start: int, stop: int
     ) -> None:
         self.key = key
         self.source = source
@@ -135,7 +135,7 @@ class Sample:
             return self.stop - self.start
         return sum(len(part) if isinstance(part, bytes) else part[2] - part[1] for part in self.parts)
 
-    def write(self, writer: Writer) -> None:
+    def write(self, writer: EntryWriter) -> None:
         """Append it to an archive; one whose end is not known is read on meanwhile."""
         if self.parts is not None:
             for part in self.parts:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tarkit.errors import Usage, show
 from tarkit.problems import Policy
-from tarkit.samples.sample import Sample, split_name
+from tarkit.samples.sample import TarSample, split_name
 
 if TYPE_CHECKING:
     from tarkit.samples.where import Where
@@ -119,7 +119,7 @@ class Select:
         """Whether every sample passes."""
         return self == Select(seed=self.seed)
 
-    def __call__(self, samples: Iterator[Sample], policy: Policy | None = None) -> Iterator[Sample]:
+    def __call__(self, samples: Iterator[TarSample], policy: Policy | None = None) -> Iterator[TarSample]:
         """The samples that were chosen; `policy` takes the place of the one that `self.policy` hands over."""
         if self.all:
             return samples
@@ -144,7 +144,7 @@ class Select:
         return samples
 
     @staticmethod
-    def _listed(samples: Iterator[Sample], keys: KeyList) -> Iterator[Sample]:
+    def _listed(samples: Iterator[TarSample], keys: KeyList) -> Iterator[TarSample]:
         for sample in samples:
             if sample.key in keys.wanted:
                 keys.found.add(sample.key)

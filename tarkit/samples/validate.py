@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tarkit.errors import show
 from tarkit.samples.sample import REMEMBERED, Recent, is_safe
-from tarkit.tables.recipe import Malformed
+from tarkit.tables.recipe import MalformedRow
 
 
-class Names:
+class NameChecks:
     """Sees that the names of an archive make whole samples: safe, none twice, those of one key together.
 
     At least the last `limit` keys are remembered, None: all of them. `repair` is the hint for a sample that is not
@@ -28,21 +28,21 @@ class Names:
         dot = name.find(b".", (slash := name.rfind(b"/") + 1))
         if not is_safe(name) or slash == len(name) > 0:
             what = "is the name of a folder" if name.endswith(b"/") else "is absolute, or has .. or a NUL in it"
-            raise Malformed(f"the name {show(name)} {what} [unsafe-name]")
+            raise MalformedRow(f"the name {show(name)} {what} [unsafe-name]")
         if dot <= slash:  # no key: see `split_name`, which this is without a call and a tuple for each
             if self._others.add(name):
-                raise Malformed(f"{show(name)} is there twice [duplicate-entry]")
+                raise MalformedRow(f"{show(name)} is there twice [duplicate-entry]")
             return
         key, field = name[:dot], name[dot + 1 :]
         if key != self.last:
             if self._keys.add(key):
                 what = f"{show(name)} belongs to a sample that ended before [scattered-sample]"
-                raise Malformed(what, hint=self._repair)
+                raise MalformedRow(what, hint=self._repair)
             if self.last is None:
                 self.first = key
             self.last = key
             self._fields = set()
             self.samples += 1
         if field in self._fields:
-            raise Malformed(f"{show(name)} is there twice [duplicate-entry]")
+            raise MalformedRow(f"{show(name)} is there twice [duplicate-entry]")
         self._fields.add(field)

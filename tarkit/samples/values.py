@@ -25,7 +25,7 @@ from tarkit.errors import Problem, show
 from tarkit.media.headers import Read, picture_size
 from tarkit.media.kinds import HEAD, kind_of
 from tarkit.samples.fields import missing_field
-from tarkit.samples.sample import KEYLESS, Sample
+from tarkit.samples.sample import KEYLESS, TarSample
 from tarkit.tar import block
 from tarkit.tar.reader import Raw
 
@@ -51,7 +51,7 @@ class View:
 
     __slots__ = ("_decoded", "_escapes", "exact", "fields", "sample", "size")
 
-    def __init__(self, sample: Sample, complete: bool = True, exact: bool = False) -> None:
+    def __init__(self, sample: TarSample, complete: bool = True, exact: bool = False) -> None:
         """Without `complete` it need not have all fields: enough for the key."""
         if complete and sample.more is not None:
             sample.complete()

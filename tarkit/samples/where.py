@@ -17,7 +17,7 @@ from typing import Any
 
 from tarkit.errors import Problem, Usage, show
 from tarkit.problems import Policy
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.samples.values import NO_TEXT, Name, View, is_unicode
 
 # ---- Operators and functions allowed in expressions
@@ -192,7 +192,7 @@ class Where:
     def __hash__(self) -> int:
         return hash(self.text)
 
-    def __call__(self, sample: Sample, policy: Policy) -> bool:
+    def __call__(self, sample: TarSample, policy: Policy) -> bool:
         """Whether `sample` is wanted. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`."""
         self._view = View(sample, complete=self.needs_entries)
         try:

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.shards.patterns import GLOB, Finder
-from tarkit.shards.template import Notation, Template, parse_template
+from tarkit.shards.template import Notation, ShardTemplate, parse_template
 from tarkit.stores import schemes
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
@@ -51,7 +51,7 @@ class Category(NamedTuple):
 
     place: int
     text: str
-    template: Template
+    template: ShardTemplate
 
 
 class _Rule(NamedTuple):
@@ -165,7 +165,7 @@ def read_map(
     return found
 
 
-def check_apart(templates: Sequence[Template]) -> None:
+def check_apart(templates: Sequence[ShardTemplate]) -> None:
     """Raise Usage when two of the templates share a name among the first that they have.
 
     A thousand names are looked at in all; whoever writes shards sees to the rest.
@@ -180,7 +180,7 @@ def check_apart(templates: Sequence[Template]) -> None:
                 raise Usage(f"{show(other)} and {show(template.text)} both have a shard {show(name)}")
 
 
-def _template(folder: str, text: str, extension: str, notation: Notation) -> Template:
+def _template(folder: str, text: str, extension: str, notation: Notation) -> ShardTemplate:
     """The template of a category: a path that stays in its folder, with a suffix of archives."""
     if text.startswith(("/", "pipe:", "file:")) or schemes.scheme_of(text) or ".." in text.split("/"):
         raise Usage(f"{show(text)}: a template in a map is a path below the folder of the shards")

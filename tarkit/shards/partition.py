@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.problems import Policy
-from tarkit.samples.sample import KEYLESS, Sample, split_name
+from tarkit.samples.sample import KEYLESS, TarSample, split_name
 from tarkit.samples.values import SMALL, Name, View
 from tarkit.shards.categories import Map
 from tarkit.shards.patterns import compile_regex
@@ -83,14 +83,14 @@ class ByHash:
     """Which part a sample is in, by number; None when it has no group and is left out."""
 
     def __init__(
-        self, parts: Sequence[Part], salt: str = "", group: Callable[[Sample], bytes | None] | None = None
+        self, parts: Sequence[Part], salt: str = "", group: Callable[[TarSample], bytes | None] | None = None
     ) -> None:
         """`group` says what is hashed in place of the key."""
         self._salt = os.fsencode(salt)
         self._group = group
         self._bounds = [sum_ * PLACES // 1 for sum_ in accumulate(part.share for part in parts)]
 
-    def __call__(self, sample: Sample) -> int | None:
+    def __call__(self, sample: TarSample) -> int | None:
         """The number of the part."""
         group = sample.key if self._group is None else self._group(sample)
         return None if group is None else self.part_of(group)
@@ -114,7 +114,7 @@ class KeyGroup:
             raise Usage(f"--group {show(text)}: {error}") from None
         self.text = text
 
-    def __call__(self, sample: Sample) -> bytes:
+    def __call__(self, sample: TarSample) -> bytes:
         """The group."""
         assert sample.key is not None
         found = self._pattern.search(os.fsdecode(sample.key))
@@ -136,7 +136,7 @@ class FieldValue:
         self._name = Name(text)
         self._policy = policy
 
-    def _quick(self, sample: Sample) -> bytes | None:
+    def _quick(self, sample: TarSample) -> bytes | None:
         """The text of the field of this name, of a sample that has nothing unusual; None leaves it to others."""
         if sample.plain and sample.key is not None:
             skip, field = len(sample.key) + 1, self._name.field
@@ -146,7 +146,7 @@ class FieldValue:
                     return text.strip(WHITE.encode()) if text.isascii() else None
         return None
 
-    def __call__(self, sample: Sample) -> bytes | None:
+    def __call__(self, sample: TarSample) -> bytes | None:
         """The value; no bytes for a sample without one that the policy keeps."""
         text = self._quick(sample)
         if text is not None:
@@ -164,11 +164,11 @@ class FieldValue:
 class ByMap:
     """Which category of a map a sample is in, by number; `unmatched` hears of those in none, and may raise."""
 
-    def __init__(self, categories: Map, unmatched: Callable[[Sample], None]) -> None:
+    def __init__(self, categories: Map, unmatched: Callable[[TarSample], None]) -> None:
         self._map = categories
         self._unmatched = unmatched
 
-    def __call__(self, sample: Sample) -> int | None:
+    def __call__(self, sample: TarSample) -> int | None:
         """The number of the category; raises TarkitError when there are two."""
         sample.complete()
         names = (raw[0] for raw in sample.raw if raw[5] not in KEYLESS and split_name(raw[0]) is not None)
@@ -212,7 +212,7 @@ _TRIED = 10_000  # samples of a class for which there is a choice, unless counts
 class Dealer:
     """Which part a sample is in, by number; `label` says its class, None for one that is left out."""
 
-    def __init__(self, parts: Sequence[Part], label: Callable[[Sample], bytes | None]) -> None:
+    def __init__(self, parts: Sequence[Part], label: Callable[[TarSample], bytes | None]) -> None:
         self._label = label
         self._period = lcm(*(part.share.denominator for part in parts))
         self._weights = [int(part.share * self._period) for part in parts]
@@ -228,7 +228,7 @@ class Dealer:
         """How many of each class each part has."""
         return self._counts
 
-    def __call__(self, sample: Sample) -> int | None:
+    def __call__(self, sample: TarSample) -> int | None:
         """The number of the part."""
         label = self._label(sample)
         return None if label is None else self.deal(label)

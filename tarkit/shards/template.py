@@ -94,7 +94,7 @@ class Span(NamedTuple):
         return longest if longest == len(self.text(0)) else None
 
 
-class Template:
+class ShardTemplate:
     """A numbered series of names. `count` is how many there are, None for no end; names are distinct."""
 
     def __init__(self, text: str, directory: str, literals: list[str], spans: list[Span], local: bool = True) -> None:
@@ -163,7 +163,7 @@ class Template:
                 yield index, path
 
 
-def parse_template(text: str, kind: Notation = "auto", hint: str | None = AS_IT_IS) -> Template:
+def parse_template(text: str, kind: Notation = "auto", hint: str | None = AS_IT_IS) -> ShardTemplate:
     """The template that `text` spells; `auto` is bash when the last component has a `{A..B}`, else printf.
 
     A name without a range, and that of a directory (`out/`: `out/split-%06d.tar`), is completed. After `file:` comes a
@@ -180,7 +180,7 @@ def parse_template(text: str, kind: Notation = "auto", hint: str | None = AS_IT_
         literals, spans = _printf(text, text)
         if not spans:
             raise Usage(f"{_shown(text)}: a command for shards needs their number: %06d")
-        return Template(text, "", literals, spans, local=False)
+        return ShardTemplate(text, "", literals, spans, local=False)
     path = _file_path(text)
     head, slash, last = path.rpartition("/")
     if last in (".", ".."):
@@ -198,7 +198,7 @@ def parse_template(text: str, kind: Notation = "auto", hint: str | None = AS_IT_
     if not spans:
         literals, spans = _completed(literals[0]), [Span(0, 1, None, 6)]
     _check_distinct(literals, spans, text)
-    return Template(text, head + slash, literals, spans, local=not scheme_of(path))
+    return ShardTemplate(text, head + slash, literals, spans, local=not scheme_of(path))
 
 
 def template_sign(name: str, ignored: Notation | None = None) -> str | None:

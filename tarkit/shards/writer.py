@@ -11,14 +11,14 @@ from typing import Literal, NamedTuple
 from tarkit.errors import CommandFailed, TarkitError, show
 from tarkit.problems import Policy
 from tarkit.samples.pipeline import stays_apart
-from tarkit.samples.sample import Sample
-from tarkit.shards.template import Template
+from tarkit.samples.sample import TarSample
+from tarkit.shards.template import ShardTemplate
 from tarkit.streams.command import call
 from tarkit.streams.sink import FileSink, Sink
 from tarkit.tables.tsv import escape_tsv
 from tarkit.tar.block import BLOCK, RECORD
 from tarkit.tar.header import end_of_archive
-from tarkit.tar.writer import GATHERED, Writer
+from tarkit.tar.writer import GATHERED, EntryWriter
 
 SizeRule = Literal["tar", "content"]
 MANIFEST_COLUMNS = ("shard", "samples", "bytes", "sha256", "first", "last")
@@ -56,7 +56,7 @@ class _Open:
     """The shard that is being written. `content` counts bytes of payload."""
 
     name: str
-    writer: Writer
+    writer: EntryWriter
     count: int | None
     samples: int = 0
     content: int = 0
@@ -64,7 +64,7 @@ class _Open:
     last: bytes | None = None
 
 
-class Shards:
+class SeriesWriter:
     """Write samples to numbered shards; there is never an empty one.
 
     `sizes`, if given, says how many samples each shard gets, in place of the limits. `start` is the index of the first.
@@ -74,7 +74,7 @@ class Shards:
 
     def __init__(
         self,
-        template: Template,
+        template: ShardTemplate,
         open_sink: Callable[[str], Sink],
         limits: Limits,
         *,
@@ -103,7 +103,7 @@ class Shards:
         """Bytes written so far, before compression."""
         return sum(shard.size for shard in self.done) + (self._open.writer.position if self._open else 0)
 
-    def add(self, sample: Sample) -> bool:
+    def add(self, sample: TarSample) -> bool:
         """Write a sample to the shard where it belongs; False when all shards that there may be are full."""
         shard = self._open
         if shard is not None and shard.samples:
@@ -157,7 +157,7 @@ class Shards:
             self._open.writer.abort()
             self._open = None
 
-    def _closes_before(self, shard: _Open, sample: Sample) -> str | None:
+    def _closes_before(self, shard: _Open, sample: TarSample) -> str | None:
         if shard.count is not None and shard.samples >= shard.count:
             return "count"
         if self._limits.size is None:
@@ -185,7 +185,7 @@ class Shards:
             return None
         name = self._template.name(self._next)
         self._next += 1
-        return _Open(name, Writer(self._open_sink(name)), count)
+        return _Open(name, EntryWriter(self._open_sink(name)), count)
 
     def _move_tail(self, shard: _Open, before: int) -> _Open | None:
         """Move the sample that was written from `before` on to the next shard: it made this one too long."""
@@ -264,8 +264,8 @@ class Series:
 
     def __init__(
         self,
-        shards: Sequence[Shards],
-        assign: Callable[[Sample], int | None] | None = None,
+        shards: Sequence[SeriesWriter],
+        assign: Callable[[TarSample], int | None] | None = None,
         policy: Policy | None = None,
     ) -> None:
         """Without `assign` there is one series."""
@@ -287,7 +287,7 @@ class Series:
         """The shards that are complete, series after series."""
         return [shard for shards in self.shards for shard in shards.done]
 
-    def add(self, sample: Sample) -> bool:
+    def add(self, sample: TarSample) -> bool:
         """Write a sample where it belongs; False when all shards that there may be are full."""
         number = 0
         if self._assign is not None:
@@ -304,7 +304,7 @@ class Series:
             self.shards[number].relieve(self._waits)
         return True
 
-    def _meets(self, sample: Sample) -> bool:
+    def _meets(self, sample: TarSample) -> bool:
         """Whether a sample may stand behind one of its key: never, as that makes them one unless a shard ends there."""
         if stays_apart(sample, self._policy):
             what = f"{sample.source.name}: at {sample.start}: the sample before it in its part has the same key"
@@ -328,7 +328,7 @@ class Series:
             shards.abort()
 
 
-class Names:
+class OpenShards:
     """Open shards, each name once: templates that meet somewhere must not replace each other's shards."""
 
     def __init__(self, open_sink: Callable[[str], Sink]) -> None:

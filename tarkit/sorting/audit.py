@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.sorting import encoding
 
 
@@ -57,7 +57,7 @@ class Mixing:
         return told
 
 
-def measure(samples: Iterator[Sample], by: Callable[[Sample, int], bytes | None] | None = None) -> Mixing:
+def measure(samples: Iterator[TarSample], by: Callable[[TarSample, int], bytes | None] | None = None) -> Mixing:
     """Measure how mixed `samples` are, `by` class too if that is given: what it says of each; None leaves one out.
 
     Only names are read, besides what `by` reads. Keys are held: about 150 bytes a sample.

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from tarkit.errors import Problem, TarkitError, show
 from tarkit.problems import Policy
-from tarkit.samples.sample import Sample, key_of
+from tarkit.samples.sample import TarSample, key_of
 from tarkit.samples.values import MISFITS, Name, Number, View
 from tarkit.sorting import encoding
 from tarkit.streams.source import FileSource
@@ -69,7 +69,7 @@ class SortKey:
         if len(names) == 1 and names[0] not in _OWN:
             self._field = self._names[0].field
 
-    def __call__(self, sample: Sample, ordinal: int = 0) -> bytes | None:
+    def __call__(self, sample: TarSample, ordinal: int = 0) -> bytes | None:
         """The rank; None when the sample lacks a field."""
         if sample.key is None:
             return b""
@@ -86,7 +86,7 @@ class SortKey:
                 raise
             return None
 
-    def _quick(self, sample: Sample, skip: int, field: bytes) -> bytes | None:
+    def _quick(self, sample: TarSample, skip: int, field: bytes) -> bytes | None:
         """The code of a field of a sample that has nothing unusual; None leaves it to `_rank`."""
         for entry in sample._entries:
             if entry[0][skip:].lower() == field:
@@ -98,7 +98,7 @@ class SortKey:
                 return _CODES[self.type](read(start, start + size))
         return None
 
-    def absent(self, sample: Sample, policy: Policy) -> bytes | None:
+    def absent(self, sample: TarSample, policy: Policy) -> bytes | None:
         """The rank of a sample that lacks a field, before those that have it, or None if it is to be left out."""
         lacking: list[Problem] = []
         rank = self._rank(sample, lacking)
@@ -111,7 +111,7 @@ class SortKey:
                 return None
         return rank
 
-    def _rank(self, sample: Sample, lacking: list[Problem] | None = None) -> bytes:
+    def _rank(self, sample: TarSample, lacking: list[Problem] | None = None) -> bytes:
         """The rank; raises Problem for what the sample lacks, unless `lacking` takes that."""
         view = View(sample, exact=True)
         codes = []
@@ -150,13 +150,13 @@ class SortKey:
         return code
 
 
-def _md5(sample: Sample) -> bytes:
+def _md5(sample: TarSample) -> bytes:
     from hashlib import md5
 
     return md5(sample.key or b"", usedforsecurity=False).digest()
 
 
-_OWN: dict[str, Callable[[Sample], bytes]] = {  # what is no field, and no name of other commands
+_OWN: dict[str, Callable[[TarSample], bytes]] = {  # what is no field, and no name of other commands
     "__key__": lambda sample: sample.key or b"",
     "__name__": lambda sample: next(entry.name for entry in sample.entries if key_of(entry) is not None),
     "__md5__": _md5,
@@ -208,7 +208,7 @@ class OrderFile:
         if not self.places:
             raise TarkitError(f"{self.name}: no key in it")
 
-    def __call__(self, sample: Sample, ordinal: int = 0) -> bytes | None:
+    def __call__(self, sample: TarSample, ordinal: int = 0) -> bytes | None:
         """The rank; None when the key is not in the list."""
         if sample.key is None:
             return b""
@@ -218,7 +218,7 @@ class OrderFile:
         self.found.add(place)
         return place.to_bytes(8, "big")
 
-    def absent(self, sample: Sample, policy: Policy) -> bytes | None:
+    def absent(self, sample: TarSample, policy: Policy) -> bytes | None:
         """The rank of a sample whose key is not in the list, None if it is to be left out; or raises TarkitError."""
         if self.unlisted == "error":
             raise TarkitError(
@@ -243,7 +243,7 @@ class Disorder(NamedTuple):
     after: bytes
 
 
-def check_order(samples: Iterator[Sample], rank: Callable[[Sample, int], bytes | None]) -> Disorder | None:
+def check_order(samples: Iterator[TarSample], rank: Callable[[TarSample, int], bytes | None]) -> Disorder | None:
     """The first pair of neighbours that is out of order; None when all is in order. A sample without rank is passed
     over. Nothing is held but the last rank."""
     last, before = b"", b""

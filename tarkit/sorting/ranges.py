@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 
-from tarkit.samples.sample import Sample, Source, key_of
+from tarkit.samples.sample import SampleSource, TarSample, key_of
 from tarkit.streams.ranges import Held, HeldRange, MovedRange
 from tarkit.streams.sink import Sink
 from tarkit.streams.source import FileSource
 from tarkit.streams.tempfile import Scratch
 from tarkit.tar.reader import Entry, TarReader
-from tarkit.tar.writer import Sink as WriterSink
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import ArchiveSink as WriterSink
+from tarkit.tar.writer import EntryWriter
 
 Span = tuple[int, int]  # start and stop in the input
 Place = bytes
@@ -31,12 +31,12 @@ _HEAD, _EACH = _COUNT.size, _RANGE.size
 class JoinedRanges(Held):
     """Ranges of several sources as one; positions go on from the start of the first."""
 
-    def __init__(self, pieces: Sequence[tuple[Source, int, int]]) -> None:
+    def __init__(self, pieces: Sequence[tuple[SampleSource, int, int]]) -> None:
         source, start, _ = pieces[0]
         super().__init__(source.name, start, start + sum(stop - start for _, start, stop in pieces))
         self.pieces = pieces
 
-    def _within(self, start: int, stop: int) -> Iterator[tuple[Source, int, int]]:
+    def _within(self, start: int, stop: int) -> Iterator[tuple[SampleSource, int, int]]:
         """What of the pieces lies in [start, stop)."""
         at = self.start
         for source, first, last in self.pieces:
@@ -55,7 +55,7 @@ class JoinedRanges(Held):
             source.send(low, high, sink)
 
 
-class PlacedSample(Sample):
+class PlacedSample(TarSample):
     """A sample that can be read at any time; its entries are walked over again when somebody wants them."""
 
     __slots__ = ()
@@ -88,7 +88,7 @@ class PlacedSample(Sample):
         return sum(entry.size for entry in self.entries)
 
 
-def split_off_strays(sample: Sample) -> tuple[list[Span], list[Span]]:
+def split_off_strays(sample: TarSample) -> tuple[list[Span], list[Span]]:
     """Ranges of the entries without key that stand before or behind all others, and ranges of the rest."""
     if sample.plain:
         return [], [(sample.start, sample.stop)]
@@ -117,13 +117,13 @@ class RangeList:
     def __init__(self, tmpdir: str | None) -> None:
         self.tmpdir = tmpdir
         self.stored = 0
-        self.files: list[Source | Scratch] = []
+        self.files: list[SampleSource | Scratch] = []
         self._names: list[str] = []
-        self._source: Source | None = None
+        self._source: SampleSource | None = None
         self._file = 0
-        self._spool: tuple[Scratch, Writer, int] | None = None
+        self._spool: tuple[Scratch, EntryWriter, int] | None = None
 
-    def enter(self, source: Source) -> None:
+    def enter(self, source: SampleSource) -> None:
         """The samples that follow are of `source`."""
         if source is not self._source:
             self._source = source
@@ -142,12 +142,12 @@ class RangeList:
             if isinstance(file, FileSource):
                 file.unchanged()
 
-    def add_file(self, file: Source | Scratch) -> int:
+    def add_file(self, file: SampleSource | Scratch) -> int:
         """The number of a file in which ranges lie."""
         self.files.append(file)
         return len(self.files) - 1
 
-    def append(self, number: int, start: int, stop: int, writer: Writer) -> None:
+    def append(self, number: int, start: int, stop: int, writer: EntryWriter) -> None:
         """Append bytes [start, stop) of a file to an archive."""
         file = self.files[number]
         source = MovedRange(file, file.name, start, stop, start) if isinstance(file, Scratch) else file
@@ -191,7 +191,7 @@ class RangeList:
         if self._spool is not None:
             self._spool[1].flush()
 
-    def absorb(self, sample: Sample) -> tuple[Place | None, Place]:
+    def absorb(self, sample: TarSample) -> tuple[Place | None, Place]:
         """Places of the strays and of the rest of a sample of a stream whose end is not known: it is read on."""
         _, writer, in_file = self._writer()
         base = writer.position
@@ -219,7 +219,7 @@ class RangeList:
         _, number, _, start, _, _ = _ONE.unpack_from(place)
         return _ONE.pack(1, number, file, start, offset, size_of(place)) + key_in(place)
 
-    def sample(self, place: Place, blob: bytes | None = None) -> Sample:
+    def sample(self, place: Place, blob: bytes | None = None) -> TarSample:
         """The sample at a place; `blob` are its bytes if they are in memory."""
         count, number, in_file, start, offset, size = _ONE.unpack_from(place)
         if blob is None and count == 1:
@@ -230,7 +230,7 @@ class RangeList:
             pieces = self.pieces(place)
             joined = JoinedRanges(pieces)
             return PlacedSample(key_in(place), joined, (), joined.start, joined.size or 0)
-        source: Source
+        source: SampleSource
         if blob is not None:
             source = HeldRange(self._names[number], start, blob)
         else:
@@ -239,9 +239,9 @@ class RangeList:
             source = MovedRange(file, self._names[number], start, start + size, offset)
         return PlacedSample(place[WHOLE:], source, (), start, start + size)
 
-    def pieces(self, place: Place) -> list[tuple[Source, int, int]]:
+    def pieces(self, place: Place) -> list[tuple[SampleSource, int, int]]:
         """The ranges of a place."""
-        found: list[tuple[Source, int, int]] = []
+        found: list[tuple[SampleSource, int, int]] = []
         (count,) = _COUNT.unpack_from(place)
         for at in range(_HEAD, _HEAD + count * _EACH, _EACH):
             number, in_file, start, offset, size = _RANGE.unpack_from(place, at)
@@ -251,22 +251,22 @@ class RangeList:
             found.append((file, start, start + size))
         return found
 
-    def entries(self, place: Place) -> Iterator[tuple[Source, Entry]]:
+    def entries(self, place: Place) -> Iterator[tuple[SampleSource, Entry]]:
         """The entries at a place, each with where it was read."""
         for source, start, stop in self.pieces(place):
             for entry in PlacedSample(None, source, (), start, stop).entries:
                 yield source, entry
 
-    def behind(self, front: Place, sample: Sample) -> Sample:
+    def behind(self, front: Place, sample: TarSample) -> TarSample:
         """The sample with what is at a place in front of it."""
         source = JoinedRanges([*self.pieces(front), (sample.source, sample.start, sample.stop)])
         source.name = sample.source.name  # what stands in front may be of another archive, and keys may be made of it
         return PlacedSample(sample.key, source, (), source.start, source.size or 0)
 
-    def _writer(self) -> tuple[Scratch, Writer, int]:
+    def _writer(self) -> tuple[Scratch, EntryWriter, int]:
         if self._spool is None:
             scratch = Scratch(self.tmpdir)
-            self._spool = scratch, Writer(Sink(scratch.fd, scratch.name)), self.add_file(scratch)
+            self._spool = scratch, EntryWriter(Sink(scratch.fd, scratch.name)), self.add_file(scratch)
         return self._spool
 
 
@@ -299,7 +299,7 @@ def joined(places: Sequence[Place]) -> Place:
     return b"".join([_COUNT.pack(sum(map(len, ranges)) // _EACH), *ranges, key_in(places[0])])
 
 
-def will_need(source: Source) -> None:
+def will_need(source: SampleSource) -> None:
     """Let the system read a whole file."""
     if isinstance(source, FileSource):
         source.will_need()

@@ -14,7 +14,7 @@ from tarkit.sorting.ranges import Place, RangeList
 from tarkit.streams.copy import CHUNK, writev_all
 from tarkit.streams.sink import Sink
 from tarkit.streams.tempfile import Scratch
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 
 Record = tuple[bytes, int, Place, bytes | None]
 """Rank, ordinal, place, and the bytes themselves where they are in memory."""
@@ -168,7 +168,7 @@ class Runs:
         numbers = {run.number for run in old}
         scratch, lists = Scratch(self._places.tmpdir), Scratch(self._places.tmpdir)
         number = self._places.add_file(scratch)
-        writer = Writer(Sink(scratch.fd, scratch.name))
+        writer = EntryWriter(Sink(scratch.fd, scratch.name))
         pieces: list[bytes] = []
         size = 0
         for rank, ordinal, place, _ in heapq.merge(*old):

@@ -27,7 +27,7 @@ from operator import itemgetter
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.samples.reader import EQUAL_PARTS, twice
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.sorting.ranges import (
     WHOLE,
     Place,
@@ -44,16 +44,16 @@ from tarkit.sorting.ranges import (
     will_need,
 )
 from tarkit.sorting.runs import DuplicateKeys, Record, Runs
-from tarkit.tar.writer import GATHERED, LONG, PIECES, SMALL, Writer
+from tarkit.tar.writer import GATHERED, LONG, PIECES, SMALL, EntryWriter
 
 # ---- Write very many samples in their order, as they are, without an object for each
 
-Wanted = Callable[[Sample, bool], bool]
+Wanted = Callable[[TarSample, bool], bool]
 Marks = bytearray | None  # a byte for each sample, by ordinal
 
 
 def pour(
-    records: Iterable[Record], places: RangeList, writer: Writer, wanted: Wanted, last: bytes | None, twins: Marks
+    records: Iterable[Record], places: RangeList, writer: EntryWriter, wanted: Wanted, last: bytes | None, twins: Marks
 ) -> Iterator[int]:
     """Append samples to an archive; again and again it yields how many those were.
 
@@ -110,7 +110,7 @@ def pour(
     yield count
 
 
-Rank = Callable[[Sample, int], bytes | None]
+Rank = Callable[[TarSample, int], bytes | None]
 
 LARGE = 1 << 22  # bytes of a sample of a stream that goes to a temporary file at once
 _JOINED = "--allow joined-sample joins them; else first tarkit cat --rekey '{stem}/{key}' ... | tarkit sort -"
@@ -139,13 +139,13 @@ class Sorter:
     came out; that nothing else became of any is made sure before the end, by an AssertionError.
     """
 
-    samples: Iterator[Sample]
+    samples: Iterator[TarSample]
     rank: Rank
     memory: int
     tmpdir: str | None = None
     note: Callable[[str], None] = lambda text: None
     gather: Policy | None = None
-    absent: Callable[[Sample], bytes | None] | None = None
+    absent: Callable[[TarSample], bytes | None] | None = None
     distinct: bool = False
     taken: int = 0
     joined: int = 0
@@ -164,7 +164,7 @@ class Sorter:
         self._repeated: bytearray | None = None  # by ordinal: of which samples the key is there more than once
         self._large = min(LARGE, self.memory // 16)
 
-    def __iter__(self) -> Iterator[Sample]:
+    def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples."""
         records = self._ordered()
         yield from self._first(records)
@@ -173,14 +173,14 @@ class Sorter:
             yield self._places.sample(*record[2:])
         self._account()
 
-    def pour(self, writer: Writer, wanted: Wanted) -> Iterator[int]:
+    def pour(self, writer: EntryWriter, wanted: Wanted) -> Iterator[int]:
         """Write the samples as they are; again and again it yields how many.
 
         `wanted` says whether to write one whose key is that of the sample before it (True), or with `distinct` is there
         more than once (False).
         """
 
-        def asked(sample: Sample, near: bool) -> bool:
+        def asked(sample: TarSample, near: bool) -> bool:
             good = wanted(sample, near)
             self.given += not good  # somebody else has left it out
             return good
@@ -202,7 +202,7 @@ class Sorter:
         self._settle()
         return self._in_order()
 
-    def _first(self, records: Iterator[Record]) -> Iterator[Sample]:
+    def _first(self, records: Iterator[Record]) -> Iterator[TarSample]:
         """The first sample, behind the entries without key; these alone if there is no sample; nothing without any."""
         strays = [place for _, _, place, _ in self._strays]
         if not strays:
@@ -272,7 +272,7 @@ class Sorter:
         runs.extend(ranks, ordinal - len(ranks), where)
         self.taken = ordinal
 
-    def _take(self, sample: Sample, ordinal: int) -> bool:
+    def _take(self, sample: TarSample, ordinal: int) -> bool:
         """The same of one sample of any kind; False if there are only entries without key."""
         places = self._places
         key, place, blob = sample.key, None, None

@@ -1,6 +1,6 @@
 """Schemes of URLs: a table of modules, each imported when one of its URLs is opened.
 
-A module that joins the table offers `open_read(url) -> Reader` and `open_write(url) -> Writer`; what it raises is a
+A module that joins the table offers `open_read(url) -> RemoteReader` and `open_write(url) -> RemoteWriter`; what it raises is a
 `TarkitError` or an `OSError` that names the URL by `public_name`.
 """
 
@@ -29,7 +29,7 @@ _COMMANDS = {
 }
 
 
-class Reader(Protocol):
+class RemoteReader(Protocol):
     """A remote object being read, from its first byte to its last."""
 
     def read(self, n: int, /) -> bytes:
@@ -39,7 +39,7 @@ class Reader(Protocol):
         """Give the connection back; allowed before the end and more than once."""
 
 
-class Writer(Protocol):
+class RemoteWriter(Protocol):
     """A remote object being written; it appears under its name at `close` and not before."""
 
     def write(self, data: bytes | memoryview, /) -> object:
@@ -55,10 +55,10 @@ class Writer(Protocol):
 class Remote(Protocol):
     """What a module of the table offers."""
 
-    def open_read(self, url: str, /) -> Reader:
+    def open_read(self, url: str, /) -> RemoteReader:
         """Start to read `url`."""
 
-    def open_write(self, url: str, /) -> Writer:
+    def open_write(self, url: str, /) -> RemoteWriter:
         """Start to write `url`."""
 
 
@@ -68,12 +68,12 @@ def scheme_of(text: str) -> str | None:
     return found[1].lower() if found else None
 
 
-def open_read(url: str) -> Reader:
+def open_read(url: str) -> RemoteReader:
     """Open `url` for reading; `Usage` when nothing serves its scheme."""
     return _served(url).open_read(url)
 
 
-def open_write(url: str) -> Writer:
+def open_write(url: str) -> RemoteWriter:
     """Open `url` for writing; `Usage` when nothing serves its scheme."""
     return _served(url, writing=True).open_write(url)
 

@@ -70,7 +70,7 @@ PATIENCE = 2.0  # seconds that a command gets to end by itself
 _PIPE, _DEVNULL = -1, -3  # as subprocess has them
 
 
-class Child(Protocol):
+class ChildProcess(Protocol):
     """A process of ours that runs."""
 
     def terminate(self) -> None:
@@ -80,12 +80,12 @@ class Child(Protocol):
         """Wait for its end; at `limit`, as `time.monotonic` has it, end it with force, and all that it started."""
 
 
-_running: set[Child] = set()
+_running: set[ChildProcess] = set()
 _starting = threading.RLock()
 _over = False
 
 
-def begin(start: Callable[[], Child]) -> None:
+def begin(start: Callable[[], ChildProcess]) -> None:
     """Have `start` start a child, which is known from then on, and ended with us."""
     with uninterrupted(), _starting:
         child = start()
@@ -94,7 +94,7 @@ def begin(start: Callable[[], Child]) -> None:
         end_all(child)
 
 
-def end_all(*children: Child) -> None:
+def end_all(*children: ChildProcess) -> None:
     """End these, whatever their status: all are asked first, and have the same time to do so."""
     for child in children:
         child.terminate()
@@ -103,7 +103,7 @@ def end_all(*children: Child) -> None:
         child.end_by(limit)
 
 
-def forget(child: Child) -> None:
+def forget(child: ChildProcess) -> None:
     """A child has ended."""
     _running.discard(child)
 

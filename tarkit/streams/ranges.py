@@ -54,7 +54,7 @@ class HeldRange(Held):
         """Bytes [start, stop)."""
         return self.data[start - self.start : stop - self.start]
 
-    def send(self, start: int, stop: int, sink: sources.Sink) -> None:
+    def send(self, start: int, stop: int, sink: sources.RangeSink) -> None:
         """Write bytes [start, stop) to `sink`."""
         sink.write(memoryview(self.data)[start - self.start : stop - self.start])
 
@@ -71,7 +71,7 @@ class MovedRange(Held):
         """Bytes [start, stop)."""
         return self.file.read(self.offset + start - self.start, self.offset + stop - self.start)
 
-    def send(self, start: int, stop: int, sink: sources.Sink) -> None:
+    def send(self, start: int, stop: int, sink: sources.RangeSink) -> None:
         """Write bytes [start, stop) to `sink`."""
         sink.copy(self.file.fd, self.offset + start - self.start, self.offset + stop - self.start)
 
@@ -79,7 +79,7 @@ class MovedRange(Held):
 class SpooledRange(MovedRange):
     """A range in the file of a spool, which takes the room back when nobody refers to the range."""
 
-    def __init__(self, spool: Spool, file: Scratch, name: str, start: int, stop: int, offset: int) -> None:
+    def __init__(self, spool: RangeSpool, file: Scratch, name: str, start: int, stop: int, offset: int) -> None:
         super().__init__(file, name, start, stop, offset)
         self.spool = spool
 
@@ -87,7 +87,7 @@ class SpooledRange(MovedRange):
         self.spool.free(self.offset, (self.size or 0) - self.start)
 
 
-class Spool:
+class RangeSpool:
     """An unlinked temporary file with room for ranges that come and go; first fit."""
 
     def __init__(self, tmpdir: str | None = None) -> None:

@@ -21,7 +21,7 @@ SPLICED = 1 << 20  # a range at least so long is spliced, where it can be
 _STEP = 1 << 28
 
 
-class Sink(Protocol):
+class RangeSink(Protocol):
     """What a source sends ranges to; `tarkit.streams.sink` has them."""
 
     @property
@@ -35,7 +35,7 @@ class Sink(Protocol):
         """Write bytes [start, stop) of the file `source`, with `short` perhaps later."""
 
 
-class Reader(Protocol):
+class ByteReader(Protocol):
     """Where a stream comes from: a descriptor, a decoder, a command."""
 
     def readinto(self, view: memoryview) -> int:
@@ -104,7 +104,7 @@ class FileSource:
             raise
         return data
 
-    def send(self, start: int, stop: int, sink: Sink) -> None:
+    def send(self, start: int, stop: int, sink: RangeSink) -> None:
         """Write bytes [start, stop) to `sink`."""
         held = self.file.opened or self.file.open()
         try:
@@ -157,7 +157,7 @@ class StreamSource:
     seekable = False
     codec: str | None = None
 
-    def __init__(self, reader: Reader, name: str, tmpdir: str | None = None) -> None:
+    def __init__(self, reader: ByteReader, name: str, tmpdir: str | None = None) -> None:
         self.reader = reader
         self.tmpdir = tmpdir
         self.name = name
@@ -186,7 +186,7 @@ class StreamSource:
             data += self._view[max(start - self._base, 0) : stop - self._base]
         return data
 
-    def send(self, start: int, stop: int, sink: Sink) -> None:
+    def send(self, start: int, stop: int, sink: RangeSink) -> None:
         """Write bytes [start, stop) to `sink`; those that lie behind the window are passed on and not kept."""
         if start < self._base:
             if self._overflow is None or start < self._overflow.start:
@@ -265,7 +265,7 @@ class StreamSource:
             self._overflow.close()
             self._overflow = None
 
-    def _pass(self, start: int, stop: int, sink: Sink) -> None:
+    def _pass(self, start: int, stop: int, sink: RangeSink) -> None:
         """Move [start, stop), of which nothing has been read yet, from the reader to `sink`."""
         self._settle()
         if start > self._base + self._fill:
@@ -366,7 +366,7 @@ class FileReader:
 class Prepended:
     """A reader of which `head` was read before."""
 
-    def __init__(self, head: bytes, reader: Reader) -> None:
+    def __init__(self, head: bytes, reader: ByteReader) -> None:
         self.head = head
         self.reader = reader
 
@@ -398,7 +398,7 @@ class Readable(Protocol):
 class ByRead:
     """A reader for what has `read`; closing it closes `below`, the reader that it stands on, too."""
 
-    def __init__(self, inner: Readable, below: Reader | None = None) -> None:
+    def __init__(self, inner: Readable, below: ByteReader | None = None) -> None:
         self.inner = inner
         self.below = below
 
@@ -419,13 +419,13 @@ class ByRead:
             self.below.close()
 
 
-def reading(reader: Reader) -> _Read:
+def reading(reader: ByteReader) -> _Read:
     """The `read(n)` of a reader, for who wants one."""
     return _Read(reader)
 
 
 class _Read:
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
         self._view = memoryview(bytearray(CHUNK))
 

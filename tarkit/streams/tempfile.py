@@ -11,7 +11,7 @@ from tarkit.streams.files import Descriptor
 FALLBACK = "/var/tmp"  # /tmp may be memory
 
 
-class Target(Protocol):
+class CopySink(Protocol):
     """What ranges are sent to: a sink."""
 
     def copy(self, source: int, start: int, stop: int) -> None:
@@ -59,7 +59,7 @@ class Overflow:
         """Bytes [start, stop) of the stream."""
         return self.file.read(start - self.start, stop - self.start)
 
-    def send(self, start: int, stop: int, sink: Target) -> None:
+    def send(self, start: int, stop: int, sink: CopySink) -> None:
         """Write bytes [start, stop) of the stream to `sink`."""
         sink.copy(self.file.fd, start - self.start, stop - self.start)
 

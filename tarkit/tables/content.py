@@ -12,7 +12,7 @@ from tarkit.errors import TarkitError, show
 from tarkit.stores import schemes
 from tarkit.streams.command import CommandReader
 from tarkit.streams.copy import CHUNK, seconds
-from tarkit.streams.source import ByRead, DescriptorReader, Reader
+from tarkit.streams.source import ByRead, ByteReader, DescriptorReader
 from tarkit.streams.tempfile import Scratch
 from tarkit.tables.recipe import Row
 
@@ -27,7 +27,7 @@ WAIT = 0.2  # seconds between two looks for signals
 _new = tuple.__new__
 
 
-class Content(NamedTuple):
+class EntryContent(NamedTuple):
     """What an entry will hold: `data`, or the first `size` bytes of the file `fd`; `mtime` in whole seconds."""
 
     data: bytes
@@ -36,7 +36,7 @@ class Content(NamedTuple):
     mtime: int
 
 
-class Loader:
+class ContentLoader:
     """Opens the content of rows. Paths are relative to `folder`; no file of `outputs` may be among them.
 
     A file that is missing is an error, or with `missing` is handed to that, and has no content. Without `times` those
@@ -60,14 +60,14 @@ class Loader:
         self.tmpdir = tmpdir
         self._looks = times or bool(self.outputs)
 
-    def __call__(self, row: Row) -> Content | None:
+    def __call__(self, row: Row) -> EntryContent | None:
         """The content of one row."""
         kind = row[1]
         if kind == "path":
             return self._file(row)
         if kind == "data":
-            return Content(row[2], -1, len(row[2]), 0)
-        reader: Reader
+            return EntryContent(row[2], -1, len(row[2]), 0)
+        reader: ByteReader
         try:
             if kind == "pipe":
                 reader = CommandReader(os.fsdecode(row.value))
@@ -80,7 +80,7 @@ class Loader:
             what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
             raise TarkitError(f"{row.where}: {what}") from error
 
-    def _file(self, row: Row) -> Content | None:
+    def _file(self, row: Row) -> EntryContent | None:
         path = os.path.join(self.folder, row[2]) if self.folder else row[2]
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -96,7 +96,7 @@ class Loader:
                 data = os.read(fd, FIRST)
                 more = os.read(fd, 1)  # nothing: what was read before is all, if it was not all that was asked for
                 if 0 < len(data) < FIRST and not more:
-                    return _new(Content, (data, -1, len(data), 0))  # as in `read_recipe`
+                    return _new(EntryContent, (data, -1, len(data), 0))  # as in `read_recipe`
                 data += more
             status = os.fstat(fd)
             size = status.st_size
@@ -110,14 +110,14 @@ class Loader:
                 raise TarkitError(f"{row.where}: {show(path)} is the output too")
             if size > SMALL:
                 kept, fd = fd, -1
-                return Content(b"", kept, size, seconds(status))
+                return EntryContent(b"", kept, size, seconds(status))
             if size == 0:  # files of /proc and the like have no size, and yet something to read
                 return self._absorb(DescriptorReader(os.dup(fd)))._replace(mtime=seconds(status))
             data = os.read(fd, size)
             # A file of /sys has less than its size says, and keeps that size.
             if len(data) < size and (os.read(fd, 1) or os.fstat(fd).st_size != size):
                 raise TarkitError(f"{row.where}: {show(path)} became shorter while it was read")
-            return _new(Content, (data, -1, len(data), seconds(status)))
+            return _new(EntryContent, (data, -1, len(data), seconds(status)))
         except IsADirectoryError:
             raise TarkitError(f"{row.where}: {show(path)} is a directory") from None
         except OSError as error:
@@ -126,7 +126,7 @@ class Loader:
             if fd >= 0:
                 os.close(fd)
 
-    def _absorb(self, reader: Reader, begun: bytes = b"") -> Content:
+    def _absorb(self, reader: ByteReader, begun: bytes = b"") -> EntryContent:
         """All that a reader gives, behind what was read of it, in memory or in a temporary file."""
         pieces = [begun]
         held = size = len(begun)
@@ -142,16 +142,16 @@ class Loader:
                     file.write(b"".join(pieces))
                     pieces, held = [], 0
             if file is None:
-                return Content(b"".join(pieces), -1, size, 0)
+                return EntryContent(b"".join(pieces), -1, size, 0)
             file.write(b"".join(pieces))
-            return Content(b"", os.dup(file.fd), size, 0)
+            return EntryContent(b"", os.dup(file.fd), size, 0)
         finally:
             reader.close()
 
 
 def loaded(
-    rows: Iterable[Row], load: Callable[[Row], Content | None], ahead: int = 1
-) -> Iterator[tuple[Row, Content | None]]:
+    rows: Iterable[Row], load: Callable[[Row], EntryContent | None], ahead: int = 1
+) -> Iterator[tuple[Row, EntryContent | None]]:
     """Each row with its content; `ahead` > 1 loads so many at a time in threads, in order all the same."""
     if ahead <= 1:
         for row in rows:
@@ -159,7 +159,7 @@ def loaded(
         return
     from concurrent.futures import ThreadPoolExecutor
 
-    waiting: deque[tuple[Row, Future[Content | None]]] = deque()
+    waiting: deque[tuple[Row, Future[EntryContent | None]]] = deque()
     pool = ThreadPoolExecutor(ahead)
     try:
         for row in rows:
@@ -174,7 +174,7 @@ def loaded(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _result(future: Future[Content | None]) -> Content | None:
+def _result(future: Future[EntryContent | None]) -> EntryContent | None:
     """What a thread has loaded. A signal that comes just before we wait is seen when a wait ends, so it has an end."""
     from concurrent.futures import wait  # which is for -p alone
 

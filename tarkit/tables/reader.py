@@ -18,7 +18,7 @@ from string import Formatter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.tables.recipe import Kind, Malformed, Row, parse_source, without_bom, without_end
+from tarkit.tables.recipe import Kind, MalformedRow, Row, parse_source, without_bom, without_end
 from tarkit.tables.tsv import parse_tsv
 
 Format = Literal["tsv", "csv", "jsonl"]
@@ -30,7 +30,7 @@ CELL_LIMIT = 1 << 26  # bytes of a CSV cell: a quote left open would else take i
 _Cells: TypeAlias = tuple[int, list[bytes | None]]  # the line that a row begins on, what is in it
 
 
-class Record(NamedTuple):
+class TableRow(NamedTuple):
     """A row: the line it begins on, names of columns, what is in them; None is no entry."""
 
     line: int
@@ -38,7 +38,7 @@ class Record(NamedTuple):
     values: Sequence[bytes | None]
 
 
-class Column(NamedTuple):
+class EntryColumn(NamedTuple):
     """A column that makes entries: where it stands, what comes behind the key, whether its cells are sources."""
 
     position: int
@@ -69,14 +69,14 @@ def read_table(
     template = None if key is None else KeyTemplate(key)
     try:
         entry_columns(tuple(columns or ()))
-    except Malformed as error:
+    except MalformedRow as error:
         raise Usage(str(error)) from error
     if format == "jsonl" and columns is not None:
         raise Usage("columns are named for tsv and csv only", "in jsonl each line names its own")
     return _entries(read_records(lines, format, columns), recipe_name, template, pipes_allowed)
 
 
-def read_records(lines: Iterable[bytes], format: Format, columns: Sequence[str] | None = None) -> Iterator[Record]:
+def read_records(lines: Iterable[bytes], format: Format, columns: Sequence[str] | None = None) -> Iterator[TableRow]:
     """The rows of a table as they are; raises Malformed, which may know the line."""
     if format == "jsonl":
         return _jsonl_records(without_bom(lines))
@@ -101,7 +101,7 @@ class KeyTemplate:
             raise Usage(f"{show(text)}: no template for keys", f"for example '{RUNNING_KEY}' or '{{__key__}}'")
 
     def key(self, index: int, names: tuple[str, ...], values: Sequence[bytes | None]) -> bytes:
-        """The key of a row; `Malformed` when it lacks a column of the template, or has a value that does not fit."""
+        """The key of a row; `MalformedRow` when it lacks a column of the template, or has a value that does not fit."""
         key = b""
         for literal, name, spec in self._pieces:
             key += literal
@@ -110,7 +110,7 @@ class KeyTemplate:
             elif name is not None:
                 value = values[names.index(name)] if name in names else None
                 if not value:
-                    raise Malformed(f"nothing in column {show(name)} to make the key from")
+                    raise MalformedRow(f"nothing in column {show(name)} to make the key from")
                 key += _formatted(value, name, spec) if spec else value
         return key
 
@@ -120,7 +120,7 @@ def _formatted(value: bytes, name: str, spec: str) -> bytes:
     try:
         return format(int(text) if spec[-1] == "d" else text, spec).encode("utf-8", "surrogateescape")
     except ValueError as error:
-        raise Malformed(f"column {show(name)} in the key: {error}") from error
+        raise MalformedRow(f"column {show(name)} in the key: {error}") from error
 
 
 _OWN = KeyTemplate("{__key__}")
@@ -128,14 +128,14 @@ _RUNNING = KeyTemplate(RUNNING_KEY)
 
 
 def _entries(
-    records: Iterator[Record], recipe: str, template: KeyTemplate | None, pipes_allowed: bool
+    records: Iterator[TableRow], recipe: str, template: KeyTemplate | None, pipes_allowed: bool
 ) -> Iterator[Row]:
     line, chosen = 0, template
     try:
         for index, (line, names, values) in enumerate(records):
             wanted = template or (_OWN if "__key__" in names else _RUNNING)
             if chosen not in (None, wanted):
-                raise Malformed("some rows have a __key__ and some have none")
+                raise MalformedRow("some rows have a __key__ and some have none")
             chosen = wanted
             key = _checked(wanted.key(index, names, values))
             for position, suffix, is_source in entry_columns(names):
@@ -146,39 +146,39 @@ def _entries(
                 if is_source:
                     kind, value = parse_source(value, pipes_allowed)
                     if kind != "data" and (b"\0" in value or not value):
-                        raise Malformed(f"column {show(names[position])}: no source")
+                        raise MalformedRow(f"column {show(names[position])}: no source")
                 yield Row(key + suffix, kind, value, line, recipe)
-    except Malformed as error:
+    except MalformedRow as error:
         raise TarkitError(f"{recipe}:{error.line or line}: {error}", error.hint) from error
 
 
 def _checked(key: bytes) -> bytes:
     last = key[key.rfind(b"/") + 1 :]
     if not last or b"\0" in key:
-        raise Malformed(f"{show(key)} is no key")
+        raise MalformedRow(f"{show(key)} is no key")
     if b"." in last:
-        raise Malformed(f"the key {show(key)} has a dot in its last part, where keys end")
+        raise MalformedRow(f"the key {show(key)} has a dot in its last part, where keys end")
     return key
 
 
 @lru_cache(maxsize=256)
-def entry_columns(names: tuple[str, ...]) -> list[Column]:
+def entry_columns(names: tuple[str, ...]) -> list[EntryColumn]:
     """The columns that make entries. Cached, as each line of JSONL may have its own."""
     columns = []
     seen = set()
     for position, name in enumerate(names):
         field = name.removeprefix("@")
         if not field or "/" in field or "\0" in field:
-            raise Malformed(f"{show(name)} is no name for a column")
+            raise MalformedRow(f"{show(name)} is no name for a column")
         if field in seen:
-            raise Malformed(f"two columns for {show(field)}")
+            raise MalformedRow(f"two columns for {show(field)}")
         seen.add(field)
         if name != "__key__":
-            columns.append(Column(position, b"." + field.encode("utf-8", "surrogateescape"), name != field))
+            columns.append(EntryColumn(position, b"." + field.encode("utf-8", "surrogateescape"), name != field))
     return columns
 
 
-def _with_header(rows: Iterator[_Cells], columns: Sequence[str] | None) -> Iterator[Record]:
+def _with_header(rows: Iterator[_Cells], columns: Sequence[str] | None) -> Iterator[TableRow]:
     names = None if columns is None else tuple(columns)
     for line, cells in rows:
         if cells == [b""] and (names is None or len(names) > 1):
@@ -187,20 +187,20 @@ def _with_header(rows: Iterator[_Cells], columns: Sequence[str] | None) -> Itera
             names = tuple((cell or b"").decode("utf-8", "surrogateescape") for cell in cells)
             try:
                 entry_columns(names)
-            except Malformed as error:
-                raise Malformed(str(error), line) from error
+            except MalformedRow as error:
+                raise MalformedRow(str(error), line) from error
         elif len(cells) != len(names):
-            raise Malformed(f"{len(names)} columns, but cells in this row: {len(cells)}", line)
+            raise MalformedRow(f"{len(names)} columns, but cells in this row: {len(cells)}", line)
         else:
-            yield Record(line, names, cells)
+            yield TableRow(line, names, cells)
 
 
 def _tsv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
     for number, line in enumerate(lines, 1):
         try:
             yield number, parse_tsv(without_end(line))
-        except Malformed as error:
-            raise Malformed(str(error), number) from error
+        except MalformedRow as error:
+            raise MalformedRow(str(error), number) from error
 
 
 def _csv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
@@ -213,31 +213,31 @@ def _csv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
                 yield first, [cell.encode("utf-8", "surrogateescape") for cell in row]
             first = reader.line_num + 1
     except csv.Error as error:
-        raise Malformed(str(error), first) from error
+        raise MalformedRow(str(error), first) from error
 
 
-def _jsonl_records(lines: Iterator[bytes]) -> Iterator[Record]:
+def _jsonl_records(lines: Iterator[bytes]) -> Iterator[TableRow]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             fields = json.loads(line.decode("utf-8"), object_pairs_hook=_distinct)
             if not isinstance(fields, dict):
-                raise Malformed("no object")
+                raise MalformedRow("no object")
             values = [_json_value(name, value) for name, value in fields.items()]
         except json.JSONDecodeError as error:
-            raise Malformed(f"bad JSON: {error.msg} at column {error.colno}", number) from error
+            raise MalformedRow(f"bad JSON: {error.msg} at column {error.colno}", number) from error
         except RecursionError as error:
-            raise Malformed("bad JSON: nested too deep", number) from error
+            raise MalformedRow("bad JSON: nested too deep", number) from error
         except ValueError as error:
-            raise Malformed(f"bad JSON: {error}", number) from error
-        yield Record(number, tuple(fields), values)
+            raise MalformedRow(f"bad JSON: {error}", number) from error
+        yield TableRow(number, tuple(fields), values)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        raise Malformed("a name twice in one object")
+        raise MalformedRow("a name twice in one object")
     return fields
 
 
@@ -248,5 +248,5 @@ def _json_value(name: str, value: object) -> bytes | None:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape")  # as names that are no UTF-8 are spelled
     if name.startswith("@"):
-        raise Malformed(f"{show(name)}: a source is a string")
+        raise MalformedRow(f"{show(name)}: a source is a string")
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")

@@ -35,7 +35,7 @@ class Row(NamedTuple):
         return f"{self.recipe}:{self.line}"
 
 
-class Malformed(ValueError):
+class MalformedRow(ValueError):
     """What is wrong with a source, a cell or a row; whoever knows where it is makes a `TarkitError` of it."""
 
     def __init__(self, reason: str, line: int | None = None, hint: str | None = None) -> None:
@@ -68,12 +68,12 @@ def read_recipe(lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool
             if COLON in value:
                 kind, value = parse_source(value, pipes_allowed)
             if not value and kind != "data":
-                raise Malformed("a line is NAME SOURCE, and this one has no source")
+                raise MalformedRow("a line is NAME SOURCE, and this one has no source")
             if not name:
-                raise Malformed("no name before the tab")
+                raise MalformedRow("no name before the tab")
             if 0 in line and (0 in name or kind != "data"):
-                raise Malformed("a NUL byte: is this a recipe?")
-        except Malformed as error:
+                raise MalformedRow("a NUL byte: is this a recipe?")
+        except MalformedRow as error:
             raise TarkitError(f"{recipe_name}:{number}: {error}", error.hint) from error
         yield new(Row, (name, kind, value, number, recipe_name))
 
@@ -81,7 +81,7 @@ def read_recipe(lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool
 def parse_source(source: bytes, pipes_allowed: bool) -> tuple[Kind, bytes]:
     """The kind and the value of a SOURCE; an empty path or command is given back as such.
 
-    Raises `Malformed`: bad hex or base64, a scheme that nothing serves, a command where none is allowed.
+    Raises `MalformedRow`: bad hex or base64, a scheme that nothing serves, a command where none is allowed.
     """
     prefix, colon, rest = source.partition(b":")
     if not colon:
@@ -92,19 +92,19 @@ def parse_source(source: bytes, pipes_allowed: bool) -> tuple[Kind, bytes]:
         return "path", rest
     if prefix == b"pipe":
         if not pipes_allowed:
-            raise Malformed("pipe: is not allowed here")
+            raise MalformedRow("pipe: is not allowed here")
         return "pipe", rest.strip()
     decode = _DECODERS.get(prefix)
     if decode:
         try:
             return "data", decode(rest)
         except ValueError as error:
-            raise Malformed(f"bad {prefix.decode()}: {error}") from error
+            raise MalformedRow(f"bad {prefix.decode()}: {error}") from error
     url = source.decode("utf-8", "surrogateescape")
     scheme = schemes.scheme_of(url)
     if scheme and scheme not in schemes.SCHEMES:
         unknown = schemes.unknown(url)
-        raise Malformed(str(unknown), hint=unknown.hint)
+        raise MalformedRow(str(unknown), hint=unknown.hint)
     return ("url" if scheme else "path"), source
 
 

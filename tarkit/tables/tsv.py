@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from tarkit.tables.recipe import Malformed
+from tarkit.tables.recipe import MalformedRow
 
 ABSENT = b"\\N"
 _ESCAPES = {b"\\": b"\\\\", b"\t": b"\\t", b"\n": b"\\n", b"\r": b"\\r"}
@@ -23,14 +23,16 @@ def escape_tsv(cell: bytes) -> bytes:
 
 
 def unescape_tsv(cell: bytes) -> bytes:
-    """The inverse of `escape_tsv`; `Malformed` (a ValueError) for a backslash that it would not have written."""
+    """The inverse of `escape_tsv`; `MalformedRow` (a ValueError) for a backslash that it would not have written."""
     return _ESCAPED.sub(_unescape, cell) if b"\\" in cell else cell
 
 
 def _unescape(found: re.Match[bytes]) -> bytes:
     plain = _UNESCAPES.get(found[0])
     if plain is None:
-        raise Malformed(f"unknown escape {found[0].decode('utf-8', 'backslashreplace')}: a backslash is written twice")
+        raise MalformedRow(
+            f"unknown escape {found[0].decode('utf-8', 'backslashreplace')}: a backslash is written twice"
+        )
     return plain
 
 

@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 Raw = tuple[bytes, int, int, int, int, bytes, bytes, int]  # an Entry without the names of its fields
 
 
-class Source(Protocol):
+class HeaderSource(Protocol):
     """Bytes to walk over: `tarkit.streams.source` has them for files and for streams."""
 
     @property
@@ -76,7 +76,7 @@ class TarReader:
         Unsupported: a multi-volume archive.
     """
 
-    def __init__(self, source: Source, pos: int = 0) -> None:
+    def __init__(self, source: HeaderSource, pos: int = 0) -> None:
         self.source = source
         self.first = pos
         self.last: Raw | None = None
@@ -362,7 +362,7 @@ def is_header(block: bytes) -> bool:
 
 
 def find_header(
-    source: Source, pos: int, passed: Callable[[int], None] | None = None, until: int = NO_END
+    source: HeaderSource, pos: int, passed: Callable[[int], None] | None = None, until: int = NO_END
 ) -> int | None:
     """The offset of the next block in [pos, until) that is a header by its checksum and magic, None if there is none.
 
@@ -381,7 +381,7 @@ def find_header(
     return None
 
 
-def find_entry(source: Source, pos: int, reach: int, passed: Callable[[int], None] | None) -> int | None:
+def find_entry(source: HeaderSource, pos: int, reach: int, passed: Callable[[int], None] | None) -> int | None:
     """Where the archive goes on behind the damaged header at `pos`: at a header or at its end marker.
 
     The next header may be one of an archive that is the content of the damaged entry. So if the damaged header says
@@ -395,7 +395,7 @@ def find_entry(source: Source, pos: int, reach: int, passed: Callable[[int], Non
     return stop if first is None or (first == pos + BLOCK and _is_archive(source, first, stop)) else first
 
 
-def _stated_stop(source: Source, pos: int, reach: int) -> int | None:
+def _stated_stop(source: HeaderSource, pos: int, reach: int) -> int | None:
     """Where the content of the header at `pos` ends by what it says, if something that can follow stands there."""
     head = bytes(source.peek(pos, BLOCK)[:BLOCK])
     try:
@@ -412,7 +412,7 @@ def _stated_stop(source: Source, pos: int, reach: int) -> int | None:
     return stop if ends or is_header(block) else None
 
 
-def _is_archive(source: Source, pos: int, stop: int) -> bool:
+def _is_archive(source: HeaderSource, pos: int, stop: int) -> bool:
     """Whether bytes [pos, stop) are an archive: entries, and an end marker that is two blocks or fills a record."""
     walk, end = TarReader(source, pos), pos
     try:

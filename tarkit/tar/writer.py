@@ -18,7 +18,7 @@ PADS = [bytes(padding(size)) for size in range(BLOCK)]
 """What follows a payload, by its size modulo BLOCK."""
 
 
-class Sink(Protocol):
+class ArchiveSink(Protocol):
     """Where the archive goes; `tarkit.streams.sink` has them."""
 
     @property
@@ -41,7 +41,7 @@ class Sink(Protocol):
         """Give the output up."""
 
 
-class Source(Protocol):
+class RangeSource(Protocol):
     """Where ranges come from; `tarkit.streams.source` has them."""
 
     @property
@@ -51,14 +51,14 @@ class Source(Protocol):
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop)."""
 
-    def send(self, start: int, stop: int, sink: Sink) -> None:
+    def send(self, start: int, stop: int, sink: ArchiveSink) -> None:
         """Write bytes [start, stop) to `sink`."""
 
     def lend(self, flush: Callable[[], None]) -> None:
         """Call `flush` before the bytes of a stream move."""
 
 
-class Writer:
+class EntryWriter:
     """Ranges and entries, in order, then the end of the archive. `position` is the length so far in bytes.
 
     A range that begins where the one before ended makes it longer: neighbours are one copy. Short ones that can be read
@@ -66,16 +66,16 @@ class Writer:
     exception gives both up.
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: ArchiveSink) -> None:
         self.sink = sink
         self.position = 0
-        self._source: Source | None = None
+        self._source: RangeSource | None = None
         self._start = self._stop = 0
         self._pieces: list[bytes] = []
         self._gathered = 0
         self._finished = False
 
-    def append(self, source: Source, start: int, stop: int) -> None:
+    def append(self, source: RangeSource, start: int, stop: int) -> None:
         """Append bytes [start, stop) of `source`: whole entries, or the payload of one with its padding."""
         self.position += stop - start
         if source is self._source and start == self._stop:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from tarkit.packing.batch import File
-from tarkit.packing.layout import Layout, Shard
+from tarkit.packing.layout import PackLayout, ShardLayout
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 from tarkit.tables.tsv import escape_tsv
 
@@ -33,7 +33,7 @@ def bare_name(name: str) -> str:
     return name[: len(name) - len(suffix)]
 
 
-def as_text(layout: Layout, keys: bool, content: bool) -> Iterator[bytes]:
+def as_text(layout: PackLayout, keys: bool, content: bool) -> Iterator[bytes]:
     """Lines: a shard and its size, below it `SHARD/ENTRY` with its bytes, before a sample its [key].
 
     The size is that of the tar before compression, or with `content` of the contents: what the size rule limits.
@@ -52,13 +52,13 @@ def as_text(layout: Layout, keys: bool, content: bool) -> Iterator[bytes]:
             yield b"".join(lines)
 
 
-def as_json(layout: Layout) -> Iterator[bytes]:
+def as_json(layout: PackLayout) -> Iterator[bytes]:
     """An object a line for each shard: shard, bytes (of content), tar (its length), samples with key and entries."""
     for shard, samples in layout.shards():
         yield json.dumps(_shard(shard, samples)).encode() + b"\n"
 
 
-def _shard(shard: Shard, samples: Samples) -> dict[str, object]:
+def _shard(shard: ShardLayout, samples: Samples) -> dict[str, object]:
     return {
         "shard": shard.name,
         "bytes": shard.content,

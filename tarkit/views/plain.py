@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tarkit.inspecting.item import Item, Seen
-from tarkit.samples.sample import Sample, key_of
+from tarkit.samples.sample import TarSample, key_of
 from tarkit.views.words import about_words, escaped, label_of, one_line, safe, shortened
 
 PREVIEW = 80  # characters of a text
@@ -61,7 +61,7 @@ def _fields(item: Item) -> dict[str, Any]:
     return told
 
 
-def name_lines(sample: Sample, nul: bool) -> bytes:
+def name_lines(sample: TarSample, nul: bool) -> bytes:
     """The names in a sample: `SIZE  PATH -> KEY | FIELD`; with `nul` path, key, field and size raw, each ended by NUL.
 
     What has no key is `PATH -> no key`; its raw key and field are empty.

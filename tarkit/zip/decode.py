@@ -16,7 +16,7 @@ STORED, DEFLATE, BZIP2, LZMA = 0, 8, 12, 14
 METHODS = {STORED: "stored", DEFLATE: "deflate", BZIP2: "bzip2", LZMA: "lzma"}
 
 
-class Malformed(Exception):
+class MalformedData(Exception):
     """Compressed content does not decode."""
 
 
@@ -44,10 +44,10 @@ def decoded(pieces: Iterable[bytes], method: int, size: int) -> Iterator[bytes]:
                 yield data
             held = getattr(decoder, "unconsumed_tail", b"")
     except (zlib_error, LZMAError, EOFError, ValueError) as failure:
-        raise Malformed(str(failure)) from None
+        raise MalformedData(str(failure)) from None
     except OSError as failure:
         if failure.errno is None:  # bz2 reports wrong data so
-            raise Malformed(str(failure)) from None
+            raise MalformedData(str(failure)) from None
         raise
 
 

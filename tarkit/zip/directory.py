@@ -36,7 +36,7 @@ _METHODS = frozenset((*range(21), *range(92, 100)))  # all that 4.4.5 lists
 _VERSIONS = 63  # the newest version that 4.4.3 lists
 
 
-class Member(NamedTuple):
+class ZipMember(NamedTuple):
     """What the directory says of one entry; `offset` is the position of its local header in the file."""
 
     name: bytes
@@ -64,7 +64,7 @@ class _End(NamedTuple):
     stop: int
 
 
-def read_directory(source: FileSource, name: str) -> list[Member]:
+def read_directory(source: FileSource, name: str) -> list[ZipMember]:
     """List the entries of a zip in the order of its directory; `name` is for messages.
 
     Raises:
@@ -138,7 +138,7 @@ def _end64(source: FileSource, position: int, locator: bytes) -> _End | None:
     return None
 
 
-def _members(source: FileSource, name: str, end: _End, position: int, size: int) -> list[Member]:
+def _members(source: FileSource, name: str, end: _End, position: int, size: int) -> list[ZipMember]:
     """The entries that an end record leads to; raises TarkitError unless they are all that the zip says there is."""
     if end.disk or end.first:
         raise _several(name)
@@ -161,9 +161,9 @@ def _members(source: FileSource, name: str, end: _End, position: int, size: int)
     return members
 
 
-def _parse(data: bytes, front: int, name: str) -> list[Member]:
+def _parse(data: bytes, front: int, name: str) -> list[ZipMember]:
     """The entries of a directory."""
-    members: list[Member] = []
+    members: list[ZipMember] = []
     at, stop = 0, len(data)
     while at + _CENTRAL.size <= stop:
         magic, _, system, _, _, flags, method, time, date, crc, packed, size, *rest = _CENTRAL.unpack_from(data, at)
@@ -181,7 +181,7 @@ def _parse(data: bytes, front: int, name: str) -> list[Member]:
         except ValueError as failure:
             raise damaged(name, f"its directory does not read: {show(raw)} has {failure}") from None
         members.append(
-            Member(raw, system, flags, method, time, date, crc, packed, size, attributes, offset + front, extra)
+            ZipMember(raw, system, flags, method, time, date, crc, packed, size, attributes, offset + front, extra)
         )
     if at != stop and not data.startswith(_SIGNATURE, at):
         raise damaged(name, "its directory does not read: something else than a record of an entry is in it")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from tarkit.zip.decode import METHODS
-from tarkit.zip.directory import Member, extra_fields
+from tarkit.zip.directory import ZipMember, extra_fields
 
 TIME, UNIX_OLD, UNIX_16, OWNER, NAME = 0x5455, 0x5855, 0x7855, 0x7875, 0x7075  # extra fields of Info-ZIP
 NTFS, PKWARE_UNIX = 0x000A, 0x000D
@@ -39,7 +39,7 @@ class About(NamedTuple):
     gid: int
 
 
-def unable(member: Member) -> str | None:
+def unable(member: ZipMember) -> str | None:
     """Why an entry cannot be read, if it cannot."""
     if member.flags & _ENCRYPTED:
         return "is encrypted"
@@ -52,7 +52,7 @@ def unable(member: Member) -> str | None:
     return None
 
 
-def is_folder(member: Member) -> bool:
+def is_folder(member: ZipMember) -> bool:
     """Whether an entry is a directory: by a slash, its mode, or the attributes of MS-DOS where it has no mode."""
     if member.name.endswith(b"/"):
         return True
@@ -60,7 +60,7 @@ def is_folder(member: Member) -> bool:
     return kind == stat.S_IFDIR or (not kind and bool(member.attributes & _DOS_FOLDER) and not member.size)
 
 
-def kind_of(member: Member) -> int:
+def kind_of(member: ZipMember) -> int:
     """The type of an entry as the upper bits of a mode, 0 when the zip does not say.
 
     A FIFO is a regular file: `zip` marks so what it read from one, and from a pipe on stdin.
@@ -71,7 +71,7 @@ def kind_of(member: Member) -> int:
     return kind if kind in _KINDS else 0
 
 
-def name_of(member: Member) -> bytes:
+def name_of(member: ZipMember) -> bytes:
     """The name of an entry: the bytes that the zip has, or what the Unicode path field says, if it is about them."""
     raw = member.name
     if b"up" not in member.extra or member.flags & _UTF8:  # the number of the field; most have none
@@ -86,7 +86,7 @@ def name_of(member: Member) -> bytes:
     return raw
 
 
-def about(member: Member, local: bytes) -> About:
+def about(member: ZipMember, local: bytes) -> About:
     """Return mode, time and owner of an entry, whose local header has the extra fields `local`.
 
     What the zip does not say is as `create` has it: mode 0644, or 0755 for directories, owner 0, time 0.

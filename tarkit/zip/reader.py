@@ -19,13 +19,13 @@ from zlib import error as zlib_error
 from tarkit.errors import Problem, TarkitError, Unsupported, show
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.files import File
-from tarkit.streams.source import FileSource, Reader
+from tarkit.streams.source import ByteReader, FileSource
 from tarkit.streams.tempfile import Scratch
 from tarkit.tar import block as blocks
 from tarkit.tar.block import padding
 from tarkit.tar.header import encode, end_of_archive
-from tarkit.zip.decode import DEFLATE, STORED, Malformed, decoded
-from tarkit.zip.directory import CUT, Member, damaged, read_directory
+from tarkit.zip.decode import DEFLATE, STORED, MalformedData, decoded
+from tarkit.zip.directory import CUT, ZipMember, damaged, read_directory
 from tarkit.zip.info import about, is_folder, kind_of, name_of, unable
 
 GATHERED = 1 << 18  # bytes of small entries that are handed out together
@@ -41,7 +41,7 @@ class ZipReader:
     `file`, if given, is the zip, from its first byte to its last. Memory: some 500 bytes for each entry.
     """
 
-    def __init__(self, reader: Reader, name: str, tmpdir: str | None = None, file: File | None = None) -> None:
+    def __init__(self, reader: ByteReader, name: str, tmpdir: str | None = None, file: File | None = None) -> None:
         self.reader = reader
         self.name = name
         self._tmpdir = tmpdir
@@ -126,7 +126,7 @@ class ZipReader:
             scratch.write(view[:got])
         return scratch
 
-    def _check(self, member: Member) -> None:
+    def _check(self, member: ZipMember) -> None:
         """Raise Unsupported or Problem for an entry that cannot be read, before any is."""
         why = unable(member)
         if why is not None:
@@ -140,7 +140,7 @@ class ZipReader:
         if member.method == STORED and member.packed != member.size:
             raise damaged(self.name, f"{show(name)} has {member.size} bytes, of which {member.packed} are stored")
 
-    def _header(self, member: Member, local: bytes, target: bytes | None = None) -> bytes:
+    def _header(self, member: ZipMember, local: bytes, target: bytes | None = None) -> bytes:
         """The header of an entry with the extra fields `local`, of a symbolic link to `target`."""
         name, said = name_of(member), about(member, local)._asdict()
         try:
@@ -152,7 +152,7 @@ class ZipReader:
         except ValueError as failure:
             raise self._unreadable(member, str(failure)) from None
 
-    def _short(self, look: _Window, member: Member, start: int, local: bytes) -> bytes:
+    def _short(self, look: _Window, member: ZipMember, start: int, local: bytes) -> bytes:
         """A short entry as it lies in a tar."""
         content = bytes(look(start, member.packed))
         if len(content) < member.packed:
@@ -170,7 +170,7 @@ class ZipReader:
             return self._header(member, local, content)
         return b"".join((self._header(member, local), content, bytes(padding(len(content)))))
 
-    def _long(self, source: FileSource, member: Member, start: int, local: bytes) -> Iterator[bytes]:
+    def _long(self, source: FileSource, member: ZipMember, start: int, local: bytes) -> Iterator[bytes]:
         """Any entry as it lies in a tar, in pieces."""
         content = self._content(source, member, start)
         if kind_of(member) == stat.S_IFLNK and member.size <= SHORT:
@@ -182,7 +182,7 @@ class ZipReader:
         yield from content
         yield bytes(padding(member.size))
 
-    def _local(self, look: _Window, member: Member) -> tuple[int, bytes]:
+    def _local(self, look: _Window, member: ZipMember) -> tuple[int, bytes]:
         """Where the content of an entry begins, and the extra fields of its local header."""
         at = min(member.offset, MOST)
         head = look(at, _LOCAL.size + len(member.name))
@@ -195,7 +195,7 @@ class ZipReader:
         local = bytes(look(at, extra)) if extra else b""
         return at + extra, local
 
-    def _content(self, source: FileSource, member: Member, start: int) -> Iterator[bytes]:
+    def _content(self, source: FileSource, member: ZipMember, start: int) -> Iterator[bytes]:
         """The content of an entry, the last of it once the checksum is right."""
         crc = size = 0
         last = b""
@@ -207,7 +207,7 @@ class ZipReader:
                 crc = crc32(data, crc)
                 if size > member.size:
                     break
-        except Malformed as failure:
+        except MalformedData as failure:
             raise self._unreadable(member, str(failure)) from None
         if size != member.size:
             raise self._unreadable(member, f"it has not the {member.size} bytes that the directory says")
@@ -215,7 +215,7 @@ class ZipReader:
             raise self._unreadable(member, "its checksum (CRC-32) is wrong")
         yield last
 
-    def _packed(self, source: FileSource, member: Member, start: int) -> Iterator[bytes]:
+    def _packed(self, source: FileSource, member: ZipMember, start: int) -> Iterator[bytes]:
         """The bytes of an entry as they lie in the zip."""
         stop = start + member.packed
         if stop > (source.size or 0):
@@ -223,10 +223,10 @@ class ZipReader:
         for at in range(start, stop, CHUNK):
             yield source.read(at, min(at + CHUNK, stop))
 
-    def _unreadable(self, member: Member, why: str) -> Problem:
+    def _unreadable(self, member: ZipMember, why: str) -> Problem:
         return damaged(self.name, f"the entry {show(name_of(member))} does not read: {why}")
 
-    def _cut(self, member: Member) -> Problem:
+    def _cut(self, member: ZipMember) -> Problem:
         return Problem("truncated", self.name, None, f"the zip ends inside the entry {show(name_of(member))}", CUT)
 
 

@@ -48,7 +48,7 @@ _UNIX = 3 << 8
 _FULL = 0xFFFFFFFF  # the true number is in a field of zip64
 
 
-class Record:
+class ZipRecord:
     """What a zip says of one entry, before it and in the directory; `packed` is the size of its content as it lies.
 
     Raises ValueError for an `mtime` that no zip can say.
@@ -231,7 +231,7 @@ class ZipSink(Written):
         self._walked = TarReader(self._window).raw()
         self._numbers = blocks.Numbers(number_of)
         self._entry: Entry | None = None  # whose content is still to come
-        self._record: Record | None = None  # of a large one
+        self._record: ZipRecord | None = None  # of a large one
         self._left = 0  # bytes of its content
         self._deflater: Any = None
         self._next = 0  # position of the next header
@@ -332,7 +332,7 @@ class ZipSink(Written):
                 return len(held) >= at
         return False
 
-    def _new(self, entry: Entry) -> Record:
+    def _new(self, entry: Entry) -> ZipRecord:
         """The record of an entry. Raises Unsupported for what a zip cannot carry."""
         name, type_ = entry.name, entry.type
         mode, *about = self._about(entry)
@@ -366,9 +366,9 @@ class ZipSink(Written):
             uid, gid = (_said(records, keyword, number) for keyword, number in ((b"uid", uid), (b"gid", gid)))
         return mode & 0o7777, mtime, max(0, uid), max(0, gid)
 
-    def _record_of(self, name: bytes, attributes: int, mtime: int, uid: int, gid: int) -> Record:
+    def _record_of(self, name: bytes, attributes: int, mtime: int, uid: int, gid: int) -> ZipRecord:
         try:
-            return Record(name, attributes, mtime, self._position, (uid, gid))
+            return ZipRecord(name, attributes, mtime, self._position, (uid, gid))
         except ValueError as failure:
             raise self._unable(name, str(failure)) from None
 
@@ -404,7 +404,7 @@ class ZipSink(Written):
         self._put(record.local())
         self._window.drop(entry.data)
 
-    def _go_on(self, record: Record) -> bool:
+    def _go_on(self, record: ZipRecord) -> bool:
         """Write more of a large entry; False when it has not come."""
         window, entry = self._window, self._entry
         assert entry is not None
@@ -446,7 +446,7 @@ class ZipSink(Written):
         pieces, self._pieces, self._gathered = self._pieces, [], 0
         self.target.writev(pieces)
 
-    def _list(self, record: Record) -> None:
+    def _list(self, record: ZipRecord) -> None:
         """Note an entry for the directory."""
         self._count += 1
         self._directory += record.central()

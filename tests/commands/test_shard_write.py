@@ -30,8 +30,8 @@ from tarkit.packing import writer as packer_fill
 from tarkit.packing.batch import RowBatch, Rows
 from tarkit.packing.plan import Planned, SavedPlan, source_of, write_plan
 from tarkit.packing.spool_check import ManyNames
-from tarkit.samples.validate import Names
-from tarkit.tar.writer import Writer
+from tarkit.samples.validate import NameChecks
+from tarkit.tar.writer import EntryWriter
 from tests._tools import each_row, process
 from tests.conftest import Archive, Run, entries, tarkit
 
@@ -181,7 +181,7 @@ def test_names_are_checked_over_batches(
 @example([[b"a.b/c.x", b"a.b/d.x", b"a.b/c.y"]])
 def test_batches_accept_only_what_is_well(batches: list[list[bytes]]) -> None:
     """What is accepted in batches is what is accepted name by name, and comes to the same samples."""
-    quick, slow = ManyNames(), Names(limit=None)
+    quick, slow = ManyNames(), NameChecks(limit=None)
     if all(quick.accept(names) for names in batches):
         for names in batches:
             for name in names:
@@ -418,14 +418,14 @@ CHANGES = {
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[Path], object]]:
     """What happens to b.x between plan and packing."""
     changes: list[Callable[[Path], object]] = []
-    filled = packer_spool.Spool.fill
+    filled = packer_spool.RowSpool.fill
 
-    def fill(self: packer_spool.Spool, plan: object) -> object:
+    def fill(self: packer_spool.RowSpool, plan: object) -> object:
         shards = filled(self, plan)  # type: ignore[arg-type]
         changes.pop()(Path("t/b.x"))
         return shards
 
-    monkeypatch.setattr(packer_spool.Spool, "fill", fill)
+    monkeypatch.setattr(packer_spool.RowSpool, "fill", fill)
     return changes
 
 
@@ -480,15 +480,15 @@ def test_a_large_file_that_changes_while_it_is_read(
 ) -> None:
     """Even when its size stays."""
     tree({"a.x": b"1" * 300_000})
-    added = Writer.add_file
+    added = EntryWriter.add_file
 
-    def add_file(self: Writer, header: bytes, fd: int, size: int) -> None:
+    def add_file(self: EntryWriter, header: bytes, fd: int, size: int) -> None:
         if not touch:
             os.truncate("t/a.x", 1000)
         added(self, header, fd, size)
         os.utime("t/a.x")
 
-    monkeypatch.setattr(Writer, "add_file", add_file)
+    monkeypatch.setattr(EntryWriter, "add_file", add_file)
     ran = run("shard", "t", "-c", "1", "-o", "s-%d.tar", exit=1)
     what = "was changed while it was read" if touch else "became shorter while it was read"
     assert ran.lines[0] == f"tarkit: s-0.tar: 't/a.x' {what}"
@@ -653,14 +653,14 @@ def test_a_shard_of_another_run(
 ) -> None:
     """Two runs at once that write one series of shards: the second ends, and replaces nothing."""
     archive(tree())
-    finish = Writer.finish
+    finish = EntryWriter.finish
 
-    def late(writer: Writer) -> None:
+    def late(writer: EntryWriter) -> None:
         finish(writer)
         if writer.sink.name == "s-1.tar":
             Path("s-1.tar").write_bytes(b"theirs")
 
-    monkeypatch.setattr(Writer, "finish", late)
+    monkeypatch.setattr(EntryWriter, "finish", late)
     ran = run(*words, "-o", "s-%d.tar", exit=1)
     assert ran.lines[0] == "tarkit: s-1.tar: a file of this name has come meanwhile"
     assert Path("s-1.tar").read_bytes() == b"theirs"
@@ -725,7 +725,7 @@ def test_resume_with_another_command(run: Run, tree: Tree, monkeypatch: pytest.M
     age()
     words = ("shard", "t", "-c", "1", "-o", "s-%d.tar", "--resume", "-v")
     with monkeypatch.context() as patched:
-        patched.setattr(packer_spool.Spool, "refuse", lambda *_: os.unlink("t/b.txt"))
+        patched.setattr(packer_spool.RowSpool, "refuse", lambda *_: os.unlink("t/b.txt"))
         tarkit(*words, exit=1)
     tree()
     inode = os.stat("s-0.tar").st_ino
@@ -828,7 +828,7 @@ def test_rows_of_a_layout_are_as_others() -> None:
     }
 
     def found(plan: object) -> object:
-        spool = packer_spool.Spool()
+        spool = packer_spool.RowSpool()
         try:
             shards = spool.fill(plan)  # type: ignore[arg-type]
         except TarkitError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import Problem, Unsupported
-from tarkit.indexing.formats import FORMATS, Shard, index_path, make_layout, read_index, read_wids, spell_wids
+from tarkit.indexing.formats import FORMATS, IndexedShard, index_path, make_layout, read_index, read_wids, spell_wids
 from tarkit.indexing.scan import NoIndex, open_shard, spelled
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
@@ -183,7 +183,7 @@ def test_no_index(format: str, data: bytes) -> None:
 
 def test_wids_exact() -> None:
     """The list is in the order of names, as widsindex writes it."""
-    shards = [Shard("t-1.tar", 3, 2048), Shard("t-0.tar", 2, 1024, "ab")]
+    shards = [IndexedShard("t-1.tar", 3, 2048), IndexedShard("t-0.tar", 2, 1024, "ab")]
     data = spell_wids(shards)
     assert json.loads(data) == {
         "__kind__": "wids-shard-index-v1",

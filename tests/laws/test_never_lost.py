@@ -13,9 +13,9 @@ import pytest
 
 from tarkit.problems import Policy
 from tarkit.samples import pipeline, reader
-from tarkit.samples.reader import Samples
+from tarkit.samples.reader import SampleReader
 from tarkit.streams import source as sources
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 from tests._feeds import in_turn
 from tests._tools import archive as packed
 from tests._tools import each_row, stream
@@ -131,7 +131,7 @@ def test_twice_wherever_it_stands(length: int) -> None:
         good = len(set(fields)) == length
         for follows in ([], [("l.x", b"")]):
             policy = Policy(skip=["duplicate-entry"])
-            found = [sample.key for sample in Samples(stream(packed([*rows, *follows])), policy)]
+            found = [sample.key for sample in SampleReader(stream(packed([*rows, *follows])), policy)]
             assert found == [b"k"] * good + [b"l"] * bool(follows), fields
             assert bool(policy.counts["duplicate-entry"]) != good, fields
 
@@ -182,8 +182,8 @@ def test_steps_of_a_large_sample() -> None:
     """A large sample of twice as many entries takes twice as long, and not four times."""
 
     def copy(data: bytes) -> None:
-        with Writer(Log()) as writer:
-            for sample in Samples(stream(data), Policy()):
+        with EntryWriter(Log()) as writer:
+            for sample in SampleReader(stream(data), Policy()):
                 sample.write(writer)
             writer.finish(1024)
 
@@ -195,7 +195,7 @@ def test_problems_of_a_large_sample_count_once() -> None:
     """What is wrong with an entry of a large sample is judged once, however many entries follow it."""
     policy = Policy(allow=["duplicate-entry"])
     rows = [("a.bin", BIG), ("a.x", b""), ("a.x", b""), *((f"a.{n}", b"") for n in range(9))]
-    for sample in Samples(stream(packed(rows)), policy):
+    for sample in SampleReader(stream(packed(rows)), policy):
         sample.complete()
     assert policy.counts["duplicate-entry"] == 1
 
@@ -205,7 +205,7 @@ def test_steps_between_large_samples() -> None:
     alive = []
     gc.collect()
     gc.freeze()  # what is there already is not looked at; nor afterwards, as conftest has it
-    for sample in Samples(stream(packed([(f"{n:03}.bin", BIG) for n in range(40)])), Policy()):
+    for sample in SampleReader(stream(packed([(f"{n:03}.bin", BIG) for n in range(40)])), Policy()):
         sample.complete()
         alive.append(sum(type(thing) is chain for thing in gc.get_objects()))
     assert len(alive) == 40

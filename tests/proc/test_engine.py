@@ -13,9 +13,9 @@ import pytest
 from tarkit.errors import Interrupted, TarkitError
 from tarkit.problems import Policy
 from tarkit.proc import engine as engines
-from tarkit.proc.engine import Engine, Failed, Failure, Job, Outcome
+from tarkit.proc.engine import BatchFailed, Engine, Failure, Job, Outcome
 from tarkit.samples.pipeline import keeper
-from tarkit.samples.reader import Samples
+from tarkit.samples.reader import SampleReader
 from tests._tools import archive, on_disk, stream
 
 DATA = archive({f"{index:05d}.x": b"%d" % index for index in range(500)})
@@ -23,7 +23,7 @@ DATA = archive({f"{index:05d}.x": b"%d" % index for index in range(500)})
 
 def jobs(count: int, pulled: list[int] | None = None) -> Iterator[Job]:
     """Jobs with the samples of an archive; `pulled` is told of each that is asked for."""
-    for index, sample in enumerate(Samples(on_disk(DATA), Policy())):
+    for index, sample in enumerate(SampleReader(on_disk(DATA), Policy())):
         if index == count:
             return
         if pulled is not None:
@@ -99,7 +99,7 @@ def test_batches_are_halved(bad: set[int]) -> None:
     def work(jobs: Sequence[Job]) -> list[Outcome]:
         calls.append(len(jobs))
         if any(job.index in bad for job in jobs):
-            raise Failed(Failure(f"bad {jobs[0].index}"))
+            raise BatchFailed(Failure(f"bad {jobs[0].index}"))
         return good(jobs)
 
     with Engine(lambda: Hand(work), 2, batch=50, exact=True, retries=1) as engine:
@@ -312,7 +312,7 @@ def test_samples_of_streams() -> None:
     seen = []
 
     def some() -> Iterator[Job]:
-        for index, sample in enumerate(Samples(stream(DATA, 1000), Policy())):
+        for index, sample in enumerate(SampleReader(stream(DATA, 1000), Policy())):
             yield Job(index, keep(sample))
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:

@@ -21,11 +21,11 @@ from tarkit.proc import function as caller
 from tarkit.proc import function as mapper
 from tarkit.proc import result
 from tarkit.proc import result as plain
-from tarkit.proc.engine import Failed, Job, Outcome
+from tarkit.proc.engine import BatchFailed, Job, Outcome
 from tarkit.proc.function import Call, Mapper, Mappers
 from tarkit.proc.result import Maker
-from tarkit.samples.reader import Samples
-from tarkit.tar.writer import Writer
+from tarkit.samples.reader import SampleReader
+from tarkit.tar.writer import EntryWriter
 from tests._copies import Copied, Popen
 from tests._tools import PATIENT, archive, contents, each_row, member, on_disk
 
@@ -101,13 +101,13 @@ MODULE = """
 
 def jobs(data: bytes) -> list[Job]:
     """A job for each sample of an archive."""
-    return [Job(index, sample) for index, sample in enumerate(Samples(on_disk(data), Policy()))]
+    return [Job(index, sample) for index, sample in enumerate(SampleReader(on_disk(data), Policy()))]
 
 
 def written(outcomes: list[Outcome]) -> list[tuple[str, bytes]]:
     """Names and contents of what came of some jobs, as Python's `tarfile` reads it."""
     sink = Collected()
-    with Writer(sink) as writer:
+    with EntryWriter(sink) as writer:
         for outcome in outcomes:
             for sample in outcome.samples:
                 sample.write(writer)
@@ -272,7 +272,7 @@ def test_what_no_dict_can_hold(start: Start) -> None:
     """Two fields of one name, a field of the key's name, a link: failures of that sample."""
     data = member("a.txt", b"1") + member("b.__key__", b"2") + member("c.txt", typeflag=b"2", linkname=b"x")
     data += member("d.txt", b"1") + member("d.txt", b"2") + bytes(1024)
-    each = [Job(n, sample) for n, sample in enumerate(Samples(on_disk(data), Policy(allow=["duplicate-entry"])))]
+    each = [Job(n, sample) for n, sample in enumerate(SampleReader(on_disk(data), Policy(allow=["duplicate-entry"])))]
     reasons = [outcome.failure and outcome.failure.reason for outcome in start("same").run(each)]
     assert reasons == [
         None,
@@ -429,7 +429,7 @@ def test_a_batch_that_fails(start: Start) -> None:
         ("none", "handed back None for a batch, not a list"),
     ):
         calls(function)
-        with pytest.raises(Failed) as raised:
+        with pytest.raises(BatchFailed) as raised:
             executor.run(jobs(archive(ABC)))
         assert raised.value.failure.reason.startswith(reason)
     calls("poison")
@@ -525,10 +525,10 @@ def test_cancel_ends_what_runs(start: Start) -> None:
     timer = threading.Timer(0.2, executor.cancel)
     timer.start()
     began = time.monotonic()
-    with pytest.raises(Failed, match="was given up"):
+    with pytest.raises(BatchFailed, match="was given up"):
         executor.run(jobs(archive(ABC)))
     assert time.monotonic() - began < 20
-    with pytest.raises(Failed, match="was given up"):
+    with pytest.raises(BatchFailed, match="was given up"):
         executor.run(jobs(archive(ABC)))
     timer.join()
 
@@ -575,7 +575,7 @@ def test_decoded_values(tmp_path: Path, start: Start) -> None:
 def test_too_many_deaths_in_vain(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that end before they begin anything do not go on for ever."""
     executor = start("same")
-    real = mapper.Caller
+    real = mapper.FunctionProcess
 
     class Dying(real):  # type: ignore[valid-type,misc]
         def send(self, value: Any) -> None:
@@ -588,7 +588,7 @@ def test_too_many_deaths_in_vain(start: Start, monkeypatch: pytest.MonkeyPatch) 
     assert executor._process is not None
     executor._process.close()
     executor._process = None
-    monkeypatch.setattr(mapper, "Caller", Dying)
+    monkeypatch.setattr(mapper, "FunctionProcess", Dying)
     with pytest.raises(TarkitError, match="its process ends again and again before it does anything"):
         executor.run(jobs(archive(ABC)))
 
@@ -612,7 +612,7 @@ def test_the_short_way_makes_the_same(
         member(f"d.d/k.{field}".encode("utf-8", "surrogateescape"), content, typeflag=kind, mtime=9, mode=0o600)
         for (field, content), kind in zip(before.items(), kinds, strict=False)
     )
-    sample = list(Samples(on_disk(data + bytes(1024)), Policy()))[1]
+    sample = list(SampleReader(on_disk(data + bytes(1024)), Policy()))[1]
     job, entries, base = Job(0, sample), list(map(tuple, sample.entries)), len(head)
     fields = plain.taken(b"d.d/k", entries, data[base:], base)
     assert fields == list(before.items())
@@ -650,5 +650,5 @@ def test_contents_are_compared_to_their_end(at: int | None) -> None:
 )
 def test_samples_that_are_not_plain(data: bytes) -> None:
     """Other entries between the fields, links, two fields of one name: the short way is not for them."""
-    [sample] = Samples(on_disk(data + bytes(1024)), Policy(allow=["duplicate-entry"]), moves=False)
+    [sample] = SampleReader(on_disk(data + bytes(1024)), Policy(allow=["duplicate-entry"]), moves=False)
     assert plain.taken(b"a", list(map(tuple, sample.entries)), data, 0) is None

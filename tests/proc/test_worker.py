@@ -21,10 +21,10 @@ from tarkit.proc import worker
 from tarkit.proc.engine import Job, Outcome
 from tarkit.proc.result import Maker
 from tarkit.proc.worker import Resident, Residents
-from tarkit.samples.reader import Samples
+from tarkit.samples.reader import SampleReader
 from tarkit.streams.files import Descriptor, File
 from tarkit.streams.source import FileSource
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 from tests._copies import Copied
 from tests._tools import PATIENT, archive, contents, each_row, happens, member, on_disk
 from tests.proc.test_function import Collected
@@ -70,7 +70,7 @@ def shell(text: str) -> list[str]:
 
 def jobs(data: bytes) -> Iterator[Job]:
     """A job for each sample of an archive."""
-    for index, sample in enumerate(Samples(on_disk(data), Policy())):
+    for index, sample in enumerate(SampleReader(on_disk(data), Policy())):
         yield Job(index, sample, passes=sample.key is None)
 
 
@@ -88,7 +88,7 @@ def run(
 def written(finished: list[tuple[Job, Outcome]]) -> list[tuple[str, bytes]]:
     """Names and contents of what came of it, as Python's `tarfile` reads it."""
     sink = Collected()
-    with Writer(sink) as writer:
+    with EntryWriter(sink) as writer:
         for _, outcome in finished:
             for sample in outcome.samples:
                 sample.write(writer)
@@ -326,7 +326,7 @@ def test_two_samples_of_one_key() -> None:
 
     def chosen(*numbers: int) -> Iterator[Job]:
         for index, number in enumerate(numbers):
-            yield Job(index, next(iter(Samples(on_disk(parts[number]), Policy()))))
+            yield Job(index, next(iter(SampleReader(on_disk(parts[number]), Policy()))))
 
     with Residents(Resident(["cat"], "it", Maker()), 1) as residents:
         finished = list(residents(chosen(0, 2)))
@@ -354,7 +354,7 @@ def test_a_sample_that_cannot_be_read(settle: bool, tmp_path: Path) -> None:
     source = FileSource(File(Descriptor(os.open(path, os.O_RDONLY)), "x.tar", str(path)), "x.tar")
 
     def chosen() -> Iterator[Job]:
-        for index, sample in enumerate([*Samples(source, Policy())]):
+        for index, sample in enumerate([*SampleReader(source, Policy())]):
             yield Job(index, sample)
             (tmp_path / "new").write_bytes(b"something else")
             (tmp_path / "new").rename(path)

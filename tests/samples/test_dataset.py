@@ -20,7 +20,7 @@ import zstandard
 from tarkit.errors import CommandFailed, Problem, Usage
 from tarkit.problems import Policy
 from tarkit.samples import dataset as inputs_module
-from tarkit.samples.dataset import Dataset, open_source
+from tarkit.samples.dataset import DatasetReader, open_source
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.streams.source import FileSource, StreamSource
 from tests._tools import each_row, program
@@ -49,7 +49,7 @@ FOREIGN = {  # the first bytes that each writes, and what decodes them
 
 def names(*words: str, policy: Policy | None = None, **settings: object) -> str:
     """The keys that come out of these inputs."""
-    inputs = Dataset(expand_inputs(words), policy or Policy(), **settings)  # type: ignore[arg-type]
+    inputs = DatasetReader(expand_inputs(words), policy or Policy(), **settings)  # type: ignore[arg-type]
     return " ".join((sample.key or b"-").decode() for sample in inputs)
 
 
@@ -210,7 +210,7 @@ def test_mix(archive: Archive, feed: Way) -> None:
     ]
     assert names(*words, mix=2) == "a0 b0 a1 d0 a2 d1"
     assert names(*words, mix=4) == "a0 b0 d0 a1 d1 a2"
-    inputs = Dataset(expand_inputs(words), Policy(), mix=2)
+    inputs = DatasetReader(expand_inputs(words), Policy(), mix=2)
     samples = iter(inputs)
     assert [next(samples).key, inputs.opened] == [b"a0", 1]
     assert [next(samples).key, inputs.opened] == [b"b0", 2]
@@ -232,7 +232,7 @@ def test_inputs_are_opened_in_their_turn(
         return open_source(location, **settings)
 
     monkeypatch.setattr(inputs_module, "open_source", opening)
-    inputs = Dataset(expand_inputs(words), Policy(), ahead=ahead, announce=told.append)
+    inputs = DatasetReader(expand_inputs(words), Policy(), ahead=ahead, announce=told.append)
     samples = iter(inputs)
     assert next(samples).key == b"0"
     assert told == words[:1]
@@ -253,7 +253,7 @@ def test_a_missing_file_that_is_not_reached(run: Run, archive: Archive) -> None:
 def test_spool(archive: Archive, feed: Way) -> None:
     """Spooled inputs can be iterated over again and again, and give the same each time."""
     words = [feed(archive(AB, "1.tar")), feed(archive({"c.x": b"3"}, "2.tar"))]
-    inputs = Dataset(expand_inputs(words), Policy(), spool=True)
+    inputs = DatasetReader(expand_inputs(words), Policy(), spool=True)
     for _ in range(3):
         found = [(sample.key, sample.source.read(sample.start, sample.stop)) for sample in inputs]
         assert [key for key, _ in found] == [b"a", b"b", b"c"]
@@ -266,7 +266,7 @@ def test_the_end_of_one_whole_archive(archive: Archive, feed: Way) -> None:
     word = feed(archive(tar(AB)[:2560] + bytes(5000)))
 
     def zeros(*words: str, **settings: object) -> int | None:
-        inputs = Dataset(expand_inputs(words), Policy(skip=["all"]), **settings)  # type: ignore[arg-type]
+        inputs = DatasetReader(expand_inputs(words), Policy(skip=["all"]), **settings)  # type: ignore[arg-type]
         for _ in inputs:
             pass
         return inputs.zeros
@@ -282,6 +282,6 @@ def test_the_end_of_one_whole_archive(archive: Archive, feed: Way) -> None:
 def test_dropped_samples_are_counted(archive: Archive, feed: Way) -> None:
     """How many samples the policy left out is known afterwards."""
     words = [feed(archive(AB, "1.tar")), feed(archive([*AB.items(), ("c.x", b""), ("c.x", b"")], "2.tar"))]
-    inputs = Dataset(expand_inputs(words), Policy(skip=["all"]))
+    inputs = DatasetReader(expand_inputs(words), Policy(skip=["all"]))
     assert [sample.key for sample in inputs] == [b"a", b"b", b"a", b"b"]
     assert inputs.dropped == 1

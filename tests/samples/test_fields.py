@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tarkit.errors import Problem, Usage
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields, parse_fields, stem
-from tarkit.samples.reader import Samples
-from tarkit.tar.writer import Writer
+from tarkit.samples.reader import SampleReader
+from tarkit.tar.writer import EntryWriter
 from tests._tools import SOURCES, each_row
 from tests.conftest import GNU, PAX, USTAR, Content, entries, tar
 
@@ -130,10 +130,10 @@ TWO: dict[str, Content] = {"a.jpg": b"A" * 600, "a.cls": b"1", "b.JPG": b"B" * 6
 def changed(data: bytes, *changes: Fields, kind: str = "file") -> bytes:
     """An archive of the samples of `data` that all the changes were made to."""
     policy, sink = Policy(), Kept()
-    samples = iter(Samples(SOURCES[kind](data), policy))
+    samples = iter(SampleReader(SOURCES[kind](data), policy))
     for change in changes:
         samples = change(samples, policy)
-    with Writer(sink) as writer:
+    with EntryWriter(sink) as writer:
         for sample in samples:
             sample.write(writer)
     return sink.getvalue()

@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from tarkit.errors import Problem
 from tarkit.problems import Policy
 from tarkit.samples.pipeline import buffer_shuffle, neighbours
-from tarkit.samples.reader import Samples
-from tarkit.samples.sample import Sample
+from tarkit.samples.reader import SampleReader
+from tarkit.samples.sample import TarSample
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.source import StreamSource
 from tests._tools import each_row
 from tests.conftest import tar
 
 
-def numbered(count: int) -> Iterator[Sample]:
+def numbered(count: int) -> Iterator[TarSample]:
     """Samples 0, 1, 2 .. of a source that can be read at any time."""
     for number in range(count):
-        yield Sample(b"%d" % number, HeldRange("x", 0, b""), [], 0, 0)
+        yield TarSample(b"%d" % number, HeldRange("x", 0, b""), [], 0, 0)
 
 
-def order(samples: Iterator[Sample]) -> list[int]:
+def order(samples: Iterator[TarSample]) -> list[int]:
     return [int(sample.key or b"") for sample in samples]
 
 
@@ -86,7 +86,7 @@ def stream(data: bytes, name: str = "in") -> StreamSource:
     return StreamSource(Pieces(), name)
 
 
-def read(sample: Sample) -> bytes:
+def read(sample: TarSample) -> bytes:
     """The bytes of a sample."""
     parts = sample.parts or [(sample.source, sample.start, sample.stop)]
     return b"".join(part if isinstance(part, bytes) else part[0].read(part[1], part[2]) for part in parts)
@@ -97,7 +97,7 @@ def test_shuffled_samples_of_a_stream_stay_good() -> None:
     draw = random.Random(4).randbytes
     members = {f"{n:03}.bin": draw(1_300_000 if n % 7 == 0 else 50_000) for n in range(40)}
     data = tar(members)
-    samples = buffer_shuffle(iter(Samples(stream(data), Policy())), 5, 5, 1)
+    samples = buffer_shuffle(iter(SampleReader(stream(data), Policy())), 5, 5, 1)
     seen = []
     for sample in samples:
         assert read(sample)[512 : 512 + 1000] == members[f"{(sample.key or b'').decode()}.bin"][:1000]
@@ -106,9 +106,9 @@ def test_shuffled_samples_of_a_stream_stay_good() -> None:
     assert sorted(map(str, seen)) == sorted(str(f"{n:03}".encode()) for n in range(40))
 
 
-def keyed(*keys: str) -> Iterator[Sample]:
+def keyed(*keys: str) -> Iterator[TarSample]:
     for key in keys:
-        yield Sample(key.encode() if key else None, HeldRange(f"{key}.tar", 0, b""), [], 0, 0)
+        yield TarSample(key.encode() if key else None, HeldRange(f"{key}.tar", 0, b""), [], 0, 0)
 
 
 def test_neighbours() -> None:
@@ -130,9 +130,9 @@ def test_neighbours_joined() -> None:
     """Allowed, each run of neighbours with one key is one sample, of all their bytes."""
     sources = [tar({"a.x": b"1", "b.x": b"2"}), tar({"b.y": b"3"}), tar({"b.z": b"4", "c.x": b"5"})]
 
-    def samples() -> Iterator[Sample]:
+    def samples() -> Iterator[TarSample]:
         for number, data in enumerate(sources):
-            yield from Samples(stream(data, str(number)), Policy())
+            yield from SampleReader(stream(data, str(number)), Policy())
 
     joined = list(neighbours(samples(), Policy(allow=["joined-sample"])))
     assert [(sample.key, [entry[0] for entry in sample.entries]) for sample in joined] == [

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tarkit.errors import Problem
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples import reader
-from tarkit.samples.reader import Samples
-from tarkit.samples.sample import REMEMBERED, Recent, Sample, is_safe, split_name
+from tarkit.samples.reader import SampleReader
+from tarkit.samples.sample import REMEMBERED, Recent, TarSample, is_safe, split_name
 from tarkit.streams import source as sources
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar import pax
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 from tests._tools import MARKER, SOURCES, Chunks, archive, each_row, member, on_disk, stream, with_field
 from tests.tar.test_writer import Log
 
@@ -96,7 +96,7 @@ def test_is_safe(name: bytes, safe: bool) -> None:
 # ---- grouping
 
 
-def names(sample: Sample) -> str:
+def names(sample: TarSample) -> str:
     """The names in a sample, for people."""
     return " ".join(entry.name.decode() or entry.type.decode() for entry in sample.entries)
 
@@ -104,7 +104,7 @@ def names(sample: Sample) -> str:
 def grouped(data: bytes, kind: str = "file", **policy: list[str]) -> list[str]:
     """The samples of an archive as `key: names`; what they cover must be what their entries cover, end to end."""
     source = SOURCES[kind](data)
-    found, samples = [], Samples(source, Policy(**policy))  # type: ignore[arg-type]
+    found, samples = [], SampleReader(source, Policy(**policy))  # type: ignore[arg-type]
     for sample in samples:
         sample.complete()
         assert (sample.start, sample.stop) == (sample.entries[0].start, sample.entries[-1].stop)
@@ -210,7 +210,9 @@ def test_as_the_plain_way_has_it(words: list[str]) -> None:
     data = of_names(" ".join(words)) + MARKER
     for kind in ("file", "stream"):
         policy = Policy(allow=["scattered-sample", "duplicate-entry"])
-        found = [f"{(sample.key or b'-').decode()}: {names(sample)}" for sample in Samples(SOURCES[kind](data), policy)]
+        found = [
+            f"{(sample.key or b'-').decode()}: {names(sample)}" for sample in SampleReader(SOURCES[kind](data), policy)
+        ]
         assert found == expected
         assert policy.counts == counts
 
@@ -231,7 +233,7 @@ def test_samples_cover_the_archive(words: list[str], step: int) -> None:
     allowed = {"allow": ["scattered-sample", "duplicate-entry"]}
     for source in (on_disk(data), stream(data, step)):
         pos = 0
-        for sample in Samples(source, Policy(**allowed)):
+        for sample in SampleReader(source, Policy(**allowed)):
             assert sample.start == pos
             pos = sample.stop
         assert pos == len(data) - 1024
@@ -254,7 +256,7 @@ CASES = {
 
 def keys(data: bytes, kind: str = "file", policy: Policy | None = None, **settings: object) -> list[str]:
     """The keys of the samples of an archive."""
-    samples = Samples(SOURCES[kind](data), policy or Policy(), **settings)  # type: ignore[arg-type]
+    samples = SampleReader(SOURCES[kind](data), policy or Policy(), **settings)  # type: ignore[arg-type]
     found = [(sample.key or b"-").decode() for sample in samples]
     assert samples.dropped == (policy.dropped.total() if policy else 0)
     return found
@@ -356,7 +358,7 @@ DAMAGE = {  # problem: the archive, keys (and fields) that --allow leaves, that 
 
 def fields(data: bytes, kind: str, policy: Policy) -> str:
     """Keys with the last letters of their names."""
-    samples = Samples(SOURCES[kind](data), policy)
+    samples = SampleReader(SOURCES[kind](data), policy)
     found = [f"{(s.key or b'-').decode()}: {''.join(e.name.decode()[-1] for e in s.entries)}" for s in samples]
     assert samples.zeros is None or len(found) == 4
     return " ".join(found)
@@ -369,7 +371,7 @@ def test_damage(case: str, kind: str) -> None:
     problem, data, allowed, skipped = DAMAGE[case]
     given: list[str] = []
     with pytest.raises(Problem) as error:
-        given += (names(sample) for sample in Samples(SOURCES[kind](data), Policy()))
+        given += (names(sample) for sample in SampleReader(SOURCES[kind](data), Policy()))
     assert error.value.name == problem
     if allowed is not None:
         assert fields(data, kind, Policy(allow=[problem])) == allowed
@@ -411,7 +413,7 @@ def test_zeros() -> None:
         (SCATTERED + MARKER, Policy(allow=["all"]), 1024),
     ):
         for kind in SOURCES:
-            samples = Samples(SOURCES[kind](data), policy)
+            samples = SampleReader(SOURCES[kind](data), policy)
             list(samples)
             assert samples.zeros == zeros
 
@@ -434,16 +436,16 @@ def test_a_stream_that_fails(end: int, allowed: str | None, skipped: str | None,
         return stream(WHOLE[:end], error=failure)
 
     with pytest.raises(Problem) as error:
-        list(Samples(source(), Policy()))
+        list(SampleReader(source(), Policy()))
     assert error.value is failure
     for policy, left in ((Policy(allow=[problem]), allowed), (Policy(skip=[problem]), skipped)):
         if left is None:
             with pytest.raises(Problem, match=f"no whole entry was found: why .{problem}"):
-                list(Samples(source(), policy))
+                list(SampleReader(source(), policy))
             continue
         found = [
             f"{s.key.decode()}: {''.join(e.name.decode()[-1] for e in s.entries)}"
-            for s in Samples(source(), policy)
+            for s in SampleReader(source(), policy)
             if s.key
         ]
         assert " ".join(found) == left
@@ -467,9 +469,9 @@ def test_nothing_is_lost_in_silence(at: int, flip: int, file: bool) -> None:
     data[at] ^= flip
     make: Callable[[bytes], Source] = on_disk if file else stream
     try:
-        assert len(list(Samples(make(bytes(data)), Policy()))) == 4
+        assert len(list(SampleReader(make(bytes(data)), Policy()))) == 4
     except Problem:
-        found = [names(sample) for sample in Samples(make(bytes(data)), Policy(skip=["all"]))]
+        found = [names(sample) for sample in SampleReader(make(bytes(data)), Policy(skip=["all"]))]
         assert set(found) <= {f"{key}.x {key}.y" for key in "abcd"}
         assert len(found) >= 2
 
@@ -495,15 +497,15 @@ def test_large(small: None) -> None:
     data = archive([("a.0", b"s"), *((f"b.{n}", bytes([n]) * 3000) for n in range(9)), ("c.0", b"s")])
     sizes = []
     sink = Log()
-    with Writer(sink) as writer:
-        for sample in Samples(stream(data, 700), Policy()):
+    with EntryWriter(sink) as writer:
+        for sample in SampleReader(stream(data, 700), Policy()):
             sizes.append((sample.key, len(sample.entries), sample.more is not None))
             sample.write(writer)
             assert sample.more is None
         writer.finish(1024)
     assert sink.data == data
     assert sizes == [(b"a", 1, False), (b"b", 3, True), (b"c", 1, False)]
-    assert [s.more for s in Samples(on_disk(data), Policy())] == [None] * 3, "a file's samples are known whole"
+    assert [s.more for s in SampleReader(on_disk(data), Policy())] == [None] * 3, "a file's samples are known whole"
 
 
 def test_large_with_strays_at_its_end(small: None) -> None:
@@ -515,7 +517,7 @@ def test_large_with_strays_at_its_end(small: None) -> None:
         ([*big, ("README", b"r"), ("c.z", b"z")], ["b: 5", "c: 2"]),
     ):
         found = []
-        for sample in Samples(stream(archive(pairs), 700), Policy()):
+        for sample in SampleReader(stream(archive(pairs), 700), Policy()):
             sample.complete()
             found.append(f"{sample.key.decode() if sample.key else '-'}: {len(sample.entries)}")
         assert found == expected
@@ -528,8 +530,8 @@ def test_large_and_cut(cut: int, small: None) -> None:
     sink = Log()
 
     def copy() -> None:
-        with Writer(sink) as writer:
-            for sample in Samples(stream(data[: len(data) - 1024 - cut], 700), Policy()):
+        with EntryWriter(sink) as writer:
+            for sample in SampleReader(stream(data[: len(data) - 1024 - cut], 700), Policy()):
                 sample.write(writer)
 
     with pytest.raises(Problem, match=r"truncated|no-end-marker"):
@@ -542,8 +544,8 @@ def test_one_huge_entry(small: None) -> None:
     data = archive([("a.0", bytes(100_000)), ("b.0", b"s"), ("c.0", bytes(50_000))])
     source = stream(data, 700)
     sink = Log()
-    with Writer(sink) as writer:
-        for sample in Samples(source, Policy()):
+    with EntryWriter(sink) as writer:
+        for sample in SampleReader(source, Policy()):
             sample.write(writer)
         writer.finish(1024)
     assert sink.data == data
@@ -578,10 +580,10 @@ def passed_on(kind: str, act: str, step: int, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sources, "Overflow", lambda *_: pytest.fail("it was kept"))
     source, count = stream(LONG[kind], step), 0
     policy = Policy(skip=["bad-header"]) if "damage" in kind else Policy()
-    for sample in Samples(source, policy):
+    for sample in SampleReader(source, policy):
         count += 1
         if act == "write":
-            sample.write(Writer(Log()))
+            sample.write(EntryWriter(Log()))
     assert count >= 3
     assert len(source._view) <= 1 << 17
 
@@ -609,8 +611,8 @@ def test_whatever_is_done_with_samples(plan: list[tuple[list[int], Act]], step: 
         data = b"".join(map(b"".join, entries)) + MARKER
         sink = Log()
         policy = Policy(skip=["truncated"] if lenient else [])
-        writer = Writer(sink)
-        for number, sample in enumerate(Samples(StreamSource(Chunks(data, step), "x.tar"), policy)):
+        writer = EntryWriter(sink)
+        for number, sample in enumerate(SampleReader(StreamSource(Chunks(data, step), "x.tar"), policy)):
             act = plan[number][1]
             if act in "cp":
                 sample.complete()
@@ -652,7 +654,7 @@ def test_keys_come_back_within_the_bound(ascending: bool) -> None:
 
 def test_a_files_samples_are_good_for_ever() -> None:
     """Of a file all can be kept; of a stream the one before is gone."""
-    kept = list(Samples(on_disk(WHOLE), Policy()))
+    kept = list(SampleReader(on_disk(WHOLE), Policy()))
     assert b"".join(s.source.read(s.start, s.stop) for s in reversed(kept)) == b"".join(
         WHOLE[s.start : s.stop] for s in reversed(kept)
     )

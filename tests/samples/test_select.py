@@ -11,7 +11,7 @@ import pytest
 
 from tarkit.errors import TarkitError, Usage
 from tarkit.samples.keys import read_keys
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.samples.select import KeyList, Select, Slice, parse_slice
 from tests._tools import each_row
 
@@ -54,10 +54,10 @@ def test_slices(text: str, expected: Slice | str) -> None:
     assert result == expected
 
 
-def samples(keys: str) -> Iterator[Sample]:
+def samples(keys: str) -> Iterator[TarSample]:
     """Samples with these keys; `-` is one without."""
     for key in keys.split():
-        yield Sample(None if key == "-" else key.encode(), None, [], 0, 0)  # type: ignore[arg-type]
+        yield TarSample(None if key == "-" else key.encode(), None, [], 0, 0)  # type: ignore[arg-type]
 
 
 def chosen(select: Select, keys: str) -> str:

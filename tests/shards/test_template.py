@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.shards.template import Notation, Span, Template, parse_size, parse_template, refuse_template
+from tarkit.shards.template import Notation, ShardTemplate, Span, parse_size, parse_template, refuse_template
 from tests._tools import each_row
 
 SIZES = [
@@ -342,5 +342,5 @@ def test_a_directory_that_is_none(tmp_path: Path) -> None:
 
 
 def test_template_keeps_its_text() -> None:
-    template: Template = parse_template("d/out.tar")
+    template: ShardTemplate = parse_template("d/out.tar")
     assert (template.text, template.directory) == ("d/out.tar", "d/")

@@ -8,19 +8,19 @@ import pytest
 
 from tarkit.errors import CommandFailed
 from tarkit.problems import Policy
-from tarkit.samples.reader import Samples
-from tarkit.samples.sample import Sample
+from tarkit.samples.reader import SampleReader
+from tarkit.samples.sample import TarSample
 from tarkit.shards.template import parse_template
-from tarkit.shards.writer import Limits, Shard, Shards, run_post, write_manifest
+from tarkit.shards.writer import Limits, SeriesWriter, Shard, run_post, write_manifest
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.sink import Sink, open_sink
 from tests._tools import each_row
 from tests.conftest import keys, tar
 
 
-def samples(count: int) -> list[Sample]:
+def samples(count: int) -> list[TarSample]:
     data = tar({f"{number}.x": b"%d" % number for number in range(count)})
-    return list(Samples(HeldRange("in.tar", 0, data), Policy()))
+    return list(SampleReader(HeldRange("in.tar", 0, data), Policy()))
 
 
 class Opened:
@@ -37,7 +37,7 @@ class Opened:
 def test_shards_are_opened_when_they_get_a_sample(here: Path) -> None:
     """A shard is opened by its first sample and never empty; what is done is told with the reason."""
     opened, told = Opened(), []
-    shards = Shards(
+    shards = SeriesWriter(
         parse_template("x-%d.tar"),
         opened,
         Limits(count=2),
@@ -65,7 +65,7 @@ def test_shards_are_opened_when_they_get_a_sample(here: Path) -> None:
 
 def test_no_more_than_so_many(here: Path) -> None:
     """Once there may be no more shards a sample is refused, and the last shard is complete."""
-    shards = Shards(parse_template("x-%d.tar"), Opened(), Limits(count=1, shards=2))
+    shards = SeriesWriter(parse_template("x-%d.tar"), Opened(), Limits(count=1, shards=2))
     assert [shards.add(sample) for sample in samples(4)] == [True, True, False, False]
     assert shards.full
     assert [path.name for path in here.iterdir()] == ["x-0.tar", "x-1.tar"] or len([*here.iterdir()]) == 2
@@ -73,7 +73,7 @@ def test_no_more_than_so_many(here: Path) -> None:
 
 def test_abort(here: Path) -> None:
     """Giving up leaves what is complete, and nothing else."""
-    shards = Shards(parse_template("x-%d.tar"), Opened(), Limits(count=1))
+    shards = SeriesWriter(parse_template("x-%d.tar"), Opened(), Limits(count=1))
     for sample in samples(2):
         shards.add(sample)
     shards.abort()
@@ -83,7 +83,7 @@ def test_abort(here: Path) -> None:
 
 def test_given_sizes(here: Path) -> None:
     """In place of the limits, each shard may have its own number."""
-    shards = Shards(parse_template("x-%d.tar"), Opened(), Limits(), sizes=iter([1, 3, 2]))
+    shards = SeriesWriter(parse_template("x-%d.tar"), Opened(), Limits(), sizes=iter([1, 3, 2]))
     assert [shards.add(sample) for sample in samples(7)] == [True] * 6 + [False]
     assert [shard.samples for shard in shards.done] == [1, 3, 2]
 

@@ -26,7 +26,7 @@ import pytest
 from tarkit import signals
 from tarkit.cli import app
 from tarkit.streams import source
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 from tests import conftest
 from tests._served import served
 from tests._tools import MARKER, PATIENT, TARKIT, archive, contents, each_row, happens, member, process, program, tarkit
@@ -600,7 +600,7 @@ def test_a_signal_as_the_output_is_opened(words: list[str]) -> None:
     """It is there then, and nobody is yet in charge of it: it goes as the last act."""
 
     def first() -> None:
-        Writer.__enter__ = lambda writer: os.kill(os.getpid(), TERM)  # type: ignore[assignment,return-value,method-assign]
+        EntryWriter.__enter__ = lambda writer: os.kill(os.getpid(), TERM)  # type: ignore[assignment,return-value,method-assign]
 
     assert tarkit(*words, "a.tar", "-o", "b.tar", exit=-TERM, first=first).stderr == b""
     assert left() == ["a.tar"]

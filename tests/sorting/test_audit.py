@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from tarkit.samples.sample import Sample
+from tarkit.samples.sample import TarSample
 from tarkit.sorting.audit import Count, measure
 from tarkit.streams.ranges import HeldRange
 from tests._tools import each_row
 
 
-def keyed(keys: list[str]) -> Iterator[Sample]:
+def keyed(keys: list[str]) -> Iterator[TarSample]:
     """Samples of these keys, and an entry without one."""
-    yield Sample(None, HeldRange("x", 0, b""), [], 0, 0)
+    yield TarSample(None, HeldRange("x", 0, b""), [], 0, 0)
     for key in keys:
-        yield Sample(key.encode(), HeldRange("x", 0, b""), [], 0, 0)
+        yield TarSample(key.encode(), HeldRange("x", 0, b""), [], 0, 0)
 
 
 @each_row(
@@ -59,7 +59,7 @@ def test_by_key(keys: str, kept: tuple[int, float, int], distance: float, expect
 def test_by_class(classes: str, same: Count, number: int, longest: int) -> None:
     """How many neighbours are of one class."""
 
-    def by(sample: Sample, ordinal: int) -> bytes | None:
+    def by(sample: TarSample, ordinal: int) -> bytes | None:
         letter = classes[ordinal]
         return None if letter == "-" else letter.encode()
 

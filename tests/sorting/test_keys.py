@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tarkit.errors import Problem, TarkitError
 from tarkit.problems import Policy
-from tarkit.samples.reader import Samples
-from tarkit.samples.sample import Sample
+from tarkit.samples.reader import SampleReader
+from tarkit.samples.sample import TarSample
 from tarkit.sorting import encoding
 from tarkit.sorting.keys import Disorder, OrderFile, SortKey, check_order
 from tarkit.streams.ranges import HeldRange
@@ -25,10 +25,10 @@ from tests._tools import archive, each_row
 from tests.conftest import Content, Link, Members, tar
 
 
-def samples(members: Members | bytes, name: str = "in.tar") -> Iterator[Sample]:
+def samples(members: Members | bytes, name: str = "in.tar") -> Iterator[TarSample]:
     """The samples of an archive."""
     data = members if isinstance(members, bytes) else tar(members)
-    return iter(Samples(HeldRange(name, 0, data), Policy(allow=["scattered-sample"])))
+    return iter(SampleReader(HeldRange(name, 0, data), Policy(allow=["scattered-sample"])))
 
 
 def order(members: Members | bytes, key: SortKey | OrderFile, policy: Policy | None = None) -> str:
@@ -126,7 +126,7 @@ def test_codes(type_: Any, values: st.SearchStrategy[bytes], value: Any) -> None
 @given(st.lists(st.text("ab-./\0\x7f", min_size=1, max_size=4), min_size=2, max_size=2), st.booleans())
 def test_keys(names: list[str], reverse: bool) -> None:
     """Keys compare by bytes, also when one begins with the other, with a second field behind it or reversed."""
-    found = [Sample(name.encode(), HeldRange("x", 0, b""), [], 0, 0) for name in names]
+    found = [TarSample(name.encode(), HeldRange("x", 0, b""), [], 0, 0) for name in names]
     want = sign(*names) * (-1 if reverse else 1)
     assert sign(*map(SortKey(reverse=reverse), found)) == want
     assert sign(*map(SortKey(["__key__", "size"], reverse=reverse), found)) == want

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
 from tarkit.samples import reader
-from tarkit.samples.reader import Samples
-from tarkit.samples.sample import Sample
+from tarkit.samples.reader import SampleReader
+from tarkit.samples.sample import TarSample
 from tarkit.sorting import memory as memories
 from tarkit.sorting import runs as passes
 from tarkit.sorting import sorter
@@ -32,7 +32,7 @@ from tarkit.sorting.runs import DuplicateKeys, Runs
 from tarkit.sorting.sorter import Sorter
 from tarkit.streams import source as sources
 from tarkit.streams.location import Location
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 from tests._tools import archive, member, on_disk, stream
 from tests.conftest import Run, entries, tar, tarkit
 from tests.laws.test_laws import archives, grouped, laws, stored
@@ -97,7 +97,7 @@ def test_any_ranks(ranks: list[bytes], memory: int) -> None:
     data = archive((f"{number:03}.x", b"x" * (number * 37 % 700)) for number in range(len(ranks)))
     expected = [f"{number:03}" for number in sorted(range(len(ranks)), key=lambda number: ranks[number])]
     for make in (on_disk, stream):
-        arranged = Sorter(iter(Samples(make(data), Policy())), lambda sample, ordinal: ranks[ordinal], memory)
+        arranged = Sorter(iter(SampleReader(make(data), Policy())), lambda sample, ordinal: ranks[ordinal], memory)
         assert [sample.key.decode() for sample in arranged if sample.key] == expected
         assert (arranged.taken, arranged.given) == (len(ranks), len(ranks))
 
@@ -106,11 +106,11 @@ def test_any_ranks(ranks: list[bytes], memory: int) -> None:
 
 
 def arranged(
-    names: list[str], rank: Callable[[Sample, int], bytes | None], memory: int = 1 << 30, **settings: Any
+    names: list[str], rank: Callable[[TarSample, int], bytes | None], memory: int = 1 << 30, **settings: Any
 ) -> Sorter:
     """An arrangement of samples of one entry, from a stream."""
     data = archive((name, name.encode()) for name in names)
-    return Sorter(iter(Samples(stream(data), Policy(), gather=True)), rank, memory, **settings)
+    return Sorter(iter(SampleReader(stream(data), Policy(), gather=True)), rank, memory, **settings)
 
 
 def test_nothing_gets_lost_silently() -> None:
@@ -128,7 +128,7 @@ def test_a_file_is_written_to_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(archive((f"{number:02}.x", b"x") for number in range(9)))
     source = sources.FileSource(os.open(path, os.O_RDONLY), "a.tar")
-    one = iter(Sorter(iter(Samples(source, Policy())), lambda sample, ordinal: sample.key, 1 << 30))
+    one = iter(Sorter(iter(SampleReader(source, Policy())), lambda sample, ordinal: sample.key, 1 << 30))
     assert next(one).key == b"00"
     with path.open("r+b") as file:
         file.write(bytes(512))
@@ -141,11 +141,11 @@ def test_without_rank() -> None:
     """Who has none is asked about once more when it is whole; then it is in or out."""
     asked: list[bytes | None] = []
 
-    def absent(sample: Sample) -> bytes | None:
+    def absent(sample: TarSample) -> bytes | None:
         asked.append(sample.key)
         return None if sample.key == b"b" else b"0"
 
-    def rank(sample: Sample, ordinal: int) -> bytes | None:
+    def rank(sample: TarSample, ordinal: int) -> bytes | None:
         return sample.key if any(entry.name.endswith(b"x") for entry in sample.entries) else None
 
     names = ["c.y", "a.x", "b.y", "d.y", "d.x"]
@@ -165,7 +165,9 @@ def test_strays_of_two_places() -> None:
     data = archive((name, b"") for name in ("b.x", "ONE", "c.x", "a.x", "TWO", "a.y", "d.x", "THREE"))
     for make in (on_disk, stream):
         for memory in (1 << 30, 1500):
-            one = Sorter(iter(Samples(make(data), Policy())), lambda sample, _: sample.key, memory, gather=Policy())
+            one = Sorter(
+                iter(SampleReader(make(data), Policy())), lambda sample, _: sample.key, memory, gather=Policy()
+            )
             found = [entry.name for sample in one for entry in sample.entries]
             assert found == b"ONE THREE a.x TWO a.y b.x c.x d.x".split()
 
@@ -175,7 +177,7 @@ def test_ordinals_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     without key, a look at memory, the end."""
     monkeypatch.setattr(sorter, "OFTEN", 4)
     names = ["a.x", "b.-", "c.x", "d.-", "e.x", "f.x", "NOTE", "g.x", "h.x", "i.x", "j.x", "k.x"]
-    samples = Samples(on_disk(archive((name, b"") for name in names)), Policy())
+    samples = SampleReader(on_disk(archive((name, b"") for name in names)), Policy())
     one = Sorter(islice(samples, 10), lambda sample, _: None if sample.key in b"bd" else b"", 1 << 30)  # type: ignore[operator]
     one._take_all()
     found = [(ordinal, key_in(place)) for _, ordinal, place, _ in one._runs]
@@ -187,7 +189,7 @@ def test_entries_can_be_read_again() -> None:
     rows = [("a.x", b"1"), ("b.x", b"2" * 600), ("a.y", b"3" * 700), ("c.x", b"4"), ("NOTE", b"5")]
     for make in (on_disk, stream):
         for memory in (1 << 30, 1500):
-            samples = Samples(make(archive(rows)), Policy(), gather=True)
+            samples = SampleReader(make(archive(rows)), Policy(), gather=True)
             found = []
             for sample in Sorter(iter(samples), lambda sample, _: sample.key, memory, gather=Policy()):
                 for entry in sample.entries:
@@ -229,9 +231,9 @@ def test_ranges_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     source = on_disk(data)
     reads: list[int] = []
     monkeypatch.setattr(type(source), "read", lambda self, start, stop: reads.append(start) or data[start:stop])
-    one = Sorter(iter(Samples(source, Policy())), lambda sample, ordinal: sample.key, 1 << 30)
+    one = Sorter(iter(SampleReader(source, Policy())), lambda sample, ordinal: sample.key, 1 << 30)
     sink = Log()
-    with Writer(sink) as writer:
+    with EntryWriter(sink) as writer:
         for sample in one:
             sample.write(writer)
     assert reads == []
@@ -290,7 +292,7 @@ def test_an_order_leaves_nothing() -> None:
     try:
         for make in (on_disk, stream):
             for memory in (1 << 30, 1500):
-                one = Sorter(iter(Samples(make(data), Policy())), lambda sample, _: sample.key, memory)
+                one = Sorter(iter(SampleReader(make(data), Policy())), lambda sample, _: sample.key, memory)
                 assert len(list(one)) == 30
                 left = weakref.ref(one._places), weakref.ref(one)
                 del one
@@ -323,7 +325,7 @@ def test_a_value_is_wrong_in_a_gathered_sample(run: Run, here: Path) -> None:
 def test_errors_of_ranks_pass(tmp_path: Path) -> None:
     """An error in the rank ends it, and leaves nothing."""
 
-    def rank(sample: Sample, ordinal: int) -> bytes:
+    def rank(sample: TarSample, ordinal: int) -> bytes:
         if ordinal == 50:
             raise TarkitError("no rank")
         return b"%d" % ordinal

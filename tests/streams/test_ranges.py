@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.streams.copy import Short
-from tarkit.streams.ranges import HeldRange, Spool, SpooledRange
+from tarkit.streams.ranges import HeldRange, RangeSpool, SpooledRange
 from tarkit.streams.tempfile import Scratch
 from tests._tools import on_disk, stream
 from tests.streams.test_source import Taken
@@ -38,7 +38,7 @@ def test_held() -> None:
 
 def test_spooled(tmp_path: Path) -> None:
     """A range of a stream in a file without a name."""
-    spool = Spool(str(tmp_path))
+    spool = RangeSpool(str(tmp_path))
     source = stream(DATA, 700)
     source.release(1000)
     source.peek(1000, 512)
@@ -67,7 +67,7 @@ def test_scratch_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
 
 
-def size(spool: Spool) -> int:
+def size(spool: RangeSpool) -> int:
     """The length of the file."""
     assert spool._file is not None
     return os.fstat(spool._file.fd).st_size
@@ -75,7 +75,7 @@ def size(spool: Spool) -> int:
 
 def test_room_is_used_again() -> None:
     """When nobody refers to a range its room goes to others; gaps that meet become one."""
-    spool, source = Spool(), on_disk(DATA)
+    spool, source = RangeSpool(), on_disk(DATA)
 
     def hold(length: int) -> SpooledRange:
         return spool.hold("x", 0, length, source.send)
@@ -96,7 +96,7 @@ def test_room_is_used_again() -> None:
 
 def test_the_end_is_given_back_too() -> None:
     """A spool that was emptied begins at its start."""
-    spool, source = Spool(), on_disk(DATA)
+    spool, source = RangeSpool(), on_disk(DATA)
     for _ in range(10):
         held = [spool.hold("x", 0, 10_000, source.send) for _ in range(3)]
         assert all(each.read(0, 10_000) == DATA[:10_000] for each in held)
@@ -106,7 +106,7 @@ def test_the_end_is_given_back_too() -> None:
 
 def test_a_spool_lives_as_long_as_its_ranges() -> None:
     """The file is there until the last of them has gone."""
-    held = Spool().hold("x", 0, 1000, on_disk(DATA).send)
+    held = RangeSpool().hold("x", 0, 1000, on_disk(DATA).send)
     gc.collect(1)
     assert held.read(0, 1000) == DATA[:1000]
     fd = held.file.fd
@@ -118,20 +118,20 @@ def test_a_spool_lives_as_long_as_its_ranges() -> None:
 
 def test_failures(tmp_path: Path) -> None:
     """What cannot be read or kept is an error, and its room is not lost."""
-    spool, short = Spool(), on_disk(DATA[:100])
+    spool, short = RangeSpool(), on_disk(DATA[:100])
     for _ in range(3):
         with pytest.raises(Exception, match="became shorter"):
             spool.hold("x", 0, 1000, short.send)
     gc.collect(1)
     assert spool.hold("x", 0, 10, short.send).offset == 0
     with pytest.raises(OSError, match="missing"):
-        Spool(str(tmp_path / "missing")).hold("x", 0, 10, short.send)
+        RangeSpool(str(tmp_path / "missing")).hold("x", 0, 10, short.send)
     assert issubclass(Short, EOFError)
 
 
 def test_a_full_disk() -> None:
     """The message has the place."""
-    spool = Spool()
+    spool = RangeSpool()
     spool.hold("x", 0, 10, on_disk(DATA).send)
     assert spool._file is not None
     with open("/dev/full", "wb", buffering=0) as full:
@@ -145,7 +145,7 @@ def test_a_full_disk() -> None:
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(1, 3000)), max_size=40))
 def test_ranges_come_and_go(calls: list[tuple[bool, int, int]]) -> None:
     """Whatever is kept and dropped in whatever order, no range writes over another."""
-    spool, source = Spool(), on_disk(DATA)
+    spool, source = RangeSpool(), on_disk(DATA)
     kept: list[tuple[SpooledRange, int, int]] = []
     for adds, number, length in calls:
         if adds or not kept:

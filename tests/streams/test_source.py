@@ -490,7 +490,7 @@ def test_scratch_without_unnamed_files(tmp_path: Path, monkeypatch: pytest.Monke
     assert (scratch.read(0, 9), os.listdir(tmp_path)) == (b"abc", [])
 
 
-def drained(reader: sources.Reader, step: int = 1000) -> bytes:
+def drained(reader: sources.ByteReader, step: int = 1000) -> bytes:
     """All that a reader gives."""
     view, data = memoryview(bytearray(step)), b""
     while got := reader.readinto(view):

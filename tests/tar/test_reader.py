@@ -17,7 +17,7 @@ from tarkit.streams import source as sources
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar import block as b
 from tarkit.tar import header, pax
-from tarkit.tar.reader import Entry, Source, TarReader, find_header
+from tarkit.tar.reader import Entry, HeaderSource, TarReader, find_header
 from tests._tools import MARKER, SOURCES, Peeked, archive, counted, each_row, member, on_disk, stream, with_field
 
 DATA = Path(__file__).parents[1] / "data"
@@ -40,7 +40,7 @@ def listed(entries: list[Entry]) -> Listing:
 class Walked:
     """What a walk gave until it ended or raised."""
 
-    def __init__(self, source: Source, pos: int = 0) -> None:
+    def __init__(self, source: HeaderSource, pos: int = 0) -> None:
         self.walk = TarReader(source, pos)
         self.entries: list[Entry] = []
         self.error: TarkitError | None = None
@@ -653,6 +653,6 @@ def test_a_file_that_grows_or_shrinks(tmp_path: Path) -> None:
 
 def test_sources_are_interchangeable() -> None:
     """What a walk needs of a source is `name`, `size` and `peek`."""
-    kinds: list[Callable[[bytes], Source]] = [Peeked, on_disk, stream]
+    kinds: list[Callable[[bytes], HeaderSource]] = [Peeked, on_disk, stream]
     data = archive({"a": b"1", "b": b"2" * 5000})
     assert len({tuple(TarReader(kind(data))) for kind in kinds}) == 1

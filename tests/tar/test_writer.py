@@ -15,7 +15,7 @@ from tarkit.streams.copy import Short
 from tarkit.streams.source import FileSource
 from tarkit.tar import writer as writing
 from tarkit.tar.header import encode
-from tarkit.tar.writer import Writer
+from tarkit.tar.writer import EntryWriter
 from tests._tools import MARKER, archive, contents, each_row, fd_of, member, on_disk, stream
 
 
@@ -54,10 +54,10 @@ DATA = archive({f"{number}.bin": bytes([number]) * 1000 for number in range(8)})
 ENTRY = 1536
 
 
-def ranges(source: FileSource, *numbers: int) -> tuple[Log, Writer]:
+def ranges(source: FileSource, *numbers: int) -> tuple[Log, EntryWriter]:
     """A writer that was given these entries of DATA."""
     sink = Log()
-    writer = Writer(sink)
+    writer = EntryWriter(sink)
     for number in numbers:
         writer.append(source, number * ENTRY, (number + 1) * ENTRY)
     return sink, writer
@@ -112,7 +112,7 @@ def test_two_sources_are_not_neighbours() -> None:
     """Offsets that fit mean nothing across files."""
     one, two = on_disk(DATA), on_disk(DATA[::-1])
     sink = Log()
-    writer = Writer(sink)
+    writer = EntryWriter(sink)
     writer.append(one, 0, ENTRY)
     writer.append(two, ENTRY, 2 * ENTRY)
     writer.append(one, ENTRY, 2 * ENTRY)
@@ -126,7 +126,7 @@ def test_entries_of_all_kinds_keep_their_order(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"f" * 777 + b"more than is asked for")
     sink = Log()
-    with open(path, "rb") as file, Writer(sink) as writer:
+    with open(path, "rb") as file, EntryWriter(sink) as writer:
         writer.add(encode(b"first", 3), b"abc")
         writer.append(source, 0, ENTRY)
         writer.add(encode(b"empty", 0), b"")
@@ -156,7 +156,7 @@ def test_small_entries_go_out_together() -> None:
     sink = Log()
     sink.writev = lambda pieces: (sizes.append(len(pieces)), Log.writev(sink, pieces))[1]  # type: ignore[method-assign]
     pairs = [(f"{number}.txt", b"x" * (number * 7 % 1500)) for number in range(1000)]
-    with Writer(sink) as writer:
+    with EntryWriter(sink) as writer:
         for name, payload in pairs:
             writer.add(encode(name.encode(), len(payload)), payload)
     assert contents(bytes(sink.data)) == pairs
@@ -167,7 +167,7 @@ def test_small_entries_go_out_together() -> None:
 def test_much_in_memory_does_not_stay_there() -> None:
     """Once there is a megabyte it goes out."""
     sink = Log()
-    writer = Writer(sink)
+    writer = EntryWriter(sink)
     for _ in range(5):
         writer.add(encode(b"x", 1 << 20), bytes(1 << 20))
     assert len(sink.data) >= 4 << 20
@@ -177,7 +177,7 @@ def test_much_in_memory_does_not_stay_there() -> None:
 def test_end(length: int) -> None:
     """Two zero blocks, padded to a record of 10 240 bytes."""
     sink = Log()
-    with Writer(sink) as writer:
+    with EntryWriter(sink) as writer:
         writer.raw((b"x" * length,), length)
     assert len(sink.data) % 10_240 == 0
     assert 1024 <= len(sink.data) - length < 10_240 + 1024
@@ -189,7 +189,7 @@ def test_end(length: int) -> None:
 def test_end_of_a_copy(zeros: int) -> None:
     """An archive that is copied whole keeps the end it had; what was finished is not finished again."""
     sink = Log()
-    with Writer(sink) as writer:
+    with EntryWriter(sink) as writer:
         writer.raw((b"x" * 512,), 512)
         writer.finish(zeros)
     assert sink.data == b"x" * 512 + bytes(zeros)
@@ -199,7 +199,7 @@ def test_end_of_a_copy(zeros: int) -> None:
 def test_an_exception_gives_up() -> None:
     """Nothing more is written, the sink is aborted and not closed."""
     sink = Log()
-    writer = Writer(sink)
+    writer = EntryWriter(sink)
     writer.append(on_disk(DATA), 0, ENTRY)
     writer.add(encode(b"x", 1), b"x")
     with pytest.raises(KeyError), writer:
@@ -219,7 +219,7 @@ def test_a_failure_at_the_end_gives_up() -> None:
 def test_a_file_that_is_too_short() -> None:
     """An entry must not get less than its header says."""
     sink, source = Log(), on_disk(b"y" * 9999)
-    with pytest.raises(Short), Writer(sink) as writer:
+    with pytest.raises(Short), EntryWriter(sink) as writer:
         writer.add_file(encode(b"x", 10_000), fd_of(source), 10_000)
     assert sink.calls[-1] == "abort"
 
@@ -229,7 +229,7 @@ def test_a_stream_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "CHUNK", 4096)
     source = stream(DATA, 700)
     sink = Log()
-    with Writer(sink) as writer:
+    with EntryWriter(sink) as writer:
         for start in range(0, 8 * ENTRY, ENTRY):
             source.release(start)
             source.peek(start, 512)
@@ -250,7 +250,7 @@ def test_a_stream_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_whatever_the_order_of_calls(calls: list[tuple[str, int, int]]) -> None:
     """Any mixture comes out in its order, and `position` is right at each step."""
     source, sink, expected = on_disk(DATA), Log(), b""
-    with Writer(sink) as writer:
+    with EntryWriter(sink) as writer:
         for kind, number, length in calls:
             if kind == "range":
                 stop = min(number + length, 8)

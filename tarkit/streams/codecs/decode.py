@@ -25,7 +25,7 @@ from tarkit.streams.codecs.registry import CODECS, DECODED, SKIPPABLE, codec_by_
 CHUNK = 256 << 10  # bytes asked for at a time; the libraries copy what they have not used, so more would cost time
 
 
-class Input:
+class CompressedInput:
     """The compressed bytes: those that were read and are not yet used, then those to come."""
 
     def __init__(self, codec: Codec, read: Callable[[int], bytes], archive: str) -> None:
@@ -151,7 +151,7 @@ class _Decompressor(Protocol):
 class _Bounded:
     """A frame of a library that bounds its output by itself."""
 
-    def __init__(self, source: Input, library: _Decompressor, errors: tuple[type[Exception], ...]) -> None:
+    def __init__(self, source: CompressedInput, library: _Decompressor, errors: tuple[type[Exception], ...]) -> None:
         self._input = source
         self._library = library
         self._errors = errors
@@ -199,7 +199,7 @@ class _Inflate:
 class _Gz:
     """A gzip member. The library decodes its body only: isal is lost in a header of two fields that comes in pieces."""
 
-    def __init__(self, source: Input, body: _Bounded, crc32: Callable[[bytes, int], int]) -> None:
+    def __init__(self, source: CompressedInput, body: _Bounded, crc32: Callable[[bytes, int], int]) -> None:
         self._input = source
         self._body = body
         self._crc32 = crc32
@@ -238,7 +238,9 @@ class _Gz:
 class _Zst:
     """A zstd frame. The library does not bound its output, so it is handed block after block (RFC 8878)."""
 
-    def __init__(self, source: Input, library: ZstdDecompressor, longest: int, error: type[Exception]) -> None:
+    def __init__(
+        self, source: CompressedInput, library: ZstdDecompressor, longest: int, error: type[Exception]
+    ) -> None:
         self._input = source
         self._library = library.decompressobj()
         self._error = error
@@ -303,7 +305,7 @@ class _Zst:
             raise self._input.damaged(error) from error
 
 
-def _gz() -> Callable[[Input], Frame]:
+def _gz() -> Callable[[CompressedInput], Frame]:
     try:
         from isal import igzip_lib, isal_zlib
     except ImportError:
@@ -316,7 +318,7 @@ def _gz() -> Callable[[Input], Frame]:
     return lambda source: _Gz(source, _Bounded(source, igzip_lib.IgzipDecompressor(), (error,)), isal_zlib.crc32)
 
 
-def _zst() -> Callable[[Input], Frame]:
+def _zst() -> Callable[[CompressedInput], Frame]:
     from zstandard import WINDOWLOG_MAX, ZstdDecompressor, ZstdError
 
     longest = 1 << WINDOWLOG_MAX
@@ -324,31 +326,31 @@ def _zst() -> Callable[[Input], Frame]:
     return lambda source: _Zst(source, library, longest, ZstdError)
 
 
-def _lz4() -> Callable[[Input], Frame]:
+def _lz4() -> Callable[[CompressedInput], Frame]:
     from lz4.frame import LZ4FrameDecompressor
 
     return lambda source: _Bounded(source, LZ4FrameDecompressor(), (RuntimeError,))
 
 
-def _xz() -> Callable[[Input], Frame]:
+def _xz() -> Callable[[CompressedInput], Frame]:
     from lzma import FORMAT_XZ, LZMADecompressor, LZMAError
 
     return lambda source: _Bounded(source, LZMADecompressor(FORMAT_XZ), (LZMAError,))
 
 
-def _lzma() -> Callable[[Input], Frame]:
+def _lzma() -> Callable[[CompressedInput], Frame]:
     from lzma import FORMAT_ALONE, LZMADecompressor, LZMAError
 
     return lambda source: _Bounded(source, LZMADecompressor(FORMAT_ALONE), (LZMAError,))
 
 
-def _bz2() -> Callable[[Input], Frame]:
+def _bz2() -> Callable[[CompressedInput], Frame]:
     from bz2 import BZ2Decompressor
 
     return lambda source: _Bounded(source, BZ2Decompressor(), (OSError, ValueError, RuntimeError))
 
 
-LIBRARIES: dict[str, Callable[[], Callable[[Input], Frame]]] = {
+LIBRARIES: dict[str, Callable[[], Callable[[CompressedInput], Frame]]] = {
     "gz": _gz,
     "zst": _zst,
     "lz4": _lz4,
@@ -369,7 +371,7 @@ class Decoder:
     64 MiB, but never more than the stream has plain bytes.
     """
 
-    def __init__(self, source: Input, begin: Callable[[Input], Frame]) -> None:
+    def __init__(self, source: CompressedInput, begin: Callable[[CompressedInput], Frame]) -> None:
         self._input = source
         self._begin = begin
         self._frame: Frame | None = None
@@ -461,4 +463,4 @@ def decoder(codec: str, read: Callable[[int], bytes], archive: str) -> Decoder:
     frames in a row are one stream. Skippable frames are passed over, as are zero bytes behind a gzip member and padding
     behind an xz stream. No bytes at all are no frames, hence no plain bytes.
     """
-    return Decoder(Input(DECODED[codec], read, archive), LIBRARIES[codec]())
+    return Decoder(CompressedInput(DECODED[codec], read, archive), LIBRARIES[codec]())
