@@ -1,7 +1,7 @@
-"""Schemes of URLs: a table of modules, each imported when one of its URLs is opened.
+"""Table of URL schemes: each names a module, which is imported when one of its URLs is opened.
 
-A module that joins the table offers `open_read(url) -> RemoteReader` and `open_write(url) -> RemoteWriter`; what it raises is a
-`TarkitError` or an `OSError` that names the URL by `public_name`.
+Such a module has `open_read(url) -> RemoteReader` and `open_write(url) -> RemoteWriter`. Both raise a `TarkitError`,
+or an `OSError` that names the URL as `public_name` gives it.
 """
 
 from __future__ import annotations
