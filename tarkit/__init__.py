@@ -1,3 +1,67 @@
-"""tarkit: a command-line toolkit for tar streams of machine-learning samples."""
+"""tarkit: tar streams of machine-learning samples, on the command line and in Python.
+
+>>> import tarkit
+>>> with tarkit.open("train-{000..009}.tar") as data:
+...     for sample in data.where("cls == 3"):
+...         sample.key, sample["jpg"]
+
+What is named here is loaded when it is used first.
+"""
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False  # typing itself takes a while to load
+
+if TYPE_CHECKING:
+    from tarkit.api.dataset import Dataset as Dataset
+    from tarkit.api.dataset import open as open
+    from tarkit.api.run import TarkitWarning as TarkitWarning
+    from tarkit.api.sample import Sample as Sample
+    from tarkit.api.writers import ShardWriter as ShardWriter
+    from tarkit.api.writers import TarWriter as TarWriter
+    from tarkit.errors import Problem as Problem
+    from tarkit.errors import TarkitError as TarkitError
+    from tarkit.errors import Usage as Usage
+    from tarkit.shards.writer import Shard as Shard
+
+_MODULES = {
+    "Dataset": "tarkit.api.dataset",
+    "Problem": "tarkit.errors",
+    "Sample": "tarkit.api.sample",
+    "Shard": "tarkit.shards.writer",
+    "ShardWriter": "tarkit.api.writers",
+    "TarWriter": "tarkit.api.writers",
+    "TarkitError": "tarkit.errors",
+    "TarkitWarning": "tarkit.api.run",
+    "Usage": "tarkit.errors",
+    "open": "tarkit.api.dataset",
+}
+
+__all__ = [
+    "Dataset",
+    "Problem",
+    "Sample",
+    "Shard",
+    "ShardWriter",
+    "TarWriter",
+    "TarkitError",
+    "TarkitWarning",
+    "Usage",
+    "__version__",
+    "open",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load what is asked for (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'tarkit' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -184,6 +184,10 @@ class Policy:
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
 
+    def silent(self) -> Policy:
+        """The same policy for another pass over the same inputs, which warns of nothing."""
+        return Policy(self.allowed, self.skipped, self.maxerr, strict=self.strict)
+
     @property
     def lenient(self) -> bool:
         """Whether damage can change a sample after it has begun: then none may be written before it is complete."""

@@ -63,7 +63,6 @@ def kept() -> Iterator[None]:
 # Each folder, and those that it may import; a module that lies in no folder has its own name. Imports for types count.
 FOLDERS = {
     "errors": "",
-    "tarkit": "",
     "media": "errors",
     "problems": "errors",
     "signals": "errors",
@@ -87,14 +86,19 @@ FOLDERS = {
     "sorting": "errors problems tar streams tables samples shards",
     "packing": "errors problems tar streams spill tables parallel samples export shards sorting",
     "views": "errors streams tables samples inspecting packing",
+    "api": (
+        "errors media problems streams.codecs tar streams tables zip parallel samples export extraction mixing "
+        "shards checking indexing sorting"
+    ),
+    "tarkit": "errors shards api",
     "cli": (
-        "errors tarkit problems signals streams.codecs tar streams tables zip samples inspecting proc shards "
-        "checking sorting packing views"
+        "errors problems signals streams.codecs tar streams tables samples inspecting proc shards checking sorting "
+        "packing views api tarkit"
     ),
     "__main__": "cli",
     "commands": (
-        "errors problems stores tar streams tables parallel samples export extraction inspecting mixing proc "
-        "shards checking indexing sorting packing views cli"
+        "errors problems stores tar streams tables parallel samples export inspecting mixing proc shards checking "
+        "indexing sorting packing views api cli"
     ),
 }
 MOST_FILES = 22
@@ -103,7 +107,6 @@ LONGEST_FUNCTION = 60
 
 # Files that cite a document which is not in the repository, and how often: to be emptied.
 CITED = {
-    "tarkit/cli/split_equal.py": 1,
     "tarkit/packing/divide.py": 1,
     "tarkit/packing/samples.py": 1,
     "tarkit/packing/planner.py": 1,
@@ -293,14 +296,14 @@ WORLD = {
 
 @each_row("name", MODULES)
 def test_the_world_is_at_the_edge(name: str) -> None:
-    """No print, no sys.exit, no environment below cli and commands; no assert for users is to be seen by machine."""
+    """No print, no sys.exit, no environment below api, cli and commands; no assert for users is to be seen by machine."""
     for node in nodes(name):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in ("print", "input", "exit", "quit", "breakpoint", "eval", "exec"), name
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             word = f"{node.value.id}.{node.attr}"
             if word in ("os.environ", "os.getenv", "os.environb"):
-                assert folder(name) in ("cli", "commands"), f"{name} uses {word}"
+                assert folder(name) in ("api", "cli", "commands"), f"{name} uses {word}"
             elif word in WORLD and WORLD[word] is not None:
                 assert name in WORLD[word], f"{name} uses {word}"
             assert word not in ("os._exit", "os.system", "os.popen", "time.time") or name in (

@@ -18,7 +18,7 @@ from struct import Struct
 
 from tarkit.checking.digest import STRAY, Fields, fields_of, sample_hash
 from tarkit.checking.fieldsets import listed
-from tarkit.checking.findings import Finding, Report
+from tarkit.checking.findings import Finding, ShardReport
 from tarkit.checking.shard import Seen
 from tarkit.errors import show
 from tarkit.spill.multimap import Ledger, in_runs
@@ -27,7 +27,7 @@ _PLACE = Struct("<BIQ")  # which set, the number of a shard in it, the offset
 _ALL = (1 << 128) - 1
 
 Place = tuple[int, int, int]  # which set, the number of a shard in it, the offset
-Sets = tuple[Sequence[Report], Sequence[Report]]
+Sets = tuple[Sequence[ShardReport], Sequence[ShardReport]]
 Different = tuple[Place, int, str, bytes, str]
 
 
@@ -66,7 +66,7 @@ class Sameness:
         """Whether both hold the same samples."""
         return self.totals[0] == self.totals[1]
 
-    def findings(self, first: Sequence[Report], second: Sequence[Report]) -> Iterator[Finding]:
+    def findings(self, first: Sequence[ShardReport], second: Sequence[ShardReport]) -> Iterator[Finding]:
         """The samples that differ, in order if they are not too many; nothing when the fingerprints are equal."""
         if not self.same:
             sets = (first, second)

@@ -10,7 +10,7 @@ from typing import Any
 
 from tarkit.checking.digest import ContentHash
 from tarkit.checking.fieldsets import FieldSet, FieldSets
-from tarkit.checking.findings import GATHERS, GLOBAL_REPAIR, Finding, Report
+from tarkit.checking.findings import GATHERS, GLOBAL_REPAIR, Finding, ShardReport
 from tarkit.checking.survey import Damage, Survey
 from tarkit.checking.targets import ReaderRules
 from tarkit.errors import TarkitError, Usage, show
@@ -35,7 +35,7 @@ from tarkit.tar.reader import Entry, Raw
 BATCH = 1000  # samples that are handed on together
 
 Seen = tuple[bytes, int, bytes]  # of a sample: its key, its offset, what its contents are if that was asked for
-Item = Finding | list[Seen] | Report
+Item = Finding | list[Seen] | ShardReport
 
 _OFFSET = Struct("<Q")
 
@@ -62,7 +62,7 @@ class ShardCheck:
     def __init__(self, source: SampleSource, asked: Asked, target: ReaderRules | None = None) -> None:
         self.source = source
         self.asked = asked
-        self.report = Report(source.name)
+        self.report = ShardReport(source.name)
         self._target = target
         self._survey = Survey(source)
         self._sets = FieldSets(source.name)
@@ -298,7 +298,7 @@ def check_source(
     read: Callable[[SampleSource], None] = lambda source: None,
 ) -> Iterator[Item]:
     """The same of what `opened` opens; `read` may then look at it once more."""
-    report = Report(location.name)
+    report = ShardReport(location.name)
     target = None if asked.target is None else ReaderRules(asked.target, location.name, index)
     try:
         source = opened()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tarkit.cli import options
-from tarkit.cli.console import Run
+from tarkit.cli.console import ConsoleRun
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.samples.sample import TarSample
 
@@ -39,7 +39,7 @@ class MapOptions:
         if self.unmatched is not None and self.on_unmatched != "warn":
             raise Usage("--unmatched collects what --on-unmatched is about: choose one")
 
-    def read(self, run: Run, folder: str = "", extension: str = ".tar", notation: Notation = "auto") -> Map:
+    def read(self, run: ConsoleRun, folder: str = "", extension: str = ".tar", notation: Notation = "auto") -> Map:
         """Read the map, whose templates are below `folder`."""
         from tarkit.shards.categories import read_map
 
@@ -77,7 +77,7 @@ class Unmatched:
             what = f"{sample.source.name}: at {sample.start}: {show(self._first)} is in no category of {self._name}"
             raise TarkitError(what, "--unmatched TEMPLATE collects such samples, --on-unmatched warn leaves them out")
 
-    def tell(self, run: Run) -> None:
+    def tell(self, run: ConsoleRun) -> None:
         """Say how many there were."""
         run.facts["unmatched"] = self.count
         if self.count:

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from tarkit.checking.findings import Finding, Report
-from tarkit.cli.console import Run
+from tarkit.api.check import noted
+from tarkit.checking.findings import Finding, ShardReport
+from tarkit.cli.console import ConsoleRun
 from tarkit.errors import printable
 from tarkit.problems import SHOWN
 from tarkit.streams.sink import open_sink
@@ -33,11 +34,11 @@ class Printer:
     What `allowed` names is a note; with `strict` notes are wrong too.
     """
 
-    def __init__(self, run: Run, form: Form, allowed: frozenset[str], strict: bool, null: bool = False) -> None:
+    def __init__(self, run: ConsoleRun, form: Form, allowed: frozenset[str], strict: bool, null: bool = False) -> None:
         self.run = run
         self.form = form
         self.failed = False
-        self.reports: list[Report] = []
+        self.reports: list[ShardReport] = []
         self._allowed = allowed
         self._strict = strict
         self._end = b"\0" if null else b"\n"
@@ -48,10 +49,16 @@ class Printer:
         self._size = 0
         self._pending: dict[str, list[Counter[str]]] = {}
 
+    def take(self, item: Finding | ShardReport) -> None:
+        """Print a finding; take note of the report of a shard."""
+        if isinstance(item, Finding):
+            self.finding(item)
+        else:
+            self.report(item)
+
     def finding(self, finding: Finding) -> None:
         """Print one, and count it for its shard."""
-        if finding.name in self._allowed and finding.level == "error":
-            finding = finding._replace(level="note")
+        finding = noted(finding, self._allowed)
         problems, notes = self._pending.setdefault(finding.shard, [Counter(), Counter()])
         (problems if finding.level == "error" else notes)[finding.name] += 1
         self.run.policy.counts[finding.name] += 1
@@ -83,7 +90,7 @@ class Printer:
                     self.line(f"{what}; -v names them all")
         self._alike = {name: Counter() for name in _CAPPED}
 
-    def report(self, report: Report) -> None:
+    def report(self, report: ShardReport) -> None:
         """Take note of a shard that was read."""
         self.reports.append(report)
         self.run.samples += report.samples

@@ -8,16 +8,14 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import click
 
+from tarkit.api.output import file_name, refuse_overwrite, status_of
+from tarkit.api.run import Run
 from tarkit.cli.app import bars, say
-from tarkit.cli.output import Output, file_name, refuse_overwrite, status_of
 from tarkit.errors import Usage
-from tarkit.problems import Policy
-from tarkit.samples.sample import TarSample
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
 
@@ -26,36 +24,30 @@ Item = TypeVar("Item")
 PAUSE = 0.1  # seconds between two looks of the bar
 
 
-@dataclass
-class Run:
+class ConsoleRun(Run):
     """One run of a command: what the common options say, and what there is to tell at the end."""
 
-    command: str
-    verbose: bool = False
-    quiet: bool = False
-    progress: bool | None = None
-    report: str | None = None
-    tmpdir: str | None = None
-    policy: Policy = field(default_factory=Policy)
-    samples: int = 0
-    shards: int = 0
-    bytes: int = 0
-    dropped: int = 0
-    extra: str = ""  # more words for the summary
-    facts: dict[str, Any] = field(default_factory=dict)
-    places: dict[str, tuple[str, bool, str]] = field(default_factory=dict)
-    started: float = field(default_factory=time.monotonic)
-
-    def __post_init__(self) -> None:
-        self.policy.warn = self.warn
-        self.report = None if self.report is None else file_name(self.report)
+    def __init__(
+        self,
+        command: str,
+        verbose: bool = False,
+        quiet: bool = False,
+        progress: bool | None = None,
+        report: str | None = None,
+        tmpdir: str | None = None,
+    ) -> None:
+        super().__init__(tmpdir=tmpdir)
+        self.command = command
+        self.verbose = verbose
+        self.quiet = quiet
+        self.progress = progress
+        self.extra = ""  # more words for the summary
+        self.places: dict[str, tuple[str, bool, str]] = {}
+        self.started = time.monotonic()
+        self.report = None if report is None else file_name(report)
         if self.report == "-":
             raise Usage("--report -: stdout is for data", "name a file, such as /dev/stderr")
         self.reserve(self.report, "the report")
-
-    def scratch(self, output: Output) -> str | None:
-        """The folder for temporary files: --tmpdir, $TMPDIR, that of the output; None for the last resort."""
-        return self.tmpdir or os.environ.get("TMPDIR") or output.folder
 
     def refuse(self, inputs: Sequence[Location], *written: str | None) -> None:
         """Raises Usage when the report, or another file that is written besides the output, is an input."""
@@ -95,8 +87,7 @@ class Run:
 
     def remove_others(self, paths: Sequence[str]) -> None:
         """Remove files that have names of a series and are none of its shards, as --force does; say so."""
-        for path in paths:
-            os.unlink(path)
+        super().remove_others(paths)
         if paths:
             more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
             names = paths if self.verbose else [f"{paths[0]}{more}"]
@@ -104,25 +95,13 @@ class Run:
                 self.tell(f"{name}: removed: --force leaves no other shards of this name")
 
     @property
-    def shows_progress(self) -> bool:
+    def shows_progress(self) -> bool:  # type: ignore[override]
         """Whether a bar is drawn: asked for, or stderr is a terminal and stdout no pipe, so that a pipeline has one."""
         if self.quiet or self.progress is False or not sys.stderr:
             return False
         if self.progress:
             return True
         return os.isatty(2) and not _is_pipe(1)
-
-    def watch(
-        self, samples: Iterator[TarSample], position: Callable[[], int], total: int | None
-    ) -> Iterator[TarSample]:
-        """Count the samples that pass; draw a bar of the bytes written if one is wanted."""
-        counted = self._count(samples)
-        return self.draw(counted, position, lambda: self.samples, total) if self.shows_progress else counted
-
-    def _count(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
-        for sample in samples:
-            self.samples += sample.key is not None
-            yield sample
 
     def draw(
         self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None = None
@@ -181,14 +160,14 @@ class Run:
                 sink.write(json.dumps(summary, indent=2).encode() + b"\n")
 
 
-def current() -> Run:
+def current() -> ConsoleRun:
     """The run of the command that is being called, as the common options describe it."""
     context = click.get_current_context()
-    run: Run | None = context.meta.get("tarkit.run")
+    run: ConsoleRun | None = context.meta.get("tarkit.run")
     if run is None:
         names = ("verbose", "quiet", "progress", "report", "tmpdir")
         said = {name: context.meta[f"tarkit.{name}"] for name in names if f"tarkit.{name}" in context.meta}
-        run = context.meta["tarkit.run"] = Run(context.info_name or "tarkit", **said)
+        run = context.meta["tarkit.run"] = ConsoleRun(context.info_name or "tarkit", **said)
     return run
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tarkit.api.output import Output, file_name, open_output
+from tarkit.api.output import text_output as open_text
 from tarkit.cli.app import Word
-from tarkit.cli.console import Run, current
-from tarkit.cli.output import Output, file_name, open_output
-from tarkit.cli.output import text_output as open_text
+from tarkit.cli.console import ConsoleRun, current
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
@@ -62,7 +62,7 @@ WRITTEN = _Written()
 
 def post(*names: str) -> Decorator:
     """The option for a command that runs after each shard."""
-    text = "Run COMMAND after each shard, which it may move; {} is its name."
+    text = "ConsoleRun COMMAND after each shard, which it may move; {} is its name."
     return click.option(*names, type=_Post(), metavar="COMMAND", help=text)
 
 
@@ -325,7 +325,7 @@ def draw_seed(given: int | None) -> int:
     return value
 
 
-def report_keys(run: Run, select: Select) -> None:
+def report_keys(run: ConsoleRun, select: Select) -> None:
     """Say how many of the keys that were wanted came by; raises TarkitError if one did not and all had to."""
     keys = select.keys
     if keys is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tarkit.cli.app import bars
-from tarkit.cli.console import Run
+from tarkit.cli.console import ConsoleRun
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.proc.engine import CommandOutput, Finished, Job
@@ -53,7 +53,7 @@ def prepared(jobs: Iterator[Job], policy: Policy, tmpdir: str | None) -> Iterato
 class Results:
     """Makes samples for the output of what is finished, and counts. `apart` applies `fields` to what was worked on."""
 
-    run: Run
+    run: ConsoleRun
     failures: Failures
     fields: Fields
     policy: Policy
@@ -144,7 +144,7 @@ class Results:
             self.run.warn(f"nothing is left of {samples}: {how}{hint}")
 
 
-def relay(run: Run, key: bytes, said: Sequence[CommandOutput]) -> None:
+def relay(run: ConsoleRun, key: bytes, said: Sequence[CommandOutput]) -> None:
     """Pass on what a command said, under -v with its key before each line."""
     if run.quiet:
         return

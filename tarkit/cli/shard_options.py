@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tarkit.api.output import Output, numbered_output
 from tarkit.cli import options
 from tarkit.cli.category_options import MapOptions
-from tarkit.cli.console import Run
-from tarkit.cli.output import Output, numbered_output
+from tarkit.cli.console import ConsoleRun
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.packing.divide import Dirs
 from tarkit.packing.planner import UNSORTED, Cut, Sort, parse_sort
@@ -97,7 +97,7 @@ class ShardNames:
     template: Any
     extension: str
 
-    def templates(self, run: Run, map_: MapOptions) -> tuple[list[ShardTemplate], Map | None]:
+    def templates(self, run: ConsoleRun, map_: MapOptions) -> tuple[list[ShardTemplate], Map | None]:
         """The templates of all categories, and the map that leads to them. Raises Usage."""
         if map_.spec is None:
             return [self._template()], None

@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
+from tarkit.api.output import Output, status_of
 from tarkit.cli import options
-from tarkit.cli.console import Run
-from tarkit.cli.output import Output, status_of
+from tarkit.cli.console import ConsoleRun
 from tarkit.cli.shard_run import Packer, PackOptions
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.packing.plan import Planned, SavedPlan, write_plan
@@ -96,7 +96,7 @@ pack_options: Any = options.group(
 )
 
 
-def saved_plan(run: Run, chosen: PackOptions) -> Iterable[Planned]:
+def saved_plan(run: ConsoleRun, chosen: PackOptions) -> Iterable[Planned]:
     """The rows of --from-plan, for `run_pack`, which reads them. Raises TarkitError `FILE:LINE: reason` then."""
     path = chosen.from_plan
     assert path is not None
@@ -110,7 +110,7 @@ def saved_plan(run: Run, chosen: PackOptions) -> Iterable[Planned]:
 
 @no_collections()
 def run_pack(
-    run: Run, plan: Iterable[Planned], output: Output, chosen: PackOptions, template: ShardTemplate | None = None
+    run: ConsoleRun, plan: Iterable[Planned], output: Output, chosen: PackOptions, template: ShardTemplate | None = None
 ) -> None:
     """Save the plan, with --plan, or write its shards.
 
@@ -126,7 +126,7 @@ def run_pack(
     existing = [path for _, path in template.existing()] if template is not None else []
     saved = isinstance(plan, SavedPlan)
     name = plan.name if isinstance(plan, SavedPlan) else None
-    spool = RowSpool(run.scratch(output), plan_name=name, agrees=saved, missing=chosen.skip_missing)
+    spool = RowSpool(run.scratch(output.folder), plan_name=name, agrees=saved, missing=chosen.skip_missing)
     shards = spool.fill(plan)
     names = [os.fsdecode(shard.name) for shard in shards]
     _check_names(run, names, spool.plan_name)
@@ -146,7 +146,7 @@ def run_pack(
     _wind_up(run, packer, existing)
 
 
-def _save(run: Run, plan: Iterable[Planned], path: str) -> None:
+def _save(run: ConsoleRun, plan: Iterable[Planned], path: str) -> None:
     """Write the plan in place of its shards."""
     run.reserve(path, "the plan")
     count = 0
@@ -170,7 +170,7 @@ def _save(run: Run, plan: Iterable[Planned], path: str) -> None:
     run.finish()
 
 
-def _check_names(run: Run, names: list[str], plan_name: str | None) -> None:
+def _check_names(run: ConsoleRun, names: list[str], plan_name: str | None) -> None:
     """Raise what stands in the way of shards of these names."""
     seen: dict[str, str] = {}
     for name in names:
@@ -208,7 +208,7 @@ def _more(paths: list[str]) -> str:
     return f" and {len(paths) - 1} more" if len(paths) > 1 else ""
 
 
-def _wind_up(run: Run, packer: Packer, existing: list[str]) -> None:
+def _wind_up(run: ConsoleRun, packer: Packer, existing: list[str]) -> None:
     """What comes after the last shard: stale ones go, depfile and manifest, the summary."""
     chosen, done = packer.chosen, packer.done
     made = {shard.name for shard in done}

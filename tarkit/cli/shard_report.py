@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tarkit.cli.category_options import MapOptions
-from tarkit.cli.console import Run
+from tarkit.cli.console import ConsoleRun
 from tarkit.errors import show
 from tarkit.packing.layout import PackLayout
 from tarkit.packing.samples import Keyless
@@ -12,7 +12,7 @@ from tarkit.packing.tree import Tree
 
 
 def report(
-    run: Run, tree: Tree, dress: SampleTransform, layout: PackLayout, map_: MapOptions, keyless: Keyless
+    run: ConsoleRun, tree: Tree, dress: SampleTransform, layout: PackLayout, map_: MapOptions, keyless: Keyless
 ) -> None:
     """Say what was left out, and what readers of the shards will see otherwise than one may think."""
     for what, count in sorted(tree.skipped.items()):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from tarkit.cli.console import Run
-from tarkit.cli.output import Output
+from tarkit.api.output import Output
+from tarkit.cli.console import ConsoleRun
 from tarkit.errors import CommandFailed
 from tarkit.packing.resume import Journal, Known, identity
 from tarkit.packing.spool import PlannedShard, RowSpool
@@ -50,7 +50,7 @@ class Packer:
     """Writes all shards and remembers what is to be said of them."""
 
     def __init__(
-        self, run: Run, output: Output, chosen: PackOptions, spool: RowSpool, shards: list[PlannedShard]
+        self, run: ConsoleRun, output: Output, chosen: PackOptions, spool: RowSpool, shards: list[PlannedShard]
     ) -> None:
         self.run, self.chosen, self.spool, self.shards = run, chosen, spool, shards
         self.done: list[Shard] = []
@@ -59,7 +59,7 @@ class Packer:
         if chosen.resume and shards:
             folder, base = os.path.split(os.fsdecode(shards[0].name))
             self.journal = Journal(os.path.join(folder, f".{short_name(base)}.0.part"))
-        self.counters = Scratch(run.scratch(output)) if run.shows_progress else None
+        self.counters = Scratch(run.scratch(output.folder)) if run.shows_progress else None
         self.processes, share = _hands(chosen, shards)
         settings = f"{chosen.mtime} {output.codec}"
         self.packing = Packing(
@@ -75,7 +75,7 @@ class Packer:
             posted=chosen.post is not None,
             settings=settings,
             share=share,
-            tmpdir=run.scratch(output),
+            tmpdir=run.scratch(output.folder),
         )
 
     def write(self) -> None:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tarkit.cli.console import Run
+from tarkit.cli.console import ConsoleRun
 from tarkit.inspecting.item import Item, pass_by, see_sample
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample
@@ -45,7 +45,7 @@ class ShowOptions:
 class Shown:
     """Takes samples one by one. `end` is called whatever happens, `finish` when all went well."""
 
-    def __init__(self, chosen: ShowOptions, run: Run, sink: Sink) -> None:
+    def __init__(self, chosen: ShowOptions, run: ConsoleRun, sink: Sink) -> None:
         self.chosen, self.run, self.sink = chosen, run, sink
 
     def add(self, sample: TarSample) -> None:
@@ -80,7 +80,7 @@ class _Lines(Shown):
 class _Batch(Shown):
     """Names and JSON, many lines at a time."""
 
-    def __init__(self, chosen: ShowOptions, run: Run, sink: Sink) -> None:
+    def __init__(self, chosen: ShowOptions, run: ConsoleRun, sink: Sink) -> None:
         super().__init__(chosen, run, sink)
         self._held = bytearray()
 
@@ -104,7 +104,7 @@ class _Batch(Shown):
 class _Images(Shown):
     """Rows of pictures in the terminal."""
 
-    def __init__(self, chosen: ShowOptions, run: Run, sink: Sink) -> None:
+    def __init__(self, chosen: ShowOptions, run: ConsoleRun, sink: Sink) -> None:
         from tarkit.cli.screen import how_to_draw, screen
         from tarkit.views import pictures, terminal
 
@@ -153,7 +153,7 @@ class _Images(Shown):
 class _Page(Shown):
     """A page of HTML."""
 
-    def __init__(self, chosen: ShowOptions, run: Run, sink: Sink, locations: list[Location]) -> None:
+    def __init__(self, chosen: ShowOptions, run: ConsoleRun, sink: Sink, locations: list[Location]) -> None:
         from tarkit.views.html import Gallery
 
         super().__init__(chosen, run, sink)
@@ -173,7 +173,7 @@ class _Page(Shown):
         self.sink.write(self._gallery.page(title, words))
 
 
-def view(chosen: ShowOptions, run: Run, sink: Sink, locations: list[Location]) -> Shown:
+def view(chosen: ShowOptions, run: ConsoleRun, sink: Sink, locations: list[Location]) -> Shown:
     """What shows samples as the options say."""
     if chosen.view == "html":
         return _Page(chosen, run, sink, locations)

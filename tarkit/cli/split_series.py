@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from tarkit.api.output import Output, numbered_output
+from tarkit.api.shards import Lot
 from tarkit.cli import options
 from tarkit.cli.category_options import MapOptions, Unmatched, map_options
-from tarkit.cli.console import Run, aligned
-from tarkit.cli.output import Output, numbered_output
+from tarkit.cli.console import ConsoleRun, aligned
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
@@ -22,8 +23,6 @@ from tarkit.streams.codecs.registry import CODECS, ZIP, codec_by_suffix
 from tarkit.streams.files import allow_files
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from tarkit.shards.partition import Part
 
 PART = "{part}"
@@ -50,14 +49,6 @@ class Naming(NamedTuple):
         return parse_template(words, self.notation, hint)
 
 
-class Lot(NamedTuple):
-    """One series of shards; `share` is what was asked for, if anything."""
-
-    name: str
-    template: ShardTemplate
-    share: Fraction | None = None
-
-
 @dataclass
 class SeriesPlan:
     """Where samples go: `assign` says to which of the `lots`, None to none."""
@@ -73,7 +64,7 @@ class SeriesPlan:
         found = [asked or codec_by_suffix(lot.template.text) for lot in self.lots]
         return [codec for codec in found if codec and codec != "none"]
 
-    def wind_up(self, run: Run, series: Series) -> list[str]:
+    def wind_up(self, run: ConsoleRun, series: Series) -> list[str]:
         """Report what each lot got, warn of those without samples; the lines of a table."""
         if self.assign is None:
             return []
@@ -129,7 +120,7 @@ class Cuts:
         names = {"--map": self.map_.spec, "--parts": self.parts, "--folds": self.folds}
         return next((name for name, value in names.items() if value is not None), None)
 
-    def plan(self, run: Run, naming: Naming, policy: Policy, inputs: int) -> SeriesPlan:
+    def plan(self, run: ConsoleRun, naming: Naming, policy: Policy, inputs: int) -> SeriesPlan:
         """Find all names, before anything is read. Raises Usage, and TarkitError for what is in files or not there."""
         if self.map_.spec is not None:
             plan = self._mapped(run, naming)
@@ -154,7 +145,7 @@ class Cuts:
             run.warn(f"{len(plan.lots)} compressed shards at once take about {needed >> 20} MiB of memory")
         return plan
 
-    def _mapped(self, run: Run, naming: Naming) -> SeriesPlan:
+    def _mapped(self, run: ConsoleRun, naming: Naming) -> SeriesPlan:
         from tarkit.shards.partition import ByMap
 
         folder = naming.words or ""

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import click
 
+from tarkit.api.archive import write_archive
+from tarkit.api.dataset import read
+from tarkit.api.output import Output
 from tarkit.cli import options
 from tarkit.cli.app import Command
-from tarkit.cli.console import Run, current
-from tarkit.cli.output import Output, total_size
-from tarkit.problems import ONE_ARCHIVE, Policy
-from tarkit.samples.dataset import DatasetReader
+from tarkit.cli.console import current
+from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.pipeline import buffer_shuffle, neighbours
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.template import number_of_samples
 from tarkit.streams.location import Location
-from tarkit.tar.writer import EntryWriter
 
 EXAMPLES = (
     "tarkit cat a.tar b.tar -o both.tar",
@@ -28,19 +25,6 @@ COST = (
     "One pass: each byte is read and written once, contents are not decoded. Memory does not grow with the data; "
     "--shuffle N holds N samples of a stream, large ones in temporary space, and -m N keeps N inputs open."
 )
-
-
-@dataclass
-class CatOptions:
-    """What `cat` is to do besides copying."""
-
-    select: Select
-    fields: Fields
-    shard_slice: Slice | None = None
-    mix: int = 1
-    shuffle: int = 0
-    ahead: int = 0
-    log: int = 0
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
@@ -77,42 +61,21 @@ def cat(
     Entries are copied as they are, with their headers, and one whole archive comes out as it is to the last byte.
     Samples are chosen first, in the order of the options below; then their fields.
     """
+    run = current()
     select.count = count
-    buffer = number_of_samples(shuffle, "--shuffle", "-s 1000")
-    if buffer:
-        select.seed = options.draw_seed(select.seed)
-    run_cat(current(), inputs, output, CatOptions(select, fields, shard_slice, mix, buffer, parallel - 1, log), policy)
+    data = read(run, inputs, shard_slice, interleave=mix, prefetch=parallel - 1).choose(select)
+    size = number_of_samples(shuffle, "--shuffle", "-s 1000")
+    if size:
+        seed = options.draw_seed(select.seed)
+        run.note(f"shuffling through a buffer of {size} samples: local only")
+        data = data.buffer_shuffle(size, seed)
+    data = data.change(fields)
 
+    def each(position: int) -> None:
+        if log and run.samples % log == 0:
+            run.tell(f"{run.samples} samples, {position} bytes")
 
-def run_cat(run: Run, locations: list[Location], output: Output, chosen: CatOptions, policy: Policy) -> None:
-    """Write the samples of all inputs that were chosen to one archive."""
-    policy.strict |= ONE_ARCHIVE
-    plain = chosen.select.all and chosen.fields.all and chosen.shard_slice is None and not chosen.shuffle
-    inputs = DatasetReader(
-        locations,
-        policy,
-        moves=not (plain and len(locations) == 1),
-        shard_slice=chosen.shard_slice,
-        mix=chosen.mix,
-        ahead=chosen.ahead,
-        tmpdir=run.scratch(output),
-        announce=lambda name: run.note(f"reading {name}"),
-    )
-    samples = chosen.select(iter(inputs))
-    if chosen.shuffle:
-        run.note(f"shuffling through a buffer of {chosen.shuffle} samples: local only")
-        seed = chosen.select.seed or 0
-        samples = buffer_shuffle(samples, chosen.shuffle, chosen.shuffle, seed, inputs.tmpdir)
-    distinct = len(locations) > 1 or chosen.fields.rekey is not None
-    samples = neighbours(chosen.fields(samples, policy), policy, inputs.tmpdir, distinct)
-    with EntryWriter(output.open(locations)) as writer:
-        for sample in run.watch(samples, lambda: writer.position, total_size(locations) if plain else None):
-            sample.write(writer)
-            if chosen.log and run.samples % chosen.log == 0:
-                run.tell(f"{run.samples} samples, {writer.position} bytes")
-        options.report_keys(run, chosen.select)
-        writer.finish(inputs.zeros if plain else None)
-    if not run.samples and not plain:
+    write_archive(data, output, run, each)
+    if not run.samples and not data.unchanged:
         run.warn("no sample was chosen: the output is an archive without any")
-    run.bytes, run.dropped = writer.position, inputs.dropped
     run.finish()

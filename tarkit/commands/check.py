@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import click
 
-from tarkit.checking import dataset as across
+from tarkit.api.check import Checks, Comparison, find
+from tarkit.api.fix import Fix
 from tarkit.checking.compare import Sameness
-from tarkit.checking.findings import FINDINGS, Finding, Report
-from tarkit.checking.manifest import Manifest, places, read_manifest
-from tarkit.checking.shard import Asked, Item, check_shard
+from tarkit.checking.findings import FINDINGS
+from tarkit.checking.manifest import places, read_manifest
+from tarkit.checking.shard import Item
 from tarkit.checking.targets import TARGETS
 from tarkit.cli.app import Command
 from tarkit.cli.check_findings import Form, Printer
-from tarkit.cli.check_fix import Fix
-from tarkit.cli.console import Run, current
+from tarkit.cli.console import ConsoleRun, current
 from tarkit.errors import Usage
-from tarkit.parallel import in_order
 from tarkit.problems import PROBLEMS
-from tarkit.samples.keys import read_table_keys
 from tarkit.streams.location import Location, expand_each, expand_inputs
 
 EXAMPLES = (
@@ -45,12 +41,7 @@ COST = (
 class CheckOptions:
     """What `check` is to look for and what to do about it. `fix` is where the clean copy goes."""
 
-    processes: int = 1
-    unique: bool = False
-    require: tuple[tuple[bytes, ...], ...] = ()
-    against: str | None = None
-    manifest: str | None = None
-    target: str | None = None
+    checks: Checks
     same_as: Sequence[Location] = ()
     names: tuple[str, str] = ("", "")  # what the two sets of --same-as were called
     fix: str | None = None
@@ -134,7 +125,7 @@ def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **giv
     """
     run = current()
     chosen = _options(given, null)
-    locations = _locations(run, words, files_from, null, chosen.manifest)
+    locations = _locations(run, words, files_from, null, chosen.checks.manifest)
     chosen.same_as = expand_each(given["same_as"]) if given["same_as"] else ()
     chosen.names = (_called(words or files_from or ("stdin",)), _called(given["same_as"]))
     run.refuse([*locations, *chosen.same_as], *([chosen.rejects] if chosen.rejects else []))
@@ -158,11 +149,15 @@ def _options(given: dict[str, Any], null: bool) -> CheckOptions:
         if given["same_as"] and given[name]:
             raise Usage(f"--same-as asks another question: it does not go with --{name.replace('_', '-')}")
     require = " ".join(given["require"]).replace(",", " ").lower().split()
-    return CheckOptions(
+    checks = Checks(
+        tuple(tuple(os.fsencode(name) for name in word.split("|")) for word in require),
+        given["unique"] or given["target"] == "energon",
         processes=given["parallel"],
-        unique=given["unique"] or given["target"] == "energon",
-        require=tuple(tuple(os.fsencode(name) for name in word.split("|")) for word in require),
-        **{name: given[name] for name in ("against", "manifest", "target", "fix", "rejects", "strict")},
+        **{name: given[name] for name in ("against", "manifest", "target")},
+    )
+    return CheckOptions(
+        checks,
+        **{name: given[name] for name in ("fix", "rejects", "strict")},
         allowed=names,
         form="json" if given["json_"] else "names" if given["list_bad"] else "text",
         null=null,
@@ -174,7 +169,7 @@ def _called(words: Sequence[str]) -> str:
 
 
 def _locations(
-    run: Run, words: tuple[str, ...], files_from: tuple[str, ...], null: bool, manifest: str | None
+    run: ConsoleRun, words: tuple[str, ...], files_from: tuple[str, ...], null: bool, manifest: str | None
 ) -> list[Location]:
     for path in (*files_from, *([manifest] if manifest else [])):
         run.reserve(path, "a list of inputs", written=False)
@@ -185,72 +180,29 @@ def _locations(
     return expand_each(words, files_from, null)
 
 
-def run_check(run: Run, locations: Sequence[Location], chosen: CheckOptions) -> bool:
+def run_check(run: ConsoleRun, locations: Sequence[Location], chosen: CheckOptions) -> bool:
     """Check shards; whether nothing is wrong, or with --fix, whether all samples are in the copy."""
-    table = None if chosen.against is None else across.Against(read_table_keys(chosen.against))
-    manifest = None if chosen.manifest is None else Manifest(chosen.manifest, read_manifest(chosen.manifest))
     fix = None
     if chosen.fix is not None:
-        fix = Fix(run, locations, chosen.fix, chosen.rejects, chosen.unique, chosen.allowed)
-    tmpdir = run.tmpdir or os.environ.get("TMPDIR") if fix is None else run.scratch(fix.output)
-    keys = chosen.unique or table is not None
-    asked = Asked(chosen.require, chosen.target, keys, digest=manifest is not None, tmpdir=tmpdir)
-    unique = across.Unique(tmpdir) if chosen.unique else None
+        fix = Fix(run, run.reserve, locations, chosen.fix, chosen.rejects, chosen.checks.unique, chosen.allowed)
     printer = Printer(run, chosen.form, chosen.allowed, chosen.strict, chosen.null)
-    with ExitStack() as stack:
-        if fix is not None:
-            fix.start(stack, len(locations))
-        for index, item in _items(run, locations, asked, chosen.processes, fix):
-            if isinstance(item, Finding):
-                printer.finding(item)
-            elif isinstance(item, Report):
-                printer.report(item)
-                if manifest is not None:
-                    for finding in manifest.compare(item, locations[index].text):
-                        printer.finding(finding)
-            else:
-                if unique is not None:
-                    unique.add(index, item)
-                for finding in table.add(locations[index].name, item) if table is not None else ():
-                    printer.finding(finding)
-    shards = printer.reports
-    found = [across.joined(shards), across.mixed(shards)]
-    found += [unique.findings(shards)] if unique is not None else []
-    found += [each.findings() for each in (table, manifest) if each is not None]
-    for finding in chain.from_iterable(found):
-        printer.finding(finding)
+
+    def watch(items: Iterator[tuple[int, Item]]) -> Iterator[tuple[int, Item]]:
+        return run.draw(items, lambda: run.bytes, lambda: run.samples) if run.shows_progress else items
+
+    for item in find(run, locations, chosen.checks, fix, watch):
+        printer.take(item)
     return _end(run, printer, fix)
 
 
-def _items(
-    run: Run, locations: Sequence[Location], asked: Asked, processes: int, fix: Fix | None
-) -> Iterator[tuple[int, Item]]:
-    """What is found, with the number of the shard; after each shard what there is to fix is written."""
-
-    def work(job: tuple[int, Location]) -> Iterator[Item]:
-        index, location = job
-        return check_shard(location, index, asked) if fix is None else fix.read(location, index, asked)
-
-    def items() -> Iterator[tuple[int, Item]]:
-        jobs = list(enumerate(locations))
-        for (index, location), found in zip(jobs, in_order(jobs, work, processes, asked.tmpdir), strict=True):
-            run.note(f"reading {location.name}")
-            for item in found:
-                yield index, item
-            if fix is not None:
-                fix.write(last=index == len(locations) - 1)
-
-    if run.shows_progress:
-        return run.draw(items(), lambda: run.bytes, lambda: run.samples)
-    return items()
-
-
-def _end(run: Run, printer: Printer, fix: Fix | None) -> bool:
+def _end(run: ConsoleRun, printer: Printer, fix: Fix | None) -> bool:
     """Verdicts, sums, the summary."""
     bad = printer.verdicts()
     passed = not printer.failed
     if fix is not None:
-        passed = fix.report(printer)
+        for lines, record in fix.results():
+            printer.say(lines, record)
+        passed = fix.whole(run.policy.counts)
     facts = {"shards": run.shards, "bad": bad, "samples": run.samples, "found": dict(run.policy.counts)}
     run.facts["bad"] = bad
     if printer.form == "json":
@@ -261,38 +213,26 @@ def _end(run: Run, printer: Printer, fix: Fix | None) -> bool:
     return passed
 
 
-def run_same_as(run: Run, locations: Sequence[Location], chosen: CheckOptions) -> bool:
+def run_same_as(run: ConsoleRun, locations: Sequence[Location], chosen: CheckOptions) -> bool:
     """Compare two sets of shards; whether they hold the same samples.
 
     A shard with damage that is not allowed leaves that open; after one that cannot be read nothing is compared.
     """
-    tmpdir = run.tmpdir or os.environ.get("TMPDIR")
-    sets = (locations, chosen.same_as)
-    if sum(location.kind == "stdin" for each in sets for location in each) > 1:
-        raise Usage("stdin is named more than once")
     printer = Printer(run, chosen.form, chosen.allowed, chosen.strict)
-    sameness = Sameness(tmpdir, chosen.names)
-    reports: tuple[list[Report], list[Report]] = ([], [])
-    asked = Asked(contents=True, tmpdir=tmpdir)
-    jobs = [(which, index, location) for which, each in enumerate(sets) for index, location in enumerate(each)]
-
-    def work(job: tuple[int, int, Location]) -> Iterator[Item]:
-        return check_shard(job[2], job[1], asked)
-
-    for (which, index, _), found in zip(jobs, in_order(jobs, work, chosen.processes, tmpdir), strict=True):
-        for item in found:
-            if isinstance(item, Finding):
-                printer.finding(item)
-            elif isinstance(item, Report):
-                reports[which].append(item)
-                printer.report(item)
-            else:
-                sameness.add(which, index, item)
-    unread = [report.shard for report in (*reports[0], *reports[1]) if not report.readable]
-    damaged = printer.failed
+    compared = Comparison(
+        run,
+        locations,
+        chosen.same_as,
+        chosen.names,
+        processes=chosen.checks.processes,
+        allowed=chosen.allowed,
+        strict=chosen.strict,
+    )
+    for item in compared:
+        printer.take(item)
+    unread, same = compared.unread, compared.same
     if not unread:
-        _compare(printer, sameness, reports)
-    same = None if unread or damaged else sameness.same
+        _say_sets(printer, compared.sameness)
     if unread:
         words = f"no verdict: {_called(unread)} could not be read"
     elif same is None:
@@ -306,10 +246,8 @@ def run_same_as(run: Run, locations: Sequence[Location], chosen: CheckOptions) -
     return same is True and not printer.failed
 
 
-def _compare(printer: Printer, sameness: Sameness, reports: tuple[list[Report], list[Report]]) -> None:
-    """Print what differs between two sets, and the fingerprint of each."""
-    for finding in sameness.findings(*reports):
-        printer.finding(finding)
+def _say_sets(printer: Printer, sameness: Sameness) -> None:
+    """Print the fingerprint of each set."""
     printer.rest()
     for name, called, total in zip(("this set", "the other"), sameness.names, sameness.totals, strict=True):
         record = {"samples": total.samples, "entries": total.entries, "fingerprint": f"{total.value:032x}"}

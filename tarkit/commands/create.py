@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from tarkit.api.output import Output, status_of
 from tarkit.cli import options
 from tarkit.cli.app import Command
-from tarkit.cli.console import Run, current
-from tarkit.cli.output import Output, status_of
+from tarkit.cli.console import ConsoleRun, current
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.samples.sample import split_name
 from tarkit.samples.validate import NameChecks
@@ -118,7 +118,7 @@ def create(
     run_create(current(), recipe, output, chosen)
 
 
-def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> None:
+def run_create(run: ConsoleRun, recipe: str, output: Output, chosen: CreateOptions) -> None:
     """Write the entries of a recipe to an archive."""
     location = Location("stdin", "-", "stdin") if recipe == "-" else Location("path", recipe, recipe)
     if recipe == "-" and os.isatty(0):
@@ -130,7 +130,9 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
     output.check_time(chosen.mtime)
     missing = _Missing(run) if chosen.skip_missing else None
     outputs = [output.status(), *map(status_of, (run.report, chosen.depfile))]
-    load = ContentLoader(chosen.folder, filter(None, outputs), run.scratch(output), missing, times=chosen.mtime is None)
+    load = ContentLoader(
+        chosen.folder, filter(None, outputs), run.scratch(output.folder), missing, times=chosen.mtime is None
+    )
     names = NameChecks("--group gathers the entries of each sample")
     sources: list[bytes] = [] if recipe == "-" else [os.fsencode(recipe)]
     with (
@@ -215,7 +217,7 @@ def _add(
 class _Missing:
     """Says what was left out since it is not there."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: ConsoleRun) -> None:
         self.run = run
 
     def __call__(self, what: str) -> None:

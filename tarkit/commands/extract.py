@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import click
 
+from tarkit.api.dataset import read
+from tarkit.api.extract import extract as unpack
 from tarkit.cli import options
 from tarkit.cli.app import Command
-from tarkit.cli.console import Run, current
-from tarkit.cli.output import status_of, total_size
-from tarkit.errors import TarkitError, Usage, show
-from tarkit.extraction.extraction import Extraction
-from tarkit.extraction.folder import OutputDirectory
-from tarkit.problems import PROBLEMS, Policy
-from tarkit.samples.dataset import DatasetReader, open_source
+from tarkit.cli.console import current
+from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.template import refuse_braces
 from tarkit.streams.location import Location
 
 EXAMPLES = (
@@ -32,18 +23,6 @@ COST = (
     "Two passes over plain archives, the first over their headers alone, so that what is wrong shows before anything "
     "is written; one over streams and compressed ones. Memory: about 100 bytes for each entry; contents are not held."
 )
-
-
-@dataclass
-class ExtractOptions:
-    """Which samples, which of their fields, where to, and how."""
-
-    folder: str
-    select: Select
-    fields: Fields
-    shard_slice: Slice | None = None
-    force: bool = False
-    mtime: str = "source"
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
@@ -82,85 +61,11 @@ def extract(
     never setuid. Owners are not restored.
     """
     select.count = count
-    chosen = ExtractOptions(folder, select, fields, shard_slice, force, mtime)
-    run_extract(current(), inputs, chosen, policy)
-
-
-def run_extract(run: Run, locations: list[Location], chosen: ExtractOptions, policy: Policy) -> None:
-    """Write the samples of all inputs that were chosen to files."""
-    if "unsafe-name" in policy.allowed:
-        if len(policy.allowed) < len(PROBLEMS):
-            raise Usage("--allow unsafe-name: what is unsafe is never extracted", "--skip unsafe-name leaves it out")
-        policy.allowed -= {"unsafe-name"}
-    policy.strict = frozenset(("unsafe-name",))
-    given = options.parse_mtime(chosen.mtime)
-    time = None if chosen.mtime == "now" else -1 if given is None else given * 10**9
-    if not chosen.folder:
-        raise Usage("the name of the folder is empty", "is a shell variable unset?")
-    if not os.path.exists(chosen.folder):
-        refuse_braces(chosen.folder, "make the directory first if that is its name")
-    elif not os.path.isdir(chosen.folder):
-        raise Usage(f"-C {show(chosen.folder)}: it is a file, not a folder")
-    texts = [location.text for location in locations if location.kind == "path"]
-    taken = [status_of(path) for path in (*texts, *run.places)]  # inputs, and lists of inputs and of keys
-    inputs = {(status.st_dev, status.st_ino) for status in [os.fstat(0), *taken] if status is not None}
-    with OutputDirectory(chosen.folder, chosen.force, inputs) as folder:
-        extraction = Extraction(folder, policy, time)
-        if run.report is not None:
-            below = os.path.relpath(os.path.realpath(run.report), os.path.realpath(chosen.folder))
-            extraction.reserved = os.fsencode(below)
-        if all(map(_readable_twice, locations)):
-            extraction.policy = Policy(policy.allowed, policy.skipped, policy.maxerr)
-            extraction.policy.strict = policy.strict
-            for sample in _samples(run, locations, chosen, extraction.policy, quiet=True):
-                extraction.plan(sample)
-            if extraction.existing and not chosen.force:
-                raise _in_the_way(folder, extraction)
-            extraction.policy = policy
-        extraction.begin()
-        samples = _samples(run, locations, chosen, policy)
-        for sample in run.watch(samples, lambda: extraction.written, total_size(locations)):
-            extraction.write(sample)
-    options.report_keys(run, chosen.select)
-    run.bytes = extraction.written
-    run.facts["files"] = extraction.files
-    if not run.samples and not (chosen.select.all and chosen.fields.all):
+    run = current()
+    given = options.parse_mtime(mtime)
+    time = None if mtime == "now" else -1 if given is None else given * 10**9
+    data = read(run, inputs, shard_slice).choose(select).change(fields)
+    unpack(data, folder, run, force=force, time=time, reserved=[*run.places], report=run.report)
+    if not run.samples and not (select.all and fields.all):
         run.warn("no sample was chosen")
     run.finish()
-
-
-def _samples(
-    run: Run, locations: list[Location], chosen: ExtractOptions, policy: Policy, quiet: bool = False
-) -> Iterator[TarSample]:
-    inputs = DatasetReader(
-        locations,
-        policy,
-        moves=False,
-        shard_slice=chosen.shard_slice,
-        tmpdir=run.tmpdir or os.environ.get("TMPDIR") or (chosen.folder if os.path.isdir(chosen.folder) else None),
-        announce=(lambda name: None) if quiet else lambda name: run.note(f"reading {name}"),
-    )
-    yield from chosen.fields(chosen.select(iter(inputs)), policy)
-    if not quiet:
-        run.dropped = inputs.dropped
-
-
-def _readable_twice(location: Location) -> bool:
-    """Whether an input is a plain file; opening another one would take something of it away."""
-    if location.kind not in ("path", "stdin"):
-        return False
-    if location.kind == "path" and not os.path.isfile(location.text):
-        return False
-    if location.kind == "stdin" and not os.path.isfile("/dev/stdin"):
-        return False
-    source = open_source(location)
-    source.close()
-    return source.seekable
-
-
-def _in_the_way(folder: OutputDirectory, extraction: Extraction) -> TarkitError:
-    first = os.fsdecode(os.path.join(folder.path, extraction.first))
-    more = f" and {extraction.existing - 1} more" if extraction.existing > 1 else ""
-    return TarkitError(
-        f"{first}{more}: there are files of these names", "--force replaces them, -C names another folder"
-    )

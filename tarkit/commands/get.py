@@ -9,10 +9,10 @@ from shlex import quote
 
 import click
 
+from tarkit.api.output import Output, named_output, refuse_overwrite
 from tarkit.cli import options
 from tarkit.cli.app import Command
-from tarkit.cli.console import Run, current
-from tarkit.cli.output import Output, named_output, refuse_overwrite
+from tarkit.cli.console import ConsoleRun, current
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.indexing import lookup
 from tarkit.problems import Policy
@@ -122,11 +122,11 @@ def get(
     run_get(current(), locations, output, wanted, policy)
 
 
-def run_get(run: Run, locations: list[Location], output: Output, wanted: GetOptions, policy: Policy) -> None:
+def run_get(run: ConsoleRun, locations: list[Location], output: Output, wanted: GetOptions, policy: Policy) -> None:
     """Write the field or the sample that is wanted; raises TarkitError when there is none."""
     refuse_overwrite(output.status(), locations)
     lacking: TarSample | None = None
-    for sample in _candidates(run, locations, wanted, policy, run.scratch(output)):
+    for sample in _candidates(run, locations, wanted, policy, run.scratch(output.folder)):
         if not wanted.fields:
             output.refuse_terminal()
             with EntryWriter(output.open(locations)) as writer:
@@ -171,7 +171,7 @@ def _as_key(word: str, field: str) -> str | None:
 
 
 def _candidates(
-    run: Run, locations: list[Location], wanted: GetOptions, policy: Policy, tmpdir: str | None
+    run: ConsoleRun, locations: list[Location], wanted: GetOptions, policy: Policy, tmpdir: str | None
 ) -> Iterator[TarSample]:
     """The samples that may be the one."""
     whole = not wanted.fields
@@ -194,7 +194,7 @@ def _candidates(
         yield from (sample for sample in inputs if sample.key == wanted.key)
 
 
-def _by_index(run: Run, location: Location, key: bytes, policy: Policy, moves: bool) -> TarSample | None:
+def _by_index(run: ConsoleRun, location: Location, key: bytes, policy: Policy, moves: bool) -> TarSample | None:
     """The sample that an index beside the shard leads to; None when the headers have to say what the shard has."""
     if location.kind != "path":
         return None

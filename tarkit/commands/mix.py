@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from tarkit.api.output import Output
 from tarkit.cli import options
 from tarkit.cli.app import Command
-from tarkit.cli.console import Run, aligned, current
-from tarkit.cli.output import Output
+from tarkit.cli.console import ConsoleRun, aligned, current
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.mixing.mixer import Laps, Mix, Stock, Until, derived, locate
 from tarkit.mixing.spec import MixSpec, SourceSpec, parse_mix
@@ -106,7 +106,7 @@ def mix(
     run_mix(run, spec, output, chosen, policy)
 
 
-def run_mix(run: Run, spec: MixSpec, output: Output, chosen: MixOptions, policy: Policy) -> None:
+def run_mix(run: ConsoleRun, spec: MixSpec, output: Output, chosen: MixOptions, policy: Policy) -> None:
     """Write what is drawn from the sources to one archive."""
     policy.strict |= ONE_ARCHIVE
     found = [locate(source, run.tell) for source in spec.sources]
@@ -116,7 +116,7 @@ def run_mix(run: Run, spec: MixSpec, output: Output, chosen: MixOptions, policy:
     run.refuse(locations)
     seed = chosen.seed = chosen.select.seed = options.draw_seed(chosen.select.seed)
     allow_files(len(locations))
-    tmpdir = run.scratch(output)
+    tmpdir = run.scratch(output.folder)
     laps = [
         _laps(run, source, each, chosen, policy, number, tmpdir)
         for number, (source, each) in enumerate(zip(spec.sources, found, strict=True))
@@ -145,7 +145,7 @@ def run_mix(run: Run, spec: MixSpec, output: Output, chosen: MixOptions, policy:
 
 
 def _laps(
-    run: Run,
+    run: ConsoleRun,
     spec: SourceSpec,
     locations: list[Location],
     chosen: MixOptions,
@@ -187,7 +187,7 @@ def _number(text: str) -> int:
     raise Usage(f"--total {show(text)} is no number of samples", "it looks like 5000, 1e6 or 1M")
 
 
-def _tell_end(run: Run, drawn: Mix[TarSample]) -> None:
+def _tell_end(run: ConsoleRun, drawn: Mix[TarSample]) -> None:
     """Say that samples are left, or that there were not as many as were asked for."""
     if drawn.ended is None and drawn.given == drawn.total:
         return
@@ -210,7 +210,7 @@ def _has_more(stock: Stock[TarSample]) -> bool:
         return True
 
 
-def _shares(run: Run, drawn: Mix[TarSample]) -> list[str]:
+def _shares(run: ConsoleRun, drawn: Mix[TarSample]) -> list[str]:
     """Report what was asked of each source and what came; the lines of a table of it."""
     rows = [("source", "weight", "asked", "got", "samples", "laps")]
     facts: list[dict[str, Any]] = []

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
+from tarkit.api.output import Output, open_output, total_size
 from tarkit.cli import options
 from tarkit.cli.app import Command
-from tarkit.cli.console import Run, current
-from tarkit.cli.output import Output, open_output, total_size
+from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.proc_executors import Work, hands, parse_work
 from tarkit.cli.proc_results import Results, jobs_of, prepared
 from tarkit.errors import Usage
@@ -107,12 +107,12 @@ class ProcOptions:
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
 @options.output
-@click.option("-c", "--command", metavar="COMMAND", help="Run COMMAND over the files of each sample.")
+@click.option("-c", "--command", metavar="COMMAND", help="ConsoleRun COMMAND over the files of each sample.")
 @click.option(
     "-m", "--multi", "--multicommand", metavar="COMMAND", help="The same; sample-000000.* and so on are many samples."
 )
 @click.option("-S", "--subdirs", is_flag=True, help="Each directory that has files sample.* is a sample.")
-@click.option("--script", metavar="FILE", help="Run FILE in place of a command.")
+@click.option("--script", metavar="FILE", help="ConsoleRun FILE in place of a command.")
 @click.option("--shell", metavar="SHELL", help="What runs COMMAND or FILE.  [default: bash]")
 @click.option("--base", default="sample", metavar="NAME", help="Call the files NAME.FIELD.  [default: sample]")
 @click.option("--add-log", metavar="FIELD", help="What a command says becomes FIELD, not a message.")
@@ -131,7 +131,7 @@ class ProcOptions:
 @click.option("--retries", type=click.IntRange(0), default=0, metavar="N", help="Try what fails N times more.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="A sample fails after S seconds.")
 @click.option(
-    "--redo", metavar="REJECTS", help="Run over what --rejects wrote; INPUT is the output it is missing from."
+    "--redo", metavar="REJECTS", help="ConsoleRun over what --rejects wrote; INPUT is the output it is missing from."
 )
 @click.option(
     "--mode",
@@ -162,7 +162,7 @@ def proc(
     redo: str | None,
     **work: Any,
 ) -> None:
-    """Run a command, a function or a program over samples.
+    """ConsoleRun a command, a function or a program over samples.
 
     COMMAND runs in a directory of its own, where the fields of the sample are files: sample.jpg, sample.json. What is
     left there as sample.* is the new sample, in the order that it had, new fields last; nothing left is no sample. The
@@ -206,11 +206,11 @@ def proc(
     run_proc(current(), inputs, output, chosen, policy)
 
 
-def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOptions, policy: Policy) -> None:
+def run_proc(run: ConsoleRun, locations: list[Location], output: Output, chosen: ProcOptions, policy: Policy) -> None:
     """Write the results of all samples that were chosen to one archive."""
     policy.strict |= ONE_ARCHIVE
     output.check_time(chosen.work.mtime)
-    tmpdir = run.scratch(output)
+    tmpdir = run.scratch(output.folder)
     inputs = DatasetReader(
         locations,
         policy,
@@ -259,7 +259,7 @@ def _jobs(inputs: DatasetReader, chosen: ProcOptions, policy: Policy, tmpdir: st
     return jobs_of(chosen.select(samples), policy, tmpdir)
 
 
-def _rejects(run: Run, locations: list[Location], chosen: ProcOptions, stack: ExitStack) -> EntryWriter | None:
+def _rejects(run: ConsoleRun, locations: list[Location], chosen: ProcOptions, stack: ExitStack) -> EntryWriter | None:
     for location in chosen.redo or ():
         if location.kind == "path":
             run.reserve(location.text, "the rejects that are done again", written=False)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tarkit.api.output import text_output
 from tarkit.cli import options
 from tarkit.cli.app import Command
 from tarkit.cli.category_options import MapOptions, map_options
-from tarkit.cli.console import Run, current
-from tarkit.cli.output import text_output
+from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.shard_existing import refuse_existing, there
 from tarkit.cli.shard_options import (
     Division,
@@ -131,7 +131,7 @@ def shard(
     run_shard(current(), directory, chosen)
 
 
-def _run_saved(run: Run, directory: str | None, chosen: ShardOptions) -> None:
+def _run_saved(run: ConsoleRun, directory: str | None, chosen: ShardOptions) -> None:
     """Write the shards of a plan that was saved: it says all, so there is nothing else to say."""
     context = click.get_current_context()
     with_plan = {"from_plan", "parallel", "force", "resume", "on_missing", "when", "post", "manifest", "depfile"}
@@ -143,14 +143,14 @@ def _run_saved(run: Run, directory: str | None, chosen: ShardOptions) -> None:
     run_pack(run, saved_plan(run, chosen.pack), chosen.names.output, chosen.pack)
 
 
-def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
+def run_shard(run: ConsoleRun, root: str, chosen: ShardOptions) -> None:
     """Plan what is below `root`; show the plan, save it as a recipe, or write its shards."""
     templates, categories = chosen.names.templates(run, chosen.map)
     cut = chosen.division.cut(templates)
     if cut.sort.by == "shuffle":
         cut = replace(cut, sort=cut.sort._replace(seed=options.draw_seed(cut.sort.seed)))
     tree = _tree(run, root, chosen, templates)
-    scratch = run.scratch(chosen.names.output)
+    scratch = run.scratch(chosen.names.output.folder)
     if scratch is not None and not os.path.isdir(scratch):
         scratch = None
     if not (chosen.shows or chosen.recipe or chosen.pack.plan):
@@ -182,7 +182,7 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
             sink.write(listed)
 
 
-def _adornments(run: Run, wanted: SampleOptions) -> tuple[Required | None, Join | None, Classes | None]:
+def _adornments(run: ConsoleRun, wanted: SampleOptions) -> tuple[Required | None, Join | None, Classes | None]:
     """What --require, --join and --label-from-dir ask for, each with what it alone needs."""
     required = join = classes = None
     if wanted.require:
@@ -200,7 +200,7 @@ def _adornments(run: Run, wanted: SampleOptions) -> tuple[Required | None, Join 
     return required, join, classes
 
 
-def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[ShardTemplate]) -> Tree:
+def _tree(run: ConsoleRun, root: str, chosen: ShardOptions, templates: list[ShardTemplate]) -> Tree:
     if schemes.scheme_of(root) and not os.path.exists(root):
         what = f"{schemes.public_name(root)}: only folders of this machine can be listed"
         raise Usage(what, "mount it, or copy it here")
@@ -230,7 +230,7 @@ def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[ShardTempla
     )
 
 
-def _weighs(run: Run, chosen: ShardOptions) -> bool:
+def _weighs(run: ConsoleRun, chosen: ShardOptions) -> bool:
     """Whether sizes of files are shown or decide anything; else they are not looked up before files are read."""
     pack, division = chosen.pack, chosen.division
     by_size = division.size is not None or division.even or not division.limited
@@ -238,7 +238,7 @@ def _weighs(run: Run, chosen: ShardOptions) -> bool:
     return by_size or shown or chosen.update or pack.skip_missing
 
 
-def _watch(run: Run, tree: Tree) -> Any:
+def _watch(run: ConsoleRun, tree: Tree) -> Any:
     """Draw a bar of the bytes of the files that were listed, if one is wanted."""
     listed = 0
 
@@ -256,7 +256,7 @@ def _watch(run: Run, tree: Tree) -> Any:
     return watch
 
 
-def _hand_over(run: Run, chosen: ShardOptions, layout: PackLayout, templates: list[ShardTemplate]) -> None:
+def _hand_over(run: ConsoleRun, chosen: ShardOptions, layout: PackLayout, templates: list[ShardTemplate]) -> None:
     """Show the plan, write it as a recipe, or have it run."""
     if not chosen.shows and chosen.recipe is None:
         known = templates[0] if len(templates) == 1 and not chosen.update else None

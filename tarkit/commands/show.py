@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
+from tarkit.api.output import Output, text_output
 from tarkit.cli import options
 from tarkit.cli.app import Command
-from tarkit.cli.console import Run, current
-from tarkit.cli.output import Output, text_output
+from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.show_views import ShowOptions, view
 from tarkit.errors import Usage
 from tarkit.problems import Policy
@@ -96,7 +96,9 @@ def show(
     run_show(current(), inputs, ShowOptions(select, fields, view_, shard_slice, count, every, nul, draw), policy, html)
 
 
-def run_show(run: Run, locations: list[Location], chosen: ShowOptions, policy: Policy, html: str | None = None) -> None:
+def run_show(
+    run: ConsoleRun, locations: list[Location], chosen: ShowOptions, policy: Policy, html: str | None = None
+) -> None:
     """Show the samples that were chosen. What came before an error is shown, but a page is written whole or not."""
     output = text_output() if html is None else _page(run, html)
     if chosen.view == "images":
@@ -111,7 +113,7 @@ def run_show(run: Run, locations: list[Location], chosen: ShowOptions, policy: P
         moves=False,
         partial=html is None,
         shard_slice=chosen.shard_slice,
-        tmpdir=run.scratch(output),
+        tmpdir=run.scratch(output.folder),
         announce=lambda name: run.note(f"reading {name}"),
     )
     samples = chosen.fields(chosen.select(iter(inputs)), policy)
@@ -135,7 +137,7 @@ def run_show(run: Run, locations: list[Location], chosen: ShowOptions, policy: P
     run.finish()
 
 
-def _page(run: Run, html: str) -> Output:
+def _page(run: ConsoleRun, html: str) -> Output:
     output = text_output(html)
     if output.location.kind == "stdout" and os.isatty(1):
         raise Usage("stdout is a terminal, and a page is for a browser", "name a file: --html gallery.html")

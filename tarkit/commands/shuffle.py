@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Literal
 
 import click
 
+from tarkit.api.dataset import Dataset, read
+from tarkit.api.order import Order, Random
+from tarkit.api.output import Output
+from tarkit.api.shards import ShardsOutput
 from tarkit.cli import options
 from tarkit.cli.app import Command
-from tarkit.cli.console import Run, current
-from tarkit.cli.order import note_order, reading, write_in_order
-from tarkit.cli.target import OutputOptions, target
+from tarkit.cli.console import ConsoleRun, current
+from tarkit.cli.target import OutputOptions, target, write
 from tarkit.errors import Usage
-from tarkit.problems import ONE_ARCHIVE, Policy
-from tarkit.samples.dataset import DatasetReader
+from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.pipeline import buffer_shuffle, neighbours
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.shards.template import epoch_names, number_of_samples, refuse_epoch
 from tarkit.sorting.audit import Count, measure
 from tarkit.sorting.keys import SortKey
-from tarkit.sorting.memory import in_place
-from tarkit.sorting.shuffle import pcg_keys, random_keys
-from tarkit.sorting.sorter import Sorter
 from tarkit.streams.location import Location
 
 INITIAL = 100  # samples in webdataset's buffer before the first comes out
@@ -47,22 +42,6 @@ COST = (
     "copy from files always, and keep a stream in temporary space; pcg counts first, and holds 16 bytes a sample "
     "beside --memory. --buffer N is one pass and holds N samples. --audit reads headers, and holds 150 bytes a sample."
 )
-
-
-@dataclass
-class ShuffleOptions:
-    """How `shuffle` goes about it. `initial` is how many samples are in the buffer before the first comes out."""
-
-    select: Select
-    fields: Fields
-    seed: int
-    memory: int
-    shard_slice: Slice | None = None
-    buffer: int | None = None
-    initial: int = INITIAL
-    rng: str = "tarkit"
-    epochs: int | None = None
-    ahead: int = 0
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
@@ -98,7 +77,9 @@ def shuffle(
     by: str | None,
     parallel: int,
     policy: Policy,
-    **given: Any,
+    memory: int,
+    epochs: int | None,
+    rng: Literal["tarkit", "pcg"],
 ) -> None:
     """Put all samples into a random order, each as likely as any other.
 
@@ -120,114 +101,65 @@ def shuffle(
     run = current()
     if audit:
         _refuse_what_audit_ignores()
-        run_audit(run, inputs, select, shard_slice, by, policy)
+        run_audit(run, read(run, inputs, shard_slice).choose(select), by)
         return
     if by is not None:
         raise Usage("--by is about --audit", "tarkit sort puts samples into the order of a field")
+    size = _buffer_size(buffer, initial, rng)
+    seed = select.seed = options.draw_seed(select.seed)
+    if rng == "pcg" and not 0 <= seed < PCG_SEEDS:
+        raise Usage(f"--seed {seed}: with --rng pcg a seed is from 0 to {PCG_SEEDS - 1}")
+    targets = _targets(run, target, epochs)
+    if size is not None:
+        run.tell(f"a buffer of {size} samples mixes locally only; without --buffer all are mixed with all")
+    data = read(run, inputs, shard_slice, prefetch=parallel - 1, spool=epochs is not None).choose(select)
+    for epoch, each in enumerate(targets):
+        if epoch:
+            run.policy = policy.silent()
+        if size is not None:
+            mixed = data.buffer_shuffle(size, seed + epoch, initial=initial or INITIAL)
+        else:
+            mixed = data.then(Order(random=Random(seed, epoch, rng), memory=memory))
+        write(mixed.change(fields), each, run)
+    run.policy = policy
+    run.finish()
+
+
+def _buffer_size(buffer: str | None, initial: int | None, rng: str) -> int | None:
+    """The number of samples in --buffer, None without; raises Usage for what does not go together."""
     if buffer is None and initial is not None:
         raise Usage("--initial is about --buffer")
-    if buffer is not None and given["rng"] != "tarkit":
+    if buffer is not None and rng != "tarkit":
         raise Usage("--rng is about whole shuffles: it does not go with --buffer")
     size = None if buffer is None else number_of_samples(buffer, "--buffer", "--buffer 1000")
     if size == 0:
         raise Usage("--buffer 0 holds nothing")
-    seed = select.seed = options.draw_seed(select.seed)
-    if given["rng"] == "pcg" and not 0 <= seed < PCG_SEEDS:
-        raise Usage(f"--seed {seed}: with --rng pcg a seed is from 0 to {PCG_SEEDS - 1}")
-    chosen = ShuffleOptions(
-        select,
-        fields,
-        seed,
-        shard_slice=shard_slice,
-        buffer=size,
-        initial=initial or INITIAL,
-        ahead=parallel - 1,
-        **given,
-    )
-    run_shuffle(run, inputs, target, chosen, policy)
+    return size
 
 
-def run_shuffle(
-    run: Run, locations: list[Location], target: OutputOptions, chosen: ShuffleOptions, policy: Policy
-) -> None:
-    """Write the samples of all inputs that were chosen, shuffled, once for each epoch."""
-    names: list[str | None] = [None]
-    if chosen.epochs is None:
+def _targets(run: ConsoleRun, target: OutputOptions, epochs: int | None) -> list[Output | ShardsOutput]:
+    """The outputs, one for each epoch: all names are looked at before anything is read."""
+    if epochs is None:
         refuse_epoch(target.output)
-    else:
-        names = [*epoch_names(target.output or "-", chosen.epochs)]
-        run.facts["epochs"] = chosen.epochs
-    outputs = [target.open(run, locations, name) for name in names]
-    again = chosen.rng == "pcg" or len(names) > 1
-    inputs = DatasetReader(
-        locations,
-        policy,
-        shard_slice=chosen.shard_slice,
-        ahead=chosen.ahead,
-        spool=again,
-        stream=chosen.buffer is None and not again and not in_place(locations, run.note),
-        tmpdir=run.scratch(outputs[0].output),
-        announce=lambda name: run.note(f"reading {name}"),
-    )
-    policy.strict |= frozenset() if target.cut else ONE_ARCHIVE
-    silent = partial(Policy, policy.allowed, policy.skipped, policy.maxerr, strict=policy.strict)
-    if chosen.buffer is not None:
-        run.tell(f"a buffer of {chosen.buffer} samples mixes locally only; without --buffer all are mixed with all")
-    total = 0
-    if chosen.rng == "pcg":
-        inputs.policy = silent()
-        total = sum(sample.key is not None for sample in chosen.select(iter(inputs)))
-        run.note(f"{total} samples for --rng pcg")
-    for epoch, output in enumerate(outputs):
-        inputs.policy = silent() if epoch else policy
-        check = partial(options.report_keys, run, chosen.select if epoch == 0 else Select())
-        samples = chosen.select(iter(inputs))
-        if chosen.buffer is not None:
-            samples = buffer_shuffle(samples, chosen.buffer, chosen.initial, chosen.seed + epoch, inputs.tmpdir)
-            distinct = len(locations) > 1 or chosen.fields.rekey is not None
-            samples = neighbours(chosen.fields(samples, inputs.policy), inputs.policy, inputs.tmpdir, distinct)
-            output.write(run, samples, check)
-        else:
-            arranged = _arranged(run, samples, inputs, chosen, epoch, total)
-            write_in_order(run, output, arranged, chosen.fields, inputs.policy, check)
-            note_order(run, arranged)
-        run.dropped = inputs.dropped
-    run.finish()
+        return [target.open(run)]
+    run.facts["epochs"] = epochs
+    return [target.open(run, name) for name in epoch_names(target.output or "-", epochs)]
 
 
-def _arranged(
-    run: Run, samples: Iterator[TarSample], inputs: DatasetReader, chosen: ShuffleOptions, epoch: int, total: int
-) -> Sorter:
-    """The samples in the order of an epoch; `total` is how many there are, where that has to be known."""
-    pcg = chosen.rng == "pcg"
-    ranks = pcg_keys(total, chosen.seed + epoch) if pcg else random_keys(chosen.seed, epoch)
-    read, distinct = reading(run, samples, inputs.locations), len(inputs.locations) > 1
-    return Sorter(read, lambda sample, ordinal: next(ranks), chosen.memory, inputs.tmpdir, run.note, distinct=distinct)
-
-
-def run_audit(
-    run: Run, locations: list[Location], select: Select, shard_slice: Slice | None, by: str | None, policy: Policy
-) -> None:
+def run_audit(run: ConsoleRun, data: Dataset, by: str | None) -> None:
     """Say on stdout how mixed the samples are; the report has the same."""
-    inputs = DatasetReader(
-        locations,
-        policy,
-        moves=False,
-        shard_slice=shard_slice,
-        tmpdir=run.tmpdir,
-        announce=lambda name: run.note(f"reading {name}"),
-    )
+    samples, flow = data.samples(run, moves=False)
     key = None if by is None else SortKey([by])
 
     def classed(sample: TarSample, ordinal: int) -> bytes | None:
         assert key is not None
         rank = key(sample, ordinal)
-        return key.absent(sample, policy) if rank is None else rank
+        return key.absent(sample, run.policy) if rank is None else rank
 
-    found = measure(select(iter(inputs)), None if key is None else classed)
-    run.samples, run.dropped = found.samples, inputs.dropped
+    found = measure(samples, None if key is None else classed)
+    flow.finish()
+    run.samples = found.samples
     run.facts["audit"] = found.report()
-    options.report_keys(run, select)
     click.echo(f"{found.samples} samples")
     _echo("neighbours whose keys are neighbours too", found.kept)
     click.echo(f"places between neighbours, by key: {found.distance:.1f}, by chance {found.expected_distance:.1f}")

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from tarkit.api.dataset import Dataset, read
+from tarkit.api.order import Order, Random
 from tarkit.cli import options
 from tarkit.cli.app import Command
-from tarkit.cli.console import Run, current
-from tarkit.cli.order import note_order, reading, write_in_order
-from tarkit.cli.target import OutputOptions, target
+from tarkit.cli.console import ConsoleRun, current
+from tarkit.cli.target import OutputOptions, target, write
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.problems import ONE_ARCHIVE, Policy
-from tarkit.samples.dataset import DatasetReader
+from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import neighbours
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.sorting.keys import OrderFile, SortKey, check_order
-from tarkit.sorting.memory import in_place
-from tarkit.sorting.shuffle import random_keys
-from tarkit.sorting.sorter import Rank, Sorter
 from tarkit.streams.location import Location
 
 RANDOM = "__random__"
@@ -37,20 +33,6 @@ COST = (
     "bytes a sample. Else, and for streams: two passes, reading and writing; what --memory does not hold is sorted "
     "in runs, with temporary space for all of the data."
 )
-
-
-@dataclass
-class SortOptions:
-    """The order, and what becomes of the samples besides. `seed` is for a random order, `order` beats `key`."""
-
-    key: SortKey
-    select: Select
-    fields: Fields
-    memory: int
-    order: OrderFile | None = None
-    seed: int | None = None
-    shard_slice: Slice | None = None
-    check_only: bool = False
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
@@ -126,104 +108,39 @@ def sort(
         current().reserve(order_file, "the list of keys in order", written=False)
         if reverse:
             raise Usage("--order-file is the order: -r does not go with it")
-    chosen = SortOptions(
-        SortKey(names or ["__key__"], type_, reverse, by or "field"),
-        select,
-        fields,
-        memory,
-        None if order_file is None else OrderFile(order_file),
-        options.draw_seed(select.seed) if random else None,
-        shard_slice,
-        check_only,
-    )
-    run_sort(current(), inputs, target, chosen, policy)
-
-
-def run_sort(run: Run, locations: list[Location], target: OutputOptions, chosen: SortOptions, policy: Policy) -> None:
-    """Write the samples of all inputs in the order that was chosen, or only look whether they are in it."""
-    order = chosen.order or chosen.key
-    if chosen.check_only:
-        _check(run, locations, chosen, order, policy)
+    run = current()
+    order: SortKey | OrderFile = SortKey(names or ["__key__"], type_, reverse, by or "field")
+    if order_file is not None:
+        order = OrderFile(order_file)
+    data = read(run, inputs, shard_slice).choose(select)
+    if check_only:
+        refuse_disorder(data, order, run)
         return
-    policy.strict |= frozenset() if target.cut else ONE_ARCHIVE
-    opened = target.open(run, locations)
-    tmpdir = run.scratch(opened.output)
-    inputs = _inputs(run, locations, chosen, policy, tmpdir, not in_place(locations, run.note))
-    arranged = Sorter(
-        reading(run, chosen.select(iter(inputs)), locations),
-        order if chosen.seed is None else _random(chosen.seed),
-        chosen.memory,
-        tmpdir,
-        run.note,
-        policy if chosen.seed is None else None,
-        lambda sample: order.absent(sample, policy),
-        distinct=chosen.seed is not None and len(locations) > 1,
-    )
-    write_in_order(run, opened, arranged, chosen.fields, policy, lambda: options.report_keys(run, chosen.select))
-    _sum_up(run, inputs, arranged, chosen)
+    seed = options.draw_seed(select.seed) if random else None
+    opened = target.open(run)
+    by_key, by_chance = Order(order, memory=memory, gathers=True), Order(random=Random(seed or 0), memory=memory)
+    write(data.then(by_chance if random else by_key).change(fields), opened, run)
+    run.finish()
 
 
-def _random(seed: int) -> Rank:
-    """The ranks of `tarkit shuffle`."""
-    keys = random_keys(seed)
-    return lambda sample, ordinal: next(keys)
-
-
-def _inputs(
-    run: Run, locations: list[Location], chosen: SortOptions, policy: Policy, tmpdir: str | None, stream: bool
-) -> DatasetReader:
-    """The inputs. What counts samples before they are gathered must not tear them: then they may not be scattered.
-
-    A random order is that of shuffle, which gathers nothing.
-    """
-    counts = (
-        chosen.seed is not None
-        or chosen.shard_slice is not None
-        or chosen.select.slice is not None
-        or chosen.select.sample is not None
-    )
-    return DatasetReader(
-        locations,
-        policy,
-        gather=not counts,
-        stream=stream,
-        shard_slice=chosen.shard_slice,
-        tmpdir=tmpdir,
-        announce=lambda name: run.note(f"reading {name}"),
-    )
-
-
-def _check(
-    run: Run, locations: list[Location], chosen: SortOptions, order: SortKey | OrderFile, policy: Policy
-) -> None:
-    """Raise TarkitError for the first sample that is out of order."""
-    inputs = DatasetReader(locations, policy, moves=False, shard_slice=chosen.shard_slice)
+def refuse_disorder(data: Dataset, order: SortKey | OrderFile, run: ConsoleRun) -> None:
+    """Raise TarkitError for the first sample of a dataset that is out of order."""
+    samples, flow = data.samples(run, moves=False)
 
     def rank(sample: TarSample, ordinal: int) -> bytes | None:
         value = order(sample, ordinal)
-        return order.absent(sample, policy) if value is None else value
+        return order.absent(sample, run.policy) if value is None else value
 
     def counted() -> Iterator[TarSample]:
-        for sample in chosen.select(iter(inputs)):
+        for sample in samples:
             run.samples += sample.key is not None
             yield sample
 
-    found = check_order(neighbours(counted(), policy), rank)
-    options.report_keys(run, chosen.select)
+    found = check_order(neighbours(counted(), run.policy), rank)
+    flow.finish()
     if found is not None:
         raise TarkitError(
             f"{found.archive}: at {found.offset}: {show(found.after)} is out of order behind {show(found.before)}",
             "tarkit sort without --check-only puts it in order",
         )
-    run.dropped = inputs.dropped
-    run.finish()
-
-
-def _sum_up(run: Run, inputs: DatasetReader, arranged: Sorter, chosen: SortOptions) -> None:
-    """The summary, with what came in and what came out of the order."""
-    run.dropped = inputs.dropped + arranged.left_out
-    note_order(run, arranged)
-    if chosen.order is not None and chosen.order.missing:
-        run.facts["not_found"] = chosen.order.missing
-        run.tell(f"{chosen.order.name}: {chosen.order.missing} of {len(chosen.order.places)} keys did not come by")
     run.finish()

@@ -9,10 +9,10 @@ from functools import partial
 
 import click
 
+from tarkit.api.output import text_output
 from tarkit.cli import options
 from tarkit.cli.app import Command
-from tarkit.cli.console import Run, current
-from tarkit.cli.output import text_output
+from tarkit.cli.console import ConsoleRun, current
 from tarkit.errors import Usage
 from tarkit.inspecting.census import Census, count_input
 from tarkit.parallel import results_in_order
@@ -105,7 +105,7 @@ def stats(
     run_stats(current(), inputs, chosen, policy)
 
 
-def run_stats(run: Run, locations: list[Location], chosen: StatsOptions, policy: Policy) -> None:
+def run_stats(run: ConsoleRun, locations: list[Location], chosen: StatsOptions, policy: Policy) -> None:
     """Count all inputs, and tell what was found."""
     run.refuse(locations, chosen.html)
     run.reserve(chosen.html, "the page")
@@ -121,7 +121,7 @@ def run_stats(run: Run, locations: list[Location], chosen: StatsOptions, policy:
     run.finish()
 
 
-def _count_all(run: Run, locations: list[Location], chosen: StatsOptions, policy: Policy) -> list[Census]:
+def _count_all(run: ConsoleRun, locations: list[Location], chosen: StatsOptions, policy: Policy) -> list[Census]:
     """Each input on its own, several at a time."""
     processes = 1 if policy.maxerr else min(chosen.processes, len(locations))  # so many errors are passed over in all
     work = partial(_count_one, allowed=policy.allowed, skipped=policy.skipped, tmpdir=run.tmpdir)
@@ -163,7 +163,7 @@ def _count_one(location: Location, allowed: frozenset[str], skipped: frozenset[s
     return _Said(census, warnings, dict(policy.counts), dict(policy.dropped))
 
 
-def _count_chosen(run: Run, locations: list[Location], chosen: StatsOptions, policy: Policy) -> list[Census]:
+def _count_chosen(run: ConsoleRun, locations: list[Location], chosen: StatsOptions, policy: Policy) -> list[Census]:
     """The samples that were chosen, each with the input that it is from."""
     shards: list[Census] = []
     inputs = DatasetReader(

@@ -55,6 +55,8 @@ def open_source(
         return _stream(CommandReader(location.text), location, ahead, tmpdir)
     if location.kind == "url":
         return _stream(ByRead(schemes.open_read(location.text)), location, ahead, tmpdir)
+    if location.file is not None:
+        return _stream(ByRead(location.file), location, ahead, tmpdir)
     if location.kind == "path":
         fd = os.open(location.text, os.O_RDONLY | os.O_CLOEXEC)
     if os.isatty(fd):

@@ -23,7 +23,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
-from typing import Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 from braceexpand import braceexpand
 
@@ -174,7 +174,7 @@ _INPUT_SUFFIXES = (
 )
 """The same with those that are read, or refused, and not written: a directory's archive is never passed over."""
 
-Kind = Literal["stdin", "stdout", "path", "pipe", "url"]
+Kind = Literal["stdin", "stdout", "path", "pipe", "url", "object"]
 _Found = Literal["missing", "file", "dir"]
 
 _MANY = 500  # names in one directory from which on its listing is cheaper than a stat for each
@@ -193,6 +193,7 @@ class Location(NamedTuple):
     kind: Kind
     text: str
     name: str
+    file: BinaryIO | None = None  # the file object, for the kind `object`
 
 
 STDIN = Location("stdin", "-", "stdin")

@@ -445,7 +445,7 @@ def test_hard_links_between_many_folders(run: Run, archive: Archive) -> None:
     ("words", "message"),
     [
         (["in.tar"], "Missing option '-C'"),
-        (["in.tar", "-C", ""], "the folder is empty"),
+        (["in.tar", "-C", ""], "the name of the directory is empty"),
         (["in.tar", "-C", "in.tar"], "it is a file"),
     ],
 )

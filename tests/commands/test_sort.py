@@ -478,7 +478,7 @@ def test_order_file(run: Run, archive: Archive, feed: Feed) -> None:
     assert not os.path.exists("no.tar")
     ran = run("sort", word, "--order-file", "list", "--match", "[ac]")
     assert keys(ran.stdout) == "c a"
-    assert "1 of 3 keys did not come by" in ran.stderr
+    assert "1 of 3 keys were not found" in ran.stderr
 
 
 @each_way

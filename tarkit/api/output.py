@@ -6,12 +6,13 @@ import os
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from tarkit.errors import Usage
 from tarkit.shards.template import refuse_template
 from tarkit.streams.codecs import codec_by_suffix, parse_spec
 from tarkit.streams.location import Location, parse_output
-from tarkit.streams.sink import Sink, open_sink
+from tarkit.streams.sink import EncodedSink, Sink, Written, open_sink
 
 BY_SPLIT = "tarkit split writes a series of shards"
 
@@ -24,6 +25,7 @@ class Output:
     codec: tuple[str, int | None] | None
     sync: bool = False
     threads: int = 1
+    file: BinaryIO | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -31,6 +33,16 @@ class Output:
         if self.location.kind == "stdout":
             return os.isatty(1)
         return self.location.kind == "path" and _is_terminal(self.location.text)
+
+    @classmethod
+    def named(
+        cls, output: str | os.PathLike[str] | BinaryIO, compress: str | None = None, sync: bool = False
+    ) -> Output:
+        """The output of a caller of the API: a path, `pipe:COMMAND`, `-` for stdout, or a binary file object."""
+        codec = parse_spec(compress) if compress else None
+        if isinstance(output, (str, os.PathLike)):
+            return cls(parse_output(os.fspath(output)), codec, sync)
+        return cls(Location("object", "", object_name(output)), codec, sync, file=output)
 
     def refuse_terminal(self, what: str = "an archive") -> None:
         """Raises Usage when it is a terminal."""
@@ -49,8 +61,20 @@ class Output:
         if codec is not None and codec[0] == "zip":
             from tarkit.zip.writer import ZipSink
 
-            return ZipSink(open_sink(self.location.kind, text, sync=self.sync, fresh=fresh), codec[1], self.folder)
-        return open_sink(self.location.kind, text, codec=codec, threads=self.threads, sync=self.sync, fresh=fresh)
+            return ZipSink(self._plain(text, fresh), codec[1], self.folder)
+        sink = self._plain(text, fresh)
+        if codec is None:
+            return sink
+        try:
+            return EncodedSink(sink, *codec, self.threads)
+        except BaseException:
+            sink.abort()
+            raise
+
+    def _plain(self, text: str, fresh: bool) -> Sink:
+        if self.file is not None:
+            return ObjectSink(self.file, self.location.name)
+        return open_sink(self.location.kind, text, sync=self.sync, fresh=fresh)
 
     def _codec_of(self, text: str) -> tuple[str, int | None] | None:
         """The codec, or zip, that an output of this name gets."""
@@ -96,6 +120,31 @@ class Output:
         except OSError:
             pass
         return os.path.dirname(os.path.abspath(self.location.text))
+
+
+class ObjectSink(Written):
+    """A binary file object of the caller, who closes it."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self.name = name
+        self.file = file
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+        view = memoryview(data)
+        while view:  # a raw file may take only some of it
+            count = self.file.write(view)
+            view = view[len(view) if count is None else count :]
+
+    def close(self) -> None:
+        """Flush the object."""
+        self.file.flush()
+
+
+def object_name(file: BinaryIO) -> str:
+    """The name of a file object for messages."""
+    name = getattr(file, "name", None)
+    return name if isinstance(name, str) else "a file object"
 
 
 def named_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:

@@ -1,17 +1,17 @@
-"""check --fix: where the clean copies go, and writing them."""
+"""Write clean copies of shards: where they go, and what is kept of each."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
+from typing import Any
 
-from tarkit.checking.findings import Report
+from tarkit.api.output import Output, numbered_output, open_output, refuse_overwrite, status_of
+from tarkit.api.run import Run
+from tarkit.checking.findings import ShardReport
 from tarkit.checking.salvage import AnyOf, Salvage, Tally, salvage, write_clean
 from tarkit.checking.shard import Asked, Item, check_source
-from tarkit.cli.check_findings import Printer
-from tarkit.cli.console import Run
-from tarkit.cli.output import Output, numbered_output, open_output, refuse_overwrite, status_of
 from tarkit.errors import TarkitError, Usage
 from tarkit.samples.dataset import open_source
 from tarkit.samples.sample import SampleSource
@@ -34,6 +34,7 @@ class Fix:
     def __init__(
         self,
         run: Run,
+        reserve: Callable[[str, str], None],
         locations: Sequence[Location],
         word: str,
         rejects: str | None,
@@ -54,11 +55,11 @@ class Fix:
                     f"{name}: there is a file of this name", "a clean copy replaces nothing: remove it first"
                 )
             refuse_overwrite(status_of(name), locations)
-            run.reserve(name, "the clean copy")
+            reserve(name, "the clean copy")
         self.rejects = None if rejects is None else open_output(rejects, None)
         if self.rejects is not None and self.rejects.location.kind == "path":
-            run.refuse(locations, self.rejects.location.text)
-            run.reserve(self.rejects.location.text, "the file of rejects")
+            refuse_overwrite(status_of(self.rejects.location.text), locations)
+            reserve(self.rejects.location.text, "the file of rejects")
         self.tallies: list[Tally] = []
         self._plans: list[tuple[Salvage, Tally]] = []
         self._unread = False  # an input, or all of it
@@ -80,7 +81,7 @@ class Fix:
             self._plans.append((salvage(source, self.allowed), tally))
 
         for item in check_source(location, index, asked, opened, read):
-            self._unread = self._unread or (isinstance(item, Report) and not item.readable)
+            self._unread = self._unread or (isinstance(item, ShardReport) and not item.readable)
             yield item
 
     def start(self, stack: ExitStack, inputs: int) -> None:
@@ -124,20 +125,22 @@ class Fix:
                 self._rejects.flush()
             self.tallies.append(tally)
 
-    def report(self, printer: Printer) -> bool:
-        """Account for every entry; whether all samples are in the copies."""
+    def results(self) -> Iterator[tuple[list[str], dict[str, Any]]]:
+        """What became of each input and of all together, as lines and as facts: every entry is accounted for."""
         for tally in self.tallies:
-            printer.say(tally.lines, tally.record)
+            yield list(tally.lines), tally.record
         numbers = ("entries", "kept", "renamed", "dropped", "rejected", "samples")
         total = {name: sum(getattr(tally, name) for tally in self.tallies) for name in numbers}
         lost = sum(stop - start for tally in self.tallies for start, stop, _ in tally.lost)
         text = "{entries} entries = {kept} kept + {renamed} renamed + {dropped} dropped + {rejected} rejected"
         line = f"fix: {text.format(**total)}; {total['samples']} samples; {lost} bytes lost to damage"
-        printer.say([line], {"type": "fix-summary", **total, "lost_bytes": lost})
         self.run.facts["fix"] = {**total, "lost_bytes": lost}
-        read = all(report.readable for report in printer.reports)
-        unmended = _UNMENDED & set(printer.run.policy.counts) - self.allowed
-        return read and not unmended and all(tally.whole for tally in self.tallies)
+        yield [line], {"type": "fix-summary", **total, "lost_bytes": lost}
+
+    def whole(self, found: Container[str]) -> bool:
+        """Whether all samples are in the copies, after problems of the names `found`."""
+        unknown = any(name in found and name not in self.allowed for name in _UNMENDED)
+        return not self._unread and not unknown and all(tally.whole for tally in self.tallies)
 
 
 class _Lazy:

@@ -1,0 +1,277 @@
+"""Check shards: what is wrong with each and with all together, a clean copy, whether two sets are equal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from tarkit.api.chain import locate
+from tarkit.api.fix import Fix
+from tarkit.api.run import Run
+from tarkit.checking import dataset as across
+from tarkit.checking.compare import Sameness
+from tarkit.checking.findings import FINDINGS, Finding, ShardReport
+from tarkit.checking.manifest import Manifest, read_manifest
+from tarkit.checking.shard import Asked, Item, check_shard
+from tarkit.errors import Usage
+from tarkit.parallel import in_order
+from tarkit.problems import PROBLEMS
+from tarkit.samples.keys import read_table_keys
+from tarkit.streams.location import Location
+
+if TYPE_CHECKING:
+    from tarkit.api.chain import Input
+
+Watch = Callable[[Iterator[tuple[int, Item]]], Iterator[tuple[int, Item]]]
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What to look for besides faults of each archive.
+
+    Attributes:
+        require: fields, in lower case, that each sample has; each with its alternatives.
+        unique: no key may be in two shards.
+        against: a table of keys that are compared.
+        manifest: what `split --manifest` wrote, to compare with.
+        target: a reader, such as `dali`, whose rules are applied.
+        processes: how many shards are read at a time.
+    """
+
+    require: tuple[tuple[bytes, ...], ...] = ()
+    unique: bool = False
+    against: str | None = None
+    manifest: str | None = None
+    target: str | None = None
+    processes: int = 1
+
+
+def find(
+    run: Run,
+    locations: Sequence[Location],
+    checks: Checks,
+    fix: Fix | None = None,
+    watch: Watch = lambda items: items,
+) -> Iterator[Finding | ShardReport]:
+    """Yield all that is found, and a report behind each shard; then what concerns several shards.
+
+    Args:
+        fix: writes clean copies on the way.
+        watch: sees all that is found, to show progress.
+    """
+    table = None if checks.against is None else across.Against(read_table_keys(checks.against))
+    manifest = None if checks.manifest is None else Manifest(checks.manifest, read_manifest(checks.manifest))
+    tmpdir = run.scratch(None if fix is None else fix.output.folder)
+    keys = checks.unique or table is not None
+    asked = Asked(checks.require, checks.target, keys, digest=manifest is not None, tmpdir=tmpdir)
+    unique = across.Unique(tmpdir) if checks.unique else None
+    shards: list[ShardReport] = []
+    with ExitStack() as stack:
+        if fix is not None:
+            fix.start(stack, len(locations))
+        for index, item in watch(_items(run, locations, asked, checks.processes, fix)):
+            if isinstance(item, Finding):
+                yield item
+            elif isinstance(item, ShardReport):
+                shards.append(item)
+                yield item
+                if manifest is not None:
+                    yield from manifest.compare(item, locations[index].text)
+            else:
+                if unique is not None:
+                    unique.add(index, item)
+                if table is not None:
+                    yield from table.add(locations[index].name, item)
+    found = [across.joined(shards), across.mixed(shards)]
+    found += [unique.findings(shards)] if unique is not None else []
+    found += [each.findings() for each in (table, manifest) if each is not None]
+    yield from chain.from_iterable(found)
+
+
+def _items(
+    run: Run, locations: Sequence[Location], asked: Asked, processes: int, fix: Fix | None
+) -> Iterator[tuple[int, Item]]:
+    """What is found, with the number of the shard; after each shard its clean copy is written."""
+
+    def work(job: tuple[int, Location]) -> Iterator[Item]:
+        index, location = job
+        return check_shard(location, index, asked) if fix is None else fix.read(location, index, asked)
+
+    jobs = list(enumerate(locations))
+    for (index, location), found in zip(jobs, in_order(jobs, work, processes, asked.tmpdir), strict=True):
+        run.note(f"reading {location.name}")
+        for item in found:
+            yield index, item
+        if fix is not None:
+            fix.write(last=index == len(locations) - 1)
+
+
+class Comparison:
+    """Compare the samples of two sets of shards: keys, fields and contents, in any order.
+
+    Attributes:
+        unread: the names of shards that cannot be read: then nothing is compared.
+        same: whether both have the same samples, once all findings were taken; None if a shard cannot be read or is
+            damaged.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        locations: Sequence[Location],
+        others: Sequence[Location],
+        names: tuple[str, str] = ("this set", "the other"),
+        *,
+        processes: int = 1,
+        allowed: frozenset[str] = frozenset(),
+        strict: bool = False,
+    ) -> None:
+        """`names` are what the sets are called in messages; problems in `allowed` are no damage, notes if `strict`."""
+        self.sets = (locations, others)
+        if sum(location.kind == "stdin" for each in self.sets for location in each) > 1:
+            raise Usage("stdin is named more than once")
+        self._tmpdir = run.scratch(None)
+        self._processes = processes
+        self.sameness = Sameness(self._tmpdir, names)
+        self._allowed, self._strict = allowed, strict
+        self.unread: list[str] = []
+        self.same: bool | None = None
+
+    def __iter__(self) -> Iterator[Finding | ShardReport]:
+        """Yield what is found in the shards, a report behind each, and what differs."""
+        reports: tuple[list[ShardReport], list[ShardReport]] = ([], [])
+        asked = Asked(contents=True, tmpdir=self._tmpdir)
+        damaged = False
+        jobs = [(which, index, location) for which, each in enumerate(self.sets) for index, location in enumerate(each)]
+
+        def work(job: tuple[int, int, Location]) -> Iterator[Item]:
+            return check_shard(job[2], job[1], asked)
+
+        for (which, index, _), found in zip(jobs, in_order(jobs, work, self._processes, self._tmpdir), strict=True):
+            for item in found:
+                if isinstance(item, Finding):
+                    damaged = damaged or self._strict or noted(item, self._allowed).level == "error"
+                    yield item
+                elif isinstance(item, ShardReport):
+                    reports[which].append(item)
+                    yield item
+                else:
+                    self.sameness.add(which, index, item)
+        self.unread = [report.shard for report in (*reports[0], *reports[1]) if not report.readable]
+        if not self.unread:
+            self.same = None if damaged else self.sameness.same
+            yield from self.sameness.findings(*reports)
+
+
+@dataclass
+class Report:
+    """What `tarkit.check` found: iterate over the findings.
+
+    Attributes:
+        findings: each has `name`, `shard`, `offset`, `key`, `detail`, `level` ("error" or "note") and `hint`.
+        shards: one for each shard, with `shard`, `samples`, `entries`, `size` and `bad`.
+        same: whether the two sets of `same_as` have the same samples; None if they were not compared.
+        complete: whether all samples are in the clean copy; None without `fix`.
+        strict: whether notes count as errors.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    shards: list[ShardReport] = field(default_factory=list)
+    same: bool | None = None
+    complete: bool | None = None
+    strict: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        wrong = any(finding.level == "error" or self.strict for finding in self.findings)
+        return not wrong
+
+    @property
+    def samples(self) -> int:
+        """The number of samples in all shards."""
+        return sum(shard.samples for shard in self.shards)
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+
+def check(
+    inputs: Input | Iterable[Input],
+    *,
+    require: Iterable[str] = (),
+    unique: bool = False,
+    against: str | None = None,
+    manifest: str | None = None,
+    target: str | None = None,
+    same_as: Input | Iterable[Input] | None = None,
+    fix: str | None = None,
+    rejects: str | None = None,
+    allow: Iterable[str] = (),
+    strict: bool = False,
+    processes: int = 1,
+    tmpdir: str | None = None,
+) -> Report:
+    """Find what is wrong with shards. Damage is a finding, not an exception, and reading goes on behind it.
+
+    Args:
+        inputs: as for `tarkit.open`.
+        require: fields that each sample has; `"jpg|png"` asks for either.
+        unique: no key may be in two shards.
+        against: a file with keys, one a line or in its column `__key__`, that are compared with those of the shards.
+        manifest: a file as `split --manifest` writes it, to compare the shards with.
+        target: a reader whose rules are applied: `"webdataset"`, `"dali"`, `"hf"` and others.
+        same_as: other shards that are to hold the same samples, in any order. It goes with no other check.
+        fix: write a clean copy: to a file, a directory, or a copy of each to `"clean-%06d.tar"`.
+        rejects: write what the clean copy leaves out to this archive.
+        allow: names of problems that are notes.
+        strict: notes are errors.
+        processes: how many shards are read at a time.
+        tmpdir: the directory of temporary files.
+
+    >>> import tarkit
+    >>> report = tarkit.check("train-*.tar", require=["jpg"])
+    >>> report.ok, report.samples
+    (True, 3)
+    """
+    run, allowed, locations = Run(tmpdir=tmpdir), frozenset(allow), locate(inputs)
+    if unknown := sorted(allowed - PROBLEMS.keys() - FINDINGS.keys()):
+        raise Usage(f"allow: {unknown[0]}: no such problem; there are: {', '.join([*PROBLEMS, *FINDINGS])}")
+    report = Report(strict=strict)
+    if same_as is not None:
+        compared = Comparison(run, locations, locate(same_as), processes=processes, allowed=allowed, strict=strict)
+        _collect(report, compared, allowed)
+        report.same = compared.same
+        return report
+    names = tuple(tuple(os.fsencode(name) for name in each.lower().split("|")) for each in require)
+    checks = Checks(names, unique, against, manifest, target, processes)
+    copies = None
+    if fix is not None:
+        copies = Fix(run, lambda path, what: None, locations, fix, rejects, unique, allowed)
+    _collect(report, find(run, locations, checks, copies), allowed)
+    if copies is not None:
+        for _ in copies.results():
+            pass
+        report.complete = copies.whole({finding.name for finding in report.findings})
+    return report
+
+
+def _collect(report: Report, found: Iterable[Finding | ShardReport], allowed: frozenset[str]) -> None:
+    for item in found:
+        if isinstance(item, ShardReport):
+            report.shards.append(item)
+        else:
+            report.findings.append(noted(item, allowed))
+    for shard in report.shards:
+        for finding in report.findings:
+            if finding.shard == shard.shard:
+                shard.count(finding)
+
+
+def noted(finding: Finding, allowed: frozenset[str]) -> Finding:
+    """The finding, as a note if its problem is allowed."""
+    return finding._replace(level="note") if finding.level == "error" and finding.name in allowed else finding

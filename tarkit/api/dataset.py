@@ -1,0 +1,313 @@
+"""A dataset: samples of one or many archives, and what is to be done to them. Nothing happens until they are read.
+
+`open` makes one. Each method that chooses, changes or orders samples returns a new dataset with one step more. To
+iterate over it, or to call a method that writes, reads the archives and sends every sample through the steps. Memory
+holds only what a step needs, and iterating again reads again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
+
+from tarkit.api.chain import Archives, Chain, locate
+from tarkit.api.run import Run
+from tarkit.api.sample import WHOLE, Sample
+from tarkit.api.steps import Buffer, MapStep
+from tarkit.errors import Usage
+from tarkit.problems import Policy
+from tarkit.samples.fields import Fields, parse_fields
+from tarkit.samples.sample import SampleSource
+from tarkit.samples.select import KeyList, Select, Slice
+from tarkit.streams.location import Location
+from tarkit.streams.source import FileSource
+
+if TYPE_CHECKING:
+    from tarkit.api.chain import Input
+    from tarkit.shards.writer import Shard
+
+OnMissing = Literal["error", "warn", "skip", "keep"]
+
+
+def open(
+    inputs: Input | Iterable[Input],
+    *,
+    allow: Iterable[str] = (),
+    skip: Iterable[str] = (),
+    maxerr: int = 0,
+    on_problem: Callable[[str], None] | None = None,
+    interleave: int = 1,
+    prefetch: int = 0,
+    shard_slice: slice | None = None,
+    tmpdir: str | None = None,
+) -> Dataset:
+    """Open archives as a dataset. Their names are looked up now; they are read when samples are asked for.
+
+    Args:
+        inputs: a path, a directory (its archives), a glob, names in braces (`"train-{000..099}.tar"`), a URL,
+            `"pipe:COMMAND"`, `"-"` for stdin, or a binary file object; or several of these, read in turn.
+        allow: names of problems that are passed over, keeping what they touch, or `"all"`.
+        skip: names of problems that are passed over, leaving out the samples that they touch, or `"all"`.
+        maxerr: how many problems of other names are passed over like those of `skip`.
+        on_problem: called with the message of each problem that is passed over, in place of `warnings.warn`.
+        interleave: how many archives are open at a time, giving a sample each in turn.
+        prefetch: how many archives are opened ahead; streams among them are read in threads.
+        shard_slice: which samples of each archive are taken: `slice(0, 100)` for the first hundred.
+        tmpdir: the directory of temporary files.
+
+    Raises:
+        TarkitError: an input does not exist, or a pattern matches nothing.
+
+    >>> import tarkit
+    >>> with tarkit.open("train-*.tar") as data:
+    ...     for sample in data:
+    ...         print(sample.key, sorted(sample))
+    a/0 ['cls', 'jpg']
+    a/1 ['cls', 'jpg']
+    b/0 ['cls', 'jpg']
+    """
+    archives = Archives(locate(inputs), _slice(shard_slice), interleave, prefetch)
+    allowed, skipped = tuple(_words(allow)), tuple(_words(skip))
+    Policy(allowed, skipped)  # raises for names that are no problems
+
+    def start() -> Run:
+        run = Run(tmpdir=tmpdir, on_problem=on_problem)
+        run.policy = Policy(allowed, skipped, maxerr, run.warn)
+        return run
+
+    return Dataset(archives, start)
+
+
+def read(
+    run: Run,
+    locations: Iterable[Location],
+    shard_slice: Slice | None = None,
+    *,
+    interleave: int = 1,
+    prefetch: int = 0,
+    spool: bool = False,
+) -> Dataset:
+    """Make a dataset over which `run` goes, as a command does; the rest is as for `open` and `Archives`."""
+    return Dataset(Archives(tuple(locations), shard_slice, interleave, prefetch, spool), lambda: run)
+
+
+class Dataset(Chain):
+    """Samples of one or many archives, with the steps that they go through. `tarkit.open` makes one."""
+
+    # ---- Read
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Read the samples, in order. Entries of archives that belong to no sample are passed over."""
+        source: SampleSource | None = None
+        for sample in self.samples(self.start(), moves=False)[0]:
+            if sample.key is None:
+                continue
+            sample.complete()
+            if sample.source is not source:
+                source = sample.source
+                read = source.recent if isinstance(source, FileSource) else source.read
+            small = sample.stop - sample.start <= WHOLE
+            yield Sample(sample, read(sample.start, sample.stop) if small else None)
+
+    def head(self, count: int = 1) -> list[Sample]:
+        """The first `count` samples."""
+        return list(islice(self, count))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing is open between runs; this is for those who write `with`."""
+
+    # ---- Choose samples
+
+    def where(self, expression: str) -> Dataset:
+        """Keep samples for which an expression holds, such as `"cls == 3 and json.width > 512"`.
+
+        Names in it are fields, paths into fields of JSON, `size`, `size.FIELD`, `width.FIELD`, `height.FIELD`;
+        `has.FIELD` says whether a field is there. It cannot call anything of Python.
+        """
+        from tarkit.samples.where import Where
+
+        return self.choose(Select(where=Where(expression)))
+
+    def match(self, pattern: str) -> Dataset:
+        """Keep samples in whose key a regular expression is found."""
+        return self.choose(Select(match=pattern))
+
+    def keys(self, keys: Iterable[str]) -> Dataset:
+        """Keep samples that have one of these keys."""
+        wanted = frozenset(key.encode("utf-8", "surrogateescape") for key in keys)
+        return self.choose(Select(keys=KeyList("keys", wanted)))
+
+    def sample(self, share: float, seed: int) -> Dataset:
+        """Keep each sample with the probability `share`."""
+        return self.choose(Select(sample=share, seed=seed))
+
+    def slice(self, start: int, stop: int | None = None, step: int = 1) -> Dataset:
+        """Keep the samples `start`, `start + step` ... before `stop`, counted from 0 in the order that they have."""
+        return self.choose(Select(slice=_slice(slice(start, stop, step))))
+
+    # ---- Choose and rename fields
+
+    def select(self, fields: str) -> Dataset:
+        """Keep only these fields, in this order: `"jpg cls"`.
+
+        `"image:jpg,png"` is the first of jpg and png that a sample has, under the name image. A sample that lacks a
+        field is a `missing-field` problem.
+        """
+        return self.change(Fields(keep=parse_fields(fields)))
+
+    def drop(self, *patterns: str) -> Dataset:
+        """Leave out the fields that match one of these globs."""
+        return self.change(Fields(drop=patterns))
+
+    def require(self, *fields: str, on_missing: OnMissing = "error") -> Dataset:
+        """Ask for fields; `"jpg|png"` asks for either. `on_missing` says what becomes of a sample that lacks one."""
+        names = [tuple(name.encode("utf-8", "surrogateescape") for name in each.split("|")) for each in fields]
+        return self.change(Fields(require=names, on_missing=on_missing))
+
+    def rekey(self, template: str) -> Dataset:
+        """Give each sample a new key: `"{stem}/{key}"`, `"{index:06d}"`, `"{shard}"`."""
+        return self.change(Fields(rekey=template))
+
+    # ---- Order
+
+    def sort(
+        self,
+        by: str | Sequence[str] = "__key__",
+        type: Literal["auto", "str", "int", "float", "natural"] = "auto",
+        *,
+        reverse: bool = False,
+        memory: int | None = None,
+    ) -> Dataset:
+        """Sort the samples by key, or by what is in them; what is equal keeps its order.
+
+        Parts of a sample that are scattered over an archive come together.
+
+        Args:
+            by: a field, a path into JSON (`"json.label"`), `"size"`, `"size.jpg"`, `"width.jpg"`; or several.
+            type: what the values are; `"auto"` takes numbers by value, before text.
+            reverse: the greatest first.
+            memory: bytes that may be held; the rest is sorted in temporary files. Default: a quarter of the machine's.
+        """
+        from tarkit.api.order import Order
+        from tarkit.sorting.keys import SortKey
+
+        fields = (by,) if isinstance(by, str) else tuple(by)
+        return self.then(Order(SortKey(fields, type, reverse), memory=memory, gathers=True))
+
+    def shuffle(
+        self, seed: int, *, epoch: int = 0, rng: Literal["tarkit", "pcg"] = "tarkit", memory: int | None = None
+    ) -> Dataset:
+        """Put all samples into a random order, the same for the same inputs, `seed` and `epoch`.
+
+        With `rng="pcg"` it is the order of AIStore's dSort.
+        """
+        from tarkit.api.order import Order, Random
+
+        return self.then(Order(random=Random(seed, epoch, rng), memory=memory))
+
+    def buffer_shuffle(self, size: int, seed: int, *, initial: int | None = None) -> Dataset:
+        """Shuffle locally, through a buffer of `size` samples, in the order of webdataset's `shuffle`."""
+        return self.then(Buffer(size, size if initial is None else initial, seed))
+
+    # ---- Change contents
+
+    def map(
+        self, function: Callable[[Mapping[str, bytes]], Any], *, processes: int = 1, ordered: bool = True
+    ) -> Dataset:
+        """Call a function for each sample; what it returns is written in its place.
+
+        Args:
+            function: called with a mapping of the fields to bytes, and the key under `__key__`. It returns such a
+                mapping, a list of them, or None to leave the sample out.
+            processes: how many processes call it; 0 is one per CPU.
+            ordered: whether results keep the order of the samples.
+        """
+        return self.then(MapStep(function, processes, ordered))
+
+    # ---- Write
+
+    def write(
+        self, output: str | os.PathLike[str] | BinaryIO, *, compress: str | None = None, fsync: bool = False
+    ) -> Shard:
+        """Write one archive. The file gets its name when it is complete, so that after an error there is none.
+
+        Args:
+            output: a path, `"pipe:COMMAND"`, `"-"` for stdout, or a binary file object. `.tar.zst` and the like
+                compress.
+            compress: a codec, `"zst"` or `"gz:9"`, whatever the suffix.
+            fsync: whether the file is on the disk before it gets its name.
+
+        Returns:
+            Its name, its number of samples, the size of its tar in bytes, its first and last key.
+
+        Raises:
+            Problem: an input has a fault that is not passed over, or two samples have one key.
+        """
+        from tarkit.api.archive import write_archive
+        from tarkit.api.output import Output
+        from tarkit.shards.writer import Shard
+
+        run, opened = self.start(), Output.named(output, compress, fsync)
+        first, last = write_archive(self, opened, run)
+        return Shard(opened.location.name, run.samples, run.bytes, 0, first, last, "")
+
+    def split(
+        self,
+        template: str,
+        *,
+        count: int | None = None,
+        size: int | str | None = None,
+        size_rule: Literal["tar", "content"] = "tar",
+        max_shards: int | None = None,
+        start: int | None = None,
+        append: bool = False,
+        force: bool = False,
+        post: str | None = None,
+        compress: str | None = None,
+        fsync: bool = False,
+    ) -> list[Shard]:
+        """Write numbered shards. A sample stays whole, and a shard gets its name when it is complete.
+
+        Args:
+            template: the names, `"train-%06d.tar"` or `"train-{000..099}.tar"`.
+            count: how many samples a shard has at most.
+            size: how many bytes a shard has at most, as a number or `"500M"`. Without count and size it is 1 GB.
+            size_rule: `"tar"`: no tar exceeds `size`; `"content"`: a shard closes once its contents reach it.
+            max_shards: stop after so many shards.
+            start: the number of the first shard.
+            append: go on behind the shards that are there.
+            force: replace the shards that are there.
+            post: a command that runs after each shard, whose name is in place of `{}`.
+            compress, fsync: as for `write`.
+
+        Returns:
+            The shards: name, samples, size of the tar in bytes, sha256, first and last key.
+
+        Raises:
+            TarkitError: there are shards of these names, and neither `append` nor `force`.
+        """
+        from tarkit.api.shards import shards_output
+
+        limits = (count, size, size_rule, max_shards)
+        target = shards_output(
+            template, *limits, compress=compress, fsync=fsync, start=start, append=append, force=force, post=post
+        )
+        return target.write(self, self.start()).done
+
+
+def _words(names: Iterable[str]) -> Iterable[str]:
+    return [names] if isinstance(names, str) else names
+
+
+def _slice(given: slice | None) -> Slice | None:
+    if given is None:
+        return None
+    start, stop, step = given.start or 0, given.stop, given.step or 1
+    if min(start, step - 1, start if stop is None else stop) < 0:
+        raise Usage(f"{given}: a slice counts from the start, with a step of at least 1")
+    return start, stop, step

@@ -1,0 +1,98 @@
+"""Unpack samples into a directory, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from tarkit.api.chain import Chain
+from tarkit.api.output import status_of, total_size
+from tarkit.api.run import Run
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.extraction.extraction import Extraction
+from tarkit.extraction.folder import OutputDirectory
+from tarkit.problems import PROBLEMS
+from tarkit.samples.dataset import open_source
+from tarkit.shards.template import refuse_braces
+from tarkit.streams.location import Location
+
+
+def extract(
+    data: Chain,
+    directory: str,
+    run: Run,
+    *,
+    force: bool = False,
+    time: int | None = -1,
+    reserved: Sequence[str] = (),
+    report: str | None = None,
+) -> int:
+    """Write the samples of a dataset to files; how many files.
+
+    Args:
+        force: whether files that are there are replaced.
+        time: of the files, in nanoseconds since 1970; -1 is that of each entry, None the current time.
+        reserved: files that are read, and so are not replaced.
+        report: a file that is written besides.
+
+    Raises:
+        TarkitError: files of these names are there, and no `force`.
+        Problem: `unsafe-name`, unless the policy skips it: what is unsafe is never extracted.
+    """
+    policy = run.policy
+    if "unsafe-name" in policy.allowed:
+        if len(policy.allowed) < len(PROBLEMS):
+            raise Usage("--allow unsafe-name: what is unsafe is never extracted", "--skip unsafe-name leaves it out")
+        policy.allowed -= {"unsafe-name"}
+    policy.strict = frozenset(("unsafe-name",))
+    if not directory:
+        raise Usage("the name of the directory is empty", "is a shell variable unset?")
+    if not os.path.exists(directory):
+        refuse_braces(directory, "make the directory first if that is its name")
+    elif not os.path.isdir(directory):
+        raise Usage(f"-C {show(directory)}: it is a file, not a directory")
+    texts = [location.text for location in data.locations if location.kind == "path"]
+    taken = [status_of(path) for path in (*texts, *reserved)]
+    inputs = {(status.st_dev, status.st_ino) for status in [os.fstat(0), *taken] if status is not None}
+    temporary = directory if os.path.isdir(directory) else None
+    with OutputDirectory(directory, force, inputs) as folder:
+        extraction = Extraction(folder, policy, time)
+        if report is not None:
+            below = os.path.relpath(os.path.realpath(report), os.path.realpath(directory))
+            extraction.reserved = os.fsencode(below)
+        samples, flow = data.samples(run, moves=False, directory=temporary)
+        if all(map(_readable_twice, data.locations)):
+            extraction.policy = policy.silent()
+            for sample in flow.again(extraction.policy):
+                extraction.plan(sample)
+            if extraction.existing and not force:
+                raise _in_the_way(folder, extraction)
+            extraction.policy = policy
+        extraction.begin()
+        for sample in run.watch(samples, lambda: extraction.written, total_size(data.locations)):
+            extraction.write(sample)
+    flow.finish()
+    run.bytes = extraction.written
+    run.facts["files"] = extraction.files
+    return extraction.files
+
+
+def _readable_twice(location: Location) -> bool:
+    """Whether an input is a plain file; opening another one would take something of it away."""
+    if location.kind not in ("path", "stdin"):
+        return False
+    if location.kind == "path" and not os.path.isfile(location.text):
+        return False
+    if location.kind == "stdin" and not os.path.isfile("/dev/stdin"):
+        return False
+    source = open_source(location)
+    source.close()
+    return source.seekable
+
+
+def _in_the_way(folder: OutputDirectory, extraction: Extraction) -> TarkitError:
+    first = os.fsdecode(os.path.join(folder.path, extraction.first))
+    more = f" and {extraction.existing - 1} more" if extraction.existing > 1 else ""
+    return TarkitError(
+        f"{first}{more}: there are files of these names", "--force replaces them, -C names another folder"
+    )

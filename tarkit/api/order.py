@@ -1,0 +1,119 @@
+"""The steps that put samples in order: a sort, or a random order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tarkit.api.output import total_size
+from tarkit.api.run import Run
+from tarkit.api.steps import Flow, Step
+from tarkit.samples.sample import TarSample
+from tarkit.sorting.keys import OrderFile, SortKey
+from tarkit.sorting.memory import in_place, parse_memory
+from tarkit.sorting.shuffle import pcg_keys, random_keys
+from tarkit.sorting.sorter import Rank, Sorter
+from tarkit.streams.location import Location
+
+
+@dataclass
+class Order(Step):
+    """An order of samples: by a key, or random.
+
+    Attributes:
+        key: what gives the ranks, and says what to do about samples that have none; None for a random order.
+        random: the random order.
+        memory: bytes that may be held; None: a quarter of the machine's.
+        gathers: whether parts of a sample that are scattered come together; parts in two inputs are joined only if the
+            policy allows `joined-sample`.
+    """
+
+    key: SortKey | OrderFile | None = None
+    random: Random | None = None
+    memory: int | None = None
+    gathers: bool = False
+    keeps_all = True
+
+    @property
+    def rereads(self) -> bool:  # type: ignore[override]
+        """Whether the samples are counted first."""
+        return self.random is not None and self.random.rng == "pcg"
+
+    def streams(self, locations: Sequence[Location], run: Run) -> bool:
+        """Files that are larger than free memory are read in order: copying them would jump about on the disk."""
+        return not self.rereads and not in_place(locations, run.note)
+
+    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+        """Return the samples in order."""
+        run, key = flow.run, self.key
+        rank: Rank
+        if key is not None:
+            rank = key
+        else:
+            assert self.random is not None
+            rank = self.random.rank(flow)
+        sorter = Sorter(
+            _watched(run, samples, flow.inputs.locations),
+            rank,
+            parse_memory(None) if self.memory is None else self.memory,
+            flow.inputs.tmpdir,
+            run.note,
+            run.policy if self.gathers else None,
+            None if key is None else lambda sample: key.absent(sample, run.policy),
+            distinct=key is None and flow.distinct,
+        )
+        flow.distinct = sorter.distinct  # what is sorted by a key and has one key is one sample
+        flow.repeated = lambda: sorter.repeated
+        flow.finals.append(lambda: self._report(run, sorter))
+        return iter(sorter)
+
+    def _report(self, run: Run, sorter: Sorter) -> None:
+        """Count what came in and what came out."""
+        taken, joined, left_out, given = sorter.taken, sorter.joined, sorter.left_out, sorter.given
+        run.dropped += left_out
+        run.facts["order"] = {"in": taken, "gathered": joined, "left_out": left_out, "out": given}
+        run.note(
+            f"{taken} samples came in, {joined} became parts of others, {left_out} were left out, and {given} came out"
+        )
+        if isinstance(self.key, OrderFile) and self.key.missing:
+            run.facts["not_found"] = self.key.missing
+            run.tell(f"{self.key.name}: {self.key.missing} of {len(self.key.places)} keys were not found")
+
+
+@dataclass
+class Random:
+    """A random order: tarkit's own, or with `rng` pcg that of AIStore's dSort, which counts the samples first."""
+
+    seed: int
+    epoch: int = 0
+    rng: Literal["tarkit", "pcg"] = "tarkit"
+
+    def rank(self, flow: Flow) -> Rank:
+        """The ranks of the samples, by their ordinals."""
+        if self.rng == "tarkit":
+            keys = random_keys(self.seed, self.epoch)
+        else:
+            total = sum(sample.key is not None for sample in flow.again(flow.run.policy.silent()))
+            flow.run.note(f"{total} samples for --rng pcg")
+            keys = pcg_keys(total, self.seed + self.epoch)
+        return lambda sample, ordinal: next(keys)
+
+
+def _watched(run: Run, samples: Iterator[TarSample], locations: Sequence[Location]) -> Iterator[TarSample]:
+    """Show progress in bytes read while samples come in; while they go out there is another bar."""
+    if not run.shows_progress:
+        return samples
+    passed = before = count = 0
+    source = None
+
+    def counted() -> Iterator[TarSample]:
+        nonlocal passed, before, count, source
+        for sample in samples:
+            if sample.source is not source:
+                source, before = sample.source, passed
+            passed = before + sample.stop
+            count += 1
+            yield sample
+
+    return run.draw(counted(), lambda: passed, lambda: count, total_size(locations))

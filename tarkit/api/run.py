@@ -1,0 +1,93 @@
+"""One run over a dataset: what it counts, and whom it tells. `cli.console` has the kind that talks on a terminal."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from tarkit.problems import Policy
+from tarkit.samples.sample import TarSample
+
+Item = TypeVar("Item")
+
+
+class Run:
+    """What one run counts and reports. This kind is silent but for warnings.
+
+    Attributes:
+        policy: what to do about each problem.
+        samples, shards, bytes: what was read or written.
+        dropped: samples that the policy left out.
+        facts: what else there is to report, by name; the command line writes it to `--report`.
+    """
+
+    shows_progress = False
+
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        tmpdir: str | None = None,
+        on_problem: Callable[[str], None] | None = None,
+    ) -> None:
+        """`on_problem` gets each warning in place of `warnings.warn`."""
+        self.policy = policy or Policy(warn=self.warn)
+        self.tmpdir = tmpdir
+        self.samples = self.shards = self.bytes = self.dropped = 0
+        self.facts: dict[str, Any] = {}
+        self._on_problem = on_problem
+
+    def scratch(self, directory: str | None) -> str | None:
+        """The directory for temporary files: the one that was asked for, $TMPDIR, or `directory`, the output's."""
+        return self.tmpdir or os.environ.get("TMPDIR") or directory
+
+    def note(self, text: str) -> None:
+        """Report a detail."""
+
+    def tell(self, text: str) -> None:
+        """Report what is no problem."""
+
+    def warn(self, text: str) -> None:
+        """Report a problem that does not end the run."""
+        if self._on_problem is not None:
+            self._on_problem(text)
+        else:
+            warnings.warn(text, TarkitWarning, stacklevel=_outside())
+
+    def watch(
+        self, samples: Iterator[TarSample], position: Callable[[], int], total: int | None
+    ) -> Iterator[TarSample]:
+        """Count the samples that pass; show progress in bytes if that is wanted."""
+        counted = self._count(samples)
+        return self.draw(counted, position, lambda: self.samples, total) if self.shows_progress else counted
+
+    def _count(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
+        for sample in samples:
+            self.samples += sample.key is not None
+            yield sample
+
+    def draw(
+        self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None = None
+    ) -> Iterator[Item]:
+        """Show progress while items pass: bytes as `position` says, of `total` if that is known, and samples."""
+        return items
+
+    def remove_others(self, paths: Sequence[str]) -> None:
+        """Remove files that have names of a series and are none of its shards."""
+        for path in paths:
+            os.unlink(path)
+
+
+class TarkitWarning(UserWarning):
+    """A problem in an archive that does not end the run."""
+
+
+def _outside() -> int:
+    """How many frames up the first one outside tarkit is, for `warnings.warn`."""
+    import sys
+
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("tarkit."):
+        level, frame = level + 1, frame.f_back
+    return level

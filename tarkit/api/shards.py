@@ -1,0 +1,209 @@
+"""Write the samples of a run to one or several series of numbered shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from tarkit.api.archive import apart
+from tarkit.api.output import Output, named_output, status_of, total_size
+from tarkit.errors import TarkitError, Usage
+from tarkit.samples.pipeline import without_strays
+from tarkit.samples.sample import TarSample
+from tarkit.shards.template import ShardTemplate, parse_size, parse_template
+from tarkit.shards.writer import DEFAULT_SIZE, Limits, OpenShards, Series, SeriesWriter, SizeRule
+from tarkit.streams.location import Location, parse_output
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from tarkit.api.chain import Chain
+    from tarkit.api.run import Run
+    from tarkit.api.steps import Flow
+
+THERE = "--force replaces them"
+
+
+class Lot(NamedTuple):
+    """One series of shards; `share` is what was asked for, if anything."""
+
+    name: str
+    template: ShardTemplate
+    share: Fraction | None = None
+
+
+@dataclass
+class ShardsOutput:
+    """Series of shards that are to be written; what is there under their names is looked at first.
+
+    Attributes:
+        output: how each shard is written.
+        lots: the series: one, or one for each part or category.
+        limits: when a shard is full.
+        assign: the number of the series that a sample goes to, None for no series.
+        start: the number of the first shard of each; with `append` it follows the shards that are there.
+        force: whether shards that are there are replaced.
+        post: a command that runs after each shard.
+        digest: whether checksums are made.
+        there: the hint for shards that are there and may not be.
+        sizes: how many samples each shard gets, in place of the limits.
+        existing: of each series, the shards that are there, by number.
+        starts: of each series, the number of its first shard.
+
+    Raises:
+        TarkitError: there are shards of these names, and neither `append` nor `force`.
+    """
+
+    output: Output
+    lots: Sequence[Lot]
+    limits: Limits
+    assign: Callable[[TarSample], int | None] | None = None
+    start: int | None = None
+    append: bool = False
+    force: bool = False
+    post: str | None = None
+    digest: bool = False
+    there: str = THERE
+    sizes: Iterator[int] | None = field(init=False, default=None)
+    existing: list[list[tuple[int, str]]] = field(init=False)
+    starts: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.existing = [lot.template.existing() for lot in self.lots]
+        self.starts = [self._first(found) for found in self.existing]
+        for lot, start in zip(self.lots, self.starts, strict=True):
+            lot.template.name(start)  # raises if there is no such name
+
+    def _first(self, existing: list[tuple[int, str]]) -> int:
+        """The number of the first shard of a series."""
+        if not existing or self.force:
+            return self.start or 0
+        if self.append:
+            return existing[-1][0] + 1
+        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+        raise TarkitError(f"{existing[0][1]}{more}: there are shards of this name", self.there)
+
+    def matches(self, path: str) -> bool:
+        """Whether a path is one of the names that shards may get."""
+        return any(lot.template.matches(path) is not None for lot in self.lots)
+
+    def refuse_inputs(self, locations: Sequence[Location]) -> None:
+        """Raise Usage when an input has one of the names that the shards may get."""
+        taken = {path for found in self.existing for _, path in found}
+        there = {(status.st_dev, status.st_ino) for status in map(status_of, taken) if status}
+        for location in locations if there else ():
+            if location.kind in ("path", "stdin"):
+                status = os.fstat(0) if location.kind == "stdin" else os.stat(location.text)
+                if (status.st_dev, status.st_ino) in there:
+                    raise Usage(f"{location.name} is an input, and has a name that the shards may get")
+
+    def series(self, run: Run) -> Series:
+        """The series, open for samples."""
+        opened = OpenShards(lambda name: self.output.open_named(parse_output(name).text, not self.force))
+        return Series(
+            [
+                SeriesWriter(
+                    lot.template,
+                    opened,
+                    self.limits,
+                    start=start,
+                    sizes=self.sizes,
+                    post=self.post,
+                    digest=self.digest,
+                    announce=lambda shard, why: run.note(
+                        f"{shard.name}: {shard.samples} samples, {shard.size} bytes, closed by {why}"
+                    ),
+                )
+                for lot, start in zip(self.lots, self.starts, strict=True)
+            ],
+            self.assign,
+            run.policy,
+        )
+
+    def write(self, data: Chain, run: Run) -> Series:
+        """Write all samples of a dataset; the series that were written."""
+        self.refuse_inputs(data.locations)
+        samples, flow = data.samples(run, directory=self.output.folder)
+        return self.write_samples(without_strays(apart(samples, flow), run.policy), flow)
+
+    def write_samples(self, samples: Iterator[TarSample], flow: Flow) -> Series:
+        """Write samples of a run, which have keys."""
+        run, total = flow.run, total_size(flow.inputs.locations)
+        before = run.samples
+        series = self.series(run)
+        full = False
+        try:
+            for sample in run.watch(samples, lambda: series.position, total):
+                if not series.add(sample):
+                    run.samples -= 1
+                    full = True
+                    break
+            flow.finish()
+            series.close(run.samples - before)
+        except BaseException:
+            series.abort()
+            raise
+        if full:
+            self._count_rest(run, samples)
+        self._finish(run, series)
+        return series
+
+    def _count_rest(self, run: Run, samples: Iterator[TarSample]) -> None:
+        """Report how many samples are not written, since all shards that there may be are full.
+
+        They are counted by their headers. The shards are complete, so a fault in what is left ends the count alone.
+        """
+        if self.limits.shards is None:
+            raise TarkitError("an input has changed: it has more samples than in the pass that counted them")
+        count, fault = 1, ""
+        try:
+            for _ in samples:
+                count += 1
+        except TarkitError as error:
+            fault = f"; the count ended at {error}"
+        words = f"{'at least ' if fault else ''}{count} sample{'' if count == 1 else 's'}"
+        run.tell(f"stopped at --max-shards {self.limits.shards}: {words} not written{fault}")
+        run.facts["not_written"] = count
+
+    def _finish(self, run: Run, series: Series) -> None:
+        """Remove shards of an earlier run that `force` replaces, and count."""
+        shards = series.done
+        if self.force:
+            made = {shard.name for shard in shards}
+            numbered = zip(self.starts, self.existing, strict=True)
+            found = ((path, index >= start) for start, each in numbered for index, path in each)
+            run.remove_others([path for path, behind in found if behind and path not in made])
+        if not shards:
+            run.tell("no sample, so no shard")
+        run.samples -= series.left_out
+        run.shards += len(shards)
+        run.bytes += sum(shard.size for shard in shards)
+
+
+def shards_output(
+    template: str,
+    count: int | None,
+    size: int | str | None,
+    size_rule: SizeRule = "tar",
+    max_shards: int | None = None,
+    *,
+    compress: str | None = None,
+    fsync: bool = False,
+    start: int | None = None,
+    append: bool = False,
+    force: bool = False,
+    post: str | None = None,
+    digest: bool = True,
+) -> ShardsOutput:
+    """One series of shards of these names; without a limit they have at most DEFAULT_SIZE bytes."""
+    if count is None and size is None:
+        size = DEFAULT_SIZE
+    limits = Limits(count, parse_size(size) if isinstance(size, str) else size, size_rule, max_shards)
+    output = named_output(template, compress, fsync)
+    if output.location.kind == "stdout":
+        raise Usage("shards are files, not stdout", "name them like 'out-%06d.tar'")
+    lots = [Lot("", parse_template(template, "auto"))]
+    hint = "append=True goes on behind them, force=True replaces them"
+    return ShardsOutput(output, lots, limits, None, start, append, force, post, digest, hint)

@@ -1,0 +1,161 @@
+"""The steps between reading and writing samples: choose, change, order, map. Each is called once a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tarkit.api.run import Run
+from tarkit.errors import TarkitError
+from tarkit.problems import Policy
+from tarkit.samples.fields import Fields
+from tarkit.samples.pipeline import buffer_shuffle
+from tarkit.samples.sample import TarSample
+from tarkit.samples.select import Select
+from tarkit.streams.location import Location
+
+
+class Reader(Protocol):
+    """What reads the samples of a run; `tarkit.samples.dataset.DatasetReader` is one.
+
+    Attributes:
+        policy: what to do about problems; it may change between two passes.
+        moves: whether samples will be written somewhere.
+        tmpdir: the directory of temporary files.
+        dropped: how many samples the policy left out.
+        zeros: the length of the end of the archive, where there is just one and all of it was read.
+    """
+
+    locations: Sequence[Location]
+    policy: Policy
+    moves: bool
+    tmpdir: str | None
+    dropped: int
+    zeros: int | None
+
+    def __iter__(self) -> Iterator[TarSample]:
+        """Read the samples."""
+
+
+@dataclass
+class Flow:
+    """What one run over a dataset knows: its inputs, and what its steps have to say at the end.
+
+    Attributes:
+        distinct: whether keys may come back in the output, so that they have to be judged there.
+        repeated: says whether the key of the current sample comes back, where that is known.
+        again: iterates once more over the samples in front of the current step, by a policy of its own; for a step
+            that `rereads`, while it asks for no sample otherwise.
+        finals: what the steps have to say behind the last sample.
+    """
+
+    run: Run
+    inputs: Reader
+    distinct: bool
+    repeated: Callable[[], bool] | None = None
+    again: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
+    finals: list[Callable[[], None]] = field(default_factory=list)
+
+    def finish(self) -> None:
+        """Let each step check that all is well, after the last sample; raises TarkitError."""
+        for final in self.finals:
+            final()
+        self.run.dropped += self.inputs.dropped
+
+
+class Step:
+    """What is done to the samples of a run. Subclasses say what that means for reading them."""
+
+    counts = False
+    """Whether it counts samples, so that scattered ones may not come as several."""
+
+    gathers = False
+    """Whether it puts the parts of scattered samples together."""
+
+    rereads = False
+    """Whether it goes over the inputs twice."""
+
+    keeps_all = False
+    """Whether all samples come out as they are."""
+
+    def streams(self, locations: Sequence[Location], run: Run) -> bool:
+        """Whether files are to be read in order, as streams are."""
+        return False
+
+    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+        """Return the samples behind this step."""
+        raise NotImplementedError
+
+
+@dataclass
+class Choose(Step):
+    """Choose samples."""
+
+    select: Select
+
+    @property
+    def counts(self) -> bool:  # type: ignore[override]
+        """Whether the choice depends on how many samples come before."""
+        return self.select.slice is not None or self.select.sample is not None or self.select.count is not None
+
+    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+        """Return the samples that are chosen."""
+        if self.select.keys is not None:
+            flow.finals.append(lambda: report_keys(flow.run, self.select))
+        return self.select(samples, flow.run.policy)
+
+
+@dataclass
+class Change(Step):
+    """Choose and rename fields, and give new keys."""
+
+    fields: Fields
+
+    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+        """Return the samples with their new fields and keys."""
+        if self.fields.rekey is not None:
+            flow.distinct, flow.repeated = True, None
+        return self.fields(samples, flow.run.policy)
+
+
+@dataclass
+class Buffer(Step):
+    """Shuffle through a buffer of `size` samples, from which the first is taken once there are `initial`."""
+
+    size: int
+    initial: int
+    seed: int
+    counts = True
+    keeps_all = True
+
+    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+        """Return the samples, locally mixed."""
+        return buffer_shuffle(samples, self.size, self.initial, self.seed, flow.inputs.tmpdir)
+
+
+@dataclass
+class MapStep(Step):
+    """Call a Python function for each sample."""
+
+    function: Callable[[Mapping[str, bytes]], Any]
+    processes: int = 1
+    ordered: bool = True
+    counts = True
+
+    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+        """Return what the function makes of the samples."""
+        raise NotImplementedError
+
+
+def report_keys(run: Run, select: Select) -> None:
+    """Report how many of the keys that were wanted were found; raises TarkitError if all had to be."""
+    keys = select.keys
+    if keys is None or "keys" in run.facts:
+        return
+    run.facts["keys"], text = keys.summary()
+    if keys.require_all and len(keys.found) < len(keys.wanted):
+        raise TarkitError(text, keys.hint())
+    run.tell(text)
+    if (hint := keys.hint()) is not None:
+        run.warn(f"{keys.name}: {hint}")

@@ -1,0 +1,114 @@
+"""Write a table with a row for each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Literal
+
+from tarkit.api.chain import Chain
+from tarkit.api.output import Output
+from tarkit.api.run import Run
+from tarkit.api.steps import Flow
+from tarkit.export.columns import Column, Row, Table
+from tarkit.samples.fields import OnMissing
+from tarkit.samples.pipeline import unrepeated
+from tarkit.samples.sample import TarSample
+from tarkit.samples.values import View
+from tarkit.tables.tsv import escape_tsv
+
+if TYPE_CHECKING:
+    pass
+
+TableFormat = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
+Write = Callable[[bytes], None]
+
+SUFFIXES: dict[TableFormat, tuple[str, ...]] = {
+    "csv": (".csv", ".csv.gz", ".csv.zst"),
+    "jsonl": (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst"),
+    "json": (".json", ".json.gz", ".json.zst"),
+    "yaml": (".yaml", ".yml"),
+    "parquet": (".parquet",),
+}
+"""Suffixes of files that say the format; any other is tsv."""
+
+
+def format_of(name: str) -> TableFormat:
+    """The format of a table in a file of this name."""
+    return next((each for each in SUFFIXES if name.lower().endswith(SUFFIXES[each])), "tsv")
+
+
+def write_table(
+    data: Chain,
+    output: Output,
+    run: Run,
+    columns: list[Column] | None = None,
+    *,
+    format: TableFormat = "tsv",
+    key: bool = True,
+    header: bool = True,
+    on_missing: OnMissing = "error",
+    shown: Callable[[bytes], bytes] = lambda rows: rows,
+) -> None:
+    """Write a table of the samples of a dataset.
+
+    Args:
+        columns: those of `columns.parse_columns`; without them the first sample says which there are.
+        key: whether there is a column for the key.
+        header: whether tsv and csv begin with the names of the columns.
+        on_missing: what to do about a sample that has nothing for a column.
+        shown: changes rows on their way out.
+    """
+    samples, flow = _named(data, run, output)
+    with output.open(data.locations) as sink:
+
+        def write(rows: bytes) -> None:
+            rows = shown(rows)
+            sink.write(rows)
+            run.bytes += len(rows)
+
+        table, found = Table.of(columns, samples, run.policy, on_missing, key)
+        rows = _counted(run, found)
+        if run.shows_progress:
+            rows = run.draw(rows, lambda: run.bytes, lambda: run.samples)
+        if format == "parquet":
+            from tarkit.export.parquet import write_parquet
+
+            write_parquet(table.columns, rows, write)
+        else:
+            from tarkit.export.writer import gathered, pieces
+
+            gathered(pieces(format, table.columns, rows, header), write)
+        if table.outside:
+            run.warn(
+                f"{table.outside} of {run.samples} samples have fields that the table has not, such as "
+                f"{table.example}: -f says which columns there are"
+            )
+        flow.finish()
+
+
+def list_fields(data: Chain, output: Output, run: Run) -> None:
+    """Write the names of all fields of a dataset, one a line, in the order in which they are first met."""
+    samples, flow = _named(data, run, output)
+    seen: dict[bytes, None] = {}
+    with output.open(data.locations) as sink:
+        for sample in run.watch(samples, lambda: run.bytes, None):
+            fields = View(sample).fields
+            if not fields.keys() <= seen.keys():
+                seen.update(dict.fromkeys(fields))
+        lines = b"".join(escape_tsv(name) + b"\n" for name in seen)
+        sink.write(lines)
+        run.bytes += len(lines)
+        flow.finish()
+
+
+def _named(data: Chain, run: Run, output: Output) -> tuple[Iterator[TarSample], Flow]:
+    """The samples that have keys, and none of them twice."""
+    found, flow = data.samples(run, moves=False, directory=output.folder)
+    samples = (sample for sample in found if sample.key is not None)
+    return unrepeated(samples, run.policy) if flow.distinct else samples, flow
+
+
+def _counted(run: Run, found: Iterator[tuple[TarSample, Row]]) -> Iterator[Row]:
+    for _, row in found:
+        run.samples += 1
+        yield row
