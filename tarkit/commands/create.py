@@ -130,7 +130,7 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
     output.check_time(chosen.mtime)
     missing = _Missing(run) if chosen.skip_missing else None
     outputs = [output.status(), *map(status_of, (run.report, chosen.depfile))]
-    load = ContentLoader(chosen.folder, filter(None, outputs), run.scratch(output), missing, times=chosen.mtime is None)
+    load = ContentLoader(chosen.folder, filter(None, outputs), run.scratch(output), missing)
     names = NameChecks("--group gathers the entries of each sample")
     sources: list[bytes] = [] if recipe == "-" else [os.fsencode(recipe)]
     with (
