@@ -12,8 +12,8 @@ from tarkit.errors import TarkitError, show
 from tarkit.stores import schemes
 from tarkit.streams.command import CommandReader
 from tarkit.streams.copy import CHUNK, SMALL, read_small, seconds
-from tarkit.streams.source import ByRead, ByteReader, DescriptorReader
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.source import ByteReader, DescriptorReader, ReadAdapter
+from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tables.recipe import Row
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class ContentLoader:
             if kind == "pipe":
                 reader = CommandReader(os.fsdecode(row.value))
             else:
-                reader = ByRead(schemes.open_read(os.fsdecode(row.value)))
+                reader = ReadAdapter(schemes.open_read(os.fsdecode(row.value)))
             return self._absorb(reader)
         except TarkitError as error:
             raise TarkitError(f"{row.where}: {error}", error.hint) from error
@@ -117,7 +117,7 @@ class ContentLoader:
         """Read a stream to its end, into memory or a temporary file."""
         pieces: list[bytes] = []
         held = size = 0
-        file: Scratch | None = None
+        file: TemporaryFile | None = None
         view = memoryview(bytearray(CHUNK))
         try:
             while got := reader.readinto(view):
@@ -125,7 +125,7 @@ class ContentLoader:
                 size += got
                 held += got
                 if held > HELD:
-                    file = file or Scratch(self.tmpdir)
+                    file = file or TemporaryFile(self.tmpdir)
                     file.write(b"".join(pieces))
                     pieces, held = [], 0
             if file is None:

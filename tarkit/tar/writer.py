@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
+from tarkit.streams.sink import Sink
+from tarkit.streams.source import Source
 from tarkit.tar.block import BLOCK, padding
 from tarkit.tar.header import end_of_archive
 
@@ -18,46 +20,6 @@ PADS = [bytes(padding(size)) for size in range(BLOCK)]
 """What follows a payload, by its size modulo BLOCK."""
 
 
-class ArchiveSink(Protocol):
-    """Where the archive goes; `tarkit.streams.sink` has them."""
-
-    @property
-    def fd(self) -> int | None:
-        """The descriptor, when bytes may be moved to it directly."""
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
-
-    def writev(self, pieces: Sequence[bytes]) -> None:
-        """Write all of `pieces`, one behind the other."""
-
-    def copy(self, source: int, start: int, stop: int, short: Callable[[int], Exception] | None = None) -> None:
-        """Write bytes [start, stop) of the file `source`, with `short` perhaps later."""
-
-    def close(self) -> None:
-        """Complete the output."""
-
-    def abort(self) -> None:
-        """Give the output up."""
-
-
-class RangeSource(Protocol):
-    """Where ranges come from; `tarkit.streams.source` has them."""
-
-    @property
-    def seekable(self) -> bool:
-        """Whether bytes can be read at any time."""
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
-
-    def send(self, start: int, stop: int, sink: ArchiveSink) -> None:
-        """Write bytes [start, stop) to `sink`."""
-
-    def lend(self, flush: Callable[[], None]) -> None:
-        """Call `flush` before the bytes of a stream move."""
-
-
 class EntryWriter:
     """Ranges and entries, in order, then the end of the archive. `position` is the length so far in bytes.
 
@@ -66,16 +28,16 @@ class EntryWriter:
     exception gives both up.
     """
 
-    def __init__(self, sink: ArchiveSink) -> None:
+    def __init__(self, sink: Sink) -> None:
         self.sink = sink
         self.position = 0
-        self._source: RangeSource | None = None
+        self._source: Source | None = None
         self._start = self._stop = 0
         self._pieces: list[bytes] = []
         self._gathered = 0
         self._finished = False
 
-    def append(self, source: RangeSource, start: int, stop: int) -> None:
+    def append(self, source: Source, start: int, stop: int) -> None:
         """Append bytes [start, stop) of `source`: whole entries, or the payload of one with its padding."""
         self.position += stop - start
         if source is self._source and start == self._stop:
