@@ -80,7 +80,7 @@ FOLDERS = {
     "extraction": "errors problems tar streams samples",
     "inspecting": "errors media problems tar streams samples",
     "mixing": "errors problems stores streams samples",
-    "proc": "errors media problems tar streams tables samples",
+    "proc": "errors media problems signals tar streams tables samples",
     "shards": "errors problems stores tar streams tables samples",
     "checking": "errors problems tar streams spill tables samples shards",
     "indexing": "errors problems streams.codecs tar streams tables samples export",

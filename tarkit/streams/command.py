@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tarkit.errors import CommandFailed, TarkitError
-from tarkit.signals import uninterrupted
+from tarkit.signals import COMMANDS, register_cleanup, uninterrupted
 from tarkit.streams.copy import widen
 
 # ---- What the system tells of processes, and what can be done to them from outside
@@ -109,12 +109,15 @@ def forget(child: ChildProcess) -> None:
 
 
 def end_commands() -> None:
-    """End all commands that run, and those that a thread may still start: the last act before we end ourselves."""
+    """End all commands that run, and those that a thread may still start."""
     global _over  # noqa: PLW0603
     with _starting:
         _over = True
         running = list(_running)
     end_all(*running)
+
+
+register_cleanup(COMMANDS, end_commands)
 
 
 def disown_commands() -> None:

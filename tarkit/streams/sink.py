@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from tarkit.errors import TarkitError
+from tarkit.signals import OUTPUTS, register_cleanup
 from tarkit.stores import schemes
 from tarkit.streams.background import LONG, Mover, Shortened
 from tarkit.streams.codecs import encoder
@@ -30,9 +31,12 @@ _STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 
 def discard_unfinished() -> None:
-    """Remove the temporary files of outputs that were not completed: the last act before a signal ends us."""
+    """Remove the temporary files of outputs that were not completed."""
     for path in list(unfinished):
         _discard(path)
+
+
+register_cleanup(OUTPUTS, discard_unfinished)
 
 
 def _discard(path: str) -> None:
