@@ -110,7 +110,6 @@ CITED = {
     "tarkit/packing/transform.py": 1,
     "tarkit/shards/categories.py": 1,
     "tarkit/shards/template.py": 1,
-    "tarkit/streams/location.py": 1,
     "tarkit/tables/reader.py": 1,
     "tarkit/tables/recipe.py": 1,
     "tarkit/views/layout.py": 1,

@@ -152,7 +152,7 @@ def test_a_command_that_failed() -> None:
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "was ended by SIGKILL"),
         (lambda: os.kill(os.getpid(), signal.SIGTERM), "was ended by SIGTERM"),
         (lambda: os._exit(7), "was ended with status 7"),
-        (lambda: os._exit(0), "did less than it should"),
+        (lambda: os._exit(0), "exited before it had finished"),
     ],
 )
 def test_a_process_that_is_ended(how: object, said: str) -> None:
@@ -165,7 +165,7 @@ def test_a_process_that_is_ended(how: object, said: str) -> None:
 
     found = results_in_order(end, range(4), 2, share=2)
     assert [next(found), next(found)] == [0, 1]
-    with pytest.raises(TarkitError, match=f"a process of ours {said}"):
+    with pytest.raises(TarkitError, match=f"a worker process {said}"):
         next(found)
     assert not multiprocessing.active_children()
 
