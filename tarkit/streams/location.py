@@ -434,7 +434,8 @@ def _archives_or_error(folder: str) -> list[Location]:
         name = _path(folder).name
         raise TarkitError(
             f"{name}: no archives in this directory",
-            f"looked for {' '.join(ARCHIVE_SUFFIXES)}; '{os.path.join(name, '**', '*.tar')}' also searches subdirectories",
+            f"looked for {' '.join(ARCHIVE_SUFFIXES)}; "
+            f"'{os.path.join(name, '**', '*.tar')}' also searches subdirectories",
         )
     return found
 

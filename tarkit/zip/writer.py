@@ -17,7 +17,7 @@ from zlib import crc32
 
 from tarkit.errors import TarkitError, Unsupported, Usage, show
 from tarkit.streams.codecs import deflate_library, legal_level
-from tarkit.streams.sink import Sink, Written
+from tarkit.streams.sink import Sink, WriteOnlySink
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import block as blocks
 from tarkit.tar.block import BLOCK, padding
@@ -212,7 +212,7 @@ class _Window:
         self.base = pos
 
 
-class ZipSink(Written):
+class ZipSink(WriteOnlySink):
     """Takes an archive and writes a zip to `target`. `level` 0 stores, 1 to 9 deflates what gets smaller by it.
 
     The directory of the zip, some 50 bytes and the name for each entry, waits for its end: in memory, and when it is

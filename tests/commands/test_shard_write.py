@@ -662,7 +662,7 @@ def test_a_shard_of_another_run(
 
     monkeypatch.setattr(EntryWriter, "finish", late)
     ran = run(*words, "-o", "s-%d.tar", exit=1)
-    assert ran.lines[0] == "tarkit: s-1.tar: a file of this name has come meanwhile"
+    assert ran.lines[0] == "tarkit: s-1.tar: another process has created this file"
     assert Path("s-1.tar").read_bytes() == b"theirs"
     run(*words, "-o", "s-%d.tar", "--force")
     assert entries("s-1.tar") == [("b.cls", b"2"), ("b.txt", b"two")]

@@ -196,7 +196,7 @@ def test_what_is_fresh_replaces_nothing(late: bool, links: bool, here: Path, mon
     assert (here / "new").read_bytes() == b"mine"
     if not late:
         (here / "old").write_bytes(b"theirs")
-    with pytest.raises(TarkitError, match="old: a file of this name has come meanwhile"):
+    with pytest.raises(TarkitError, match="old: another process has created this file"):
         write_late(here / "old")
     assert (here / "old").read_bytes() == b"theirs"
     assert sorted(os.listdir()) == ["new", "old"]
