@@ -35,7 +35,7 @@ class ReadAhead:
         self._thread.start()
 
     def read(self, n: int) -> bytes:
-        """Return up to n bytes (n > 0), b"" at the end. Raises what `read` raised, each time; ValueError once closed."""
+        """Return up to n bytes (n > 0), b"" at the end. Raises what `read` raised, each time; ValueError if closed."""
         if not self._rest:
             chunk = self._next()
             if len(chunk) <= n:

@@ -870,7 +870,7 @@ def test_a_file_that_is_cut_where_a_read_ends(
         assert re.search(r"b\.x'? (became shorter|was changed) while it was read", ran.lines[0])
         assert not Path("s-0.tar").exists()
     else:
-        assert entries("s-0.tar") == [("b.x", b"")]
+        assert entries("s-0.tar") in ([("b.x", b"")], [("b.x", b"2" * 100_000)])  # whole, before or after the cut
 
 
 def test_a_file_that_goes_before_it_is_looked_at(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
