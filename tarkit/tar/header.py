@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import adler32
 
 from tarkit.tar import block as b
 from tarkit.tar import pax
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 _FIELD12 = 8**11 - 1  # the largest size and time that eleven octal digits hold: 8 GiB - 1
 _FIELD8 = 8**7 - 1
@@ -313,3 +316,53 @@ def end_of_archive(length: int, record: int = b.RECORD) -> bytes:
     if length < 0 or length % b.BLOCK or record < b.BLOCK or record % b.BLOCK:
         raise ValueError(f"not whole blocks: archive of {length} bytes, records of {record}")
     return bytes(2 * b.BLOCK + -(length + 2 * b.BLOCK) % record)
+
+
+# ---- Read facts of a header besides name and content: mode and time
+
+
+def mode_and_time(header: bytes) -> tuple[int, int]:
+    """Return the permission bits of an entry and its time in nanoseconds since 1970, from all before its payload.
+
+    A malformed number, or a time outside of the years 1 to 9999, counts as 0.
+    """
+    block, records = main_header(header)
+    mode = number_or_zero(block[100:108]) & 0o777
+    recorded = time_of(records)
+    if recorded is not None and b.EARLIEST <= recorded <= b.LATEST:
+        return mode, int(recorded * 10**9)
+    seconds = number_or_zero(block[136:148])
+    return mode, seconds * 10**9 if b.EARLIEST <= seconds <= b.LATEST else 0
+
+
+def main_header(header: bytes) -> tuple[bytes, pax.Records]:
+    """Return the main header of an entry and the records of its PAX header, from all before its payload."""
+    pos = 0
+    records: pax.Records = {}
+    block = header[: b.BLOCK]
+    while block[156:157] in (b.PAX, b.SOLARIS_X, b.GNU_LONG_NAME, b.GNU_LONG_LINK):
+        size = number_or_zero(block[124:136])
+        if block[156:157] in (b.PAX, b.SOLARIS_X):
+            records = pax.parse_records(header[pos + b.BLOCK : pos + b.BLOCK + size])
+        pos += b.BLOCK + size + b.padding(size)
+        block = header[pos : pos + b.BLOCK]
+    return block, records
+
+
+def time_of(records: pax.Records) -> Decimal | None:
+    """Return the `mtime` of PAX records in seconds since 1970, None if there is none or it is not a number."""
+    from decimal import Decimal, InvalidOperation
+
+    try:
+        seconds = Decimal(records.get(b"mtime", b"").decode("ascii"))
+    except (InvalidOperation, UnicodeDecodeError):
+        return None
+    return seconds if seconds.is_finite() else None
+
+
+def number_or_zero(field: bytes) -> int:
+    """Return the number in a header field, 0 if it is malformed."""
+    try:
+        return b.parse_number(field)
+    except ValueError:
+        return 0

@@ -668,7 +668,7 @@ DAMAGE = {
     "flipped-first": Case(
         "bad-header",
         [flip(X, 0)],
-        "{0}: at 0: this is no tar archive: bad checksum in the first header",
+        "{0}: at 0: this is not a tar archive: bad checksum in the first header",
         pick(ABC, "a b c")[1:],
         pick(ABC, "b c"),
     ),

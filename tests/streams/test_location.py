@@ -312,7 +312,7 @@ def test_outputs(files: Path, word: str, expected: Location | str) -> None:
 def test_hint_for_an_output_writes() -> None:
     with pytest.raises(Usage) as caught:
         parse_output("gs://b/x")
-    assert caught.value.hint == "let a command do it: 'pipe:gcloud storage cp - gs://b/x'"
+    assert caught.value.hint == "use a command: 'pipe:gcloud storage cp - gs://b/x'"
 
 
 @given(st.text("0123456789ab-"), st.text("0123456789ab-"))
