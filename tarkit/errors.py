@@ -1,12 +1,12 @@
-"""What can go wrong, as one family; `cli/app.py` turns it into an exit status in one place.
+"""The exceptions of tarkit, each with the exit status that `cli/app.py` returns for it.
 
-TarkitError            1   anything the user can understand; str(error) is the whole message
-├── Problem            1   something is wrong with an archive: archive, offset, detail, [name]
-├── MissingLibrary     1   an optional library is needed; the hint installs it
-├── Unsupported        1   valid input that this command cannot work on
-├── CommandFailed      1   a command that we ran ended with a status other than 0
-└── Usage              2   the words of the command line do not make sense together
-Interrupted                a signal asked us to stop (BaseException: nothing may swallow it)
+TarkitError            1   an error for the user; str(error) is the whole message
+├── Problem            1   a defect of an archive: archive, offset, detail, [name]
+├── MissingLibrary     1   an optional library is not installed; the hint installs it
+├── Unsupported        1   valid input that cannot be processed
+├── CommandFailed      1   a command of the user ended with a status other than 0
+└── Usage              2   usage error
+Interrupted                a signal (BaseException, so that `except Exception` does not catch it)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import signal
 
 
 class TarkitError(Exception):
-    """An error that is the user's to understand. `hint`, when there is one, says how to repair it."""
+    """An error for the user. `hint`, if any, says what to do about it."""
 
     exit_code = 1
 
@@ -27,9 +27,9 @@ class TarkitError(Exception):
 
 
 class Problem(TarkitError):
-    """Something is wrong with an archive.
+    """A defect of an archive.
 
-    `name` is one of `tarkit.problems.PROBLEMS`, `offset` counts bytes of the (decompressed) archive.
+    `name` is one of `tarkit.problems.PROBLEMS`, `offset` a position in the (decompressed) archive in bytes.
     """
 
     def __init__(self, name: str, archive: str, offset: int | None, detail: str, hint: str | None = None) -> None:
@@ -42,19 +42,19 @@ class Problem(TarkitError):
 
 
 class MissingLibrary(TarkitError):
-    """An optional library is needed and cannot be imported. It ends the run, whatever becomes of samples that fail."""
+    """An optional library that is needed is not installed. It ends a run even where failed samples are skipped."""
 
     def __init__(self, what: str, library: str, extra: str, otherwise: str = "") -> None:
-        """`what` needs `library`, which the extra `extra` brings; the hint can end with what to do `otherwise`."""
+        """`what` needs `library`, which is part of the extra `extra`; `otherwise` is appended to the hint."""
         super().__init__(f"{what} needs {library}, which is not installed", f"pip install 'tarkit[{extra}]'{otherwise}")
 
 
 class Unsupported(TarkitError):
-    """Valid input, but not for this command."""
+    """Valid input that cannot be processed."""
 
 
 class CommandFailed(TarkitError):
-    """A command we started ended with a status other than 0 (negative: a signal), `tail` is the end of its stderr."""
+    """A command ended with a status other than 0 (negative: a signal); `tail` is the end of its stderr."""
 
     def __init__(self, command: str, status: int, tail: str = "", hint: str | None = None) -> None:
         ended = f"ended with status {status}" if status >= 0 else f"was ended by {signal_name(-status)}"
@@ -65,7 +65,7 @@ class CommandFailed(TarkitError):
 
 
 def system_hint(error: OSError, path: str | bytes | None = None) -> str | None:
-    """The hint for an error of the operating system about `path`, or the file that it names; None if there is none."""
+    """Return the hint for an error of the operating system with `path` (None: the file it names), or None."""
     if error.errno == errno.EMFILE:
         return "raise the limit with ulimit -n"
     named = error.filename if path is None else path
@@ -74,7 +74,7 @@ def system_hint(error: OSError, path: str | bytes | None = None) -> str | None:
     name = os.fsdecode(named)
     folder = os.path.dirname(name)
     if isinstance(error, FileNotFoundError) and folder and not os.path.isdir(folder):
-        return f"there is no folder {folder}: make it with mkdir -p"
+        return f"there is no directory {folder}: make it with mkdir -p"
     if isinstance(error, PermissionError):
         from shlex import quote
 
@@ -84,7 +84,7 @@ def system_hint(error: OSError, path: str | bytes | None = None) -> str | None:
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal, for a message."""
+    """Return the name of a signal, for a message."""
     try:
         return signal.Signals(number).name
     except ValueError:  # a real-time one
@@ -92,13 +92,13 @@ def signal_name(number: int) -> str:
 
 
 class Usage(TarkitError):
-    """The words of the command line do not make sense (together)."""
+    """A usage error: arguments or options that are invalid or do not go together."""
 
     exit_code = 2
 
 
 class Interrupted(BaseException):
-    """A signal asked us to stop: clean up, then die by that signal."""
+    """A signal was received: clean up, then end the process by that signal."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -106,13 +106,13 @@ class Interrupted(BaseException):
 
 
 def show(name: bytes | str) -> str:
-    """A name for a message: in quotes, on one line, what is not printable text as a `\\xNN` escape of its bytes."""
+    """Return a name for a message: quoted, on one line, with `\\xNN` escapes of the bytes that are not printable."""
     text = name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
     return "'" + printable(text.replace("\\", "\\\\")) + "'"
 
 
 def printable(text: str) -> str:
-    """`text` on one line: what is not printable as `\\xNN` escapes of its bytes, those that are no UTF-8 too."""
+    """Return `text` on one line, with `\\xNN` escapes of the bytes that are not printable or not UTF-8."""
     return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
 
 

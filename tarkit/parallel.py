@@ -1,13 +1,12 @@
-"""The same work on several inputs at once, in processes, with what comes out in the order of the inputs.
+"""A pool of forked worker processes, with results in the order of the jobs.
 
-A few inputs in a row are for one process, forked when it is their turn, which writes what it yields to an unlinked
-temporary file; that is read when the inputs before are done. So what is held does not grow with the data, the output
-is the same for any number of processes, and there is no lock or queue that a process could hold when it ends.
+Each worker is forked for a few jobs in a row and pickles its results to a temporary file without a name, which the
+parent reads when the jobs before are done. So memory does not grow with the data, the output is the same for any
+number of processes, and there is no lock or queue that a worker could hold when it is killed.
 
-Nor is there a lock that a process could wait for in vain: what a thread holds when its process is copied is never
-released in the copy, so a process is copied only while it has no other thread. What has threads here, a stream that is
-read ahead, a long copy, a command, is opened by the processes, each for itself. Where threads run all the same, the
-work is done here.
+A process is forked only while it has no other thread, since a lock that a thread holds during the fork is never
+released in the copy. Objects with threads (streams that are read ahead, long copies, commands) are therefore opened by
+the workers. While other threads run, the parent does the work itself.
 """
 
 from __future__ import annotations
@@ -24,20 +23,21 @@ from itertools import islice
 from typing import IO, Any, NamedTuple, TypeVar
 
 from tarkit.errors import CommandFailed, Interrupted, Problem, TarkitError, signal_name
-from tarkit.signals import RAISING, catch_signals, heed_no_signals
+from tarkit.signals import RAISING, catch_signals, ignore_signals
 from tarkit.streams import command
 from tarkit.streams.command import disown_commands, end_commands
 from tarkit.streams.sink import discard_unfinished, unfinished
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 
-# ---- The other side of `parallel`: a copy of this process that works, and what it writes for the one that started it
+# ---- The worker: what the forked process does and what it writes for the parent
 
-BUFFER, ROOM = 1 << 16, 1 << 12  # bytes; the second is enough to tell of a full disk
-_NEXT, _ITEM, _FAILED = range(3)
+BUFFER = 1 << 16  # bytes
+ROOM = 1 << 12  # bytes reserved in the file, enough to report a full disk
+_NEXT, _ITEM, _FAILED = range(3)  # marks: before each job and at the end, before an item, before an error
 
 
 class RemoteError:
-    """An error of the family as plain facts: the exceptions themselves cannot go from one process to another."""
+    """An error in a form that can be pickled, which the exceptions themselves cannot."""
 
     def __init__(self, error: Exception) -> None:
         self.kind = type(error)
@@ -49,27 +49,29 @@ class RemoteError:
         elif isinstance(error, CommandFailed):
             self.kind = TarkitError
 
-    def again(self) -> Exception:
-        """The error."""
+    def rebuild(self) -> Exception:
+        """Return the error as an exception."""
         return self.kind(*self.facts)
 
 
-def run(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scratch, mask: set[int], parent: int) -> None:
-    """What a process does. What ends its parent ends it through its parent, which must be there."""
+def run(
+    work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: TemporaryFile, mask: set[int], parent: int
+) -> None:
+    """Do the jobs, in the worker. It ignores SIGINT, which the parent handles, and ends when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     catch_signals()
-    gc.freeze()  # a collection that looks at what is the parent's would copy it
+    gc.freeze()  # a collection would write to the parent's objects, and so copy their pages
     unfinished.clear()
     disown_commands()
-    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             _work(work, jobs, file, parent)
         finally:
             _clean_up()
-            heed_no_signals()
-    except Interrupted as error:  # which may have come while it cleaned up, and comes once
+            ignore_signals()
+    except Interrupted as error:  # perhaps during the cleanup; it is raised only once
         _clean_up()
         signal.signal(error.signum, signal.SIG_DFL)
         os.kill(os.getpid(), error.signum)
@@ -80,8 +82,8 @@ def _clean_up() -> None:
     end_commands()
 
 
-def _outlive_nobody() -> None:
-    """End when the parent ends, even when it is killed."""
+def _end_with_parent() -> None:
+    """End the worker when its parent ends, even by SIGKILL."""
     from multiprocessing import parent_process
     from multiprocessing.connection import wait
 
@@ -89,11 +91,11 @@ def _outlive_nobody() -> None:
     assert parent is not None
     wait([parent.sentinel])
     _clean_up()
-    os.kill(os.getpid(), signal.SIGKILL)  # nobody waits for the rest
+    os.kill(os.getpid(), signal.SIGKILL)  # without running any other thread
 
 
-def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scratch, parent: int) -> None:
-    """Write what `work` yields, with marks; where there is no room for it, that instead."""
+def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: TemporaryFile, parent: int) -> None:
+    """Write the results and their marks to the file; if the disk is full, write that error instead."""
     try:
         with os.fdopen(os.dup(file.fd), "wb", BUFFER) as stream:
             for job in jobs:
@@ -113,7 +115,7 @@ def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scra
 
 
 def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Iterator[tuple[int, Item | RemoteError]]:
-    """What is yielded for a job, and what is raised in the end."""
+    """Yield the items of a job with their marks, and the error that ends it, if any."""
     try:
         for item in work(job):
             yield _ITEM, item
@@ -122,13 +124,13 @@ def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Iterator[tuple[i
 
 
 def results(stream: IO[bytes]) -> Iterator[Any]:
-    """What was yielded for one job; the stream stands behind the mark before it."""
+    """Yield the results of one job; the stream is behind the mark before them."""
     while (mark := stream.read(1)) != bytes([_NEXT]):
         if not mark or mark[0] > _FAILED:
-            raise TarkitError("a process of ours did less than it should")
+            raise TarkitError("a worker process exited before it had finished")
         item = pickle.load(stream)
         if mark == bytes([_FAILED]):
-            raise item.again()
+            raise item.rebuild()
         yield item
 
 
@@ -136,17 +138,17 @@ Job = TypeVar("Job")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-SHARES = 8  # parts of its work that a process gets one after the other: fewer forks, but idle ones at the end
-AHEAD = 4  # processes that are done and whose turn has not come, for each that may run
+SHARES = 8  # workers forked one after the other for each process: fewer would leave CPUs idle at the end
+AHEAD = 4  # finished workers whose results were not read yet, for each process
 
-WAIT = 0.2  # seconds: a signal that comes just before a wait is seen when the wait ends
-AGAIN = 0.05  # seconds until a process is asked again to end
-PATIENCE = 2 * command.PATIENCE  # seconds until it has to: it waits for commands of its own
+WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
+AGAIN = 0.05  # seconds until SIGTERM is sent to a worker again
+PATIENCE = 2 * command.PATIENCE  # seconds until SIGKILL: a worker may be ending commands of its own
 
 
 class _Started(NamedTuple):
     process: Any
-    file: Scratch
+    file: TemporaryFile
     jobs: int
 
 
@@ -159,7 +161,7 @@ def results_in_order(
     share: int | None = None,
     pulse: Any = None,
 ) -> Iterator[Result]:
-    """`function` of each job, in order: as `in_order`, for work that comes to one result."""
+    """Yield `function(job)` for each job, in order: `in_order` for work that has one result."""
     if processes <= 1:
         yield from map(function, jobs)
         return
@@ -180,18 +182,21 @@ def in_order(
     share: int | None = None,
     pulse: Any = None,
 ) -> Iterator[Iterator[Item]]:
-    """For each job, in order, an iterator over what `work` yields for it; it must be used up before the next.
+    """Yield an iterator over the results of `work` for each job, in order; read each to its end before the next.
 
-    So many jobs in a row, `share`, are for one process, and then jobs are taken as they are needed; without it they are
-    counted and dealt out. An iterator over `pulse` alone, if there is one, comes now and then while nothing is done.
+    Close the iterator to stop the workers early.
 
-    What is yielded must be picklable when there are several `processes`, which are copies of this one. An error of the
-    family, or of the system, that `work` raises is raised here when it is the turn of its job, behind what was yielded
-    before it. Whoever does not read to the end closes the iterator: that ends the processes. While this one cannot be
-    copied, the work is done here.
+    Args:
+        jobs: the jobs; with a `share` they are taken from the iterator as workers become free.
+        work: yields the results of a job, which must be picklable.
+        processes: the number of workers; 1 or less does the work in this process.
+        tmpdir: directory for the results.
+        share: jobs in a row for one worker; None counts the jobs and divides them evenly.
+        pulse: if given, an iterator over this alone is yielded every 0.2 seconds while no result is ready.
 
     Raises:
-        TarkitError: a process was ended from outside.
+        TarkitError: a worker was killed.
+        Exception: a TarkitError or OSError that `work` raised, after the results that precede it.
     """
     if share is None:
         jobs = list(jobs)
@@ -211,13 +216,13 @@ def in_order(
                 yield from map(work, some)
                 continue
             running = [each.process for each in started if each.process.exitcode is None]
-            if started[0].process in running:  # asked once: it may end any time
+            if started[0].process in running:  # decided once: it may end at any moment
                 _wait(running, WAIT)
                 if pulse is not None:
                     yield iter((pulse,))
                 continue
             done = started.popleft()
-            done.process.join()  # gives its descriptors back, which multiprocessing keeps until the next one starts
+            done.process.join()  # closes its descriptors, which multiprocessing otherwise keeps until the next start
             if done.process.exitcode != 0:
                 raise _ended(done.process.exitcode)
             with os.fdopen(os.dup(done.file.fd), "rb", BUFFER) as stream:
@@ -236,9 +241,9 @@ def _shares(jobs: Iterable[Job], share: int) -> Iterator[tuple[Job, ...]]:
 
 
 def _ended(status: int) -> TarkitError:
-    """A process ended before it was done; negative: by a signal."""
+    """Return the error for a worker that ended early; a negative status is a signal."""
     how = f"with status {status}" if status >= 0 else f"by {signal_name(-status)}"
-    return TarkitError(f"a process of ours was ended {how}", "out of memory? -p 1 needs the least")
+    return TarkitError(f"a worker process was ended {how}", "out of memory? -p 1 needs the least")
 
 
 def _start(
@@ -248,7 +253,7 @@ def _start(
     processes: int,
     tmpdir: str | None,
 ) -> None:
-    """Fork as long as there is something to do, not too many run, and no thread does."""
+    """Fork workers while there are jobs, fewer than `processes` run, and this process has no other thread."""
     import multiprocessing
 
     context = multiprocessing.get_context("fork")
@@ -256,9 +261,9 @@ def _start(
     while running < processes and len(started) < AHEAD * processes and _may_fork():
         if (jobs := next(shares, None)) is None:
             return
-        file = Scratch(tmpdir)
+        file = TemporaryFile(tmpdir)
         file.reserve(ROOM)
-        # A signal waits until the process is known: else nobody would end it.
+        # Signals are blocked until the worker is in `started`: it could not be stopped before.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, RAISING)
         try:
             process = context.Process(target=run, args=(work, jobs, file, before, os.getpid()), daemon=True)
@@ -280,7 +285,7 @@ def _wait(processes: Sequence[Any], seconds: float) -> None:
 
 
 def _stop(processes: Sequence[Any]) -> None:
-    """End processes. Each is asked until it ends: what a signal raises may be lost where nothing can be raised."""
+    """Stop workers. SIGTERM is sent repeatedly, since the exception that it raises may be lost, such as in __del__."""
     limit = time.monotonic() + PATIENCE
     while (alive := [each for each in processes if each.is_alive()]) and time.monotonic() < limit:
         for process in alive:

@@ -1,10 +1,13 @@
-"""How tarkit ends: what is cleaned up on every way out, and the signals that ask for it.
+"""Signals: turn them into the exception `Interrupted`, and run the cleanups before the process ends.
 
-A signal raises `Interrupted` in the main thread, once, and `die` is what follows. Three moments must not be torn apart.
-What is inside of `uninterrupted`: there it is raised at the end of the block. An import: Python and other packages make
-something else of what is raised while a module loads, such as a RuntimeError or nothing. And the moment when Python's
-own code takes a lock, which nobody would release: whoever cleans up would wait for it. In these two cases the signal is
-sent again, a little later.
+A signal raises `Interrupted` in the main thread, once; then `die` cleans up and ends the process by that signal. In
+three situations it is not raised at once:
+
+- inside `uninterrupted()`: it is raised at the end of the block;
+- during an import, where Python and other packages replace or swallow exceptions;
+- while Python's own code takes or releases a lock, which then would stay locked and block the cleanup.
+
+In the last two cases a timer sends the signal again a little later.
 """
 
 from __future__ import annotations
@@ -13,24 +16,28 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import NoReturn
 
 from tarkit.errors import Interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-RAISING = (*SIGNALS, signal.SIGALRM)  # those whose handlers may raise
-AGAIN = 0.01  # seconds until a signal that could not be raised is sent again
-_IMPORT = "<frozen importlib._bootstrap>"  # the file of the code that loads modules, as its frames have it
+RAISING = (*SIGNALS, signal.SIGALRM)  # the signals whose handlers may raise
+OUTPUTS, COMMANDS, DIRECTORIES = range(3)
+"""Stages of the cleanup, in order: commands are ended before the directories that they work in are removed."""
 
+AGAIN = 0.01  # seconds until a signal that could not be raised is sent again
+_IMPORT = "<frozen importlib._bootstrap>"  # file name in the frames of the import system
+
+_cleanups: dict[int, Callable[[], None]] = {}
 _ending = False
-_again: int | None = None  # a signal that is to come once more
+_again: int | None = None  # the signal that the timer sends again
 _outermost: FrameType | None = None
 
 
 class _Shield:
-    """Keeps back what a signal raises in the main thread; other threads, where nothing is raised, leave it alone."""
+    """Context manager that delays `Interrupted` in the main thread; signals raise nothing in other threads."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -53,12 +60,15 @@ _shield = _Shield()
 
 
 def uninterrupted() -> _Shield:
-    """Keep signals back inside of a `with`, for what must not be left half done and takes no time."""
+    """Delay signals inside a `with` block, for short steps that must be complete or not begun."""
     return _shield
 
 
 def catch_signals(signals: Sequence[signal.Signals] = SIGNALS) -> None:
-    """Let these signals raise `Interrupted` from now on, unless they are ignored; imports count from the caller on."""
+    """Have these signals raise `Interrupted` from now on, except those that are ignored.
+
+    Only imports that begin after the caller's frame delay a signal.
+    """
     global _ending, _outermost
     _ending, _outermost = False, sys._getframe(1)
     sys.unraisablehook = _lost
@@ -67,46 +77,43 @@ def catch_signals(signals: Sequence[signal.Signals] = SIGNALS) -> None:
             signal.signal(signum, _interrupt)
 
 
-def heed_no_signals() -> None:
-    """Let signals do nothing from now on: whoever is impatient must not keep us from cleaning up."""
+def ignore_signals() -> None:
+    """Ignore signals from now on, so that a second one does not interrupt the cleanup."""
     global _ending  # noqa: PLW0603
     _ending = True
 
 
 def release_signals() -> None:
-    """Let signals end the process at once, as they do where nobody catches them: there is nothing left to clean up."""
+    """Restore the default handlers, which end the process at once: nothing is left to clean up."""
     for signum in SIGNALS:
         if signal.getsignal(signum) is _interrupt:
             signal.signal(signum, signal.SIG_DFL)
-    if _again is not None:  # it has not yet
+    if _again is not None:  # the timer has not sent it yet
         os.kill(os.getpid(), _again)
 
 
+def register_cleanup(stage: int, function: Callable[[], None]) -> None:
+    """Have `clean_up` call `function` at this stage: OUTPUTS, COMMANDS or DIRECTORIES."""
+    _cleanups[stage] = function
+
+
+def clean_up() -> None:
+    """Remove unfinished outputs, end the commands that still run, and remove the directories of samples."""
+    for _, function in sorted(_cleanups.items()):
+        function()
+
+
 def die(signum: int) -> NoReturn:
-    """Die of a signal, so that whoever started us sees it."""
-    heed_no_signals()
-    _last_act("tarkit.streams.sink", "discard_unfinished")
+    """Clean up, then end the process by this signal, so that its parent sees the reason."""
+    ignore_signals()
     clean_up()
     signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)
     raise SystemExit(128 + signum)
 
 
-def clean_up() -> None:
-    """End the commands that still run, and remove the directories of samples."""
-    _last_act("tarkit.streams.command", "end_commands")
-    _last_act("tarkit.proc.workdir", "remove_places")
-
-
-def _last_act(module: str, name: str) -> None:
-    """Call a function that cleans up, unless its module was never needed, or the signal came before it was loaded."""
-    function = getattr(sys.modules.get(module), name, None)
-    if function is not None:
-        function()
-
-
 def _interrupt(signum: int, frame: FrameType | None) -> None:
-    """Raise `Interrupted` where that can be done, the first time."""
+    """Handle a signal: raise `Interrupted`, the first time, or delay it."""
     if _ending:
         return
     if _shield.depth:
@@ -114,12 +121,12 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
     elif _locking(frame) or _loading(frame):
         _send_again(signum)
     else:
-        heed_no_signals()
+        ignore_signals()
         raise Interrupted(signum)
 
 
 def _loading(frame: FrameType | None) -> bool:
-    """Whether a module is being imported in a frame, or in those that called it."""
+    """Whether the frame is part of an import."""
     while frame is not None and frame is not _outermost:
         if frame.f_code.co_filename == _IMPORT:
             return True
@@ -128,16 +135,16 @@ def _loading(frame: FrameType | None) -> bool:
 
 
 def _locking(frame: FrameType | None) -> bool:
-    """Whether a frame of Python's own code takes a lock or gives it back, and does not merely wait."""
+    """Whether the frame is code of Python's library that takes or releases a lock, and does not merely wait."""
     where, what = (frame.f_globals.get("__name__"), frame.f_code.co_name) if frame is not None else ("", "")
     if frame is not None and where == "threading":
-        # Condition.wait is prepared for an error from where it sets `gotit`
+        # Condition.wait handles an exception once it has set `gotit`
         return what not in ("wait_for", "join", "_wait_for_tstate_lock") and "gotit" not in frame.f_locals
     return (where, what) == ("subprocess", "_internal_poll")
 
 
 def _lost(said: sys.UnraisableHookArgs) -> None:
-    """Send a signal again whose `Interrupted` was raised where nothing can be, such as in __del__."""
+    """Send a signal again whose `Interrupted` was lost where exceptions are dropped, such as in __del__."""
     global _ending  # noqa: PLW0603
     if isinstance(said.exc_value, Interrupted):
         _ending = False
@@ -147,7 +154,7 @@ def _lost(said: sys.UnraisableHookArgs) -> None:
 
 
 def _send_again(signum: int) -> None:
-    """Have a signal come once more, soon. A timer of the system does that: a thread would be in the way of a fork."""
+    """Send a signal again soon, by a timer of the system: a thread would prevent a fork."""
     global _again  # noqa: PLW0603
     _again = signum
     signal.signal(signal.SIGALRM, lambda _, frame: _interrupt(signum, frame))

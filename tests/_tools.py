@@ -173,13 +173,13 @@ def on_disk(data: bytes, name: str = "x.tar", offset: int = 0) -> FileSource:
 def counted(source: FileSource) -> list[int]:
     """The lengths of what is read ahead of a file from now on."""
     reads: list[int] = []
-    fill = source._fill
+    fill = source._read_into
 
     def count(view: memoryview, pos: int, n: int) -> int:
         reads.append(got := fill(view, pos, n))
         return got
 
-    source._fill = count  # type: ignore[method-assign]
+    source._read_into = count  # type: ignore[method-assign]
     return reads
 
 

@@ -68,36 +68,36 @@ FOLDERS = {
     "signals": "errors",
     "stores": "errors",
     "streams.codecs": "errors",
-    "tar": "errors",
     "streams": "errors signals stores streams.codecs",
     "spill": "streams",
-    "tables": "errors stores tar streams",
-    "zip": "errors streams.codecs tar streams",
+    "tar": "errors streams",
+    "tables": "errors stores streams tar",
+    "zip": "errors streams.codecs streams tar",
     "parallel": "errors signals streams",
-    "samples": "errors media problems stores streams.codecs tar streams tables zip",
+    "samples": "errors media problems stores streams.codecs streams tar tables zip",
     "export": "errors problems tar tables samples",
-    "extraction": "errors problems tar streams samples",
-    "inspecting": "errors media problems tar streams samples",
+    "extraction": "errors problems streams tar samples",
+    "inspecting": "errors media problems streams tar samples",
     "mixing": "errors problems stores streams samples",
-    "proc": "errors media problems tar streams tables samples",
-    "shards": "errors problems stores tar streams tables samples",
-    "checking": "errors problems tar streams spill tables samples shards",
-    "indexing": "errors problems streams.codecs tar streams tables samples export",
-    "sorting": "errors problems tar streams tables samples shards",
-    "packing": "errors problems tar streams spill tables parallel samples export shards sorting",
+    "proc": "errors media problems signals streams tar tables samples",
+    "shards": "errors problems stores streams tar tables samples",
+    "checking": "errors problems streams spill tar tables samples shards",
+    "indexing": "errors problems streams.codecs streams tar tables samples export",
+    "sorting": "errors problems streams tar tables samples shards",
+    "packing": "errors problems streams spill tar tables parallel samples export shards sorting",
     "views": "errors streams tables samples inspecting packing",
     "api": (
-        "errors media problems streams.codecs tar streams tables zip parallel samples export extraction mixing "
+        "errors media problems streams.codecs streams tar tables zip parallel samples export extraction mixing "
         "shards checking indexing sorting"
     ),
     "tarkit": "errors shards api",
     "cli": (
-        "errors problems signals streams.codecs tar streams tables samples inspecting proc shards checking sorting "
+        "errors problems signals streams.codecs streams tar tables samples inspecting proc shards checking sorting "
         "packing views api tarkit"
     ),
     "__main__": "cli",
     "commands": (
-        "errors problems stores tar streams tables parallel samples export inspecting mixing proc shards checking "
+        "errors problems stores streams tar tables parallel samples export inspecting mixing proc shards checking "
         "indexing sorting packing views api cli"
     ),
 }
@@ -113,7 +113,6 @@ CITED = {
     "tarkit/packing/transform.py": 1,
     "tarkit/shards/categories.py": 1,
     "tarkit/shards/template.py": 1,
-    "tarkit/streams/location.py": 1,
     "tarkit/tables/reader.py": 1,
     "tarkit/tables/recipe.py": 1,
     "tarkit/views/layout.py": 1,

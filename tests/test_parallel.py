@@ -20,7 +20,7 @@ import pytest
 from tarkit import parallel
 from tarkit.errors import CommandFailed, Problem, TarkitError, Unsupported, Usage
 from tarkit.parallel import in_order, results_in_order
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 from tests._copies import Copied
 from tests._tools import archive, each_row, gone, happens, pid_in, tarkit
 
@@ -152,7 +152,7 @@ def test_a_command_that_failed() -> None:
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "was ended by SIGKILL"),
         (lambda: os.kill(os.getpid(), signal.SIGTERM), "was ended by SIGTERM"),
         (lambda: os._exit(7), "was ended with status 7"),
-        (lambda: os._exit(0), "did less than it should"),
+        (lambda: os._exit(0), "exited before it had finished"),
     ],
 )
 def test_a_process_that_is_ended(how: object, said: str) -> None:
@@ -165,7 +165,7 @@ def test_a_process_that_is_ended(how: object, said: str) -> None:
 
     found = results_in_order(end, range(4), 2, share=2)
     assert [next(found), next(found)] == [0, 1]
-    with pytest.raises(TarkitError, match=f"a process of ours {said}"):
+    with pytest.raises(TarkitError, match=f"a worker process {said}"):
         next(found)
     assert not multiprocessing.active_children()
 
@@ -352,7 +352,7 @@ class Full:
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where results find no room, that it is so finds some: it was kept free from the start."""
-    file = Scratch(str(tmp_path))
+    file = TemporaryFile(str(tmp_path))
     file.reserve(parallel.ROOM)
     blocks = os.fstat(file.fd).st_blocks
     monkeypatch.setattr(os, "fdopen", Full)

@@ -19,10 +19,9 @@ from tarkit.api.steps import Buffer, MapStep
 from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields, parse_fields
-from tarkit.samples.sample import SampleSource
 from tarkit.samples.select import KeyList, Select, Slice
 from tarkit.streams.location import Location
-from tarkit.streams.source import FileSource
+from tarkit.streams.source import FileSource, Source
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Input
@@ -100,7 +99,7 @@ class Dataset(Chain):
 
     def __iter__(self) -> Iterator[Sample]:
         """Read the samples, in order. Entries of archives that belong to no sample are passed over."""
-        source: SampleSource | None = None
+        source: Source | None = None
         for sample in self.samples(self.start(), moves=False)[0]:
             if sample.key is None:
                 continue

@@ -14,12 +14,11 @@ from tarkit.checking.salvage import AnyOf, Salvage, Tally, salvage, write_clean
 from tarkit.checking.shard import Asked, Item, check_source
 from tarkit.errors import TarkitError, Usage
 from tarkit.samples.dataset import open_source
-from tarkit.samples.sample import SampleSource
 from tarkit.shards.template import parse_template, refuse_template
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
-from tarkit.streams.ranges import Copy, spooled
-from tarkit.streams.source import StreamSource
+from tarkit.streams.ranges import CopiedStream, spooled
+from tarkit.streams.source import Source, StreamSource
 from tarkit.tar.writer import EntryWriter
 
 _UNMENDED = {"changed-shard", "missing-shard"}  # nobody knows what is wrong, so the copy has it too
@@ -63,20 +62,20 @@ class Fix:
         self.tallies: list[Tally] = []
         self._plans: list[tuple[Salvage, Tally]] = []
         self._unread = False  # an input, or all of it
-        self._spooled: Copy | None = None
+        self._spooled: CopiedStream | None = None
         self._taken: set[bytes] = set()
         self._last: bytes | None = None  # the last key of the copy before
 
     def read(self, location: Location, index: int, asked: Asked) -> Iterator[Item]:
         """What is found in an input, and the plan of its copy."""
 
-        def opened() -> SampleSource:
+        def opened() -> Source:
             source = open_source(location, tmpdir=asked.tmpdir)
             if isinstance(source, StreamSource):
                 source = self._spooled = spooled(source, self._spooled)
             return source
 
-        def read(source: SampleSource) -> None:
+        def read(source: Source) -> None:
             tally = Tally(location.name, self.output.location.name if self.names is None else self.names[index])
             self._plans.append((salvage(source, self.allowed), tally))
 

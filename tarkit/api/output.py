@@ -12,7 +12,7 @@ from tarkit.errors import Usage
 from tarkit.shards.template import refuse_template
 from tarkit.streams.codecs import codec_by_suffix, parse_spec
 from tarkit.streams.location import Location, parse_output
-from tarkit.streams.sink import EncodedSink, Sink, Written, open_sink
+from tarkit.streams.sink import EncodedSink, Sink, WriteOnlySink, open_sink
 
 BY_SPLIT = "tarkit split writes a series of shards"
 
@@ -122,7 +122,7 @@ class Output:
         return os.path.dirname(os.path.abspath(self.location.text))
 
 
-class ObjectSink(Written):
+class ObjectSink(WriteOnlySink):
     """A binary file object of the caller, who closes it."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:

@@ -16,7 +16,7 @@ from tarkit.samples.sample import TarSample, split_name
 from tarkit.samples.validate import NameChecks
 from tarkit.shards.writer import Shard
 from tarkit.streams.ranges import HeldRange
-from tarkit.tar.header import encoder
+from tarkit.tar.header import encode
 from tarkit.tar.reader import Entry
 from tarkit.tar.writer import PADS, EntryWriter
 
@@ -28,7 +28,7 @@ class _Encoder:
     """Makes the bytes of a sample in an archive out of its key and values."""
 
     def __init__(self, mtime: int) -> None:
-        self._header = encoder(mtime)
+        self._mtime = mtime
         self._coder = Coder()
 
     def encode(self, key: str, fields: Mapping[str, Value]) -> tuple[bytes, bytes, list[Entry]]:
@@ -50,7 +50,7 @@ class _Encoder:
                     "a key is not empty and has no dot behind its last slash; a field has no slash",
                 )
             data = self._bytes(field, value)
-            header = self._header(name, len(data))
+            header = encode(name, len(data), mtime=self._mtime)
             start, content = at, at + len(header)
             at = content + len(data) + len(PADS[len(data) % 512])
             pieces += (header, data, PADS[len(data) % 512])

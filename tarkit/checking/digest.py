@@ -11,7 +11,8 @@ import re
 from hashlib import blake2b
 from typing import Any
 
-from tarkit.samples.sample import KEYLESS, SampleSource
+from tarkit.samples.sample import KEYLESS
+from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Raw
 
@@ -29,7 +30,7 @@ Fields = list[tuple[bytes, bytes]]
 class ContentHash:
     """Hashes the entries of an archive as they come by."""
 
-    def __init__(self, source: SampleSource) -> None:
+    def __init__(self, source: Source) -> None:
         self.source = source
         self._sample: list[tuple[bytes, bytes]] = []
         self._latest: list[tuple[bytes, bytes]] = []

@@ -26,9 +26,10 @@ from tarkit.samples.reader import (
     scattered_hint,
     twice,
 )
-from tarkit.samples.sample import KEYLESS, Recent, SampleSource, is_safe, key_of, split_name
-from tarkit.spill.multimap import Ledger
+from tarkit.samples.sample import KEYLESS, Recent, is_safe, key_of, split_name
+from tarkit.spill.multimap import Multimap
 from tarkit.streams.location import Location
+from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
 
@@ -59,14 +60,14 @@ class Asked:
 class ShardCheck:
     """Iterate over what is found in one archive; its `report` is complete at the end."""
 
-    def __init__(self, source: SampleSource, asked: Asked, target: ReaderRules | None = None) -> None:
+    def __init__(self, source: Source, asked: Asked, target: ReaderRules | None = None) -> None:
         self.source = source
         self.asked = asked
         self.report = ShardReport(source.name)
         self._target = target
         self._survey = Survey(source)
         self._sets = FieldSets(source.name)
-        self._keys = Ledger(asked.tmpdir)
+        self._keys = Multimap(asked.tmpdir)
         self._found: list[Finding] = []
         self._batch: list[Seen] = []
         self._strays: list[Raw] = []  # entries without key that stand in the current sample, or behind it
@@ -294,8 +295,8 @@ def check_source(
     location: Location,
     index: int,
     asked: Asked,
-    opened: Callable[[], SampleSource],
-    read: Callable[[SampleSource], None] = lambda source: None,
+    opened: Callable[[], Source],
+    read: Callable[[Source], None] = lambda source: None,
 ) -> Iterator[Item]:
     """The same of what `opened` opens; `read` may then look at it once more."""
     report = ShardReport(location.name)

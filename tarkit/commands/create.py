@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from shlex import quote
@@ -26,7 +26,7 @@ from tarkit.streams.sink import open_sink
 from tarkit.tables.content import ContentLoader, EntryContent, loaded
 from tarkit.tables.depfile import make_rule
 from tarkit.tables.recipe import MalformedRow, Row, read_recipe
-from tarkit.tar.header import encode, encoder
+from tarkit.tar.header import encode
 from tarkit.tar.writer import EntryWriter
 
 if TYPE_CHECKING:
@@ -130,9 +130,7 @@ def run_create(run: ConsoleRun, recipe: str, output: Output, chosen: CreateOptio
     output.check_time(chosen.mtime)
     missing = _Missing(run) if chosen.skip_missing else None
     outputs = [output.status(), *map(status_of, (run.report, chosen.depfile))]
-    load = ContentLoader(
-        chosen.folder, filter(None, outputs), run.scratch(output.folder), missing, times=chosen.mtime is None
-    )
+    load = ContentLoader(chosen.folder, filter(None, outputs), run.scratch(output.folder), missing)
     names = NameChecks("--group gathers the entries of each sample")
     sources: list[bytes] = [] if recipe == "-" else [os.fsencode(recipe)]
     with (
@@ -142,7 +140,6 @@ def run_create(run: ConsoleRun, recipe: str, output: Output, chosen: CreateOptio
         contents = loaded(_rows(lines, location.name, chosen), load, chosen.ahead)
         if run.shows_progress:
             contents = run.draw(contents, lambda: writer.position, lambda: names.samples)
-        encode_next = None if chosen.mtime is None else encoder(chosen.mtime)
         for row, content in contents:
             if content is None:
                 continue
@@ -150,7 +147,7 @@ def run_create(run: ConsoleRun, recipe: str, output: Output, chosen: CreateOptio
                 names.check(row[0])
             except MalformedRow as error:
                 raise TarkitError(f"{row.where}: {error}", error.hint) from None
-            _add(writer, row, content, encode_next)
+            _add(writer, row, content, chosen.mtime)
             if chosen.depfile is not None and row.kind == "path":
                 sources.append(os.path.join(os.fsencode(chosen.folder or ""), row.value))
         writer.finish()
@@ -195,12 +192,10 @@ def _grouped(rows: Iterable[Row]) -> Iterator[Row]:
     return (row for group in groups.values() for row in group)
 
 
-def _add(
-    writer: EntryWriter, row: Row, content: EntryContent, encode_next: Callable[[bytes, int], bytes] | None
-) -> None:
-    """Write an entry; its header is by `encode_next`, or has the content's time."""
+def _add(writer: EntryWriter, row: Row, content: EntryContent, mtime: int | None) -> None:
+    """Write an entry with this time, or that of its content."""
     try:
-        header = encode_next(row[0], content[2]) if encode_next else encode(row[0], content[2], mtime=content.mtime)
+        header = encode(row[0], content[2], mtime=content[3] if mtime is None else mtime)
     except ValueError as error:
         raise TarkitError(f"{row.where}: {error}") from None
     if content[1] < 0:

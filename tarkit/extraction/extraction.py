@@ -11,8 +11,8 @@ from tarkit.extraction.folder import Exists, OutputDirectory, Unsafe, check_targ
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
 from tarkit.tar import block
+from tarkit.tar.header import mode_and_time
 from tarkit.tar.reader import Entry
-from tarkit.tar.status import mode_and_time
 
 SMALL = 1 << 18  # bytes of a file that is written at once
 READ = 1 << 20  # bytes of a sample that are read at once

@@ -14,8 +14,9 @@ from tarkit.errors import Problem
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import EntryChecks, SampleReader, said_twice
-from tarkit.samples.sample import KEYLESS, Recent, SampleSource, TarSample, split_name
+from tarkit.samples.sample import KEYLESS, Recent, TarSample, split_name
 from tarkit.streams.location import Location
+from tarkit.streams.source import Source
 from tarkit.tar.block import BLOCK, PAX_GLOBAL, SLASH
 from tarkit.tar.reader import Entry, Raw, TarReader
 
@@ -191,7 +192,7 @@ def _set(names: Iterable[bytes]) -> Set:
     return tuple(sorted(set(names)))
 
 
-def count(source: SampleSource, policy: Policy) -> Census:
+def count(source: Source, policy: Policy) -> Census:
     """Count a whole archive at the speed of its headers: no sample is made. All its faults must end the run.
 
     Raises Problem.
@@ -200,7 +201,7 @@ def count(source: SampleSource, policy: Policy) -> Census:
 
 
 class _Counting:
-    def __init__(self, source: SampleSource, policy: Policy) -> None:
+    def __init__(self, source: Source, policy: Policy) -> None:
         self.source = source
         self.policy = policy
         self.judge = EntryChecks(source, policy, moves=False)
@@ -331,7 +332,7 @@ class _Counting:
         self.judge.name(Entry._make(raw))
 
 
-def count_samples(source: SampleSource, policy: Policy) -> Census:
+def count_samples(source: Source, policy: Policy) -> Census:
     """Count an archive whose faults may be passed over: sample by sample, as any command would read it."""
     samples, census = SampleReader(source, policy, moves=False), Census()
     for sample in samples:

@@ -29,8 +29,7 @@ from tarkit.samples.pipeline import buffer_shuffle, without_strays
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.stores import schemes
-from tarkit.streams import location as braces
-from tarkit.streams.location import Location, expand_inputs
+from tarkit.streams.location import Location, expand_braces, expand_inputs
 
 Item = TypeVar("Item")
 Until = Literal["first", "all", "never"]
@@ -208,7 +207,7 @@ def _names(word: str) -> Iterator[str | None]:
     if word == "-" or word.startswith(("file:", "pipe:")) or schemes.scheme_of(word) or os.path.lexists(word):
         yield word
         return
-    for name in braces.expand(word):
+    for name in expand_braces(word):
         yield name if os.path.lexists(name) or any(letter in name for letter in "*?[") else None
 
 

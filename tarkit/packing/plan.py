@@ -7,9 +7,10 @@ escaped as in every table of ours (`tables/tsv.py`), so a plan that was written 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError, show
+from tarkit.streams.sink import Sink
 from tarkit.tables.recipe import MalformedRow, parse_source, without_bom, without_end
 from tarkit.tables.tsv import escape_tsv, unescape_tsv
 
@@ -36,19 +37,12 @@ class Planned(NamedTuple):
     size: int
 
 
-class PlanSink(Protocol):
-    """Where a plan is written to: a sink."""
-
-    def write(self, data: bytes) -> None:
-        """Write all of `data`."""
-
-
 def source_of(path: bytes) -> bytes:
     """A path as the source of a row: `file:` before what would be taken for something else."""
     return b"file:" + path if path.startswith(_PREFIXES) or b"://" in path else path
 
 
-def write_plan(target: PlanSink, plan: Iterable[Planned]) -> None:
+def write_plan(target: Sink, plan: Iterable[Planned]) -> None:
     """Write a plan; rows are written as they come."""
     lines = [_HEADER]
     for row in plan:

@@ -21,7 +21,7 @@ from tarkit.samples.dataset import DatasetReader, open_source
 from tarkit.shards.writer import Shard
 from tarkit.streams.copy import write_all
 from tarkit.streams.location import Location
-from tarkit.streams.sink import Written
+from tarkit.streams.sink import WriteOnlySink
 
 RACY = 2_000_000_000  # nanoseconds: a file may change again in the tick in which it was looked at
 GONE = "gone"  # identity of a shard that was moved away by --post
@@ -136,7 +136,7 @@ class Journal:
                 pass
 
 
-class Existing(Written):
+class Existing(WriteOnlySink):
     """A sink that writes nothing: what comes must be what the archive `name` has, decoded. Raises Differs."""
 
     def __init__(self, name: str, tmpdir: str | None = None) -> None:

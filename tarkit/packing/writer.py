@@ -25,7 +25,7 @@ from tarkit.shards.writer import Shard
 from tarkit.streams.copy import Short, seconds
 from tarkit.streams.sink import Sink
 from tarkit.tar.block import COLON
-from tarkit.tar.header import encode, encoder
+from tarkit.tar.header import encode
 from tarkit.tar.writer import PADS, EntryWriter
 
 # ---- Put the rows of a planned shard into an archive: open, read, compare with the plan, write
@@ -68,7 +68,6 @@ class Filler:
         self._read = read
         self._plan_name = plan_name
         self._mtime = mtime
-        self._encode = encoder(self._mtime or 0)
         self._skip = skip
         self._names = NameChecks(limit=None)
         self._folder: int | None = None
@@ -110,7 +109,7 @@ class Filler:
         three system calls, since that a read hands back `size` of `size + 1` bytes says that it is all. It costs a
         fourth where the size is not known: that a read hands back nothing says that what was read before is all, if
         that was less than was asked for: else the file may have been cut just there."""
-        open_, read, close, raw, encode_next = os.open, os.read, os.close, self._writer.raw, self._encode
+        open_, read, close, raw, mtime = os.open, os.read, os.close, self._writer.raw, self._mtime or 0
         largest = -2 if self._mtime is None else SMALL
         folder = self._enter_folder(batch)
         paths = batch.sources if folder is None else batch.inner
@@ -137,7 +136,7 @@ class Filler:
                 elif len(data) != size:
                     raise self._disagrees(batch.row(at))
             if data:
-                pieces += (encode_next(name, size), data, PADS[size % 512])
+                pieces += (encode(name, size, mtime=mtime), data, PADS[size % 512])
                 gathered += size
                 if gathered <= GATHERED and len(pieces) <= PIECES:
                     continue

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from tarkit.errors import Problem, TarkitError, show
+from tarkit.errors import TarkitError, show
 from tarkit.proc.engine import BatchFailed, Failure, InputField, Job
-from tarkit.samples.sample import Part, SampleSource, TarSample, is_safe, key_of, split_name
+from tarkit.samples.sample import Part, TarSample, is_safe, key_of, split_name
 from tarkit.streams.copy import Short
-from tarkit.streams.ranges import HeldRange
+from tarkit.streams.ranges import HeldRange, JoinedSource, RangeReader
+from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.block import padding
 from tarkit.tar.header import encode, rename
@@ -80,73 +81,6 @@ class Timed:
         sink.write(memoryview(self.data)[start:stop])
 
 
-class Assembled:
-    """A source that is put together: bytes, ranges of other sources, contents that are somewhere else."""
-
-    seekable = True
-    failure: Problem | None = None
-    codec: str | None = None
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.size: int | None = 0
-        self.pieces: list[tuple[int, int, bytes | FieldContent | tuple[SampleSource, int]]] = []
-
-    def add(self, piece: bytes | FieldContent | tuple[SampleSource, int, int]) -> None:
-        """Append to it."""
-        at = self.size or 0
-        if isinstance(piece, tuple):
-            source, start, stop = piece
-            self.pieces.append((at, at + stop - start, (source, start)))
-            self.size = at + stop - start
-        else:
-            size = len(piece) if isinstance(piece, bytes) else piece.size
-            self.pieces.append((at, at + size, piece))
-            self.size = at + size
-
-    def peek(self, pos: int, n: int) -> bytes:
-        """At least `n` bytes from `pos` on, fewer only at the end."""
-        return self.read(pos, min(pos + n, self.size or 0))
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
-        found = []
-        for low, high, piece in self._within(start, stop):
-            if isinstance(piece, bytes):
-                found.append(piece[low:high])
-            elif isinstance(piece, tuple):
-                found.append(piece[0].read(piece[1] + low, piece[1] + high))
-            else:
-                found.append(piece.read(low, high))
-        return b"".join(found)
-
-    def send(self, start: int, stop: int, sink: Any) -> None:
-        """Write bytes [start, stop) to a sink."""
-        for low, high, piece in self._within(start, stop):
-            if isinstance(piece, bytes):
-                sink.write(memoryview(piece)[low:high])
-            elif isinstance(piece, tuple):
-                piece[0].send(piece[1] + low, piece[1] + high, sink)
-            else:
-                piece.send(low, high, sink)
-
-    def _within(self, start: int, stop: int) -> list[tuple[int, int, Any]]:
-        return [
-            (max(start, low) - low, min(stop, high) - low, piece)
-            for low, high, piece in self.pieces
-            if low < stop and high > start
-        ]
-
-    def release(self, pos: int) -> None:
-        """It is kept whole."""
-
-    def lend(self, flush: Callable[[], None]) -> None:
-        """It does not move."""
-
-    def close(self) -> None:
-        """It goes when nobody refers to it."""
-
-
 class Maker:
     """Makes the samples of the outcome of a job. `mtime` is in seconds since 1970; None: each content's own."""
 
@@ -191,7 +125,7 @@ class Maker:
         """An entry of the input, under this name."""
         source = job.sample.source
         start = entries[-1].stop if entries else 0
-        header: bytes | tuple[SampleSource, int, int] = job.piece(entry.start, entry.data) or (
+        header: bytes | tuple[Source, int, int] = job.piece(entry.start, entry.data) or (
             source,
             entry.start,
             entry.data,
@@ -262,10 +196,14 @@ def _sample(key: bytes, name: str, parts: list[Any], entries: list[Entry]) -> Ta
         sample = TarSample(key, HeldRange(name, 0, data), entries, 0, len(data))
         sample.parts = [data]
         return sample
-    source = Assembled(name)
-    for part in parts:
-        source.add(part)
+    source = JoinedSource(name, 0, [_piece(name, part) for part in parts])
     return TarSample(key, source, entries, 0, source.size or 0)
+
+
+def _piece(name: str, part: Part | FieldContent) -> tuple[RangeReader, int, int]:
+    if isinstance(part, tuple):
+        return part
+    return (HeldRange(name, 0, part), 0, len(part)) if isinstance(part, bytes) else (part, 0, part.size)
 
 
 # ---- Fast path for plain samples: the fields are regular files

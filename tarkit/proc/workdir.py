@@ -10,6 +10,7 @@ from tarkit.errors import show
 from tarkit.proc.engine import BatchFailed, Failure, InputField, Job
 from tarkit.proc.result import FieldContent, Maker, Stored, Timed
 from tarkit.samples.sample import TarSample
+from tarkit.signals import DIRECTORIES, register_cleanup
 from tarkit.streams.copy import seconds
 from tarkit.streams.location import natural_key
 from tarkit.streams.sink import Sink
@@ -21,10 +22,13 @@ places: set[str] = set()
 
 
 def remove_places() -> None:
-    """Remove what is still there: the last act before a signal ends us."""
+    """Remove the directories that are left."""
     for path in list(places):
         remove_tree(os.fsencode(path))
         places.discard(path)
+
+
+register_cleanup(DIRECTORIES, remove_places)
 
 
 class WorkDirectory:

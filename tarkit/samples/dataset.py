@@ -12,7 +12,7 @@ from itertools import islice
 from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import SampleSource, TarSample
+from tarkit.samples.sample import TarSample
 from tarkit.stores import schemes
 from tarkit.streams.background import ReadAhead
 from tarkit.streams.codecs import codec_by_magic, decoder, foreign_codec, not_decoded
@@ -20,16 +20,17 @@ from tarkit.streams.codecs.registry import ZIP
 from tarkit.streams.command import CommandReader
 from tarkit.streams.files import Descriptor, File, allow_files
 from tarkit.streams.location import Location
-from tarkit.streams.ranges import Copy, spooled
+from tarkit.streams.ranges import CopiedStream, spooled
 from tarkit.streams.source import (
-    ByRead,
     ByteReader,
     DescriptorReader,
     FileReader,
     FileSource,
     Prepended,
+    ReadAdapter,
+    Source,
     StreamSource,
-    reading,
+    read_function,
 )
 from tarkit.tar import block
 
@@ -54,9 +55,9 @@ def open_source(
     if location.kind == "pipe":
         return _stream(CommandReader(location.text), location, ahead, tmpdir)
     if location.kind == "url":
-        return _stream(ByRead(schemes.open_read(location.text)), location, ahead, tmpdir)
+        return _stream(ReadAdapter(schemes.open_read(location.text)), location, ahead, tmpdir)
     if location.file is not None:
-        return _stream(ByRead(location.file), location, ahead, tmpdir)
+        return _stream(ReadAdapter(location.file), location, ahead, tmpdir)
     if location.kind == "path":
         fd = os.open(location.text, os.O_RDONLY | os.O_CLOEXEC)
     if os.isatty(fd):
@@ -100,9 +101,9 @@ def _stream(
 
         reader = ZipReader(reader, name, tmpdir, file)
     elif codec is not None:
-        reader = ByRead(decoder(codec, reading(reader), name), reader)
+        reader = ReadAdapter(decoder(codec, read_function(reader), name), reader)
     if ahead:
-        reader = ByRead(ReadAhead(reading(reader)), reader)
+        reader = ReadAdapter(ReadAhead(read_function(reader)), reader)
     source = StreamSource(reader, name, tmpdir)
     source.codec = codec
     return source
@@ -164,7 +165,7 @@ class DatasetReader:
             return self._round_robin(sources)
         return (sample for source in sources for sample in self._samples(source))
 
-    def _samples(self, source: SampleSource) -> Iterator[TarSample]:
+    def _samples(self, source: Source) -> Iterator[TarSample]:
         self.announce(source.name)
         self.opened += 1
         samples = SampleReader(source, self.policy, moves=self.moves, gather=self.gather)
@@ -180,12 +181,12 @@ class DatasetReader:
         if len(self.locations) == 1 and self.shard_slice is None:
             self.zeros = samples.zeros
 
-    def _sources(self) -> Iterator[SampleSource]:
+    def _sources(self) -> Iterator[Source]:
         if self._again:
             yield from self._again
             return
         waiting: deque[FileSource | StreamSource] = deque()
-        copy: Copy | None = None
+        copy: CopiedStream | None = None
         rest = iter(self.locations)
         while True:
             for location in islice(rest, self.ahead + 1 - len(waiting)):
@@ -202,7 +203,7 @@ class DatasetReader:
                 self._again.append(source)
             yield source
 
-    def _round_robin(self, sources: Iterator[SampleSource]) -> Iterator[TarSample]:
+    def _round_robin(self, sources: Iterator[Source]) -> Iterator[TarSample]:
         turns = deque(self._samples(source) for source in islice(sources, self.mix))
         while turns:
             samples = turns.popleft()

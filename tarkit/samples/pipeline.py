@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from tarkit.errors import Problem, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.reader import twice
-from tarkit.samples.sample import Part, Recent, SampleSource, TarSample, key_of
+from tarkit.samples.sample import Part, Recent, TarSample, key_of
 from tarkit.streams.ranges import HeldRange, RangeSpool
+from tarkit.streams.source import Source
 
 SPOOLED = 1 << 20  # bytes of a sample of a stream from which on a buffer has it in a temporary file
 
@@ -179,7 +180,7 @@ def keeper(tmpdir: str | None = None) -> Callable[[TarSample], TarSample]:
         sample.source = kept
         return sample
 
-    def held(source: SampleSource, start: int, stop: int) -> SampleSource:
+    def held(source: Source, start: int, stop: int) -> Source:
         if source.seekable:
             return source
         if stop - start < SPOOLED:

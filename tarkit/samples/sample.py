@@ -10,45 +10,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Protocol
 
-from tarkit.errors import Problem
+from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
-from tarkit.tar.reader import HeaderSource as WalkSource
 from tarkit.tar.writer import EntryWriter
-from tarkit.tar.writer import RangeSource as WriterSource
 
 KEYLESS = frozenset((block.DIRECTORY, block.PAX_GLOBAL, block.GNU_VOLUME, block.GNU_DUMPDIR))
 REMEMBERED = 200_000  # keys of one input, to notice that one comes back
 
 
-class SampleSource(WalkSource, WriterSource, Protocol):
-    """What samples are read from; `tarkit.streams.source` has them."""
-
-    @property
-    def seekable(self) -> bool:
-        """Whether bytes can be asked for at any time, in any order."""
-
-    @property
-    def codec(self) -> str | None:
-        """What it was decoded from, None for a plain archive."""
-
-    @property
-    def failure(self) -> Problem | None:
-        """Why a stream ended before its end, when the archive itself does not show it."""
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
-
-    def release(self, pos: int) -> None:
-        """What lies before `pos` will not be asked for again."""
-
-    def close(self) -> None:
-        """Let go of it."""
-
-
-Part = bytes | tuple[SampleSource, int, int]  # new bytes, or a range
+Part = bytes | tuple[Source, int, int]  # new bytes, or a range
 
 
 def split_name(name: bytes) -> tuple[bytes, bytes] | None:
@@ -85,7 +57,7 @@ class TarSample:
     more: Callable[[], None] | None
 
     def __init__(
-        self, key: bytes | None, source: SampleSource, entries: Sequence[Entry | Raw], start: int, stop: int
+        self, key: bytes | None, source: Source, entries: Sequence[Entry | Raw], start: int, stop: int
     ) -> None:
         self.key = key
         self.source = source

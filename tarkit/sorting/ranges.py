@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 
-from tarkit.samples.sample import SampleSource, TarSample, key_of
-from tarkit.streams.ranges import Held, HeldRange, MovedRange
+from tarkit.samples.sample import TarSample, key_of
+from tarkit.streams.ranges import HeldRange, JoinedSource, MovedRange
 from tarkit.streams.sink import Sink
-from tarkit.streams.source import FileSource
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.source import FileSource, Source
+from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar.reader import Entry, TarReader
-from tarkit.tar.writer import ArchiveSink as WriterSink
 from tarkit.tar.writer import EntryWriter
 
 Span = tuple[int, int]  # start and stop in the input
@@ -25,33 +24,6 @@ _RANGE = Struct("<IIQQQ")
 _ONE = Struct("<IIIQQQ")
 _HEAD, _EACH, _KEY = _COUNT.size, _RANGE.size, _ONE.size
 _unpack_one = _ONE.unpack_from  # of the first range, whatever comes behind it
-
-
-class JoinedRanges(Held):
-    """Ranges of several sources as one; positions go on from the start of the first."""
-
-    def __init__(self, pieces: Sequence[tuple[SampleSource, int, int]]) -> None:
-        source, start, _ = pieces[0]
-        super().__init__(source.name, start, start + sum(stop - start for _, start, stop in pieces))
-        self.pieces = pieces
-
-    def _within(self, start: int, stop: int) -> Iterator[tuple[SampleSource, int, int]]:
-        """What of the pieces lies in [start, stop)."""
-        at = self.start
-        for source, first, last in self.pieces:
-            low, high = max(start - at, 0), min(stop - at, last - first)
-            if low < high:
-                yield source, first + low, first + high
-            at += last - first
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
-        return b"".join(source.read(low, high) for source, low, high in self._within(start, stop))
-
-    def send(self, start: int, stop: int, sink: WriterSink) -> None:
-        """Write bytes [start, stop) to `sink`."""
-        for source, low, high in self._within(start, stop):
-            source.send(low, high, sink)
 
 
 class PlacedSample(TarSample):
@@ -116,13 +88,13 @@ class RangeList:
     def __init__(self, tmpdir: str | None) -> None:
         self.tmpdir = tmpdir
         self.stored = 0
-        self.files: list[SampleSource | Scratch] = []
+        self.files: list[Source | TemporaryFile] = []
         self._names: list[str] = []
-        self._source: SampleSource | None = None
+        self._source: Source | None = None
         self._file = 0
-        self._spool: tuple[Scratch, EntryWriter, int] | None = None
+        self._spool: tuple[TemporaryFile, EntryWriter, int] | None = None
 
-    def enter(self, source: SampleSource) -> None:
+    def enter(self, source: Source) -> None:
         """The samples that follow are of `source`."""
         if source is not self._source:
             self._source = source
@@ -141,7 +113,7 @@ class RangeList:
             if isinstance(file, FileSource):
                 file.unchanged()
 
-    def add_file(self, file: SampleSource | Scratch) -> int:
+    def add_file(self, file: Source | TemporaryFile) -> int:
         """The number of a file in which ranges lie."""
         self.files.append(file)
         return len(self.files) - 1
@@ -149,7 +121,7 @@ class RangeList:
     def drop_file(self, number: int) -> None:
         """No place refers to this temporary file any more."""
         scratch = self.files[number]
-        assert isinstance(scratch, Scratch)
+        assert isinstance(scratch, TemporaryFile)
         scratch.close()
 
     def keep(self, key: bytes | None, spans: Sequence[Span]) -> Place:
@@ -216,28 +188,28 @@ class RangeList:
         """Return the sample at a place; `blob` has its bytes if they are in memory."""
         count, number, in_file, start, offset, size = _unpack_one(place)
         if count > 1:
-            ranges = JoinedRanges(self.pieces(place))
-            return PlacedSample(key_in(place), ranges, (), ranges.start, ranges.size or 0)
-        source: SampleSource | Scratch = (
-            self.files[in_file] if blob is None else HeldRange(self._names[number], start, blob)
-        )
-        if isinstance(source, Scratch):
+            pieces = self.pieces(place)
+            whole = JoinedSource(pieces[0][0].name, pieces[0][1], pieces)
+            return PlacedSample(key_in(place), whole, (), whole.start, whole.size or 0)
+        source: Source | TemporaryFile
+        source = self.files[in_file] if blob is None else HeldRange(self._names[number], start, blob)
+        if isinstance(source, TemporaryFile):
             source = MovedRange(source, self._names[number], start, start + size, offset)
         return PlacedSample(place[_KEY:], source, (), start, start + size)
 
-    def pieces(self, place: Place) -> list[tuple[SampleSource, int, int]]:
+    def pieces(self, place: Place) -> list[tuple[Source, int, int]]:
         """The ranges of a place."""
-        found: list[tuple[SampleSource, int, int]] = []
+        found: list[tuple[Source, int, int]] = []
         (count,) = _COUNT.unpack_from(place)
         for at in range(_HEAD, _HEAD + count * _EACH, _EACH):
             number, in_file, start, offset, size = _RANGE.unpack_from(place, at)
             file = self.files[in_file]
-            if isinstance(file, Scratch):
+            if isinstance(file, TemporaryFile):
                 file = MovedRange(file, self._names[number], start, start + size, offset)
             found.append((file, start, start + size))
         return found
 
-    def entries(self, place: Place) -> Iterator[tuple[SampleSource, Entry]]:
+    def entries(self, place: Place) -> Iterator[tuple[Source, Entry]]:
         """The entries at a place, each with where it was read."""
         for source, start, stop in self.pieces(place):
             for entry in PlacedSample(None, source, (), start, stop).entries:
@@ -245,13 +217,14 @@ class RangeList:
 
     def behind(self, front: Place, sample: TarSample) -> TarSample:
         """The sample with what is at a place in front of it."""
-        source = JoinedRanges([*self.pieces(front), (sample.source, sample.start, sample.stop)])
-        source.name = sample.source.name  # what stands in front may be of another archive, and keys may be made of it
+        pieces = [*self.pieces(front), (sample.source, sample.start, sample.stop)]
+        # The name of the sample's own archive, which keys may be made of: what is in front may be of another.
+        source = JoinedSource(sample.source.name, pieces[0][1], pieces)
         return PlacedSample(sample.key, source, (), source.start, source.size or 0)
 
-    def _writer(self) -> tuple[Scratch, EntryWriter, int]:
+    def _writer(self) -> tuple[TemporaryFile, EntryWriter, int]:
         if self._spool is None:
-            scratch = Scratch(self.tmpdir)
+            scratch = TemporaryFile(self.tmpdir)
             self._spool = scratch, EntryWriter(Sink(scratch.fd, scratch.name)), self.add_file(scratch)
         return self._spool
 
@@ -279,7 +252,7 @@ def joined(places: Sequence[Place]) -> Place:
     return b"".join([_COUNT.pack(sum(map(len, ranges)) // _EACH), *ranges, key_in(places[0])])
 
 
-def will_need(source: SampleSource) -> None:
+def will_need(source: Source) -> None:
     """Let the system read a whole file."""
     if isinstance(source, FileSource):
         source.will_need()

@@ -1,10 +1,9 @@
-"""Find equal keys among any number, exactly and in bounded memory: records by key, in memory and then on disk.
+"""A multimap of any size in bounded memory: records (key, value), read grouped by key.
 
-Records are put into one of 256 parts by a checksum of their key, unless they are few. Once they take more than `HELD`
-bytes together, all parts are appended to one unlinked temporary file and start afresh. At the end one part after the
-other is gathered, and only then keys are compared, byte for byte: equal checksums mean nothing. A part that is too long
-for memory is parted again, by other bits. So each record is written twice at most, and what is held is bounded unless
-very many records have one key.
+A partitioned hash table: records go to one of 256 parts by a checksum of their key. When all parts together exceed
+`HELD` bytes, they are appended to a temporary file and emptied. To read, one part after the other is loaded into a
+dict, which compares the keys themselves. A part that is too large for memory is partitioned again by other bits of the
+checksum. So a record is usually written at most twice, and memory is bounded unless very many records have one key.
 """
 
 from __future__ import annotations
@@ -15,35 +14,38 @@ from struct import Struct
 from typing import TypeVar
 from zlib import crc32
 
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 
 HELD = 64 << 20  # bytes of records in memory
-FEW = 1 << 18  # bytes of records up to which they are not parted
+FEW = 1 << 18  # bytes of records that are kept in one part
 PARTS = 256
-RUN = 1 << 17  # findings that are held to be put in order
+RUN = 1 << 17  # items that `in_runs` sorts in memory
 
-_SIZES = Struct("<II")  # of a record: the lengths of its key and of what is known of it
+_SIZES = Struct("<II")  # of a record: the lengths of its key and of its value
 
 Placed = TypeVar("Placed", bound=tuple[object, ...])
-Group = tuple[bytes, list[bytes]]  # a key, and what is known of each time it came, in order
+Group = tuple[bytes, list[bytes]]  # a key and its values, in order
 
 
-class Ledger:
-    """Records (key, value), to be had again by key."""
+class Multimap:
+    """Records (key, value), read grouped by key, once.
+
+    For a list in the order of writing use `Records`; for keys in sorted order, the sorted runs of `sorting.runs`.
+    """
 
     def __init__(self, tmpdir: str | None = None, level: int = 0) -> None:
         self.count = 0
         self._tmpdir = tmpdir
         self._level = level
         self._few = bytearray()
-        self._parts: list[bytearray] = []  # none as long as there are few
+        self._parts: list[bytearray] = []  # empty while all records are in `_few`
         self._held = 0
-        self._file: Scratch | None = None
+        self._file: TemporaryFile | None = None
         self._end = 0
         self._extents: list[list[tuple[int, int]]] = [[] for _ in range(PARTS)]
 
     def add(self, key: bytes, value: bytes) -> None:
-        """Keep a record."""
+        """Add a record."""
         part = self._parts[crc32(key) >> 8 * self._level & 255] if self._parts else self._few
         part += _SIZES.pack(len(key), len(value))
         part += key
@@ -57,9 +59,9 @@ class Ledger:
                 self._divide()
 
     def groups(self) -> Iterator[Group]:
-        """Each key with its values, in the order in which they came; of keys, those of one part together.
+        """Yield each key with its values in order of arrival, and remove them.
 
-        The order of keys depends on the records alone. What was given back is forgotten.
+        The order of the keys is arbitrary, but the same for the same records.
         """
         if not self._parts:
             few, self._few = bytes(self._few), bytearray()
@@ -68,7 +70,7 @@ class Ledger:
         for number in range(PARTS):
             size = len(self._parts[number]) + sum(length for _, length in self._extents[number])
             if size > HELD and self._level < 3:
-                finer = Ledger(self._tmpdir, self._level + 1)
+                finer = Multimap(self._tmpdir, self._level + 1)
                 for key, value in self._records(number):
                     finer.add(key, value)
                 yield from finer.groups()
@@ -76,11 +78,11 @@ class Ledger:
                 yield from _grouped(self._records(number))
 
     def repeated(self) -> Iterator[Group]:
-        """Those that came more than once."""
+        """Yield the keys with more than one value."""
         return (group for group in self.groups() if len(group[1]) > 1)
 
     def _divide(self) -> None:
-        """Put what is there into parts."""
+        """Distribute the records so far to parts."""
         self._parts = [bytearray() for _ in range(PARTS)]
         few, self._few, self._held = bytes(self._few), bytearray(), 0
         for key, value in _parsed(few):
@@ -89,7 +91,7 @@ class Ledger:
 
     def _spill(self) -> None:
         if self._file is None:
-            self._file = Scratch(self._tmpdir)
+            self._file = TemporaryFile(self._tmpdir)
         for part, extents in zip(self._parts, self._extents, strict=True):
             if part:
                 self._file.write(memoryview(part))
@@ -115,7 +117,7 @@ def _grouped(records: Iterable[tuple[bytes, bytes]]) -> Iterable[Group]:
 
 
 def in_runs(items: Iterable[Placed], limit: int = RUN) -> Iterator[Placed]:
-    """Items in order, if there are not more than `limit`; else in sorted runs of so many."""
+    """Yield items sorted if there are at most `limit` of them, else in sorted runs of `limit` items."""
     each = iter(items)
     while run := sorted(islice(each, limit)):
         yield from run

@@ -1,4 +1,4 @@
-"""A list of any length, to be read as often as one likes: in memory while it is short, then in a temporary file."""
+"""A list of any length, in memory while it is short, then in a temporary file."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 
 HELD = 16 << 20  # bytes in memory
-BATCH = 256  # items that are written down together, by their weight
+BATCH = 256  # items, by weight, that are serialised together
 
 Item = TypeVar("Item")
 
 
 class Records(Generic[Item]):
-    """Items of numbers, bytes, None, tuples and lists, in the order in which they came."""
+    """A list of items made of numbers, bytes, None, tuples and lists, read in the order of writing, any number of times.
+
+    To find items by key use `Multimap`; to read them in another order, the sorted runs of `sorting.runs`.
+    """
 
     def __init__(self, tmpdir: str | None, held: int = HELD) -> None:
         self.count = 0
@@ -26,42 +29,42 @@ class Records(Generic[Item]):
         self._latest: list[Item] = []
         self._weight = 0
         self._blobs: list[bytes] = []
-        self._file: Scratch | None = None
+        self._file: TemporaryFile | None = None
         self._ends = array("Q", [0])
 
     def __len__(self) -> int:
         return self.count
 
     def append(self, item: Item, weight: int = 1) -> None:
-        """Take an item, which nobody changes afterwards; one of some weight counts as so many."""
+        """Append an item, which must not change afterwards. A large item counts as `weight` items in a batch."""
         self._latest.append(item)
         self.count += 1
         self._weight += weight
         if self._weight >= BATCH:
-            self._settle()
+            self._flush()
 
     def extend(self, items: Sequence[Item]) -> None:
-        """Take some at once, which are written down together."""
+        """Append items that are serialised together."""
         self._latest += items
         self.count += len(items)
         self._weight += len(items)
         if self._weight >= BATCH:
-            self._settle()
+            self._flush()
 
-    def _settle(self) -> None:
-        blob = marshal.dumps(self._latest, 2)  # 2: without a table of what came before, which takes time
+    def _flush(self) -> None:
+        blob = marshal.dumps(self._latest, 2)  # version 2: later ones look up each object in a table of references
         self._latest, self._weight = [], 0
         self._blobs.append(blob)
         self._held += len(blob)
         if self._held > self._most:
-            self._file = self._file or Scratch(self._tmpdir)
+            self._file = self._file or TemporaryFile(self._tmpdir)
             for each in self._blobs:
                 self._ends.append(self._ends[-1] + len(each))
             self._file.write(b"".join(self._blobs))
             self._blobs, self._held = [], 0
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield them; nothing may be appended meanwhile."""
+        """Yield the items; none may be appended meanwhile."""
         for number in range(len(self._ends) - 1):
             assert self._file is not None
             yield from marshal.loads(self._file.read(self._ends[number], self._ends[number + 1]))

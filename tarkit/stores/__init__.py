@@ -1,1 +1,1 @@
-"""Where URLs lead: a table of schemes, and one module for each kind of store."""
+"""URLs of inputs and outputs: a table of schemes, and one module for each kind of store."""

@@ -1,4 +1,4 @@
-"""A reader moved to a thread of its own, so that decoding overlaps with the work of whoever reads."""
+"""Threads for input and output: `ReadAhead` reads and decodes ahead of the caller, `Mover` makes long copies."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 from tarkit.streams.copy import Copier, Short
 
-WAIT = 0.2  # seconds: a signal that comes just before a wait is seen when the wait ends
+WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
 
 
 class ReadAhead:
-    """Calls `read` in a thread, up to `limit` bytes ahead of the caller, in calls of `size` bytes.
+    """Read ahead in a thread, by calls of `read(size)`, until `limit` bytes are waiting (at most limit + size).
 
-    What `read` raises is raised by the method `read`, after all that came before it. Holds at most limit + size bytes.
-    For one caller at a time, who calls `close()` when done, also at the end of the stream.
+    An exception of `read` is raised by the method `read` after the data that precedes it. For one caller at a time,
+    which calls `close()` when done, also at the end of the stream.
     """
 
     def __init__(self, read: Callable[[int], bytes], size: int = 1 << 20, limit: int = 4 << 20) -> None:
@@ -30,12 +30,12 @@ class ReadAhead:
         self._error: BaseException | None = None
         self._change = threading.Condition()
         self._rest = memoryview(b"")
-        # A daemon: a read that never returns, of a silent pipe, must not keep the program from ending.
+        # A daemon, since a read from a pipe may never return, and the program must end nevertheless.
         self._thread = threading.Thread(target=self._run, name="read-ahead", daemon=True)
         self._thread.start()
 
     def read(self, n: int) -> bytes:
-        """Up to n bytes (n > 0), b"" at the end. Raises what the reader raised, each time; ValueError once closed."""
+        """Return up to n bytes (n > 0), b"" at the end. Raises what `read` raised, each time; ValueError if closed."""
         if not self._rest:
             chunk = self._next()
             if len(chunk) <= n:
@@ -46,10 +46,10 @@ class ReadAhead:
         return data
 
     def close(self, wait: float = 1.0) -> bool:
-        """Stop the thread and drop what it has read. False: it is still inside a `read` after `wait` seconds.
+        """Stop the thread and drop its data. Returns False if it is still inside a `read` after `wait` seconds.
 
-        A blocked system call cannot be called off. After False leave the descriptor open, since its number would be
-        given to the next file; the thread ends once its call returns.
+        A blocked system call cannot be cancelled. After False leave the descriptor open, since the next file would get
+        its number; the thread ends once its call returns.
         """
         with self._change:
             self._closed = True
@@ -83,7 +83,7 @@ class ReadAhead:
                     return
             try:
                 data = self._source(self._size)
-            except BaseException as error:  # the caller's to handle, whatever it is
+            except BaseException as error:  # raised again in the thread of the caller
                 self._error = error
                 data = b""
             with self._change:
@@ -93,20 +93,20 @@ class ReadAhead:
                 self._change.notify_all()
 
 
-# ---- Long copies in a thread of their own, while whoever asked for them goes on reading headers
+# ---- Long copies in a thread, while the caller goes on reading headers
 
-LONG = 4 << 20  # bytes from which on a copy is worth a thread
-_STEP = 32 << 20  # bytes between two looks whether to go on
-_QUEUE = 16  # ranges that may wait: each has a descriptor of its own
+LONG = 4 << 20  # bytes: shorter copies are not worth a thread
+_STEP = 32 << 20  # bytes copied between two checks whether to stop
+_QUEUE = 16  # ranges that may wait; each needs a descriptor
 
 Shortened = Callable[[int], Exception]
 
 
 class Mover:
-    """Copies ranges of files to one target, in the order in which they were given.
+    """Copy ranges of files to one target in a thread, in the order of the calls of `put`.
 
-    A descriptor may be closed as soon as it was handed over. What goes wrong is raised by the next call of any method
-    but `stop`: an OSError of the target or the source, or, where a file was too short, what the caller said.
+    An error is raised by the next call of any method but `stop`: an OSError of the target or the source, or the
+    exception that `short(pos)` returned for a file that ended at `pos`.
     """
 
     def __init__(self, copier: Copier) -> None:
@@ -119,18 +119,18 @@ class Mover:
         self._thread.start()
 
     def put(self, source: int, start: int, stop: int, short: Shortened) -> None:
-        """Copy bytes [start, stop) of the file `source` soon; `short(pos)` says that it ends at `pos`."""
+        """Queue a copy of bytes [start, stop) of the file `source`, whose descriptor may be closed after the call."""
         self._until(_QUEUE - 1)
         with self._ready:
             self._waiting.append((os.dup(source), start, stop, short))
             self._ready.notify_all()
 
     def wait(self) -> None:
-        """Return when all is copied."""
+        """Wait until all queued ranges are copied."""
         self._until(0)
 
     def stop(self) -> None:
-        """Give up what is left, and end the thread: when this returns it does not touch the target any more."""
+        """Drop the queued ranges and end the thread; it does not use the target after this returns."""
         self._stopped = True
         with self._ready:
             self._ready.notify_all()

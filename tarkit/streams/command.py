@@ -1,8 +1,8 @@
-"""Commands that we run: `pipe:COMMAND` as input and as output, and those that are only waited for.
+"""Shell commands: `pipe:COMMAND` as an input or an output, and commands that are only waited for.
 
-Each runs under `bash -o pipefail -c`, in a process group of its own so that all of it can be ended; but not at a
-terminal, where a group in the background would be stopped as soon as it asked for a password. The stderr of a `pipe:`
-goes to ours; the end of it is kept for the message when the command fails.
+Each runs under `bash -o pipefail -c`, in its own process group so that all of it can be ended. At a terminal it stays
+in the foreground group, since a background group is stopped when it reads from the terminal, for a password for
+instance. The stderr of a `pipe:` is passed on to stderr; its last bytes are kept for the message of a failure.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tarkit.errors import CommandFailed, TarkitError
-from tarkit.signals import uninterrupted
+from tarkit.signals import COMMANDS, register_cleanup, uninterrupted
 from tarkit.streams.copy import widen
 
-# ---- What the system tells of processes, and what can be done to them from outside
+# ---- Processes: what the system knows about them, and signals to them
 
 
 def at_terminal() -> bool:
-    """Whether we are in the foreground of a terminal."""
+    """Whether this process is in the foreground process group of a terminal."""
     try:
         fd = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError:
@@ -36,7 +36,7 @@ def at_terminal() -> bool:
 
 
 def family(pid: int) -> list[int]:
-    """A process and what it started, as far as the system tells (Linux)."""
+    """Return a process and its descendants, as far as the system lists them (Linux)."""
     found = [pid]
     for each in found:
         try:
@@ -48,7 +48,7 @@ def family(pid: int) -> list[int]:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
+    """Whether a process runs; zombies do not."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b") ")[2][:1] not in (b"Z", b"X")
@@ -57,7 +57,7 @@ def lives(pid: int) -> bool:
 
 
 def send(targets: list[int], signum: int) -> None:
-    """Send a signal to processes, or to groups (negative), those that are still there."""
+    """Send a signal to those of these processes, or groups (negative numbers), that still exist."""
     for target in targets:
         try:
             os.kill(target, signum)
@@ -65,19 +65,19 @@ def send(targets: list[int], signum: int) -> None:
             pass
 
 
-TAIL = 2000  # bytes of stderr that are kept
-PATIENCE = 2.0  # seconds that a command gets to end by itself
-_PIPE, _DEVNULL = -1, -3  # as subprocess has them
+TAIL = 2000  # bytes of stderr kept for the message
+PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
+_PIPE, _DEVNULL = -1, -3  # the values in subprocess
 
 
 class ChildProcess(Protocol):
-    """A process of ours that runs."""
+    """A child process that is ended when this process ends."""
 
     def terminate(self) -> None:
-        """Ask it, and all that it started, to end."""
+        """Send SIGTERM to it and all that it started."""
 
     def end_by(self, limit: float) -> None:
-        """Wait for its end; at `limit`, as `time.monotonic` has it, end it with force, and all that it started."""
+        """Wait until it has ended; at `limit`, a time of `time.monotonic`, kill it and all that it started."""
 
 
 _running: set[ChildProcess] = set()
@@ -86,7 +86,7 @@ _over = False
 
 
 def begin(start: Callable[[], ChildProcess]) -> None:
-    """Have `start` start a child, which is known from then on, and ended with us."""
+    """Call `start` and register the child that it returns, so that it is ended when this process ends."""
     with uninterrupted(), _starting:
         child = start()
         _running.add(child)
@@ -95,7 +95,7 @@ def begin(start: Callable[[], ChildProcess]) -> None:
 
 
 def end_all(*children: ChildProcess) -> None:
-    """End these, whatever their status: all are asked first, and have the same time to do so."""
+    """End these children: SIGTERM to all first, SIGKILL after PATIENCE."""
     for child in children:
         child.terminate()
     limit = time.monotonic() + PATIENCE
@@ -104,12 +104,12 @@ def end_all(*children: ChildProcess) -> None:
 
 
 def forget(child: ChildProcess) -> None:
-    """A child has ended."""
+    """Remove a child that has ended from the register."""
     _running.discard(child)
 
 
 def end_commands() -> None:
-    """End all commands that run, and those that a thread may still start: the last act before we end ourselves."""
+    """End all commands that run, and those that a thread starts from now on."""
     global _over  # noqa: PLW0603
     with _starting:
         _over = True
@@ -117,16 +117,19 @@ def end_commands() -> None:
     end_all(*running)
 
 
+register_cleanup(COMMANDS, end_commands)
+
+
 def disown_commands() -> None:
-    """Leave commands that run to the process that started them: this one is a copy of it."""
+    """Forget the commands that run: in a forked process they belong to the parent."""
     _running.clear()
 
 
 def call(text: str, **environment: str) -> int:
-    """Run a command and wait for it; its status. Its stdin is empty, its output ours."""
+    """Run a command with an empty stdin, wait for it and return its status."""
     process: _Process | None = None
     try:
-        with uninterrupted():  # once it runs it is ours to end
+        with uninterrupted():  # once it runs, the except clause must know it
             process = _Process(text, _DEVNULL, environment=environment)
         return process.status()
     except BaseException:
@@ -136,13 +139,13 @@ def call(text: str, **environment: str) -> int:
 
 
 def last_line(stderr: bytes) -> str:
-    """The last line of what a command said, for a message."""
+    """Return the last line of a command's stderr, for a message."""
     lines = stderr.decode("utf-8", "backslashreplace").strip().splitlines()
     return lines[-1].strip() if lines else ""
 
 
 class _Process:
-    """A command under bash: a failure anywhere in a pipeline is the pipeline's."""
+    """A command under bash, where a failure anywhere in a pipeline is a failure of the pipeline."""
 
     def __init__(
         self,
@@ -152,11 +155,11 @@ class _Process:
         stderr: int | None = None,
         environment: dict[str, str] | None = None,
     ) -> None:
-        import subprocess  # 4 ms, which whoever runs no command need not wait for
+        import subprocess  # 4 ms of start-up, only for runs with commands
 
         self.text = text
         self._alone = not at_terminal()
-        self._known: list[int] = []  # it and what it had started when it was asked to end
+        self._known: list[int] = []  # it and its descendants at the time of SIGTERM
         words = [f"{name}={value}" for name, value in (environment or {}).items()]
         with uninterrupted(), _starting:
             try:
@@ -174,26 +177,26 @@ class _Process:
             self.end()
 
     def status(self) -> int:
-        """Wait for its end."""
+        """Wait until it has ended and return its status."""
         status = self.process.wait()
         _running.discard(self)
         return status
 
     def terminate(self) -> None:
-        """Ask it, and all that it started, to end."""
+        """Send SIGTERM to it and all that it started."""
         self._known = family(self.process.pid) if self.process.poll() is None else []
         send(self._targets(), signal.SIGTERM)
 
     def end_by(self, limit: float) -> None:
-        """Wait for its end; at `limit`, as `time.monotonic` has it, end it with force, and all that it started."""
+        """Wait until it has ended; at `limit`, a time of `time.monotonic`, kill it and all that it started."""
         while (self.process.poll() is None or any(map(lives, self._known[1:]))) and time.monotonic() < limit:
             time.sleep(0.002)
         send(self._targets(), signal.SIGKILL)
         self.process.wait()
-        _running.discard(self)  # last: a signal that comes before finds it there
+        _running.discard(self)  # last: a signal before this line still finds it
 
     def end(self) -> None:
-        """End it and all that it started, whatever its status."""
+        """End it and all that it started, by SIGTERM, then SIGKILL."""
         end_all(self)
 
     def _targets(self) -> list[int]:
@@ -201,15 +204,15 @@ class _Process:
 
 
 class _Command(_Process):
-    """A command at the other end of a pipe, whose stderr is listened to."""
+    """A command at the other end of a pipe, whose stderr is read by a thread."""
 
     def __init__(self, text: str, stdin: int, stdout: int | None) -> None:
         super().__init__(text, stdin, stdout, _PIPE)
         self.tail = b""
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        self._reader = threading.Thread(target=self._read_stderr, daemon=True)
+        self._reader.start()
 
-    def _listen(self) -> None:
+    def _read_stderr(self) -> None:
         assert self.process.stderr is not None
         fd = self.process.stderr.fileno()
         while said := os.read(fd, 4096):
@@ -217,18 +220,18 @@ class _Command(_Process):
             try:
                 os.write(2, said)
             except OSError:
-                pass  # nobody listens to us
+                pass  # stderr is closed
 
     def wait(self) -> None:
         """Wait for the command; raises CommandFailed unless its status is 0."""
         status = self.status()
-        self._listener.join(PATIENCE)  # a grandchild may still hold stderr
+        self._reader.join(PATIENCE)  # a grandchild may still hold stderr
         if status != 0:
             raise CommandFailed(self.text, status, last_line(self.tail))
 
 
 class CommandReader(_Command):
-    """A command whose stdout is read; its own stdin is empty. A status other than 0 at its end is an error."""
+    """A command whose stdout is read, with an empty stdin. A status other than 0 is an error at the end of the data."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, _DEVNULL, _PIPE)
@@ -238,7 +241,7 @@ class CommandReader(_Command):
         widen(self.fd)
 
     def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`, 0 once the command has ended well."""
+        """Fill some of `view`; 0 once the command has ended with status 0."""
         if self.ended:
             return 0
         got = os.readv(self.fd, [view])
@@ -248,11 +251,11 @@ class CommandReader(_Command):
         return got
 
     def fileno(self) -> int | None:
-        """None: the end must be seen by `readinto`, which asks for the status."""
+        """None: `readinto` must see the end of the data, to check the status."""
         return None
 
     def close(self) -> None:
-        """Stop reading: from here on the status does not matter."""
+        """Stop reading and end the command; its status is ignored."""
         assert self.process.stdout is not None
         self.process.stdout.close()
         if not self.ended:
@@ -260,7 +263,7 @@ class CommandReader(_Command):
 
 
 class CommandWriter(_Command):
-    """A command whose stdin is written; its stdout is ours."""
+    """A command whose stdin is written; its stdout is that of this process."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, _PIPE, None)

@@ -1,7 +1,7 @@
-"""Move bytes between descriptors: copy_file_range, sendfile, splice, and read/write where the others cannot.
+"""Copy bytes between descriptors: by copy_file_range, sendfile or splice, else by read and write.
 
-copy_file_range shares blocks where the file system can, sendfile saves a copy from a file to a pipe, splice one from a
-pipe. Each is given up for good the first time that it refuses a target.
+copy_file_range shares blocks if the file system can, sendfile saves a copy in memory from a file to a pipe, splice one
+from a pipe. A system call that fails for a target is not tried again for it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from collections.abc import Callable, Sequence
 
 CHUNK = 1 << 20  # bytes of one read or write
 PIECES = 1024  # buffers of one writev: IOV_MAX on Linux and macOS
-_STEP = 1 << 28  # bytes of one system call: between two of them signals are seen
+SMALL = 1 << 18  # bytes: larger files are copied instead of read at once
+UNSIZED = 1 << 16  # bytes of one read of a file whose size is not known
+_STEP = 1 << 28  # bytes of one system call: signals are handled between two of them
 _REFUSALS = {errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBADF, errno.EOPNOTSUPP, errno.EPERM, errno.ENOTSUP}
 
 
 class Short(EOFError):
-    """A file ended inside a range that was to be copied; `pos` is where."""
+    """A file ended at `pos`, inside a range that was to be copied."""
 
     def __init__(self, pos: int) -> None:
         super().__init__(pos)
@@ -27,7 +29,7 @@ class Short(EOFError):
 
 
 def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
-    """Write all of `data`; one write may take less of it."""
+    """Write all of `data`, in as many writes as needed."""
     done = os.write(fd, data)
     if done < len(data):
         view = memoryview(data)
@@ -36,7 +38,7 @@ def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
 
 
 def writev_all(fd: int, pieces: Sequence[bytes]) -> int:
-    """Write all of `pieces`, however many, and return how many bytes that was."""
+    """Write all of `pieces`, however many, and return the number of bytes."""
     total = 0
     for first in range(0, len(pieces), PIECES):
         some = pieces[first : first + PIECES]
@@ -48,8 +50,27 @@ def writev_all(fd: int, pieces: Sequence[bytes]) -> int:
     return total
 
 
+def read_small(fd: int, size: int = -1) -> bytes:
+    """Return the content of a small regular file from its current position, without a `stat`.
+
+    A read that returns fewer bytes than it asked for has reached the end of a regular file.
+
+    Args:
+        fd: the open file.
+        size: the expected size in bytes; -1 when it is not known.
+
+    Returns:
+        With a size, up to `size + 1` bytes: any other length than `size` means that the file has another size. Without
+        one, b"" for an empty file and for one of `UNSIZED` bytes or more.
+    """
+    if size >= 0:
+        return os.read(fd, size + 1)
+    data = os.read(fd, UNSIZED)
+    return b"" if len(data) == UNSIZED or os.read(fd, 1) else data
+
+
 def widen(fd: int) -> None:
-    """Let a pipe hold 1 MiB instead of 64 KiB, where that is possible and allowed."""
+    """Raise the capacity of a pipe from 64 KiB to 1 MiB, if the system can and permits it."""
     size = getattr(fcntl, "F_SETPIPE_SZ", None)
     if size is not None:
         try:
@@ -59,7 +80,7 @@ def widen(fd: int) -> None:
 
 
 def seconds(status: os.stat_result) -> int:
-    """The time of a file in whole seconds, of which fractions are left out."""
+    """Return the modification time of a file in whole seconds, rounded down."""
     return status.st_mtime_ns // 1_000_000_000
 
 
@@ -69,12 +90,12 @@ def is_pipe(fd: int) -> bool:
 
 
 class Copier:
-    """Moves ranges of files to one target descriptor, at its own offset."""
+    """Copy ranges of files to one target descriptor, at its current offset."""
 
     def __init__(self, target: int) -> None:
         self.target = target
         mode = os.fstat(target).st_mode
-        ways: list[Callable[[Copier, int, int, int], int]] = []  # no methods of this one, which would keep it
+        ways: list[Callable[[Copier, int, int, int], int]] = []  # unbound: a bound method would be a reference cycle
         if stat.S_ISREG(mode) and hasattr(os, "copy_file_range"):
             ways.append(Copier._copy_file_range)
         if hasattr(os, "splice") and (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # Linux: sendfile takes any target
@@ -101,7 +122,7 @@ class Copier:
                 continue
             if done == 0:
                 if len(self.ways) > 1 and os.fstat(source).st_size >= stop:
-                    del self.ways[0]  # some file systems answer 0 for what they cannot do
+                    del self.ways[0]  # some file systems return 0 for calls that they do not support
                     continue
                 raise Short(start)
             start += done

@@ -1,4 +1,4 @@
-"""Files that are read: as many as there are, of which few are open at once."""
+"""Input files: any number of them, with a bounded number of open descriptors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from weakref import ref
 from tarkit.errors import TarkitError
 
 SPARE = 16  # descriptors besides those of inputs and outputs
-MOST = 1 << 14  # files that are open at once, also where the system allows more
+MOST = 1 << 14  # inputs open at once, also if the system allows more
 
-_latest: deque[ref[File]] = deque()  # the files that were opened last, in order
+_latest: deque[ref[File]] = deque()  # the files that were opened last, in that order
 
 
 class Descriptor:
-    """An open descriptor, which is closed when nobody refers to it; 0, 1 and 2 stay open."""
+    """An open descriptor, closed with the last reference to it; 0, 1 and 2 stay open."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -32,13 +32,13 @@ class Descriptor:
 
 
 class File:
-    """A regular file that is read at any time, from any thread.
+    """A regular file that can be read at any time, from any thread.
 
-    With a `path`, it is closed when half of all descriptors that the system allows belong to files that were opened
-    later, and opened again when it is wanted. It must be the same file then, to which nobody has written.
+    A file with a `path` is closed when too many others were opened after it (see `most_files`), and opened again when
+    it is needed. It must still be the same file then, unchanged.
 
-    Whoever reads keeps `opened` or what `open` returns for as long as it uses the descriptor, since another thread may
-    close the file meanwhile:
+    Keep a reference to `opened`, or to the result of `open`, while you use its descriptor, since another thread may
+    close the file:
 
         held = file.opened or file.open()
         os.pread(held.fd, ...)
@@ -56,7 +56,7 @@ class File:
             _close_all_but_latest(self)
 
     def open(self) -> Descriptor:
-        """Open the file again. Raises TarkitError unless it is what it was."""
+        """Open the file again. Raises TarkitError if it was replaced or changed."""
         assert self.path is not None
         opened = Descriptor(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))  # it may be a FIFO now
         self._compare(opened)
@@ -65,17 +65,17 @@ class File:
         return opened
 
     def close(self) -> None:
-        """Close the file until it is wanted again."""
+        """Close the file until it is needed again."""
         self.opened = None
 
     def unchanged(self) -> None:
-        """Raise TarkitError if somebody replaced the file or wrote to it since it was opened first."""
+        """Raise TarkitError if the file was replaced or written to since it was first opened."""
         self._compare(self.opened or self.open())
 
     def _compare(self, opened: Descriptor) -> None:
         if _identity(os.fstat(opened.fd)) != self._identity:
             raise TarkitError(
-                f"{self.name}: the file was changed while it was read", "make a copy that nobody writes to"
+                f"{self.name}: the file was changed while it was read", "read a copy that no process writes to"
             )
 
 
@@ -84,7 +84,7 @@ def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def _close_all_but_latest(file: File) -> None:
-    """Note that a file was opened, and close those that were opened long before."""
+    """Note that a file was opened, and close those beyond the limit that were opened longest ago."""
     _latest.append(ref(file))
     most = most_files()
     while len(_latest) > most:
@@ -94,13 +94,13 @@ def _close_all_but_latest(file: File) -> None:
 
 
 def most_files() -> int:
-    """How many inputs may be open at once: half of what the system allows, the other half is for all else."""
+    """Return how many inputs may be open at once: half of the descriptors that the system allows."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST if soft == resource.RLIM_INFINITY else min(max(soft // 2, 1), MOST)
 
 
 def allow_files(count: int) -> int:
-    """Let that many inputs be open at once, as far as the system does; and as many outputs, which is the result."""
+    """Raise the limit of open files for `count` inputs and as many outputs; return how many outputs may be open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * (min(count, MOST) + SPARE)
     if soft != resource.RLIM_INFINITY and soft < wanted:

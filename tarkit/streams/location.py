@@ -1,16 +1,16 @@
-"""What the user typed as an input or an output: path, `-`, pipe:COMMAND, URL, braces, globs, directories, lists.
+"""Parse the arguments that name inputs and outputs: path, `-`, pipe:COMMAND, URL, braces, globs, directories, lists.
 
-The rules, in this order, for one word of the inputs:
+An input is interpreted by the first of these rules that applies:
 
 1. `-` is stdin.
-2. What exists is that path, whatever it looks like; a directory stands for its archives. So a shell's `*` that meets
-   a file named `pipe:...` runs nothing.
-3. `file:PATH` is PATH and nothing else: no braces, no glob, no percent decoding.
-4. `pipe:COMMAND`: `braces.expand_command` says which braces of a command are ours.
-5. `SCHEME://...` is a URL, its braces expanded.
-6. Else braces are expanded, then, of each name that does not exist, `*`, `?`, `[` and `**` (directories below).
+2. An existing path is that path, whatever it looks like; a directory stands for its archives. So a shell's `*` that
+   matches a file named `pipe:...` runs no command.
+3. `file:PATH` is PATH literally: no braces, no glob, no percent decoding.
+4. `pipe:COMMAND` is a command; `expand_command` expands some of its braces.
+5. `SCHEME://...` is a URL; its braces are expanded.
+6. Otherwise braces are expanded, then `*`, `?`, `[` and `**` (subdirectories) in each name that does not exist.
 
-Every path is known to exist when `expand_inputs` returns, so that a missing shard ends a run before it starts.
+`expand_inputs` checks that every path exists, so that a missing shard is reported before anything is read or written.
 """
 
 from __future__ import annotations
@@ -31,21 +31,20 @@ from tarkit.errors import TarkitError, Usage, show
 from tarkit.stores import schemes
 from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, ZIP
 
-# ---- Braces in the words of a command line: counted first, then expanded by the package `braceexpand`
-# A word's braces mean what they mean to `braceexpand` (bash's rules: `{000..099}`, `{0..9..3}`, `{a..e}`,
-# `{x,y{1..3}}`, padding kept), but a backslash is an ordinary character and a word whose braces do not match is plain
-# text.
+# ---- Braces: counted first, then expanded by the package `braceexpand`
+# They follow bash's rules (`{000..099}`, `{0..9..3}`, `{a..e}`, `{x,y{1..3}}`, padding kept), but a backslash is an
+# ordinary character, and an argument whose braces do not match is plain text.
 #
-# In a COMMAND most braces are the shell's or another program's: `${X}`, `{ a; b; }`, awk '{print $1, $2}', jq
-# '{id,url}', sed 's/a{1,3}//'. Taking one of these for a list would run the command twice and double the data without
-# a word, so there a group is ours only if it is or holds a range `{A..B}`, no `$` stands before it, and nothing in it
-# is blank, quoted or special to the shell.
+# In a COMMAND most braces belong to the shell or another program: `${X}`, `{ a; b; }`, awk '{print $1, $2}', jq
+# '{id,url}', sed 's/a{1,3}//'. Expanding one of these would run the command twice and silently double the data. So a
+# group in a command is expanded only if it is or contains a range `{A..B}`, no `$` precedes it, and nothing in it is
+# blank, quoted or special to the shell.
 
 MAX_NAMES = 10_000_000
-"""Names that the braces of one word may stand for (ishard-spec TPL-9)."""
+"""Names that the braces of one argument may expand to, as in ishard."""
 
 MAX_DEPTH = 50
-"""How deep braces may be nested; `braceexpand` recurses."""
+"""Levels of nested braces; `braceexpand` is recursive."""
 
 _RANGE = re.compile(r"(?:(-?\d+)\.\.(-?\d+)|([A-Za-z])\.\.([A-Za-z]))(?:\.\.-?(\d+))?\n?")
 _IN_BRACES = re.compile(r"\{(?:-?\d+\.\.-?\d+|[A-Za-z]\.\.[A-Za-z])(?:\.\.-?\d+)?\}")
@@ -54,7 +53,7 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"  # the order 
 
 
 class Group(NamedTuple):
-    """A matched pair of braces: where it is, how many names it stands for, and whether it is a range or a list."""
+    """A matched pair of braces: its position, how many names it expands to, and whether it is a range or a list."""
 
     start: int
     stop: int
@@ -63,7 +62,7 @@ class Group(NamedTuple):
 
 
 class _Open:
-    """A brace that waits for its partner. `before` sums up the alternatives so far, `names` is of the current one."""
+    """An unclosed brace. `before` counts the names of the alternatives so far, `names` those of the current one."""
 
     __slots__ = ("before", "commas", "names", "start")
 
@@ -71,8 +70,8 @@ class _Open:
         self.start, self.names, self.before, self.commas = start, 1, 0, False
 
 
-def expand(word: str) -> list[str]:
-    """The names that `word` stands for, itself when there is nothing to expand; `Usage` for too many."""
+def expand_braces(word: str) -> list[str]:
+    """Return the names that `word` expands to, or itself. Raises Usage for too many."""
     if "{" not in word:
         return [word]
     count, _ = scan(word)
@@ -83,8 +82,8 @@ def expand(word: str) -> list[str]:
 
 
 def expand_command(command: str) -> list[str]:
-    """The commands that `command` stands for: its groups that are ours, expanded (see above)."""
-    groups = _ours(command)
+    """Return the commands that `command` expands to (see above which of its groups are expanded)."""
+    groups = _groups_to_expand(command)
     _check(prod(group.names for group in groups), command)
     pieces: list[list[str]] = []
     position = 0
@@ -97,13 +96,13 @@ def expand_command(command: str) -> list[str]:
 
 
 def scan(text: str) -> tuple[int | None, list[Group]]:
-    """How many names `text` stands for (None: the braces do not match) and its groups, inner ones first."""
+    """Return how many names `text` expands to, None if its braces do not match, and its groups, inner ones first."""
     stack = [_Open(0)]
     groups: list[Group] = []
     debt = 0
     for position, char in enumerate(text):
         if char == "{":
-            if debt:  # as braceexpand counts: a `}` too many is made good by a later `{`, both plain
+            if debt:  # as in braceexpand, a `}` without partner and a later `{` are both plain text
                 debt -= 1
             else:
                 stack.append(_Open(position))
@@ -129,7 +128,7 @@ def _closed(opened: _Open, text: str, position: int) -> Group:
 
 
 def _range_size(text: str) -> int:
-    """How many names the range `A..B[..STEP]` has, 0 if `text` is none; too many if its numbers are absurdly long."""
+    """Return how many names the range `A..B[..STEP]` has, 0 if `text` is no range."""
     found = _RANGE.fullmatch(text)
     if not found:
         return 0
@@ -137,28 +136,28 @@ def _range_size(text: str) -> int:
     try:
         length = abs(int(high) - int(low)) if low else abs(_ALPHABET.index(last) - _ALPHABET.index(first))
         return length // (int(step or 1) or 1) + 1
-    except ValueError:  # Python refuses to convert thousands of digits
+    except ValueError:  # Python does not convert numbers of thousands of digits
         return MAX_NAMES + 1
 
 
 def _check(count: int, word: str) -> None:
     if count > MAX_NAMES:
-        raise Usage(f"{show(word)}: the braces stand for more than {MAX_NAMES:,} names")
+        raise Usage(f"{show(word)}: the braces expand to more than {MAX_NAMES:,} names")
 
 
-def _ours(command: str) -> list[Group]:
-    """The outermost groups of a command that are ours, from left to right."""
-    ours: list[Group] = []
+def _groups_to_expand(command: str) -> list[Group]:
+    """Return the outermost groups of a command that are expanded, from left to right."""
+    found: list[Group] = []
     shell_ends = 0
     for group in sorted(scan(command)[1]):
         text = command[group.start : group.stop]
         if command[group.start - 1 : group.start] == "$":
             shell_ends = max(shell_ends, group.stop)
-        elif group.start < shell_ends or (ours and group.start < ours[-1].stop):
+        elif group.start < shell_ends or (found and group.start < found[-1].stop):
             continue
         elif group.expands and _IN_BRACES.search(text) and not _SHELL.search(text):
-            ours.append(group)
-    return ours
+            found.append(group)
+    return found
 
 
 ARCHIVE_SUFFIXES = (
@@ -166,28 +165,28 @@ ARCHIVE_SUFFIXES = (
     *(suffix for codec in CODECS.values() for suffix in codec.suffixes if suffix.startswith(".t")),
     *ZIP.suffixes,
 )
-"""What names of archives end in: `.tar`, `.tar.gz`, `.tgz` .., `.zip` (lower case); a bare `.gz` may be anything."""
+"""Suffixes of archives: `.tar`, `.tar.gz`, `.tgz` .., `.zip` (lower case). A bare `.gz` may be anything."""
 
 _INPUT_SUFFIXES = (
     *ARCHIVE_SUFFIXES,
     *(suffix for codec in (LZMA, *FOREIGN) for suffix in codec.suffixes if suffix.startswith(".t")),
 )
-"""The same with those that are read, or refused, and not written: a directory's archive is never passed over."""
+"""Suffixes of the archives in a directory: also those that are only read, and those that are refused with an error."""
 
 Kind = Literal["stdin", "stdout", "path", "pipe", "url", "object"]
 _Found = Literal["missing", "file", "dir"]
 
-_MANY = 500  # names in one directory from which on its listing is cheaper than a stat for each
+_MANY = 500  # names in one directory: from here on listing it is cheaper than a stat of each
 _DIGITS = re.compile(r"([0-9]+)")
 _NUMBER = re.compile(r"%0?[0-9]*d")
 _MAGIC = re.compile(r"[*?[]")
 
 
 class Location(NamedTuple):
-    """Where bytes come from or go to.
+    """An input or an output.
 
-    `text` is the path, the command or the URL without the prefix that said so (undecodable bytes as surrogates), `name`
-    is for messages: printable, on one line, without secrets.
+    `text` is the path, command or URL without its prefix (undecodable bytes as surrogates), `name` the name for
+    messages: printable, on one line, without secrets.
     """
 
     kind: Kind
@@ -203,14 +202,17 @@ STDOUT = Location("stdout", "-", "stdout")
 def expand_inputs(
     words: Sequence[str], files_from: Sequence[str] = (), nul: bool = False, load: bool = False
 ) -> list[Location]:
-    """The inputs that `words` and then the lists `files_from` name, in order; stdin when there is neither.
+    """Return the inputs that the arguments name, in order.
 
-    A list (a path, or `-` for stdin) holds a word a line, ended by LF or CRLF; blank lines are skipped. With `nul` its
-    names end with NUL and are paths as they stand, as `find -type f -print0` writes them. `load`: the one word is a
-    list (tarp's -l).
+    Args:
+        words: the arguments; without these and without lists the input is stdin.
+        files_from: lists of inputs (paths, or `-` for stdin) with one argument a line; blank lines are skipped.
+        nul: the names in the lists end with NUL and are taken literally, as `find -type f -print0` writes them.
+        load: the only argument is a list (tarp's -l).
 
-    Raises `TarkitError` when a word names nothing or a list cannot be read, `Usage` for an unknown scheme, over
-    ten million names, and stdin named twice.
+    Raises:
+        TarkitError: an input does not exist, or a list cannot be read.
+        Usage: an unknown scheme, more than ten million names, or stdin named twice.
     """
     if load:
         if len(words) != 1:
@@ -227,7 +229,7 @@ def expand_inputs(
 
 
 def parse_output(word: str) -> Location:
-    """The output that `word` names: `-`, pipe:COMMAND, a URL, file:PATH or a path; nothing is expanded or looked up."""
+    """Return the output that `word` names: `-`, pipe:COMMAND, a URL, file:PATH or a path. Nothing is expanded."""
     if not word:
         raise Usage("the name of the output is empty", "is a shell variable unset?")
     if word == "-":
@@ -242,7 +244,7 @@ def parse_output(word: str) -> Location:
 
 
 def natural_key(text: str) -> tuple[list[str | int], str]:
-    """A key that sorts runs of digits by their value: `2` before `10`, and `01` before `1`."""
+    """Return a sort key that compares runs of digits by their value: `2` before `10`, and `01` before `1`."""
     parts: list[str | int] = list(_DIGITS.split(text))
     parts[1::2] = map(int, parts[1::2])
     return parts, text
@@ -266,12 +268,12 @@ def _listed(name: str, nul: bool) -> Iterator[Location]:
 
 
 def list_name(name: str) -> str:
-    """The name of a list of inputs in messages."""
+    """Return the name of a list of inputs for messages."""
     return "stdin" if name == "-" else _path(name).name
 
 
 def read_list(name: str, shown: str, nul: bool) -> list[tuple[int, str]]:
-    """The words of a list, each with the number of its line. Raises TarkitError when there is none."""
+    """Return the arguments in a list, each with its line number. Raises TarkitError if there are none."""
     try:
         with open(0 if name == "-" else name, "rb", closefd=name != "-") as stream:
             data = stream.read()
@@ -290,7 +292,7 @@ def read_list(name: str, shown: str, nul: bool) -> list[tuple[int, str]]:
 
 
 def _expand(words: Sequence[str]) -> Iterator[list[Location]]:
-    """What each word stands for; one look at the file system serves all."""
+    """Yield the inputs of each argument."""
     for word, found in zip(words, _look(words), strict=True):
         if word == "-":
             yield [STDIN]
@@ -312,7 +314,7 @@ def _exact_paths(words: Sequence[str]) -> Iterator[list[Location]]:
 
 
 def _special(word: str) -> list[Location]:
-    """What a word stands for that is not the name of anything."""
+    """Return the inputs of an argument that is not an existing path."""
     if not word:
         raise Usage("the name of an input is empty", "is a shell variable unset?")
     if word.startswith("file:"):
@@ -324,12 +326,12 @@ def _special(word: str) -> list[Location]:
     if word.startswith("pipe:"):
         return [_pipe(command) for command in expand_command(word.removeprefix("pipe:"))]
     if schemes.scheme_of(word):
-        return [_url(url) for url in expand(word)]
+        return [_url(url) for url in expand_braces(word)]
     return _paths(word)
 
 
 def _paths(word: str) -> list[Location]:
-    texts = expand(word)
+    texts = expand_braces(word)
     locations: list[Location] = []
     missing = []
     for text, found in zip(texts, _look(texts), strict=True):
@@ -352,7 +354,7 @@ def _paths(word: str) -> list[Location]:
 
 def _missing(path: str, hint: str | None = None) -> TarkitError:
     if "::" in path:
-        hint = "`::` does not join names: give each as a word of its own"
+        hint = "`::` does not join names: give each as an argument of its own"
     elif path.startswith("@"):
         hint = "a list of inputs is read with -T LIST"
     elif _NUMBER.search(path):
@@ -380,7 +382,7 @@ def _url(url: str, writing: bool = False) -> Location:
 
 
 def _look(paths: Sequence[str]) -> list[_Found]:
-    """What each path leads to: by a stat each, or by one listing of a directory for many of its names."""
+    """Return the type of each path, by one stat for each, or one listing of a directory for many names in it."""
     groups: dict[str, set[str]] = {}
     for path in paths:
         head, slash, tail = path.rpartition("/")
@@ -393,7 +395,7 @@ def _look(paths: Sequence[str]) -> list[_Found]:
 
 
 def _look_in(folder: str, names: set[str]) -> Iterator[tuple[str, _Found]]:
-    """Those of `names` that a listing of `folder` shows; all, as missing, when there is no such folder."""
+    """Yield those of `names` that a listing of `folder` shows; all of them, as missing, if it does not exist."""
     try:
         with os.scandir(folder or ".") as entries:
             for entry in entries:
@@ -403,7 +405,7 @@ def _look_in(folder: str, names: set[str]) -> Iterator[tuple[str, _Found]]:
         for name in names:
             yield folder + name, "missing"
     except OSError:
-        return  # a folder may let its files be opened and itself not be listed
+        return  # a directory may permit opening its files and not listing it
 
 
 def _stat(path: str) -> _Found:
@@ -412,12 +414,12 @@ def _stat(path: str) -> _Found:
     except (FileNotFoundError, NotADirectoryError):
         return "missing"
     except OSError as error:
-        # a long command or URL is no name; for the rest, opening it will say what the matter is
+        # too long for a path: a command or a URL; other errors are reported when the file is opened
         return "missing" if error.errno == errno.ENAMETOOLONG else "file"
 
 
 def _archives(folder: str) -> list[Location]:
-    """The archives in a directory, by their suffix, in natural order; not hidden ones, such as unfinished outputs."""
+    """Return the archives in a directory, by suffix, in natural order; hidden files are unfinished outputs."""
     with os.scandir(folder) as entries:
         names = [
             entry.name
@@ -433,13 +435,14 @@ def _archives_or_error(folder: str) -> list[Location]:
         name = _path(folder).name
         raise TarkitError(
             f"{name}: no archives in this directory",
-            f"looked for {' '.join(ARCHIVE_SUFFIXES)}; '{os.path.join(name, '**', '*.tar')}' also looks below",
+            f"looked for {' '.join(ARCHIVE_SUFFIXES)}; "
+            f"'{os.path.join(name, '**', '*.tar')}' also searches subdirectories",
         )
     return found
 
 
 def _glob(pattern: str) -> list[Location]:
-    """What a pattern matches, in natural order; directories count for their archives, with `**` not at all."""
+    """Return what a pattern matches, in natural order. A directory stands for its archives, except with `**`."""
     names = sorted(glob.glob(pattern, recursive=True), key=natural_key)
     locations: list[Location] = []
     for name, found in zip(names, _look(names), strict=True):
@@ -448,7 +451,7 @@ def _glob(pattern: str) -> list[Location]:
         elif "**" not in pattern:
             locations += _archives(name)
     if not locations:
-        raise TarkitError(f"{_path(pattern).name}: matches no archive", "'**/*.tar' also looks into directories below")
+        raise TarkitError(f"{_path(pattern).name}: matches no archive", "'**/*.tar' also searches subdirectories")
     return locations
 
 
@@ -456,9 +459,9 @@ def _glob(pattern: str) -> list[Location]:
 
 
 def expand_each(words: Sequence[str], files_from: Sequence[str] = (), nul: bool = False) -> list[Location]:
-    """What `expand_inputs` makes of them, but a path that is not there stands for itself, also one of a word in braces.
+    """Return the inputs as `expand_inputs` does, missing paths included.
 
-    Raises as that, but for missing paths: `TarkitError` for a folder or a pattern without archives.
+    Raises the same errors, except for missing paths: a directory or a pattern without archives is one.
     """
     if not words and not files_from:
         return expand_inputs(())
@@ -485,7 +488,7 @@ def _each(word: str) -> Iterator[Location]:
         path = word.removeprefix("file:")
         if os.path.isdir(path) or word.startswith("pipe:") or schemes.scheme_of(word):
             raise
-        names = [path] if path != word else expand(word)
+        names = [path] if path != word else expand_braces(word)
         if len(names) == 1 and any(char in path for char in "*?[") and path == word:
             raise
     if len(names) == 1:

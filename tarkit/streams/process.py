@@ -1,4 +1,4 @@
-"""Programs that we start in process groups of their own, and that end with us, whatever happens."""
+"""Programs in process groups of their own, which end when this process ends."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from tarkit.errors import TarkitError, show
 from tarkit.streams import command
 from tarkit.streams.command import send
 
-DEVNULL, PIPE = -3, -1  # as subprocess has them
-_LOOK = 0.005  # seconds between two looks where the system cannot wake us
+DEVNULL, PIPE = -3, -1  # the values in subprocess
+_POLL_INTERVAL = 0.005  # seconds, where there is no pidfd
 
 
 class Program:
-    """A program with its own process group. When it has ended, what it left in that group is killed.
+    """A program in its own process group. When it has ended, the processes that it left in that group are killed.
 
-    `words` are its name, which is its path too unless that is given, and its arguments; signals have their defaults.
-    Raises TarkitError when it cannot be started.
+    Args:
+        words: its name, which is also its path unless `path` is given, and its arguments.
+        folder: its working directory.
+
+    Raises:
+        TarkitError: it cannot be started.
     """
 
     def __init__(
@@ -56,7 +60,7 @@ class Program:
             )
             self.pid = self.process.pid
             self._pidfd = _pidfd(self.pid)
-            return self  # whole: a signal may be what comes next, and ends it
+            return self  # complete: a signal may follow at once, and ends it
 
         try:
             command.begin(start)
@@ -64,17 +68,17 @@ class Program:
             raise TarkitError(f"{show(words[0])} cannot be started: {error.strerror}") from None
 
     def watch(self, poll: Any) -> None:
-        """Have a `select.poll` wake up when the program ends, where the system can do that."""
+        """Register the program with a `select.poll`, which then wakes up when it ends, if the system has pidfds."""
         if self._pidfd >= 0:
             poll.register(self._pidfd, select.POLLIN)
 
     def unwatch(self, poll: Any) -> None:
-        """The opposite."""
+        """Undo `watch`."""
         if self._pidfd >= 0:
             poll.unregister(self._pidfd)
 
     def ended(self) -> bool:
-        """Whether it has ended; it need not have been waited for."""
+        """Whether it has ended; it may still be a zombie."""
         if self._status is not None:
             return True
         if hasattr(os, "waitid"):
@@ -83,11 +87,11 @@ class Program:
 
     @property
     def wakes(self) -> bool:
-        """Whether `watch` can do anything; else look every now and then."""
+        """Whether `watch` has an effect; without it the caller has to poll."""
         return self._pidfd >= 0
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """Its status (negative: a signal), None when it has not ended in time."""
+        """Wait at most `seconds` and return its status (negative: a signal), None if it still runs."""
         if self._status is not None:
             return self._status
         if seconds is None and hasattr(os, "waitid"):
@@ -96,10 +100,10 @@ class Program:
             self.process.wait()
         elif not self._sleep(seconds):
             return None
-        return self._bury()
+        return self._reap()
 
     def _sleep(self, seconds: float) -> bool:
-        """Wait so long for its end; whether it came."""
+        """Wait at most `seconds` for its end and return whether it has ended."""
         limit = time.monotonic() + seconds
         poll = select.poll()
         self.watch(poll)
@@ -110,11 +114,11 @@ class Program:
             if self.wakes:
                 poll.poll(left * 1000)
             else:
-                time.sleep(min(left, _LOOK))
+                time.sleep(min(left, _POLL_INTERVAL))
         return True
 
-    def _bury(self) -> int:
-        """Kill what it left, then take its status: until then nobody else has its number."""
+    def _reap(self) -> int:
+        """Kill the rest of its group, then collect its status: until then its number is not used again."""
         with self._lock:
             if self._status is None:
                 send([-self.pid], signal.SIGKILL)
@@ -125,11 +129,11 @@ class Program:
         return self._status
 
     def terminate(self) -> None:
-        """Ask all of the group to end."""
+        """Send SIGTERM to its group."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End all of the group."""
+        """Send SIGKILL to its group."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, signum: int) -> None:
@@ -138,18 +142,18 @@ class Program:
                 send([-self.pid], signum)
 
     def end_by(self, limit: float) -> None:
-        """Wait for its end; at `limit`, as `time.monotonic` has it, end all of its group with force."""
+        """Wait until it has ended; at `limit`, a time of `time.monotonic`, kill its group."""
         if self.wait(max(0.0, limit - time.monotonic())) is None:
             self.kill()
             self.wait()
 
     def end(self) -> None:
-        """End it and all of its group, whatever its status: by asking, then with force."""
+        """End it and its group, by SIGTERM, then SIGKILL."""
         command.end_all(self)
 
 
 def _pidfd(pid: int) -> int:
-    """A descriptor that tells of a process's end, -1 where there is none."""
+    """Return a descriptor that becomes readable when the process ends, -1 if the system has none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

@@ -1,20 +1,25 @@
-"""Ranges of streams that are wanted longer than their window: in memory, or in one temporary file."""
+"""Sources made of byte ranges: held in memory, held in a temporary file, or joined from other sources.
+
+A range of a stream that is needed longer than the stream's window is copied to memory (`HeldRange`) or to temporary
+space (`RangeSpool`); its positions stay those of the stream.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from tarkit.errors import Problem
-from tarkit.streams import source as sources
 from tarkit.streams.files import File
 from tarkit.streams.sink import Sink
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.source import FileSource, StreamSource
+from tarkit.streams.tempfile import TemporaryFile
 
 
 class Held:
-    """A source of one range, whose positions are those of the stream it was taken from."""
+    """Base of the sources that hold bytes [start, stop) of a stream, at the positions that they had there."""
 
     seekable = True
     codec: str | None = None
@@ -26,60 +31,60 @@ class Held:
         self.size: int | None = stop
 
     def peek(self, pos: int, n: int) -> bytes:
-        """At least `n` bytes from `pos` on, fewer only at the end."""
+        """Return at least `n` bytes from `pos` on, fewer only at the end."""
         return self.read(pos, min(pos + n, self.size or 0))
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
+        """Return bytes [start, stop)."""
         raise NotImplementedError
 
     def release(self, pos: int) -> None:
-        """It is kept whole."""
+        """Do nothing: all bytes stay readable."""
 
     def lend(self, flush: Callable[[], None]) -> None:
-        """It does not move."""
+        """Do nothing: the bytes do not move."""
 
     def close(self) -> None:
-        """It goes when nobody refers to it."""
+        """Do nothing: the last reference frees it."""
 
 
 class HeldRange(Held):
-    """A range in memory."""
+    """A range held in memory."""
 
     def __init__(self, name: str, start: int, data: bytes) -> None:
         super().__init__(name, start, start + len(data))
         self.data = data
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
+        """Return bytes [start, stop)."""
         return self.data[start - self.start : stop - self.start]
 
-    def send(self, start: int, stop: int, sink: sources.RangeSink) -> None:
+    def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
         sink.write(memoryview(self.data)[start - self.start : stop - self.start])
 
 
 class MovedRange(Held):
-    """A range that is now in a temporary file, from `offset` on."""
+    """A range held in a temporary file, from `offset` on."""
 
-    def __init__(self, file: Scratch, name: str, start: int, stop: int, offset: int) -> None:
+    def __init__(self, file: TemporaryFile, name: str, start: int, stop: int, offset: int) -> None:
         super().__init__(name, start, stop)
         self.file = file
         self.offset = offset
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
+        """Return bytes [start, stop)."""
         return self.file.read(self.offset + start - self.start, self.offset + stop - self.start)
 
-    def send(self, start: int, stop: int, sink: sources.RangeSink) -> None:
+    def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
         sink.copy(self.file.fd, self.offset + start - self.start, self.offset + stop - self.start)
 
 
 class SpooledRange(MovedRange):
-    """A range in the file of a spool, which takes the room back when nobody refers to the range."""
+    """A range in the file of a RangeSpool. Its room is free again when the last reference to it is gone."""
 
-    def __init__(self, spool: RangeSpool, file: Scratch, name: str, start: int, stop: int, offset: int) -> None:
+    def __init__(self, spool: RangeSpool, file: TemporaryFile, name: str, start: int, stop: int, offset: int) -> None:
         super().__init__(file, name, start, stop, offset)
         self.spool = spool
 
@@ -87,20 +92,60 @@ class SpooledRange(MovedRange):
         self.spool.free(self.offset, (self.size or 0) - self.start)
 
 
+class RangeReader(Protocol):
+    """What a JoinedSource takes its bytes from: any Source, or the content of a field."""
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return bytes [start, stop)."""
+
+    def send(self, start: int, stop: int, sink: Sink) -> None:
+        """Write bytes [start, stop) to `sink`."""
+
+
+class JoinedSource(Held):
+    """Pieces (reader, start, stop), one after the other, as one source whose first byte is at position `start`."""
+
+    def __init__(self, name: str, start: int, pieces: Sequence[tuple[RangeReader, int, int]]) -> None:
+        super().__init__(name, start, start + sum(last - first for _, first, last in pieces))
+        self.pieces = pieces
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return bytes [start, stop)."""
+        return b"".join(reader.read(low, high) for reader, low, high in self._within(start, stop))
+
+    def send(self, start: int, stop: int, sink: Sink) -> None:
+        """Write bytes [start, stop) to `sink`."""
+        for reader, low, high in self._within(start, stop):
+            reader.send(low, high, sink)
+
+    def _within(self, start: int, stop: int) -> Iterator[tuple[RangeReader, int, int]]:
+        """Yield the parts of the pieces that are in [start, stop)."""
+        at = self.start
+        for reader, first, last in self.pieces:
+            low, high = max(start - at, 0), min(stop - at, last - first)
+            if low < high:
+                yield reader, first + low, first + high
+            at += last - first
+
+
 class RangeSpool:
-    """An unlinked temporary file with room for ranges that come and go; first fit."""
+    """Ranges of streams in one temporary file, which reuses the room of freed ones (first fit).
+
+    For byte ranges that are freed one by one, in any order. For items to be read in the order of writing use
+    `spill.records`, for records to be found by key `spill.multimap`.
+    """
 
     def __init__(self, tmpdir: str | None = None) -> None:
         self.tmpdir = tmpdir
-        self._file: Scratch | None = None
-        self._gaps: list[tuple[int, int]] = []  # offset and length, in order, never adjacent
+        self._file: TemporaryFile | None = None
+        self._gaps: list[tuple[int, int]] = []  # (offset, length), sorted, never adjacent
         self._length = 0
-        self._freed: deque[tuple[int, int]] = deque()  # in whatever thread the last reference went
+        self._freed: deque[tuple[int, int]] = deque()  # by any thread
 
     def hold(self, name: str, start: int, stop: int, send: Callable[[int, int, Sink], None]) -> SpooledRange:
-        """Keep bytes [start, stop) of the stream `name`, which `send` writes to a sink."""
+        """Return a copy of bytes [start, stop) of the stream `name`, which `send` writes to a sink."""
         if self._file is None:
-            self._file = Scratch(self.tmpdir)
+            self._file = TemporaryFile(self.tmpdir)
         offset = self._room(stop - start)
         os.lseek(self._file.fd, offset, os.SEEK_SET)
         held = SpooledRange(self, self._file, name, start, stop, offset)
@@ -108,7 +153,7 @@ class RangeSpool:
         return held
 
     def free(self, offset: int, length: int) -> None:
-        """Take back the room of a range, when room is wanted the next time."""
+        """Note that the room of a range is free; any thread may call this."""
         self._freed.append((offset, length))
 
     def _reclaim(self, offset: int, length: int) -> None:
@@ -134,29 +179,30 @@ class RangeSpool:
         return offset
 
 
-class Copy(sources.FileSource):
-    """A stream that was read to its end, in a temporary file where others may lie behind it."""
+class CopiedStream(FileSource):
+    """A copy of a whole stream in a temporary file, from `start` on; other copies may follow in the same file."""
 
-    def __init__(self, file: Scratch, start: int, size: int, stream: sources.StreamSource) -> None:
+    def __init__(self, file: TemporaryFile, start: int, size: int, stream: StreamSource) -> None:
         super().__init__(File(file, stream.name), stream.name, start)
         self.size: int = size
         self.failure, self.codec = stream.failure, stream.codec
 
     def peek(self, pos: int, n: int) -> memoryview:
-        """At least `n` bytes from `pos` on, fewer only at the end; good until the next call."""
+        """Return at least `n` bytes from `pos` on, fewer only at the end; valid until the next call."""
         return super().peek(pos, n)[: max(0, self.size - pos)]
 
     def unchanged(self) -> None:
-        """Nobody else writes to it."""
+        """Do nothing: no other process can write to the file."""
 
 
-def spooled(source: sources.StreamSource, behind: Copy | None = None) -> Copy:
-    """All of a stream in a temporary file, to read it in any order or more than once.
+def spooled(source: StreamSource, behind: CopiedStream | None = None) -> CopiedStream:
+    """Copy a whole stream to a temporary file, to read it in any order or more than once.
 
-    It is the file that has the copy `behind` at its end, if one is given: any number of streams take one open file.
+    With `behind`, the last copy in its file, the stream is appended to that file: any number of streams need one
+    descriptor.
     """
-    file = Scratch(source.tmpdir) if behind is None else behind.file.opened
-    assert isinstance(file, Scratch)
+    file = TemporaryFile(source.tmpdir) if behind is None else behind.file.opened
+    assert isinstance(file, TemporaryFile)
     start = 0 if behind is None else behind.offset + behind.size
     os.lseek(file.fd, start, os.SEEK_SET)
     size = 0
@@ -165,4 +211,4 @@ def spooled(source: sources.StreamSource, behind: Copy | None = None) -> Copy:
         size += len(view)
         source.release(size)
     source.close()
-    return Copy(file, start, size, source)
+    return CopiedStream(file, start, size, source)

@@ -1,9 +1,10 @@
-"""Where bytes are written: files that appear when they are complete, stdout, commands; a codec before any of them.
+"""Sinks: outputs of bytes to files, stdout, commands and URLs, compressed or not.
 
     with open_sink("path", "out.tar") as sink:
         sink.write(...)
 
-Leaving the block normally completes the output, and says when that fails; leaving it by an exception leaves nothing.
+Leaving the block normally completes the output, or raises an error; leaving it by an exception removes the output. A
+file is written under a temporary name and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -15,24 +16,26 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from tarkit.errors import TarkitError
+from tarkit.signals import OUTPUTS, register_cleanup
 from tarkit.stores import schemes
 from tarkit.streams.background import LONG, Mover, Shortened
 from tarkit.streams.codecs import encoder
 from tarkit.streams.command import CommandWriter
 from tarkit.streams.copy import CHUNK, Copier, Short, is_pipe, widen, write_all, writev_all
 
-# ---- Outputs with a descriptor: stdout, devices and pipes are written in place, files appear when they are complete
-
 unfinished: set[str] = set()
-"""Temporary files of outputs that are not complete."""
+"""Paths of the temporary files of outputs that are not complete."""
 
 _STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
 
 
 def discard_unfinished() -> None:
-    """Remove the temporary files of outputs that were not completed: the last act before a signal ends us."""
+    """Remove the temporary files of outputs that were not completed."""
     for path in list(unfinished):
         _discard(path)
+
+
+register_cleanup(OUTPUTS, discard_unfinished)
 
 
 def _discard(path: str) -> None:
@@ -40,11 +43,11 @@ def _discard(path: str) -> None:
         os.unlink(path)
     except OSError:
         pass
-    unfinished.discard(path)  # last: a signal that comes before finds it there, and it goes then
+    unfinished.discard(path)  # last: after a signal before this line, the cleanup removes the file
 
 
 class Sink:
-    """Bytes that go out through a descriptor; `name` is for messages."""
+    """An output with a descriptor, and the base class of all sinks; `name` is for messages."""
 
     def __init__(self, fd: int, name: str) -> None:
         self.name = name
@@ -55,7 +58,7 @@ class Sink:
 
     @property
     def fd(self) -> int | None:
-        """The descriptor, for who moves bytes to it directly and at once; None when there is none for that."""
+        """The descriptor, for a caller that writes to it directly and at once; None if that is not possible."""
         return self._out
 
     def write(self, data: bytes | memoryview) -> None:
@@ -73,9 +76,9 @@ class Sink:
             self._failed(error)
 
     def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
-        """Write bytes [start, stop) of the file `source`; raises Short when the file ends before.
+        """Write bytes [start, stop) of the file `source`; raises Short if the file ends before `stop`.
 
-        With `short` the sink may do that later: then a later call raises what `short(pos)` makes of it.
+        With `short` the sink may copy later: then a later call raises the exception `short(pos)`.
         """
         try:
             self._copier.copy(source, start, stop)
@@ -106,10 +109,10 @@ class Sink:
 
 
 class DescriptorSink(Sink):
-    """Stdout, or what is no regular file: written in place."""
+    """Stdout, or a file that is not regular: written in place."""
 
     def close(self) -> None:
-        """Close the descriptor: that can fail, on a network file system for instance."""
+        """Close the descriptor, which may fail, on a network file system for instance."""
         if self._out >= 0:
             out, self._out = self._out, -1
             try:
@@ -118,18 +121,21 @@ class DescriptorSink(Sink):
                 self._failed(error)
 
     def abort(self) -> None:
-        """What was written stays."""
+        """Close the descriptor; what was written stays."""
         if self._out > 2:
             os.close(self._out)
         self._out = -1
 
 
 class FileSink(Sink):
-    """A file that is written beside its name and gets it when it is complete.
+    """A file that is written under a temporary name in its directory and renamed when it is complete.
 
-    It has the mode of the file that it replaces, else what the umask leaves of 0666. A symbolic link keeps pointing to
-    it. With `sync` it is on the disk before it has its name. What is `fresh` replaces nothing: a file of its name is an
-    error, also one that comes later, from another run.
+    It gets the mode of the file that it replaces, else 0666 without the bits of the umask. A symbolic link is followed.
+
+    Args:
+        path: the path of the file.
+        sync: fsync the file before renaming it, and the directory after.
+        fresh: replace no file: one that exists, or is created by another process meanwhile, is an error.
     """
 
     def __init__(self, path: str, sync: bool = False, fresh: bool = False) -> None:
@@ -142,7 +148,7 @@ class FileSink(Sink):
             mode = stat.S_IMODE(os.stat(self.path).st_mode)
             replaces = True
             if fresh:
-                raise _has_come(path)
+                raise _taken(path)
         except FileNotFoundError:
             replaces = False
         fd = -1
@@ -153,7 +159,7 @@ class FileSink(Sink):
                 unfinished.add(self.part)
                 fd = os.open(self.part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
                 break
-            except FileExistsError:  # another machine's process of our number, or a dead one's
+            except FileExistsError:  # of a process with this id on another machine, or of one that was killed
                 unfinished.discard(self.part)
             except OSError as error:
                 unfinished.discard(self.part)
@@ -168,24 +174,24 @@ class FileSink(Sink):
 
     @property
     def fd(self) -> int | None:
-        """The descriptor, at the end of what was written."""
-        self._settle()
+        """The descriptor, whose position is the end of what was written."""
+        self._wait()
         return self._out
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all of `data`."""
-        self._settle()
+        self._wait()
         super().write(data)
 
     def writev(self, pieces: Sequence[bytes]) -> None:
         """Write all of `pieces`, one behind the other."""
-        self._settle()
+        self._wait()
         super().writev(pieces)
 
     def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
-        """Write bytes [start, stop) of the file `source`: long ranges in a thread, while the caller goes on."""
+        """Write bytes [start, stop) of the file `source`; a long range is copied in a thread, with `short` given."""
         if short is None or stop - start < LONG:
-            self._settle()
+            self._wait()
             super().copy(source, start, stop)
             return
         if self._mover is None:
@@ -195,8 +201,8 @@ class FileSink(Sink):
         except OSError as error:
             self._failed(error)
 
-    def _settle(self) -> None:
-        """Wait for what is copied in the thread."""
+    def _wait(self) -> None:
+        """Wait until the thread has copied all ranges."""
         if self._mover is not None:
             try:
                 self._mover.wait()
@@ -204,18 +210,18 @@ class FileSink(Sink):
                 self._failed(error)
 
     def fileno(self) -> int:
-        """The descriptor, from which what was written can be read again."""
-        self._settle()
+        """The descriptor, for reading what was written."""
+        self._wait()
         return self._out
 
     def cut(self, position: int) -> None:
-        """Forget what was written from `position` on."""
-        self._settle()
+        """Truncate the output to `position` bytes."""
+        self._wait()
         os.ftruncate(self._out, position)
         os.lseek(self._out, position, os.SEEK_SET)
 
     def close(self) -> None:
-        """Give the file its name."""
+        """Complete the file: wait for copies, fsync if asked for, close, rename."""
         try:
             if self._mover is not None:
                 self._mover.wait()
@@ -224,7 +230,7 @@ class FileSink(Sink):
                 os.fsync(self._out)
             out, self._out = self._out, -1
             os.close(out)
-            self._name()
+            self._rename()
         except BaseException as error:
             self.abort()
             if isinstance(error, OSError):
@@ -238,22 +244,22 @@ class FileSink(Sink):
             finally:
                 os.close(folder)
 
-    def _name(self) -> None:
-        """Give the file its name. A link is what fails when that is taken."""
+    def _rename(self) -> None:
+        """Rename the file. With `fresh`, link it instead, which fails if the name is taken."""
         if self._fresh:
             try:
                 os.link(self.part, self.path)
                 os.unlink(self.part)
                 return
             except FileExistsError:
-                raise _has_come(self.name) from None
+                raise _taken(self.name) from None
             except OSError:  # not every file system has links
                 if os.path.lexists(self.path):
-                    raise _has_come(self.name) from None
+                    raise _taken(self.name) from None
         os.rename(self.part, self.path)
 
     def abort(self) -> None:
-        """Remove what was written."""
+        """Remove the temporary file."""
         if self._mover is not None:
             self._mover.stop()
         _discard(self.part)
@@ -262,68 +268,15 @@ class FileSink(Sink):
             self._out = -1
 
 
-def open_file(path: str, sync: bool = False, fresh: bool = False) -> Sink:
-    """Open an output by its path: what is there and is no regular file is written in place."""
-    fd = _descriptor(path)
-    if fd is not None:
-        try:
-            return DescriptorSink(os.dup(fd), "stdout" if path == "/dev/stdout" else path)
-        except OSError as error:
-            error.filename = path
-            raise
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        mode = stat.S_IFDIR if path.endswith("/") else stat.S_IFREG
-    if stat.S_ISREG(mode):
-        return FileSink(path, sync, fresh)
-    return DescriptorSink(os.open(path, os.O_WRONLY | os.O_CLOEXEC), path)
-
-
-def _descriptor(path: str) -> int | None:
-    """The descriptor that a path stands for, as `/dev/fd/63` of `>(...)`: it is written where it stands."""
-    for folder in ("/dev/fd/", "/proc/self/fd/"):
-        number = path.removeprefix(folder)
-        if number != path and number.isascii() and number.isdigit():
-            return int(number)
-    return _STANDARD.get(path)
-
-
-def _has_come(path: str) -> TarkitError:
-    return TarkitError(
-        f"{path}: a file of this name has come meanwhile",
-        "does another run write here? or do names differ in nothing but case?",
-    )
-
-
-def short_name(base: str) -> str:
-    """A file name that leaves room for the rest of a temporary one."""
-    raw = os.fsencode(base)
-    return base if len(raw) <= 230 else os.fsdecode(raw[:230])
-
-
-__all__ = [
-    "CommandSink",
-    "DescriptorSink",
-    "EncodedSink",
-    "FileSink",
-    "Sink",
-    "UrlSink",
-    "Written",
-    "discard_unfinished",
-    "open_sink",
-]
-
-
 class CommandSink(Sink):
-    """The stdin of a command; its status counts."""
+    """The stdin of a command, whose status must be 0."""
 
     def __init__(self, text: str) -> None:
         self.command = CommandWriter(text)
         super().__init__(self.command.fd, f"pipe:{text}")
 
     def close(self) -> None:
-        """Wait for the command; raises CommandFailed unless its status is 0."""
+        """Close the stdin and wait for the command; raises CommandFailed unless its status is 0."""
         try:
             self.command.finish()
         except BrokenPipeError:
@@ -331,18 +284,18 @@ class CommandSink(Sink):
             raise
 
     def abort(self) -> None:
-        """End the command before it can take the end of its input for a good one."""
+        """End the command first, so that it does not take the end of its input for a complete one."""
         self.command.end()
 
     def _failed(self, error: OSError) -> NoReturn:
         if isinstance(error, BrokenPipeError):
-            self.command.wait()  # raises what the command has to say
-            raise OSError(error.errno, "the command ended before it had read all", self.name) from None
+            self.command.wait()  # raises CommandFailed, with the message of the command
+            raise OSError(error.errno, "the command exited before reading all its input", self.name) from None
         super()._failed(error)
 
 
-class Written(Sink):
-    """A sink without a descriptor: all that comes goes through `write`."""
+class WriteOnlySink(Sink):
+    """Base class of sinks without a descriptor, whose only way in is `write`."""
 
     @property
     def fd(self) -> int | None:
@@ -354,7 +307,7 @@ class Written(Sink):
         self.write(b"".join(pieces))
 
     def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
-        """Write bytes [start, stop) of the file `source`; raises Short when the file ends before."""
+        """Write bytes [start, stop) of the file `source`; raises Short if the file ends before `stop`."""
         while start < stop:
             data = os.pread(source, min(CHUNK, stop - start), start)
             if not data:
@@ -363,8 +316,8 @@ class Written(Sink):
             start += len(data)
 
 
-class UrlSink(Written):
-    """A remote object, which appears when it is complete."""
+class UrlSink(WriteOnlySink):
+    """A remote object, which exists once it is complete."""
 
     def __init__(self, url: str) -> None:
         self.name = schemes.public_name(url)
@@ -379,12 +332,12 @@ class UrlSink(Written):
         self.writer.close()
 
     def abort(self) -> None:
-        """Leave no object."""
+        """Give the object up."""
         self.writer.abort()
 
 
-class EncodedSink(Written):
-    """A codec in front of another sink."""
+class EncodedSink(WriteOnlySink):
+    """A sink that compresses its data and writes it to `target`."""
 
     def __init__(self, target: Sink, codec: str, level: int | None, threads: int = 1) -> None:
         self.name = target.name
@@ -421,9 +374,15 @@ def open_sink(
     sync: bool = False,
     fresh: bool = False,
 ) -> Sink:
-    """Open an output: `kind` is stdout, path, pipe or url, `text` what follows.
+    """Open an output.
 
-    `codec` is a codec's name and level; None writes plain bytes. What is `fresh` replaces no file.
+    Args:
+        kind: stdout, path, pipe or url.
+        text: the path, the command or the URL.
+        codec: name and level of a codec; None writes plain bytes.
+        threads: threads of the codec.
+        sync: fsync a file before renaming it.
+        fresh: replace no file.
     """
     sink = _open_plain(kind, text, sync, fresh)
     if codec is None:
@@ -443,3 +402,43 @@ def _open_plain(kind: str, text: str, sync: bool, fresh: bool) -> Sink:
     if kind == "url":
         return UrlSink(text)
     return open_file(text, sync, fresh)
+
+
+def open_file(path: str, sync: bool = False, fresh: bool = False) -> Sink:
+    """Open an output by its path; an existing file that is not regular is written in place."""
+    fd = _descriptor(path)
+    if fd is not None:
+        try:
+            return DescriptorSink(os.dup(fd), "stdout" if path == "/dev/stdout" else path)
+        except OSError as error:
+            error.filename = path
+            raise
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFDIR if path.endswith("/") else stat.S_IFREG
+    if stat.S_ISREG(mode):
+        return FileSink(path, sync, fresh)
+    return DescriptorSink(os.open(path, os.O_WRONLY | os.O_CLOEXEC), path)
+
+
+def _descriptor(path: str) -> int | None:
+    """Return the descriptor that a path stands for, such as `/dev/fd/63` of `>(...)`, else None."""
+    for folder in ("/dev/fd/", "/proc/self/fd/"):
+        number = path.removeprefix(folder)
+        if number != path and number.isascii() and number.isdigit():
+            return int(number)
+    return _STANDARD.get(path)
+
+
+def _taken(path: str) -> TarkitError:
+    return TarkitError(
+        f"{path}: another process has created this file",
+        "does another run write here, or do names differ only in case?",
+    )
+
+
+def short_name(base: str) -> str:
+    """Return a file name cut to a length that leaves room for the suffix of a temporary name."""
+    raw = os.fsencode(base)
+    return base if len(raw) <= 230 else os.fsdecode(raw[:230])

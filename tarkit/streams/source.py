@@ -1,7 +1,7 @@
-"""Where bytes are read: files in any order, streams forward only. Both have the same few methods.
+"""Sources of bytes: files, read in any order, and streams, read forward only, behind one interface.
 
-A file's bytes can be asked for at any time. A stream's are good until `release` has passed them: a window of memory
-holds them, and what of one sample is more than HELD goes to an unlinked temporary file.
+The bytes of a file can be read at any time. Those of a stream can be read until `release` has passed them: they are
+held in a window in memory, and what is more than HELD bytes of one sample goes to a temporary file.
 """
 
 from __future__ import annotations
@@ -13,43 +13,59 @@ from typing import Protocol
 from tarkit.errors import Problem
 from tarkit.streams.copy import CHUNK, Short, is_pipe, widen
 from tarkit.streams.files import Descriptor, File
-from tarkit.streams.tempfile import Overflow
+from tarkit.streams.sink import Sink
+from tarkit.streams.tempfile import TemporaryFile
 
-HELD = 16 << 20  # bytes of a stream that may be in memory
-AHEAD = (1536, 8192, 32768, 1 << 18)  # how far a file is read ahead: far when entries are small
-SPLICED = 1 << 20  # a range at least so long is spliced, where it can be
-_STEP = 1 << 28
+HELD = 16 << 20  # bytes: the largest window of a stream in memory
+AHEAD = (1536, 8192, 32768, 1 << 18)  # bytes read ahead of a file, by level: far ahead when entries are small
+SPLICED = 1 << 20  # bytes: shorter ranges are not worth a splice
+_STEP = 1 << 28  # bytes of one splice: signals are handled between two of them
 
 
-class RangeSink(Protocol):
-    """What a source sends ranges to; `tarkit.streams.sink` has them."""
+class Source(Protocol):
+    """Bytes of one archive by position. Positions and sizes are in decoded bytes."""
 
     @property
-    def fd(self) -> int | None:
-        """The descriptor, when bytes may be moved to it directly."""
+    def name(self) -> str:
+        """The name for messages."""
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
+    @property
+    def size(self) -> int | None:
+        """The length of the archive; None until a stream has ended."""
 
-    def copy(self, source: int, start: int, stop: int, short: Callable[[int], Exception] | None = None) -> None:
-        """Write bytes [start, stop) of the file `source`, with `short` perhaps later."""
+    @property
+    def seekable(self) -> bool:
+        """Whether bytes can be read at any time and in any order."""
 
+    @property
+    def codec(self) -> str | None:
+        """The codec that the archive was compressed with, None for a plain one."""
 
-class ByteReader(Protocol):
-    """Where a stream comes from: a descriptor, a decoder, a command."""
+    @property
+    def failure(self) -> Problem | None:
+        """The error that ended a stream early; what precedes it was read."""
 
-    def readinto(self, view: memoryview) -> int:
-        """Fill some of `view` and return how much, 0 at the end."""
+    def peek(self, pos: int, n: int) -> bytes | memoryview:
+        """Return at least `n` bytes from `pos` on, fewer only at the end; valid until the next call."""
 
-    def fileno(self) -> int | None:
-        """The descriptor, when nothing stands between it and the bytes."""
+    def read(self, start: int, stop: int) -> bytes:
+        """Return bytes [start, stop)."""
+
+    def send(self, start: int, stop: int, sink: Sink) -> None:
+        """Write bytes [start, stop) to `sink`."""
+
+    def release(self, pos: int) -> None:
+        """Declare that the bytes before `pos` are not needed again."""
+
+    def lend(self, flush: Callable[[], None]) -> None:
+        """Register `flush`, to be called once, before bytes of a stream are overwritten or dropped."""
 
     def close(self) -> None:
-        """Let go; raises if what was read was not whole."""
+        """Close the source."""
 
 
 class FileSource:
-    """A regular file, or a descriptor of one, from `offset` on."""
+    """A regular file, or an open descriptor of one, from `offset` on."""
 
     seekable = True
     codec: str | None = None
@@ -64,9 +80,9 @@ class FileSource:
         self._level = self._base = self._end = 0
 
     def peek(self, pos: int, n: int) -> memoryview:
-        """At least `n` bytes from `pos` on, fewer only at the end; good until the next call.
+        """Return at least `n` bytes from `pos` on, fewer only at the end; valid until the next call.
 
-        No byte is read twice while the calls move forward: what is still held is not read again.
+        No byte is read from the file twice while positions grow: bytes that are still in memory are kept.
         """
         at = pos - self._base
         if at >= 0 and pos + n <= self._end:
@@ -80,17 +96,17 @@ class FileSource:
         held = max(self._end - pos, 0) if at >= 0 else 0
         if held:
             view[:held] = self._seen[at:]
-        got = held + self._fill(view[held:], pos + held, n - held)
+        got = held + self._read_into(view[held:], pos + held, n - held)
         self._seen, self._base, self._end = view[:got], pos, pos + got
         return self._seen
 
     def recent(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop), perhaps of what was read ahead: only for the thread that peeks."""
+        """Return bytes [start, stop), from memory if they were read ahead. Only for the thread that calls `peek`."""
         near = self._base <= start and stop <= self._end
         return bytes(self._seen[start - self._base : stop - self._base]) if near else self.read(start, stop)
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
+        """Return bytes [start, stop)."""
         held = self.file.opened or self.file.open()
         try:
             data = os.pread(held.fd, stop - start, self.offset + start)
@@ -104,7 +120,7 @@ class FileSource:
             raise
         return data
 
-    def send(self, start: int, stop: int, sink: RangeSink) -> None:
+    def send(self, start: int, stop: int, sink: Sink) -> None:
         """Write bytes [start, stop) to `sink`."""
         held = self.file.opened or self.file.open()
         try:
@@ -113,27 +129,27 @@ class FileSource:
             raise self._shortened(error.pos) from None
 
     def will_need(self) -> None:
-        """Let the system read the file before it is asked for."""
+        """Ask the system to read the file into its cache."""
         if hasattr(os, "posix_fadvise"):
             held = self.file.opened or self.file.open()
             os.posix_fadvise(held.fd, 0, 0, os.POSIX_FADV_WILLNEED)
 
     def unchanged(self) -> None:
-        """Raise TarkitError if somebody replaced the file or wrote to it since it was opened."""
+        """Raise TarkitError if the file was replaced or written to since it was opened."""
         self.file.unchanged()
 
     def release(self, pos: int) -> None:
-        """A file keeps its bytes."""
+        """Do nothing: the bytes of a file stay readable."""
 
     def lend(self, flush: Callable[[], None]) -> None:
-        """A file keeps its bytes where they are."""
+        """Do nothing: the bytes of a file do not move."""
 
     def close(self) -> None:
-        """Give back what was read ahead. Samples may still refer to the file, which is closed with the last of them."""
+        """Free the memory. Samples may still refer to the file, which is closed with the last reference."""
         self._view, self._seen, self._end = memoryview(b""), memoryview(b""), 0
 
-    def _fill(self, view: memoryview, pos: int, n: int) -> int:
-        """Read at least `n` bytes from `pos` on, unless the file ends before; how many."""
+    def _read_into(self, view: memoryview, pos: int, n: int) -> int:
+        """Read at least `n` bytes from `pos` on, fewer only at the end, and return how many."""
         held = self.file.opened or self.file.open()
         try:
             got = os.preadv(held.fd, [view], self.offset + pos)
@@ -152,7 +168,10 @@ class FileSource:
 
 
 class StreamSource:
-    """A stream: a window of its bytes, from what was released on. `codec` is what it was decoded from."""
+    """A stream, with a window of its bytes that begins where they were released last.
+
+    The window grows up to HELD bytes; if all of it is still needed then, its front goes to a temporary file.
+    """
 
     seekable = False
     codec: str | None = None
@@ -162,117 +181,120 @@ class StreamSource:
         self.tmpdir = tmpdir
         self.name = name
         self.size: int | None = None  # known at the end
-        self.failure: Problem | None = None  # why it ended, when it should not have
+        self.failure: Problem | None = None
         self._view = memoryview(bytearray(CHUNK))
-        self._base = 0  # position of the window's first byte
-        self._fill = 0  # bytes in the window
-        self._keep = 0  # what lies before was released
-        self._overflow: Overflow | None = None
+        self._base = 0  # position of the first byte in the window
+        self._filled = 0  # bytes in the window
+        self._keep = 0  # position of the first byte that was not released
+        self._overflow: TemporaryFile | None = None  # bytes before the window that were not released
+        self._overflow_start = 0  # position of its first byte
         self._borrowers: set[Callable[[], None]] = set()
 
     def peek(self, pos: int, n: int) -> memoryview:
-        """At least `n` bytes from `pos` on, fewer only at the end; good until the next call."""
-        if pos + n > self._base + self._fill and self.size is None:
+        """Return at least `n` bytes from `pos` on, fewer only at the end; valid until the next call."""
+        if pos + n > self._base + self._filled and self.size is None:
             self._fetch(pos, n)
-        return self._view[max(pos - self._base, 0) : self._fill]
+        return self._view[max(pos - self._base, 0) : self._filled]
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop), which must not have been released."""
-        self._reach(stop)
+        """Return bytes [start, stop), which must not have been released."""
+        if stop > self._base + self._filled:
+            self._fetch(stop, 0)
+        if stop > self._base + self._filled:
+            raise self._truncated()
         data = b""
         if start < self._base and self._overflow:
-            data = self._overflow.read(start, min(stop, self._base))
+            first = self._overflow_start
+            data = self._overflow.read(start - first, min(stop, self._base) - first)
         if stop > self._base:
             data += self._view[max(start - self._base, 0) : stop - self._base]
         return data
 
-    def send(self, start: int, stop: int, sink: RangeSink) -> None:
-        """Write bytes [start, stop) to `sink`; those that lie behind the window are passed on and not kept."""
+    def send(self, start: int, stop: int, sink: Sink) -> None:
+        """Write bytes [start, stop) to `sink`; those that are not in the window yet are not kept."""
         if start < self._base:
-            if self._overflow is None or start < self._overflow.start:
+            first = self._overflow_start
+            if self._overflow is None or start < first:
                 raise AssertionError("bytes of a stream were asked for after their release")
-            self._overflow.send(start, min(stop, self._base), sink)
+            sink.copy(self._overflow.fd, start - first, min(stop, self._base) - first)
             start = min(stop, self._base)
-        end = self._base + self._fill
+        end = self._base + self._filled
         if start < end:
             sink.write(self._view[start - self._base : min(stop, end) - self._base])
         if stop > end:
             self._pass(max(start, end), stop, sink)
 
     def release(self, pos: int) -> None:
-        """What lies before `pos` will not be asked for again."""
+        """Declare that the bytes before `pos` are not needed again."""
         self._keep = pos
 
     def lend(self, flush: Callable[[], None]) -> None:
-        """Call `flush` before the window moves."""
+        """Register `flush`, to be called once, before the window moves."""
         self._borrowers.add(flush)
 
     def close(self) -> None:
-        """Close the reader. Bytes that were not released can still be had."""
+        """Close the reader. Bytes in the window that were not released can still be read."""
         self.reader.close()
 
-    def _settle(self) -> None:
+    def _flush_borrowers(self) -> None:
         borrowers, self._borrowers = self._borrowers, set()
         for flush in borrowers:
             flush()
 
-    def _reach(self, stop: int) -> None:
-        if stop > self._base + self._fill:
-            self._fetch(stop, 0)
-        if stop > self._base + self._fill:
-            raise Problem("truncated", self.name, self._base + self._fill, "the input ends inside an entry")
+    def _truncated(self) -> Problem:
+        return Problem("truncated", self.name, self._base + self._filled, "the input ends inside an entry")
 
     def _fetch(self, pos: int, n: int) -> None:
         """Read until [pos, pos + n) is in the window or the stream has ended."""
-        while self._base + self._fill < pos + n or (n == 0 and self._base + self._fill < pos):
-            if self._fill == len(self._view) or pos - self._base + n > len(self._view):
+        while self._base + self._filled < pos + n:
+            if self._filled == len(self._view) or pos - self._base + n > len(self._view):
                 self._make_room(pos, n)
-            got = self._read(self._view[self._fill :])
+            got = self._read(self._view[self._filled :])
             if got == 0:
-                self.size = self._base + self._fill
+                self.size = self._base + self._filled
                 return
-            self._fill += got
+            self._filled += got
 
     def _make_room(self, pos: int, n: int) -> None:
-        """Move what is still wanted to the front of the window; else grow the window; else write it to the spool."""
-        self._settle()
+        """Drop what was released from the window, else enlarge it, else move its front to the temporary file."""
+        self._flush_borrowers()
         low = min(self._keep, pos)
         if low >= self._base:
             self._drop_overflow()
-            self._shift(min(low - self._base, self._fill))
-        if self._fill < len(self._view) // 2 and n <= len(self._view) // 2:
+            self._shift(min(low - self._base, self._filled))
+        if self._filled < len(self._view) // 2 and n <= len(self._view) // 2:
             return
         if len(self._view) < HELD or n > HELD // 2:
             larger = memoryview(bytearray(max(2 * len(self._view), 2 * n)))
-            larger[: self._fill] = self._view[: self._fill]
+            larger[: self._filled] = self._view[: self._filled]
             self._view = larger
             return
         if self._overflow is None:
-            self._overflow = Overflow(self._base, self.tmpdir)
-        passed = min(pos - self._base, self._fill)  # what is asked for now stays in the window
+            self._overflow, self._overflow_start = TemporaryFile(self.tmpdir), self._base
+        passed = min(pos - self._base, self._filled)  # the bytes that are asked for now stay in the window
         self._overflow.write(self._view[:passed])
         self._shift(passed)
 
     def _shift(self, count: int) -> None:
-        """Forget the first `count` bytes of the window."""
+        """Drop the first `count` bytes of the window."""
         if count:
-            self._view[: self._fill - count] = self._view[count : self._fill]
+            self._view[: self._filled - count] = self._view[count : self._filled]
             self._base += count
-            self._fill -= count
+            self._filled -= count
 
     def _drop_overflow(self) -> None:
         if self._overflow is not None:
             self._overflow.close()
             self._overflow = None
 
-    def _pass(self, start: int, stop: int, sink: RangeSink) -> None:
-        """Move [start, stop), of which nothing has been read yet, from the reader to `sink`."""
-        self._settle()
-        if start > self._base + self._fill:
+    def _pass(self, start: int, stop: int, sink: Sink) -> None:
+        """Move [start, stop), none of which has been read yet, from the reader to `sink`."""
+        self._flush_borrowers()
+        if start > self._base + self._filled:
             self._keep = start
             self._fetch(start, 0)
         self._drop_overflow()
-        self._base, self._fill = start, 0
+        self._base, self._filled = start, 0
         fd = self.reader.fileno()
         spliced = fd is not None and sink.fd is not None and stop - start >= SPLICED and hasattr(os, "splice")
         while self._base < stop:
@@ -286,11 +308,11 @@ class StreamSource:
                 sink.write(self._view[:got])
             if got == 0:
                 self.size = self._base
-                raise self.failure or Problem("truncated", self.name, self._base, "the input ends inside an entry")
+                raise self.failure or self._truncated()
             self._base += got
 
     def _read(self, view: memoryview) -> int:
-        """Some bytes, 0 at the end: also at an untimely one, so that what came before it can still be used."""
+        """Read some bytes, 0 at the end. An error counts as the end, so that what precedes it can be used."""
         try:
             return self.reader.readinto(view)
         except Problem as problem:
@@ -301,15 +323,28 @@ class StreamSource:
     def _splice(source: int, target: int, count: int) -> int | None:
         try:
             return os.splice(source, target, min(count, _STEP))
-        except OSError:  # neither is a pipe, or the target appends, or is gone: then writing says how
+        except OSError:  # neither is a pipe, or the target appends or is closed: the write that follows reports it
             return None
 
 
 # ---- Readers: descriptors, files, decoders
 
 
+class ByteReader(Protocol):
+    """Where the bytes of a stream come from: a descriptor, a decoder, a command."""
+
+    def readinto(self, view: memoryview) -> int:
+        """Fill some of `view` and return how many bytes, 0 at the end."""
+
+    def fileno(self) -> int | None:
+        """The descriptor, if the next bytes can be read from it directly; else None."""
+
+    def close(self) -> None:
+        """Close it. Raises an error if what was read turns out not to be complete."""
+
+
 class DescriptorReader:
-    """A descriptor, read from where it stands; `name` is for messages."""
+    """A descriptor, read from its current position; `name` is for messages."""
 
     def __init__(self, fd: int, name: str | None = None) -> None:
         self.fd = fd
@@ -337,7 +372,7 @@ class DescriptorReader:
 
 
 class FileReader:
-    """A regular file, read from `offset` to its end; where there are many, not all of them are open."""
+    """A regular file, read from `offset` to its end. `File` bounds how many are open at once."""
 
     def __init__(self, file: File, offset: int = 0) -> None:
         self.file = file
@@ -355,7 +390,7 @@ class FileReader:
         return got
 
     def fileno(self) -> int | None:
-        """None: the descriptor is not at the place that is read."""
+        """None: the position of the descriptor is not that of the reader."""
         return None
 
     def close(self) -> None:
@@ -364,7 +399,7 @@ class FileReader:
 
 
 class Prepended:
-    """A reader of which `head` was read before."""
+    """A reader with `head`, which was already read from it, put back in front."""
 
     def __init__(self, head: bytes, reader: ByteReader) -> None:
         self.head = head
@@ -389,14 +424,14 @@ class Prepended:
 
 
 class Readable(Protocol):
-    """What a decoder, a URL and a thread that reads ahead have in common; `close()` too, but for decoders."""
+    """An object with `read`, such as a decoder, a remote object, a thread that reads ahead; it may have `close` too."""
 
     def read(self, n: int, /) -> bytes:
         """Up to `n` bytes, none at the end."""
 
 
-class ByRead:
-    """A reader for what has `read`; closing it closes `below`, the reader that it stands on, too."""
+class ReadAdapter:
+    """A ByteReader for an object with `read`. Closing it closes `below`, the reader that the object reads from, too."""
 
     def __init__(self, inner: Readable, below: ByteReader | None = None) -> None:
         self.inner = inner
@@ -409,25 +444,17 @@ class ByRead:
         return len(data)
 
     def fileno(self) -> int | None:
-        """None: what a descriptor has is not what is read here."""
+        """None: the bytes of a descriptor below are not the ones that are read here."""
         return None
 
     def close(self) -> None:
-        """Close it and what it stands on."""
+        """Close the object and the reader below it, unless a thread is still reading from that."""
         close = getattr(self.inner, "close", None)
         if (close is None or close() is not False) and self.below is not None:
             self.below.close()
 
 
-def reading(reader: ByteReader) -> _Read:
-    """The `read(n)` of a reader, for who wants one."""
-    return _Read(reader)
-
-
-class _Read:
-    def __init__(self, reader: ByteReader) -> None:
-        self._reader = reader
-        self._view = memoryview(bytearray(CHUNK))
-
-    def __call__(self, n: int) -> bytes:
-        return bytes(self._view[: self._reader.readinto(self._view[:n])])
+def read_function(reader: ByteReader) -> Callable[[int], bytes]:
+    """Return a function `read(n)` that reads up to `n` bytes, at most CHUNK, from a ByteReader."""
+    view = memoryview(bytearray(CHUNK))
+    return lambda n: bytes(view[: reader.readinto(view[:n])])

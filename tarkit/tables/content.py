@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from tarkit.errors import TarkitError, show
 from tarkit.stores import schemes
 from tarkit.streams.command import CommandReader
-from tarkit.streams.copy import CHUNK, seconds
-from tarkit.streams.source import ByRead, ByteReader, DescriptorReader
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.copy import CHUNK, SMALL, read_small, seconds
+from tarkit.streams.source import ByteReader, DescriptorReader, ReadAdapter
+from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tables.recipe import Row
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-FIRST = 1 << 16  # bytes of a file that are read before anybody looks what it is
-SMALL = 1 << 18  # and of one that is read at once
-HELD = 16 << 20  # bytes of what has no size beforehand that are kept in memory
-WAIT = 0.2  # seconds between two looks for signals
+HELD = 16 << 20  # bytes: larger content without a known size goes to a temporary file
+WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
 
 _new = tuple.__new__
 
@@ -39,8 +37,8 @@ class EntryContent(NamedTuple):
 class ContentLoader:
     """Opens the content of rows. Paths are relative to `folder`; no file of `outputs` may be among them.
 
-    A file that is missing is an error, or with `missing` is handed to that, and has no content. Without `times` those
-    of small files are not looked up: their content says 0.
+    `missing`, if given, is called with the message for a file that does not exist, whose row then has no content;
+    without it such a file is an error.
 
     Raises:
         TarkitError: `RECIPE:LINE: what is wrong`.
@@ -52,13 +50,11 @@ class ContentLoader:
         outputs: Iterable[os.stat_result] = (),
         tmpdir: str | None = None,
         missing: Callable[[str], None] | None = None,
-        times: bool = True,
     ) -> None:
         self.missing = missing
         self.folder = os.fsencode(folder) if folder else b""
         self.outputs = {(status.st_ino, status.st_dev) for status in outputs}
         self.tmpdir = tmpdir
-        self._looks = times or bool(self.outputs)
 
     def __call__(self, row: Row) -> EntryContent | None:
         """The content of one row."""
@@ -72,7 +68,7 @@ class ContentLoader:
             if kind == "pipe":
                 reader = CommandReader(os.fsdecode(row.value))
             else:
-                reader = ByRead(schemes.open_read(os.fsdecode(row.value)))
+                reader = ReadAdapter(schemes.open_read(os.fsdecode(row.value)))
             return self._absorb(reader)
         except TarkitError as error:
             raise TarkitError(f"{row.where}: {error}", error.hint) from error
@@ -90,32 +86,23 @@ class ContentLoader:
                 self.missing(what)
                 return None
             raise TarkitError(what) from error
-        data = b""
         try:
-            if not self._looks:
-                data = os.read(fd, FIRST)
-                more = os.read(fd, 1)  # nothing: what was read before is all, if it was not all that was asked for
-                if 0 < len(data) < FIRST and not more:
-                    return _new(EntryContent, (data, -1, len(data), 0))  # as in `read_recipe`
-                data += more
             status = os.fstat(fd)
             size = status.st_size
             if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError
             if not stat.S_ISREG(status.st_mode):
-                return self._absorb(DescriptorReader(os.dup(fd)), data)
-            if data:
-                os.lseek(fd, 0, os.SEEK_SET)
+                return self._absorb(DescriptorReader(os.dup(fd)))
             if self.outputs and (status.st_ino, status.st_dev) in self.outputs:
                 raise TarkitError(f"{row.where}: {show(path)} is the output too")
             if size > SMALL:
                 kept, fd = fd, -1
                 return EntryContent(b"", kept, size, seconds(status))
-            if size == 0:  # files of /proc and the like have no size, and yet something to read
+            if size == 0:  # files in /proc have size 0 and content all the same
                 return self._absorb(DescriptorReader(os.dup(fd)))._replace(mtime=seconds(status))
-            data = os.read(fd, size)
-            # A file of /sys has less than its size says, and keeps that size.
-            if len(data) < size and (os.read(fd, 1) or os.fstat(fd).st_size != size):
+            data = read_small(fd, size)[:size]
+            # A file in /sys holds less than its size says, and its size does not change when it is read.
+            if len(data) < size and os.fstat(fd).st_size != size:
                 raise TarkitError(f"{row.where}: {show(path)} became shorter while it was read")
             return _new(EntryContent, (data, -1, len(data), seconds(status)))
         except IsADirectoryError:
@@ -126,11 +113,11 @@ class ContentLoader:
             if fd >= 0:
                 os.close(fd)
 
-    def _absorb(self, reader: ByteReader, begun: bytes = b"") -> EntryContent:
-        """All that a reader gives, behind what was read of it, in memory or in a temporary file."""
-        pieces = [begun]
-        held = size = len(begun)
-        file: Scratch | None = None
+    def _absorb(self, reader: ByteReader) -> EntryContent:
+        """Read a stream to its end, into memory or a temporary file."""
+        pieces: list[bytes] = []
+        held = size = 0
+        file: TemporaryFile | None = None
         view = memoryview(bytearray(CHUNK))
         try:
             while got := reader.readinto(view):
@@ -138,7 +125,7 @@ class ContentLoader:
                 size += got
                 held += got
                 if held > HELD:
-                    file = file or Scratch(self.tmpdir)
+                    file = file or TemporaryFile(self.tmpdir)
                     file.write(b"".join(pieces))
                     pieces, held = [], 0
             if file is None:

@@ -1,1 +1,1 @@
-"""The format: tar blocks, headers and entries. Pure functions on bytes; no files, no samples."""
+"""The tar format: blocks, headers, PAX records, and a reader and a writer of archives. Knows nothing of samples."""

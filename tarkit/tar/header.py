@@ -1,34 +1,39 @@
-"""New headers and renamed ones: the only place that makes headers; `encoder` puts other names into those it made.
+"""Make headers of entries: `encode` for new entries, `rename` for existing ones, and `end_of_archive`.
 
-The plainest format that can say it: USTAR, else a PAX `x` header before it with just the records that need it. Sources:
-POSIX.1-2017, pax, "pax Interchange Format"; for renaming GNU headers, GNU tar manual, "Basic Tar Format" and "Sparse
-Formats". Names are raw bytes throughout.
+A new header has the simplest format that can hold it: USTAR, else USTAR behind a PAX `x` entry with only the records
+that do not fit. A renamed header keeps its format and all that does not depend on the name. Names are raw bytes.
+
+Sources: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Interchange Format"; GNU tar manual, "Basic Tar Format"
+and "Storing Sparse Files".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import adler32
 
 from tarkit.tar import block as b
 from tarkit.tar import pax
 
+if TYPE_CHECKING:
+    from decimal import Decimal
+
 _FIELD12 = 8**11 - 1  # the largest size and time that eleven octal digits hold: 8 GiB - 1
 _FIELD8 = 8**7 - 1
 _NAME, _PREFIX, _LINKNAME = 100, 155, 100
 
-# The constant parts of a plain file's header: mode, uid, gid; typeflag, no link name, magic, version, no owner names,
-# device 0, no prefix. The checksum counts itself as eight spaces, and adler32 begins with 1.
+# The constant parts of a plain file's header: mode, uid, gid; then typeflag, an empty link name, magic, version, empty
+# owner names, device 0, an empty prefix. The checksum counts its own field as eight spaces (POSIX, "ustar Interchange
+# Format"). The lower half of the adler32 of up to 257 bytes is their sum plus 1.
 _PLAIN_OWNER = b"0000644\0" + b"0000000\0" * 2
 _PLAIN_TAIL = b"0" + bytes(100) + b"ustar\x0000" + bytes(64) + b"0000000\0" * 2 + bytes(155 + 12)
 _PLAIN_SUM = sum(_PLAIN_OWNER) + sum(_PLAIN_TAIL) + 8 * 32 - 1
 
 _CHARSET = b"hdrcharset"
 _SPARSE_NAME = b"GNU.sparse.name"
-_OTHER_TEXT = frozenset((b"linkpath", b"uname", b"gname"))  # what `hdrcharset` is about besides the name
+_OTHER_TEXT = frozenset((b"linkpath", b"uname", b"gname"))  # the records that `hdrcharset` applies to besides the name
 _EXTENSIONS = frozenset((b.PAX, b.SOLARIS_X, b.PAX_GLOBAL, b.GNU_LONG_NAME, b.GNU_LONG_LINK))
 
 
@@ -43,38 +48,50 @@ def encode(
     typeflag: bytes = b.REGULAR,
     linkname: bytes = b"",
 ) -> bytes:
-    """Return the header of a new entry: a USTAR block, after a PAX `x` entry where USTAR cannot say it all.
+    """Return the header of a new entry: a USTAR block, after a PAX `x` entry where USTAR cannot hold all of it.
 
-    `size` is the payload in bytes, `mtime` seconds since 1970. The same arguments give the same bytes. Raises
-    ValueError for an empty name, a NUL in a name, a negative size or id, a mode of more than 7 octal digits, an mtime
-    of 2**63 or more or that is no number, and a size for a type that has no payload.
+    The same arguments give the same bytes.
+
+    Args:
+        size: the payload in bytes.
+        mtime: seconds since 1970.
+
+    Raises:
+        ValueError: an empty name, a NUL in a name, a negative size or id, a mode of more than 7 octal digits, an mtime
+            that is not a number below 2**63, or a size for a type without payload.
     """
-    # For each entry with a time of its own: all but name, size and time is constant, and so is most of the checksum.
-    if (
-        0 < len(name) <= _NAME
-        and 0 <= size <= _FIELD12
-        and 0 <= mtime <= _FIELD12
-        and type(mtime) is int
-        and mode == 0o644
-        and typeflag == b.REGULAR
-        and not (uid or gid or linkname)
-        and 0 not in name
-    ):
-        numbers = b"%011o\0%011o\0" % (size, mtime)
-        total = (adler32(numbers, adler32(name)) & 0xFFFF) + _PLAIN_SUM
-        return b"".join((name.ljust(_NAME, b"\0"), _PLAIN_OWNER, numbers, b"%06o\0 " % total, _PLAIN_TAIL))
+    # A plain file: all but the name, size and time is constant, and so is that part of the checksum.
+    plain = mode == 0o644 and typeflag == b.REGULAR and not (uid or gid or linkname)
+    if plain and 0 < len(name) <= _NAME and 0 not in name and (sized := _field12(size)) and (timed := _field12(mtime)):
+        total = (adler32(name) & 0xFFFF) + sized[1] + timed[1] + _PLAIN_SUM
+        fields = (name.ljust(_NAME, b"\0"), _PLAIN_OWNER, sized[0], timed[0], _checksum_field(total), _PLAIN_TAIL)
+        return b"".join(fields)
     return _encode_any(name, size, mode, mtime, uid, gid, typeflag, linkname)
+
+
+@lru_cache(4096)
+def _field12(value: int | float) -> tuple[bytes, int] | None:
+    """Return the 12-byte field of a number and the sum of its bytes, None if eleven octal digits cannot hold it."""
+    if not 0 <= value <= _FIELD12 or value != int(value):
+        return None
+    field = b"%011o\0" % int(value)
+    return field, sum(field)
+
+
+@lru_cache(4096)
+def _checksum_field(total: int) -> bytes:
+    return b"%06o\0 " % total
 
 
 def _encode_any(
     name: bytes, size: int, mode: int, mtime: int | float, uid: int, gid: int, typeflag: bytes, linkname: bytes
 ) -> bytes:
-    """What `encode` does, for any arguments."""
+    """Return the header of `encode` for any arguments."""
     _check_name(name)
     if 0 in linkname:
         raise ValueError(f"a NUL in the link name {linkname!r}")
     if min(size, uid, gid) < 0 or not 0 <= mode <= _FIELD8 or not abs(mtime) < 2**63 or len(typeflag) != 1:
-        raise ValueError(f"no tar header can say {size=} {mode=} {mtime=} {uid=} {gid=} {typeflag=}")
+        raise ValueError(f"not valid in a tar header: {size=} {mode=} {mtime=} {uid=} {gid=} {typeflag=}")
     if size != b.payload_size(typeflag, size):
         raise ValueError(f"an entry of type {typeflag!r} has no payload, but size {size}")
     records: dict[bytes, bytes] = {}
@@ -91,7 +108,7 @@ def _encode_any(
             records[keyword] = b"%d" % value
     seconds = math.floor(mtime)
     if seconds != mtime or not 0 <= seconds <= _FIELD12:
-        from decimal import Decimal  # which few need, and which takes longer to load than all of this layer
+        from decimal import Decimal  # rarely needed, and slower to import than this whole package
 
         records[b"mtime"] = format(Decimal(repr(mtime)), "f").encode()
     numbers = (mode, _fit(uid, _FIELD8), _fit(gid, _FIELD8), _fit(size, _FIELD12), _fit(seconds, _FIELD12))
@@ -99,7 +116,7 @@ def _encode_any(
 
 
 def _ustar(prefix: bytes, name: bytes, numbers: tuple[int, int, int, int, int], typeflag: bytes, link: bytes) -> bytes:
-    """A USTAR block of fields that fit; numbers: mode, uid, gid, size, mtime."""
+    """Return a USTAR block of fields that fit; numbers: mode, uid, gid, size, mtime."""
     fields = b"%b%07o\0%07o\0%07o\0%011o\0%011o\0" % (name.ljust(_NAME, b"\0"), *numbers)
     middle = link.ljust(_LINKNAME, b"\0") + b"ustar\x0000" + bytes(64) + b"0000000\0" * 2
     return b.seal(fields + bytes(8) + typeflag + middle + prefix.ljust(_PREFIX, b"\0") + bytes(12))
@@ -107,11 +124,11 @@ def _ustar(prefix: bytes, name: bytes, numbers: tuple[int, int, int, int, int], 
 
 _LONG_NAME_BLOCK = _ustar(b"", b"././@LongLink", (0o644, 0, 0, 0, 0), b.GNU_LONG_NAME, b"").replace(
     b"ustar\x0000", b.GNU_MAGIC
-)  # the header GNU tar gives to `L`; its name is a constant
+)  # the header of an `L` entry, whose name is the same in all archives of GNU tar
 
 
 def _fit(value: int, limit: int) -> int:
-    """`value` for its USTAR field; 0, as Python and Go have it, where a PAX record says it instead."""
+    """Return `value` for its USTAR field; 0, as in Python and Go, where a PAX record has it."""
     return value if 0 <= value <= limit else 0
 
 
@@ -131,11 +148,11 @@ def _is_utf8(name: bytes) -> bool:
 
 
 def _split(name: bytes, prefix: int) -> tuple[bytes, bytes] | None:
-    """`name` as the fields (prefix, name) of a USTAR header whose prefix may have `prefix` bytes; None: impossible."""
+    """Return `name` as USTAR fields (prefix, name), with at most `prefix` bytes in the first; None if too long."""
     if len(name) <= _NAME:
         return b"", name
     cut = name.rfind(b"/", 1, min(prefix + 1, len(name) - 1))
-    # A prefix that ends in "/" would come back from libarchive with one slash less.
+    # libarchive drops a slash at the end of a prefix.
     while cut > 1 and name[cut - 1] == b.SLASH:
         cut -= 1
     if cut < 1 or name[cut - 1] == b.SLASH or len(name) - cut - 1 > _NAME:
@@ -144,40 +161,45 @@ def _split(name: bytes, prefix: int) -> tuple[bytes, bytes] | None:
 
 
 def _cut(name: bytes) -> bytes:
-    """What the name field says of a name that does not fit. In V7 a slash at its end, and only that, is a directory."""
+    """Return the name field for a name that does not fit. A slash at the end is kept: in V7 it marks a directory."""
     slash = b"/" if name.endswith(b"/") else b""
     return (name[: _NAME - len(slash)].rstrip(b"/") or b"_") + slash
 
 
 def _pax_name(name: bytes) -> bytes:
-    """A name for the PAX header of the entry `name`, seen only by tars that do not know PAX."""
+    """Return the name of the `x` entry of the entry `name`; only readers without PAX support show it."""
     tail = name.rstrip(b"/").rpartition(b"/")[2] or b"_"
     if len(tail) > 80:
-        tail = tail[-80:].lstrip(bytes(range(0x80, 0xC0))) or tail[-80:]  # not from the middle of a character
+        tail = tail[-80:].lstrip(bytes(range(0x80, 0xC0))) or tail[-80:]  # do not begin inside a UTF-8 character
     return b"PaxHeaders/" + tail
 
 
 def _pax_entry(name: bytes, records: pax.Records | list[tuple[bytes, bytes]]) -> bytes:
-    """The `x` header and payload with these records of the entry `name`."""
+    """Return the `x` entry with these records for the entry `name`."""
     block = _ustar(b"", _pax_name(name), (0o644, 0, 0, 0, 0), b.PAX, b"")
     return _extension(block, pax.format_records(records))
 
 
 class _Part(NamedTuple):
-    """One header of an entry and what follows it: an extension and its payload, or the header proper."""
+    """One header of an entry with what follows it: an extension and its payload, or the main header."""
 
     kind: bytes  # the typeflag, with Sun's X as x
     block: bytes
-    payload: bytes  # without padding; behind the header proper: blocks of sparse map
+    payload: bytes  # without padding; after the main header: blocks of sparse map
 
 
 def rename(header: bytes, name: bytes) -> bytes:
-    """Return the header of an entry with its name changed and nothing else; the same bytes if it has that name.
+    """Return the header of an entry with only its name changed; the same bytes if it has that name.
 
-    `header` is all of the entry before its payload: PAX and GNU extensions, the header, blocks of sparse map. The name
-    goes where the header's own dialect has it: USTAR in name and prefix, else in a PAX record; GNU in the name, else in
-    an `L` entry; V7 in the name, else in a PAX record; a PAX sparse file also in `GNU.sparse.name`. The names that PAX
-    headers themselves have follow. Raises ValueError for an empty name, a NUL in it, and a malformed `header`.
+    The name is stored as in the format of the header: USTAR in name and prefix, else in a PAX record; GNU in the name,
+    else in an `L` entry; V7 in the name, else in a PAX record; for a PAX sparse file also in `GNU.sparse.name`. The
+    name of the PAX header itself follows.
+
+    Args:
+        header: all of the entry before its payload: PAX and GNU extensions, the header, blocks of sparse map.
+
+    Raises:
+        ValueError: an empty name, a NUL in it, or a malformed `header`.
     """
     _check_name(name)
     if len(header) == b.BLOCK and header[156:157] not in _EXTENSIONS:  # most are: three times as fast as what follows
@@ -187,7 +209,7 @@ def rename(header: bytes, name: bytes) -> bytes:
         if where is not None:
             return _place(header, *where)
     *extensions, last = _parts(header)
-    # Of several `x`, or `L`, the last alone counts: so GNU tar and libarchive.
+    # Of several `x`, or `L`, only the last counts, as in GNU tar and libarchive.
     by_kind = {part.kind: part for part in extensions}
     old_pax, old_long = by_kind.get(b.PAX), by_kind.get(b.GNU_LONG_NAME)
     pairs = list(pax.parse_pairs(old_pax.payload)) if old_pax else []
@@ -215,7 +237,7 @@ def rename(header: bytes, name: bytes) -> bytes:
 
 
 def _parts(header: bytes) -> list[_Part]:
-    """The extensions of an entry, in order, and last its header proper."""
+    """Return the extensions of an entry, in order, and last its main header."""
     parts: list[_Part] = []
     pos = 0
     while len(block := header[pos : pos + b.BLOCK]) == b.BLOCK:
@@ -233,7 +255,7 @@ def _raw(part: _Part) -> bytes:
 
 
 def _name(records: pax.Records, long_name: _Part | None, block: bytes) -> bytes:
-    """The name an entry has: PAX goes before `L`, as in GNU tar, and both before the header."""
+    """Return the name of an entry: a PAX record overrides `L`, as in GNU tar, and both override the header."""
     path = pax.Overrides.of(records).path
     if path is not None:
         return path
@@ -241,13 +263,13 @@ def _name(records: pax.Records, long_name: _Part | None, block: bytes) -> bytes:
 
 
 def _extension(block: bytes, payload: bytes) -> bytes:
-    """An extension of this payload, its header as in `block`."""
+    """Return an extension with this payload; its header is `block` with another size."""
     size = b.format_number(len(payload), 12)
     return b.seal(block[:124] + size + block[136:]) + payload + bytes(b.padding(len(payload)))
 
 
 def _renamed_pairs(pairs: list[tuple[bytes, bytes]], said: pax.Records) -> list[tuple[bytes, bytes]]:
-    """PAX records with the names in `said` in place of those they had, and with the `hdrcharset` these need."""
+    """Return PAX records with their names replaced by those in `said`, and with the `hdrcharset` that these need."""
     left = dict(said)
     kept = []
     charset: dict[bytes, bytes] = {}
@@ -266,85 +288,81 @@ def _renamed_pairs(pairs: list[tuple[bytes, bytes]], said: pax.Records) -> list[
 
 
 def _sparse_stand_in(name: bytes) -> bytes:
-    """The name of a PAX sparse file for tars that cannot unpack it, as GNU tar makes it, but without its process id."""
+    """Return the `path` of a PAX sparse file for readers that cannot unpack it: GNU tar's, without its process id."""
     folder, _, base = name.rpartition(b"/")
     return (folder or b".") + b"/GNUSparseFile.0/" + base
 
 
 def _prefix_limit(block: bytes) -> int:
-    """Bytes that the prefix of a name can have in a header like this."""
+    """Return how many bytes the prefix of a name may have in this header."""
     if block[257:263] != b.USTAR_MAGIC:
         return 0
-    # star keeps two times behind a prefix that ends in NUL. Its mark came late: GNU tar looks at the times themselves.
+    # star stores two times after a prefix that ends in NUL. Old versions wrote no trailer: GNU tar checks the times.
     times = block[475] == 0 and block[476:477].isdigit() and block[487] == 32 and block[499] == 32
     return b.STAR_PREFIX - 1 if times or block[508:512] == b.STAR_TRAILER else _PREFIX
 
 
 def _place(block: bytes, prefix: bytes, name: bytes) -> bytes:
-    """The header `block` with another name in its fields, its checksum set."""
+    """Return the header `block` with another name and the checksum for it."""
     limit = _prefix_limit(block)
     return b.seal(name.ljust(_NAME, b"\0") + block[100:345] + prefix.ljust(limit, b"\0") + block[345 + limit :])
 
 
 def end_of_archive(length: int, record: int = b.RECORD) -> bytes:
-    """Return what ends an archive of `length` bytes: two zero blocks, and zeros up to a multiple of `record` bytes.
+    """Return the end-of-archive marker of an archive of `length` bytes: two zero blocks, and zeros to fill a record.
 
-    Raises ValueError when `length` is no border of blocks or `record` is not made of whole blocks.
+    Raises ValueError if `length` or `record` is not a multiple of 512 bytes.
     """
     if length < 0 or length % b.BLOCK or record < b.BLOCK or record % b.BLOCK:
         raise ValueError(f"not whole blocks: archive of {length} bytes, records of {record}")
     return bytes(2 * b.BLOCK + -(length + 2 * b.BLOCK) % record)
 
 
-# ---- Headers of many entries that differ in name and size alone: a header of that size, with its name and sum replaced
-
-REMEMBERED = 4000  # sizes that an encoder keeps the header of, in a megabyte
-
-_NAME_END, _SUM, _TYPE = 100, 148, 156  # where the name ends, and what these begin at
-_STAND_IN = b"."
+# ---- Read facts of a header besides name and content: mode and time
 
 
-@lru_cache(maxsize=2, typed=True)  # what it remembers serves one archive after the other
-def encoder(mtime: int | float) -> Callable[[bytes, int], bytes]:
-    """Return what `encode` is for names and sizes at this `mtime`: for many of them it takes less than half the time.
+def mode_and_time(header: bytes) -> tuple[int, int]:
+    """Return the permission bits of an entry and its time in nanoseconds since 1970, from all before its payload.
 
-    A header's sum is that of its bytes (POSIX.1-2017, pax, "ustar Interchange Format"), and the lower half of the
-    `adler32` of a few bytes is theirs plus one.
+    A malformed number, or a time outside of the years 1 to 9999, counts as 0.
     """
-    headers, sums, join = _Headers(mtime), _Sums(), b"".join
-    tail = encode(_STAND_IN, 0)[_TYPE:]
-
-    def encode_next(name: bytes, size: int) -> bytes:
-        like = headers[size]
-        if like is None or not 0 < len(name) <= _NAME_END or 0 in name:
-            return encode(name, size, mtime=mtime)
-        numbers, total = like
-        return join((name.ljust(_NAME_END, b"\0"), numbers, sums[total + (adler32(name) & 0xFFFF)], tail))
-
-    return encode_next
+    block, records = main_header(header)
+    mode = number_or_zero(block[100:108]) & 0o777
+    recorded = time_of(records)
+    if recorded is not None and b.EARLIEST <= recorded <= b.LATEST:
+        return mode, int(recorded * 10**9)
+    seconds = number_or_zero(block[136:148])
+    return mode, seconds * 10**9 if b.EARLIEST <= seconds <= b.LATEST else 0
 
 
-class _Headers(dict[int, tuple[bytes, int] | None]):
-    """By size: what is between the name and the sum, and what that is without the name; None where a header is more
-    than a block."""
-
-    def __init__(self, mtime: int | float) -> None:
-        self.mtime = mtime
-
-    def __missing__(self, size: int) -> tuple[bytes, int] | None:
-        header = encode(_STAND_IN, size, mtime=self.mtime)
-        if len(self) >= REMEMBERED:
-            self.clear()
-        found = None
-        if len(header) == b.BLOCK:
-            found = header[_NAME_END:_SUM], b.parse_number(header[_SUM:_TYPE]) - sum(_STAND_IN) - 1
-        self[size] = found
-        return found
+def main_header(header: bytes) -> tuple[bytes, pax.Records]:
+    """Return the main header of an entry and the records of its PAX header, from all before its payload."""
+    pos = 0
+    records: pax.Records = {}
+    block = header[: b.BLOCK]
+    while block[156:157] in (b.PAX, b.SOLARIS_X, b.GNU_LONG_NAME, b.GNU_LONG_LINK):
+        size = number_or_zero(block[124:136])
+        if block[156:157] in (b.PAX, b.SOLARIS_X):
+            records = pax.parse_records(header[pos + b.BLOCK : pos + b.BLOCK + size])
+        pos += b.BLOCK + size + b.padding(size)
+        block = header[pos : pos + b.BLOCK]
+    return block, records
 
 
-class _Sums(dict[int, bytes]):
-    """By sum: its field. A name of 100 bytes adds 25 500 at most, so there are not many."""
+def time_of(records: pax.Records) -> Decimal | None:
+    """Return the `mtime` of PAX records in seconds since 1970, None if there is none or it is not a number."""
+    from decimal import Decimal, InvalidOperation
 
-    def __missing__(self, total: int) -> bytes:
-        field = self[total] = b"%06o\0 " % total
-        return field
+    try:
+        seconds = Decimal(records.get(b"mtime", b"").decode("ascii"))
+    except (InvalidOperation, UnicodeDecodeError):
+        return None
+    return seconds if seconds.is_finite() else None
+
+
+def number_or_zero(field: bytes) -> int:
+    """Return the number in a header field, 0 if it is malformed."""
+    try:
+        return b.parse_number(field)
+    except ValueError:
+        return 0

@@ -1,8 +1,10 @@
-"""PAX records and GNU long names, both ways.
+"""Parse and format PAX records, and parse GNU long names.
 
-Sources: POSIX.1-2017, pax, "pax Extended Header"; GNU tar manual, "Sparse Formats" (`GNU.sparse.*`) and "Basic Tar
-Format" (typeflags `L` and `K`). Keywords and values are raw bytes: UTF-8 by the standard, but `hdrcharset=BINARY` and
-careless writers exist.
+The payload of an `x` or `g` entry is a sequence of records `LENGTH KEYWORD=VALUE\\n`, where LENGTH counts all bytes of
+the record. Keywords and values are raw bytes: POSIX says UTF-8, but `hdrcharset=BINARY` allows others.
+
+Sources: POSIX.1-2017, pax, "pax Extended Header"; GNU tar manual, "Storing Sparse Files" (`GNU.sparse.*`) and "Basic
+Tar Format" (typeflags `L` and `K`).
 """
 
 from __future__ import annotations
@@ -11,35 +13,34 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 Records = Mapping[bytes, bytes]
-"""PAX records by keyword, the last of equal keywords."""
+"""PAX records by keyword, of equal keywords the last."""
 
 _SPARSE = frozenset(
     b"GNU.sparse." + word
     for word in (b"size", b"numblocks", b"offset", b"numbytes", b"map", b"name", b"major", b"minor", b"realsize")
 )
 DECISIVE = _SPARSE | {b"path", b"linkpath", b"size"}
-"""Keywords of records that say where an entry is or what it is called; all others are carried over unread."""
+"""Keywords of the records that change the name or extent of an entry; all others are copied unread."""
 
 
 class Overrides(NamedTuple):
-    """What the PAX records of an entry say in place of its header; None: nothing."""
+    """The values of PAX records that replace those in the header of an entry; None: no such record."""
 
     path: bytes | None
     linkpath: bytes | None
     size: int | None
     """Bytes of payload as stored in the archive."""
     real_size: int | None
-    """Bytes of a sparse file with its holes: the size that people mean."""
+    """Bytes of a sparse file with its holes."""
     sparse: bool
-    """True if the payload is a sparse file (`GNU.sparse` 0.0, 0.1 or 1.0), not the content itself."""
+    """True for a sparse file (`GNU.sparse` 0.0, 0.1 or 1.0), whose payload is not its content."""
 
     @classmethod
     def of(cls, records: Records) -> Overrides:
-        """Return what these records of an entry say, sparse files included.
+        """Return the overrides in the records of an entry.
 
-        `GNU.sparse.name` goes before `path`, in whatever order they stand, as in GNU tar: there `path` is a stand-in
-        for tars that do not know sparse files. An empty record says nothing (POSIX). Raises ValueError if a size is no
-        decimal number from 0 to 2**63 - 1.
+        `GNU.sparse.name` overrides `path`, which is a placeholder for readers without support for sparse files. An
+        empty record counts as absent (POSIX). Raises ValueError if a size is not a decimal number from 0 to 2**63 - 1.
         """
         records = {keyword: value for keyword, value in records.items() if value}
         real_size = _size(records, b"GNU.sparse.realsize")
@@ -53,7 +54,7 @@ class Overrides(NamedTuple):
 
     @property
     def any(self) -> bool:
-        """True if the records say anything of this."""
+        """True if there is any override."""
         return self.sparse or any(value is not None for value in self[:4])
 
 
@@ -69,7 +70,7 @@ def parse_pairs(payload: bytes) -> Iterator[tuple[bytes, bytes]]:
         if len(digits) > 19:
             digits = digits.lstrip(b"0")
         if not digits.isdigit() or len(digits) > 19:
-            # GNU tar, libarchive and Python end at a NUL, so writers that pad their records with NULs exist.
+            # GNU tar, libarchive and Python stop at a NUL: some writers pad the records with NULs.
             if not payload[pos:].strip(b"\0"):
                 break
             raise ValueError(f"PAX record at {pos}: no length")
@@ -86,21 +87,21 @@ def parse_pairs(payload: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def parse_decisive(payload: bytes) -> dict[bytes, bytes]:
-    """Return the records that `Overrides` reads, the last of equal keywords, also where that is empty.
+    """Return the records that `Overrides` reads: of equal keywords the last, empty values included.
 
-    Of millions of other records nothing is held. Raises ValueError as `parse_pairs`.
+    Memory does not grow with the number of other records. Raises ValueError as `parse_pairs`.
     """
     return {keyword: value for keyword, value in parse_pairs(payload) if keyword in DECISIVE}
 
 
 def name_alone(payload: bytes) -> bytes | None:
-    """Return the name that the records of an `x` payload give, b"" for none; None if they say more, or are malformed.
+    """Return the name in the records of an `x` payload, b"" for none; None if the reference parser has to read them.
 
-    Of the records that `Overrides` reads this takes `path` alone, without a NUL.
+    That is the case for any other record that `Overrides` reads, a NUL in the name, and malformed records.
     """
     number, _, keyword = payload.partition(b"=")[0].partition(b" ")
     if keyword == b"mtime" and number == b"%d" % len(payload) and payload.endswith(b"\n"):
-        return b""  # one record, as Python's tarfile and so webdataset write: read in a quarter of the time
+        return b""  # the only record, as in every header of webdataset (Python's tarfile)
     try:
         records = parse_decisive(payload)
     except ValueError:
@@ -112,8 +113,8 @@ def name_alone(payload: bytes) -> bytes | None:
 def parse_records(payload: bytes) -> dict[bytes, bytes]:
     """Return the records of an `x` or `g` payload by keyword: the last of equal ones counts, an empty one deletes.
 
-    `GNU.sparse.offset` and `.numbytes` of sparse format 0.0 repeat: `parse_pairs` keeps them. Raises ValueError as
-    `parse_pairs`.
+    The repeated `GNU.sparse.offset` and `.numbytes` of sparse format 0.0 are lost: use `parse_pairs`.
+    Raises ValueError as that.
     """
     return last_of_each(parse_pairs(payload))
 
@@ -152,7 +153,7 @@ def _size(records: Records, keyword: bytes) -> int | None:
     value = records.get(keyword)
     if value is None:
         return None
-    digits = value.lstrip(b"0") or value[-1:]  # any number of zeros may come first, as Go's pax-pos-size-file has them
+    digits = value.lstrip(b"0") or value[-1:]  # leading zeros are allowed, as in Go's test file pax-pos-size-file.tar
     if not value.isdigit() or len(digits) > 19 or int(digits) >= 2**63:
         raise ValueError(f"PAX record {keyword.decode()}: not a size: {value[:40]!r}")
     return int(digits)

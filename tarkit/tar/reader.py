@@ -1,8 +1,17 @@
-"""Read the entries of an archive by their headers, and find where to go on after damage.
+"""Read the entries of an archive from their headers, and find the next header after a damaged one.
 
-What is understood: V7, POSIX ustar and pax (`x`, `g`), GNU (`L`, `K`, base-256 numbers, old sparse `S`), PAX sparse
-0.0, 0.1 and 1.0. All else is opaque: an entry is a byte range and is carried over as it is.
-Formats: POSIX.1-2017 pax; GNU tar manual, "Basic Tar Format" and "Storing Sparse Files".
+An archive is a sequence of entries and an end-of-archive marker, in blocks of 512 bytes. An entry is a header, before
+it any extension headers (entries themselves, whose payloads say more about the entry), behind it the payload padded to
+a whole block. The marker is two blocks of zeros; zeros may follow it to any length.
+
+    [x header][records][header][payload][header][payload]...[zeros][zeros]
+    start .............. entry  data     stop = start of the next entry
+
+Supported: V7, POSIX ustar and pax (typeflags `x`, `g`), GNU (`L`, `K`, base-256 numbers, old sparse `S`), PAX sparse
+0.0, 0.1 and 1.0. Entries of other types are byte ranges that are copied unchanged.
+
+Sources: POSIX.1-2017, pax, "ustar Interchange Format", "pax Interchange Format", "pax Extended Header"; GNU tar manual,
+"Basic Tar Format" and "Storing Sparse Files".
 """
 
 from __future__ import annotations
@@ -18,9 +27,9 @@ from tarkit.tar import pax
 from tarkit.tar.block import BLOCK
 
 EXTENSION_LIMIT = 16 << 20  # bytes of the extension headers of one entry, and of all global ones together
-TAILS_KEPT = 64  # kinds of headers that are remembered
-NO_END = 1 << 62  # no archive is so long
-_NO_TAR = "it is no tar archive; for a list of inputs use -T, for a recipe tarkit create"
+TAILS_KEPT = 64  # distinct header tails that are cached
+NO_END = 1 << 62  # larger than any position
+_NO_TAR = "it is not a tar archive; for a list of inputs use -T, for a recipe tarkit create"
 
 _HEADER = Struct("148s8s356s")  # before the checksum, the checksum, from the typeflag on
 _PLAIN = (blocks.REGULAR, blocks.REGULAR_V7, blocks.CONTIGUOUS)
@@ -28,48 +37,51 @@ _EXTENSIONS = (blocks.PAX, blocks.PAX_GLOBAL, blocks.GNU_LONG_NAME, blocks.GNU_L
 
 
 class Entry(NamedTuple):
-    """One member as it lies in the archive; offsets and sizes in bytes."""
+    """One entry of an archive; offsets and sizes are in bytes."""
 
     name: bytes
-    start: int  # of its extension headers, if it has any, else of its header
-    data: int  # of its payload
-    size: int  # of its payload as stored
-    stop: int  # behind its payload and padding
+    start: int  # offset of its first extension header, or of its header
+    data: int  # offset of its payload
+    size: int  # size of its payload as stored
+    stop: int  # offset of the block after its payload
     type: bytes
     link: bytes  # target of a hard or symbolic link
-    real: int  # size of a sparse file once unpacked, else -1
+    real: int  # size of a sparse file with its holes, else -1
 
     @property
     def sparse(self) -> bool:
-        """Whether the payload is not the content: a map of holes goes with it."""
+        """Whether the entry is a sparse file, whose payload is not its content."""
         return self.real >= 0
 
 
-Raw = tuple[bytes, int, int, int, int, bytes, bytes, int]  # an Entry without the names of its fields
+Raw = tuple[bytes, int, int, int, int, bytes, bytes, int]  # the fields of an Entry
 
 
 class HeaderSource(Protocol):
-    """Bytes to walk over: `tarkit.streams.source` has them for files and for streams."""
+    """The part of `tarkit.streams.source.Source` that reading headers needs."""
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name for messages."""
 
     @property
     def size(self) -> int | None:
-        """The archive's length, None until a stream has ended."""
+        """The length of the archive; None until a stream has ended."""
 
     def peek(self, pos: int, n: int) -> bytes | memoryview:
-        """At least `n` bytes from `pos` on, fewer only at the end of the archive; good until the next call."""
+        """Return at least `n` bytes from `pos` on, fewer only at the end; valid until the next call."""
 
 
 class TarReader:
     """Iterate over the entries of an archive from `pos` on.
 
-    After the last entry `marker` is the offset of the end-of-archive marker and `end` the length of the archive;
-    `found` says whether there was a whole entry. After a Problem `broken` is where the damaged part starts (entries
-    from there on are not whole) and `resume` where reading could go on: at that offset itself, or behind it for a
-    header that cannot be trusted.
+    Attributes:
+        marker: after the last entry, the offset of the end-of-archive marker.
+        end: after the last entry, the length of the archive.
+        found: after the end, whether there was a complete entry.
+        broken: after a Problem, where the damaged part begins; no entry from there on is complete.
+        resume: after a Problem, where reading can go on: at `broken`, or behind a header that is not valid.
+        cut: the entry in which the archive ends, if it does.
 
     Raises:
         Problem: `truncated`, `no-end-marker`, `bad-header`, `trailing-data`.
@@ -80,12 +92,12 @@ class TarReader:
         self.source = source
         self.first = pos
         self.last: Raw | None = None
-        self.cut: Entry | None = None  # the entry inside of which the archive ends
+        self.cut: Entry | None = None
         self.broken = self.resume = pos
         self.marker: int | None = None
         self.end: int | None = None
-        self.nul = False  # a name has a NUL in it, as only PAX records can say
-        self._globals: dict[bytes, bytes] = {}  # what global PAX headers have said so far
+        self.nul = False  # a name contains NUL, which is possible in PAX records only
+        self._globals: dict[bytes, bytes] = {}  # records of the global PAX headers so far
         self._globals_length = 0  # of their payloads
         self._learned = _TAILS
 
@@ -94,15 +106,15 @@ class TarReader:
         return map(Entry._make, self.raw())
 
     def raw(self) -> Iterator[Raw]:
-        """Yield the entries as plain tuples: making and reading those takes half the time.
+        """Yield the entries as plain tuples.
 
-        Regular files are read here, also behind a PAX header or a GNU long name that lies in what the source shows and
-        says no more than a name. All else, damage included, is left to `_slow`, which reads any entry.
+        This is the fast path: regular files, also behind a PAX header or a GNU long name with nothing but a name, if
+        the source has them in memory. `_slow` reads any other entry and reports damage; it is the reference.
         """
         peek, unpack, low_sum = self.source.peek, _HEADER.unpack_from, adler32
         sizes, checksums = _SIZES, _CHECKSUMS
         whole = self.source.size or NO_END
-        start = pos = limit = base = self.first  # of the entry, of its header; where `chunk` ends and begins
+        start = pos = limit = base = self.first  # of the entry, of its header; end and start of `chunk`
         chunk: bytes | memoryview = b""
         entry: Raw | None = None
         long_name = known = prefix = known_type = b""
@@ -117,7 +129,7 @@ class TarReader:
             if tail != known:
                 known_sum, known_type, prefix = self._learned[tail]
                 known = tail
-            # adler32's low half is 1 + the sum of the bytes, exact for so few of them
+            # the lower half of adler32 is 1 + the sum of the bytes, exact for so few of them
             good = (low_sum(head) & 0xFFFF) + known_sum == checksums[stored]
             if good and known_type:
                 name = head.partition(b"\0")[0]
@@ -145,7 +157,7 @@ class TarReader:
                     return
                 following = special
                 stop = special.stop
-                limit = pos  # the source was asked for other bytes meanwhile
+                limit = pos  # `chunk` is not valid any more
                 long_name = known = b""
             if stop > whole:
                 raise self._overruns(following)
@@ -154,7 +166,7 @@ class TarReader:
             yield entry
 
     def _slow(self, start: int, block: bytes) -> Entry | None:
-        """The entry at `start` whatever it is, with its extension headers; None at the end marker."""
+        """Read any entry at `start`, with its extension headers; return None at the end-of-archive marker."""
         pos = start
         if blocks.is_zero(block):
             self._finish(pos)
@@ -176,12 +188,12 @@ class TarReader:
                 elif type_ == blocks.GNU_LONG_LINK:
                     long_link = pax.parse_long_name(payload)
                 elif type_ == blocks.PAX_GLOBAL and pos > start:
-                    # GNU tar and libarchive apply what came before to the entry that follows; no writer does this.
+                    # GNU tar and libarchive apply the headers before it to the next entry; no writer makes this.
                     raise ValueError("a global header behind an extension header")
                 elif type_ == blocks.PAX_GLOBAL:
                     return self._global(start, pos, payload)
                 else:
-                    records = pax.parse_decisive(payload)  # of several the last counts, as in GNU tar
+                    records = pax.parse_decisive(payload)  # only the last of several counts, as in GNU tar
             except ValueError as error:
                 raise self._bad(pos, f"{error} in", start) from None
             pos += BLOCK + len(payload) + blocks.padding(len(payload))
@@ -192,7 +204,7 @@ class TarReader:
             raise self._bad(pos, f"{error} in", start) from None
 
     def _global(self, start: int, pos: int, payload: bytes) -> Entry:
-        """The entry of a global header; what it says holds for all that follow."""
+        """Return the entry of a global header, and apply its records to all entries that follow (POSIX, `g`)."""
         self._globals_length += len(payload)
         if self._globals_length > EXTENSION_LIMIT:
             raise ValueError(f"{self._globals_length} bytes of global headers, more than {EXTENSION_LIMIT},")
@@ -207,7 +219,7 @@ class TarReader:
         type_ = block[156:157]
         if type_ == blocks.GNU_MULTIVOLUME:
             raise Unsupported(
-                f"{self.source.name}: at {start}: the archive has several volumes", "put the volumes together with tar"
+                f"{self.source.name}: at {start}: the archive has several volumes", "join the volumes with tar"
             )
         says = pax.Overrides.of(records)
         name = says.path or long_name or blocks.name_of(block)
@@ -235,7 +247,7 @@ class TarReader:
         return block
 
     def _payload(self, start: int, pos: int, size: int, before: int) -> bytes:
-        """The payload of the extension header at `pos`; those before it of the same entry have `before` bytes."""
+        """Return the payload of the extension header at `pos`; the entry has `before` bytes of these already."""
         if size < 0:
             raise ValueError(f"an extension of {size} bytes")
         if before + size > EXTENSION_LIMIT:
@@ -246,7 +258,7 @@ class TarReader:
         return payload
 
     def _finish(self, pos: int) -> None:
-        """Note the end marker at `pos`; all behind it must be zeros, of any length."""
+        """Note the end-of-archive marker at `pos`, and check that only zeros follow."""
         self.marker = pos
         follows = bytes(self.source.peek(pos + BLOCK, BLOCK)[:BLOCK])
         if len(follows) < BLOCK and not any(follows):
@@ -262,12 +274,12 @@ class TarReader:
                 self.broken = self.resume = behind
                 what = "data follow a lone block of zeros" if lone else "data follow the end of the archive"
                 raise Problem("trailing-data", self.source.name, behind, what)
-            behind += len(chunk) & -BLOCK or len(chunk)  # fewer bytes than a block are the last
+            behind += len(chunk) & -BLOCK or len(chunk)  # less than a block: the end of the input
         self.end = behind
 
     @property
     def found(self) -> bool:
-        """Whether there was a whole entry, once reading has ended."""
+        """Whether there was a complete entry; valid after the end."""
         return (self.broken if self.marker is None else self.marker) > self.first
 
     def _after(self) -> str:
@@ -277,7 +289,7 @@ class TarReader:
         self.broken = pos if start is None else start
         self.resume = pos + BLOCK
         if self.last is None and pos == self.first == 0:
-            what = f"this is no tar archive: {what} the first header"
+            what = f"this is not a tar archive: {what} the first header"
             return Problem("bad-header", self.source.name, pos, what, _NO_TAR)
         return Problem("bad-header", self.source.name, pos, f"{what} the header {self._after()}")
 
@@ -287,7 +299,7 @@ class TarReader:
         return Problem("truncated", self.source.name, end, f"the input ends inside a header {where}", hint)
 
     def _ends(self, pos: int, limit: int, last: Raw | None) -> Problem:
-        """The input ends at `limit`, and the next header should be at `pos`, behind the entry `last`."""
+        """Return the problem of an input that ends at `limit`; a header should be at `pos`, after the entry `last`."""
         self.last = last
         size = self.source.size
         if size is not None and size < pos and last is not None:
@@ -308,9 +320,10 @@ class TarReader:
 
 
 class _Learned(dict[bytes, tuple[int, bytes, bytes]]):
-    """What headers with the same bytes from the typeflag on have in common: sum, type and prefix of the name.
+    """A cache by the tail of a header, its bytes from the typeflag on: their sum, the type, the prefix of the name.
 
-    The type is empty unless it is a regular file whose name and size are those of the header, as `plain` allows.
+    Nearly all headers of an archive have the same tail. The type is empty unless it is that of a regular file, and
+    `plain`: no global record overrides the name and size in the header.
     """
 
     def __init__(self, plain: bool) -> None:
@@ -327,9 +340,9 @@ class _Learned(dict[bytes, tuple[int, bytes, bytes]]):
 
 
 def _extension(chunk: bytes | memoryview, at: int) -> tuple[bytes, int] | None:
-    """What the extension header at `at` says, if that is a name at most and the next header lies in `chunk` too.
+    """Parse the extension header at `at` if it holds a name at most and the next header is in `chunk` too.
 
-    Returns that name, b"" for none, and the bytes up to the next header; None if `TarReader._slow` has to read it.
+    Returns the name, b"" for none, and the bytes up to the next header; None if `TarReader._slow` has to read it.
     """
     data = at + BLOCK
     size = _SIZES[bytes(chunk[at + 124 : at + 136])]
@@ -344,7 +357,7 @@ def _extension(chunk: bytes | memoryview, at: int) -> tuple[bytes, int] | None:
 
 
 def _plain_size(field: bytes) -> int:
-    """The size of a regular file, -1 for an impossible one."""
+    """Return the size of a regular file, -1 for an impossible one."""
     size = blocks.parse_number(field)
     return size if size < NO_END else -1
 
@@ -357,16 +370,16 @@ _TAILS = _Learned(plain=True)
 
 
 def is_header(block: bytes) -> bool:
-    """Whether a block is a header, by its checksum and what it begins with."""
+    """Whether a block is a header: by its checksum, and its magic or a name (a V7 header has no magic)."""
     return (block[257:262] == b"ustar" or block[:1] != b"\0") and blocks.checksum_ok(block)
 
 
 def find_header(
     source: HeaderSource, pos: int, passed: Callable[[int], None] | None = None, until: int = NO_END
 ) -> int | None:
-    """The offset of the next block in [pos, until) that is a header by its checksum and magic, None if there is none.
+    """Return the offset of the next block in [pos, until) that is a header, None if there is none.
 
-    `passed` hears how far it has come, for who wants to let go of what lies before.
+    `passed` is called with the position that is reached, so that the caller can release the bytes before it.
     """
     while pos < until:
         chunk = bytes(source.peek(pos, BLOCK))
@@ -382,11 +395,10 @@ def find_header(
 
 
 def find_entry(source: HeaderSource, pos: int, reach: int, passed: Callable[[int], None] | None) -> int | None:
-    """Where the archive goes on behind the damaged header at `pos`: at a header or at its end marker.
+    """Return where the archive continues behind the damaged header at `pos`: at a header or at its end marker.
 
-    The next header may be one of an archive that is the content of the damaged entry. So if the damaged header says
-    where its content ends, at most `reach` bytes on, and a header or the end stands there, and what is found before is
-    an archive that ends there, then that content is passed over.
+    The next header may belong to an archive that is the payload of the damaged entry. That payload is skipped if the
+    damaged header gives its size, at most `reach` bytes, a header or the end marker follows it, and it is an archive.
     """
     stop = _stated_stop(source, pos, reach)
     if stop is None:
@@ -396,7 +408,7 @@ def find_entry(source: HeaderSource, pos: int, reach: int, passed: Callable[[int
 
 
 def _stated_stop(source: HeaderSource, pos: int, reach: int) -> int | None:
-    """Where the content of the header at `pos` ends by what it says, if something that can follow stands there."""
+    """Return where the payload of the header at `pos` ends by its size, if a header or the end marker is there."""
     head = bytes(source.peek(pos, BLOCK)[:BLOCK])
     try:
         size = blocks.payload_size(head[156:157], blocks.parse_number(head[124:136]))
@@ -413,7 +425,7 @@ def _stated_stop(source: HeaderSource, pos: int, reach: int) -> int | None:
 
 
 def _is_archive(source: HeaderSource, pos: int, stop: int) -> bool:
-    """Whether bytes [pos, stop) are an archive: entries, and an end marker that is two blocks or fills a record."""
+    """Whether bytes [pos, stop) are an archive: entries, and an end marker of two blocks or to the end of a record."""
     walk, end = TarReader(source, pos), pos
     try:
         for entry in walk.raw():

@@ -1,81 +1,42 @@
-"""Write an archive: ranges of others as they are, and new entries."""
+"""Write an archive from byte ranges of other archives and from new entries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
+from tarkit.streams.sink import Sink
+from tarkit.streams.source import Source
 from tarkit.tar.block import BLOCK, padding
 from tarkit.tar.header import end_of_archive
 
-GATHERED = 1 << 19  # bytes of small pieces that go out together
-LONG = 8 << 20  # bytes of a range that go out without waiting for their neighbours
+GATHERED = 1 << 19  # bytes of small pieces that are written together
 PIECES = 900  # and how many; below IOV_MAX
-SMALL = 1 << 16  # a range so short is not worth a system call of its own
+LONG = 8 << 20  # bytes: a longer range is written without waiting for an adjacent one
+SMALL = 1 << 16  # bytes: a shorter range is read and written together with others
 
 PADS = [bytes(padding(size)) for size in range(BLOCK)]
-"""What follows a payload, by its size modulo BLOCK."""
-
-
-class ArchiveSink(Protocol):
-    """Where the archive goes; `tarkit.streams.sink` has them."""
-
-    @property
-    def fd(self) -> int | None:
-        """The descriptor, when bytes may be moved to it directly."""
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
-
-    def writev(self, pieces: Sequence[bytes]) -> None:
-        """Write all of `pieces`, one behind the other."""
-
-    def copy(self, source: int, start: int, stop: int, short: Callable[[int], Exception] | None = None) -> None:
-        """Write bytes [start, stop) of the file `source`, with `short` perhaps later."""
-
-    def close(self) -> None:
-        """Complete the output."""
-
-    def abort(self) -> None:
-        """Give the output up."""
-
-
-class RangeSource(Protocol):
-    """Where ranges come from; `tarkit.streams.source` has them."""
-
-    @property
-    def seekable(self) -> bool:
-        """Whether bytes can be read at any time."""
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
-
-    def send(self, start: int, stop: int, sink: ArchiveSink) -> None:
-        """Write bytes [start, stop) to `sink`."""
-
-    def lend(self, flush: Callable[[], None]) -> None:
-        """Call `flush` before the bytes of a stream move."""
+"""The padding of a payload, by its size modulo BLOCK."""
 
 
 class EntryWriter:
-    """Ranges and entries, in order, then the end of the archive. `position` is the length so far in bytes.
+    """Write ranges and entries, in order, then the end of the archive. `position` is the length so far in bytes.
 
-    A range that begins where the one before ended makes it longer: neighbours are one copy. Short ones that can be read
-    at any time are gathered. Leaving the `with` block normally closes the archive and its sink; leaving it by an
-    exception gives both up.
+    Adjacent ranges of a source are one copy; short ranges of a file, headers and small payloads are written together.
+    Leaving the `with` block normally completes the archive and its sink, leaving it by an exception aborts both.
     """
 
-    def __init__(self, sink: ArchiveSink) -> None:
+    def __init__(self, sink: Sink) -> None:
         self.sink = sink
         self.position = 0
-        self._source: RangeSource | None = None
+        self._source: Source | None = None
         self._start = self._stop = 0
         self._pieces: list[bytes] = []
         self._gathered = 0
         self._finished = False
 
-    def append(self, source: RangeSource, start: int, stop: int) -> None:
+    def append(self, source: Source, start: int, stop: int) -> None:
         """Append bytes [start, stop) of `source`: whole entries, or the payload of one with its padding."""
         self.position += stop - start
         if source is self._source and start == self._stop:
@@ -84,27 +45,20 @@ class EntryWriter:
                 self.flush()
             return
         if self._source is not None:
-            self._settle()
+            self._end_range()
         self._source, self._start, self._stop = source, start, stop
         if not source.seekable:
             source.lend(self.flush)
 
     def add(self, header: bytes, payload: bytes) -> None:
-        """Append an entry that is in memory: its headers, its payload and what pads that to a block."""
-        if self._source is not None:
-            self._settle()
-        pad = PADS[len(payload) % BLOCK]  # from here on as `raw`, without a call for each entry of `create`
-        length = len(header) + len(payload) + len(pad)
-        self._pieces += (header, payload, pad)
-        self._gathered += length
-        self.position += length
-        if self._gathered > GATHERED or len(self._pieces) > PIECES:
-            self.flush()
+        """Append an entry from memory: its header, its payload and the padding."""
+        pad = PADS[len(payload) % BLOCK]
+        self.raw((header, payload, pad), len(header) + len(payload) + len(pad))
 
     def raw(self, pieces: Sequence[bytes], size: int) -> None:
-        """Append `pieces`, together `size` bytes, as they are."""
+        """Append `pieces`, which are `size` bytes together."""
         if self._source is not None:
-            self._settle()
+            self._end_range()
         self._pieces += pieces
         self._gathered += size
         self.position += size
@@ -112,7 +66,7 @@ class EntryWriter:
             self.flush()
 
     def add_file(self, header: bytes, fd: int, size: int) -> None:
-        """Append an entry whose payload is the first `size` bytes of the file `fd`; raises Short if it has fewer."""
+        """Append an entry whose payload is the first `size` bytes of the file `fd`. Raises Short if it has fewer."""
         self.raw((header,), len(header))
         self.flush()
         self.sink.copy(fd, 0, size)
@@ -122,11 +76,11 @@ class EntryWriter:
 
     @property
     def waiting(self) -> int:
-        """Bytes in memory that are to go out with others."""
+        """Bytes in memory that are not written yet."""
         return self._gathered
 
     def flush(self) -> None:
-        """Hand what is pending to the sink."""
+        """Write all that is pending to the sink."""
         if self._pieces:
             pieces, self._pieces, self._gathered = self._pieces, [], 0
             self.sink.writev(pieces)
@@ -134,8 +88,8 @@ class EntryWriter:
             source, self._source = self._source, None
             source.send(self._start, self._stop, self.sink)
 
-    def _settle(self) -> None:
-        """Let the pending range join the pieces if it is short, else hand it to the sink."""
+    def _end_range(self) -> None:
+        """Add the pending range to the pieces if it is short, else write it to the sink."""
         source = self._source
         assert source is not None
         size = self._stop - self._start
@@ -149,10 +103,7 @@ class EntryWriter:
             self.flush()
 
     def finish(self, zeros: int | None = None) -> None:
-        """Write the end of the archive, unless that was done.
-
-        It is two zero blocks, padded to a record, or `zeros` zero bytes, as an archive that is copied whole had.
-        """
+        """Write the end of the archive, once: two zero blocks and padding to a record, or `zeros` zero bytes."""
         if self._finished:
             return
         self.flush()
@@ -167,7 +118,7 @@ class EntryWriter:
             self.position += zeros
 
     def close(self) -> None:
-        """End the archive and complete the sink."""
+        """Write the end of the archive and complete the sink."""
         try:
             self.finish()
         except BaseException:
@@ -176,7 +127,7 @@ class EntryWriter:
         self.sink.close()
 
     def abort(self) -> None:
-        """Give the archive up."""
+        """Abort the archive and its sink."""
         self._source = None
         self._pieces = []
         self.sink.abort()

@@ -17,13 +17,13 @@ from zlib import crc32
 
 from tarkit.errors import TarkitError, Unsupported, Usage, show
 from tarkit.streams.codecs import deflate_library, legal_level
-from tarkit.streams.sink import Sink, Written
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.sink import Sink, WriteOnlySink
+from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import block as blocks
 from tarkit.tar.block import BLOCK, padding
+from tarkit.tar.header import main_header, number_or_zero, time_of
 from tarkit.tar.pax import Records
 from tarkit.tar.reader import Entry, TarReader
-from tarkit.tar.status import number_of, proper, said_time
 from tarkit.zip.info import NTFS, NTFS_EPOCH, OWNER, TIME
 
 # ---- The records of a zip: what stands before and behind an entry, in the directory, and at the end
@@ -212,7 +212,7 @@ class _Window:
         self.base = pos
 
 
-class ZipSink(Written):
+class ZipSink(WriteOnlySink):
     """Takes an archive and writes a zip to `target`. `level` 0 stores, 1 to 9 deflates what gets smaller by it.
 
     The directory of the zip, some 50 bytes and the name for each entry, waits for its end: in memory, and when it is
@@ -229,7 +229,7 @@ class ZipSink(Written):
         self._tmpdir = tmpdir
         self._window = _Window(target.name)
         self._walked = TarReader(self._window).raw()
-        self._numbers = blocks.Numbers(number_of)
+        self._numbers = blocks.Numbers(number_or_zero)
         self._entry: Entry | None = None  # whose content is still to come
         self._record: ZipRecord | None = None  # of a large one
         self._left = 0  # bytes of its content
@@ -241,7 +241,7 @@ class ZipSink(Written):
         self._gathered = 0
         self._count = 0
         self._directory = bytearray()
-        self._spooled: Scratch | None = None
+        self._spooled: TemporaryFile | None = None
         self._spooled_size = 0
 
     def write(self, data: bytes | memoryview) -> None:
@@ -357,11 +357,11 @@ class ZipSink(Written):
         records: Records = {}
         header = self._window.peek(entry.start, entry.data - entry.start)
         if len(header) > BLOCK:
-            header, records = proper(header)
+            header, records = main_header(header)
         mode, uid, gid = numbers[header[100:108]], numbers[header[108:116]], numbers[header[116:124]]
         mtime = numbers[header[136:148]]
         if records:
-            said = said_time(records)
+            said = time_of(records)
             mtime = mtime if said is None else floor(said)
             uid, gid = (_said(records, keyword, number) for keyword, number in ((b"uid", uid), (b"gid", gid)))
         return mode & 0o7777, mtime, max(0, uid), max(0, gid)
@@ -451,7 +451,7 @@ class ZipSink(Written):
         self._count += 1
         self._directory += record.central()
         if len(self._directory) > DIRECTORY_HELD:
-            self._spooled = self._spooled or Scratch(self._tmpdir)
+            self._spooled = self._spooled or TemporaryFile(self._tmpdir)
             self._spooled.write(bytes(self._directory))
             self._spooled_size += len(self._directory)
             self._directory.clear()

@@ -13,7 +13,7 @@ from tests._tools import TARKIT, each_row
 from tests.conftest import Archive, Content, Run, tar
 
 AB: dict[str, Content] = {f"{key}.{field}": b"x" * 600 for key in "ab" for field in ("cls", "jpg", "txt")}
-NO_TAR = "hint: it is no tar archive; for a list of inputs use -T, for a recipe tarkit create"
+NO_TAR = "hint: it is not a tar archive; for a list of inputs use -T, for a recipe tarkit create"
 
 
 @each_row(

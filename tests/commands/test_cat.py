@@ -668,7 +668,7 @@ DAMAGE = {
     "flipped-first": Case(
         "bad-header",
         [flip(X, 0)],
-        "{0}: at 0: this is no tar archive: bad checksum in the first header",
+        "{0}: at 0: this is not a tar archive: bad checksum in the first header",
         pick(ABC, "a b c")[1:],
         pick(ABC, "b c"),
     ),
@@ -1555,7 +1555,7 @@ def test_missing_inputs_end_a_run_before_it_starts(run: Run, archive: Archive) -
     assert not Path("begun").exists()
     assert run("cat", "0.tar", "-o", "none/out.tar", exit=1).lines == [
         "tarkit: none/out.tar: No such file or directory",
-        "hint: there is no folder none: make it with mkdir -p",
+        "hint: there is no directory none: make it with mkdir -p",
     ]
 
 
@@ -1601,6 +1601,6 @@ def test_the_report_has_no_folder(run: Run, archive: Archive) -> None:
     done = run("cat", archive({"a.txt": b"x"}), "-o", "b.tar", "--report", "none/r.json", exit=1)
     assert done.lines == [
         "tarkit: none/r.json: No such file or directory",
-        "hint: there is no folder none: make it with mkdir -p",
+        "hint: there is no directory none: make it with mkdir -p",
     ]
     assert not Path("b.tar").exists()

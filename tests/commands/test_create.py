@@ -131,11 +131,9 @@ def test_files_that_lie_about_their_size(create: Any) -> None:
 
 
 @pytest.mark.parametrize("when", [(), ("--mtime", "source")])
-def test_files_that_are_read_before_anybody_looks(
-    when: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of any size, and where the size says nothing: a pipe, an empty file. With times files are looked at first."""
-    monkeypatch.setattr(contents, "FIRST", 100)
+def test_files_of_any_size_and_pipes(when: tuple[str, ...], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small and large files, files without a size, with and without their own times."""
+    monkeypatch.setattr(contents, "SMALL", 100)
     sizes = (0, 1, 99, 100, 101, 5000)
     data = {f"{size}.{kind}": random.Random(size).randbytes(size) for size in sizes for kind in ("file", "pipe")}
     for name, content in data.items():

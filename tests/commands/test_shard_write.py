@@ -662,7 +662,7 @@ def test_a_shard_of_another_run(
 
     monkeypatch.setattr(EntryWriter, "finish", late)
     ran = run(*words, "-o", "s-%d.tar", exit=1)
-    assert ran.lines[0] == "tarkit: s-1.tar: a file of this name has come meanwhile"
+    assert ran.lines[0] == "tarkit: s-1.tar: another process has created this file"
     assert Path("s-1.tar").read_bytes() == b"theirs"
     run(*words, "-o", "s-%d.tar", "--force")
     assert entries("s-1.tar") == [("b.cls", b"2"), ("b.txt", b"two")]
@@ -870,7 +870,7 @@ def test_a_file_that_is_cut_where_a_read_ends(
         assert re.search(r"b\.x'? (became shorter|was changed) while it was read", ran.lines[0])
         assert not Path("s-0.tar").exists()
     else:
-        assert entries("s-0.tar") == [("b.x", b"")]
+        assert entries("s-0.tar") in ([("b.x", b"")], [("b.x", b"2" * 100_000)])  # whole, before or after the cut
 
 
 def test_a_file_that_goes_before_it_is_looked_at(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

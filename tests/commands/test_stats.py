@@ -197,7 +197,7 @@ def test_few_bytes_are_read(run: Run, archive: Archive, monkeypatch: pytest.Monk
     """Of a file whose large entries have small ones beside them, under 5 % is read."""
     rows = {f"{n:04}.{field}.npy": bytes(size) for n in range(200) for field, size in (("a", 32896), ("b", 136))}
     read = 0
-    fill = FileSource._fill
+    fill = FileSource._read_into
 
     def counted(self: FileSource, view: memoryview, pos: int, n: int) -> int:
         nonlocal read
@@ -205,7 +205,7 @@ def test_few_bytes_are_read(run: Run, archive: Archive, monkeypatch: pytest.Monk
         read += got
         return got
 
-    monkeypatch.setattr(FileSource, "_fill", counted)
+    monkeypatch.setattr(FileSource, "_read_into", counted)
     assert run("stats", archive(rows), "--total").stdout == b"200\n"
     assert 0 < read < 0.05 * len(tar(rows))
 

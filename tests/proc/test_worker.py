@@ -204,7 +204,7 @@ RULES = [
     (shell("cat >&2 | true"), NOTHING),
     (shell("cat > /dev/null"), NOTHING),
     (shell("cat > /dev/null; echo hello; echo problem >&2"), "its output: the input ends inside a header.*: problem"),
-    (shell("tr a b"), "its output: this is no tar archive: bad checksum in the first header"),
+    (shell("tr a b"), "its output: this is not a tar archive: bad checksum in the first header"),
     (shell("head -c 3000"), f"{NOT_ALL}|its output: .*"),
     (shell("head -c 3072; cat > /dev/null"), "its output: no end-of-archive marker after 'c.cls'|its output: .*"),
     (shell("head -c 100 > /dev/null; head -c 10240 /dev/zero"), NOT_ALL),

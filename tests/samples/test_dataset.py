@@ -135,7 +135,7 @@ def test_codecs_that_are_not_decoded(name: str, run: Run) -> None:
             assert not Path("out.tar").exists()
     if name != "a.tar.br":
         ran = run("cat", stdin=Path(name), exit=1)
-        assert ran.lines[1] == f"hint: let a command decode it: {command} | tarkit ..."
+        assert ran.lines[1] == f"hint: decode it with a command: {command} | tarkit ..."
     ran = run("check", name, "--json", exit=1)
     assert f"this is {codec}" in ran.stdout.decode()
     assert command in ran.stdout.decode()

@@ -21,8 +21,6 @@ from tarkit.tar.writer import EntryWriter
 from tests._tools import MARKER, SOURCES, Chunks, archive, each_row, member, on_disk, stream, with_field
 from tests.tar.test_writer import Log
 
-Source = FileSource | StreamSource
-
 # ---- the key
 
 
@@ -467,7 +465,7 @@ def test_nothing_is_lost_in_silence(at: int, flip: int, file: bool) -> None:
     """Whatever byte is damaged: all samples, or an error; with --skip all, no sample that is none of the archive's."""
     data = bytearray(WHOLE)
     data[at] ^= flip
-    make: Callable[[bytes], Source] = on_disk if file else stream
+    make: Callable[[bytes], FileSource | StreamSource] = on_disk if file else stream
     try:
         assert len(list(SampleReader(make(bytes(data)), Policy()))) == 4
     except Problem:
@@ -577,7 +575,7 @@ def passed_on(kind: str, act: str, step: int, monkeypatch: pytest.MonkeyPatch) -
     """Go through it."""
     shrink(monkeypatch)
     monkeypatch.setattr(sources, "HELD", 1 << 16)
-    monkeypatch.setattr(sources, "Overflow", lambda *_: pytest.fail("it was kept"))
+    monkeypatch.setattr(sources, "TemporaryFile", lambda *_: pytest.fail("it was kept"))
     source, count = stream(LONG[kind], step), 0
     policy = Policy(skip=["bad-header"]) if "damage" in kind else Policy()
     for sample in SampleReader(source, policy):

@@ -455,7 +455,11 @@ def test_a_full_disk(words: str) -> None:
         ("cat big.tar -o 'pipe:exit 5'", 1, "command ended with status 5"),
         ("cat 'pipe:cat big.tar' -o 'pipe:exit 5'", 1, "command ended with status 5"),
         ("cat 'pipe:printf x; exec cat' ", 1, "stdin"),
-        ("cat big.tar -o 'pipe:head -c 9 > x'", 1, "pipe:head -c 9 > x: the command ended before it had read all"),
+        (
+            "cat big.tar -o 'pipe:head -c 9 > x'",
+            1,
+            "pipe:head -c 9 > x: the command exited before reading all its input",
+        ),
         ("split a.tar -c1 -o 's-%d.tar' --post false", 1, "command ended with status 1: false"),
         ("split a.tar -c1 -o 's-%d.tar' --post 'kill -9 $$'", 1, "command was ended by SIGKILL"),
         ("create recipe -o b.tar", 1, "recipe:1: command ended with status 6"),

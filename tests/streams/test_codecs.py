@@ -27,8 +27,11 @@ from tarkit.streams.codecs import (
     foreign_codec,
     not_decoded,
     parse_spec,
+    registry,
 )
 from tarkit.streams.codecs import encode as codecs_write
+from tarkit.streams.codecs.decode import DECODERS
+from tarkit.streams.codecs.encode import ENCODERS
 from tests._tools import each_row, program
 
 ROOT = Path(__file__).parents[2]
@@ -529,7 +532,7 @@ def test_hint_for_a_foreign_codec(archive: str, hint: str) -> None:
     assert lzip is not None
     error = not_decoded(lzip, archive)
     assert str(error) == f"{archive}: this is lzip, which tarkit does not decode"
-    assert error.hint == f"let a command decode it: {hint}"
+    assert error.hint == f"decode it with a command: {hint}"
 
 
 def test_empty_blocks_of_zstd() -> None:
@@ -783,3 +786,9 @@ def test_import_loads_no_library() -> None:
     libraries = ["isal", "zlib", "gzip", "zstandard", "lz4", "lzma", "bz2", "_lzma", "_bz2", "concurrent.futures"]
     program = f"import tarkit.streams.codecs\nprint([name for name in {libraries} if name in sys.modules])"
     assert run(program, "-I", "-S") == "[]\n"
+
+
+def test_each_codec_has_its_functions() -> None:
+    """The tables of decoders and encoders have what the table of codecs names."""
+    assert set(DECODERS) == set(registry.DECODED)
+    assert set(ENCODERS) == set(registry.CODECS)

@@ -12,12 +12,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tarkit import signals
 from tarkit.errors import CommandFailed, Interrupted, TarkitError, Usage
+from tarkit.proc.workdir import remove_places
+from tarkit.streams.command import end_commands
 from tarkit.streams.copy import Short
 from tarkit.streams.sink import CommandSink, DescriptorSink, FileSink, Sink, discard_unfinished, open_sink
 from tests._tools import PATIENT, each_row, fd_of, on_disk
@@ -193,7 +196,7 @@ def test_what_is_fresh_replaces_nothing(late: bool, links: bool, here: Path, mon
     assert (here / "new").read_bytes() == b"mine"
     if not late:
         (here / "old").write_bytes(b"theirs")
-    with pytest.raises(TarkitError, match="old: a file of this name has come meanwhile"):
+    with pytest.raises(TarkitError, match="old: another process has created this file"):
         write_late(here / "old")
     assert (here / "old").read_bytes() == b"theirs"
     assert sorted(os.listdir()) == ["new", "old"]
@@ -240,12 +243,28 @@ def test_death_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever dies of a signal first removes what is not complete, wherever it was open."""
     sink = open_sink("path", "out")
     monkeypatch.setattr(signals, "_ending", False)
-    for place, name in ((signals, "clean_up"), (signal, "signal"), (os, "kill")):
+    monkeypatch.setattr(signals, "_cleanups", {signals.OUTPUTS: discard_unfinished})
+    for place, name in ((signal, "signal"), (os, "kill")):
         monkeypatch.setattr(place, name, lambda *args: None)
     with pytest.raises(SystemExit):
         signals.die(signal.SIGTERM)
     assert listing() == []
     sink.abort()
+
+
+def test_what_is_cleaned_up_and_in_which_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs, then commands, then the directories that they work in, in whatever order they were registered."""
+    assert [signals._cleanups[stage] for stage in (signals.OUTPUTS, signals.COMMANDS, signals.DIRECTORIES)] == [
+        discard_unfinished,
+        end_commands,
+        remove_places,
+    ]
+    called: list[int] = []
+    monkeypatch.setattr(signals, "_cleanups", {})
+    for stage in (signals.DIRECTORIES, signals.OUTPUTS, signals.COMMANDS):
+        signals.register_cleanup(stage, partial(called.append, stage))
+    signals.clean_up()
+    assert called == [signals.OUTPUTS, signals.COMMANDS, signals.DIRECTORIES]
 
 
 def test_a_second_signal_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def test_no_pipe() -> None:
 def test_hint_of_an_unknown_scheme() -> None:
     with pytest.raises(TarkitError) as caught:
         list(read_recipe([b"a s3://b/c"], "r", pipes_allowed=True))
-    assert caught.value.hint == "let a command do it: 'pipe:aws s3 cp s3://b/c -'"
+    assert caught.value.hint == "use a command: 'pipe:aws s3 cp s3://b/c -'"
 
 
 def test_rows_say_where() -> None:

@@ -425,8 +425,8 @@ def test_zeros_of_any_length(zeros: int, kind: str) -> None:
         (member("a", b"xy" * 400)[:700], 0, "truncated", 700, "'a'"),
         (member("a") + member("b")[:511], 1, "truncated", 1023, "after 'a'"),
         (b"x", 0, "truncated", 1, "at the start"),
-        (b"x" * 512, 0, "bad-header", 0, "no tar archive"),
-        (b"x" * 5120, 0, "bad-header", 0, "no tar archive"),
+        (b"x" * 512, 0, "bad-header", 0, "not a tar archive"),
+        (b"x" * 5120, 0, "bad-header", 0, "not a tar archive"),
         (member("a") + b"x" * 5120, 1, "bad-header", 512, "checksum"),
     ],
 )
@@ -634,7 +634,7 @@ def test_messages() -> None:
     )
     assert str(Walked(on_disk(b"")).error) == "x.tar: at 0: the input is empty [no-end-marker]"
     assert str(Walked(on_disk(b"PK\3\4" * 200)).error) == (
-        "x.tar: at 0: this is no tar archive: bad checksum in the first header [bad-header]"
+        "x.tar: at 0: this is not a tar archive: bad checksum in the first header [bad-header]"
     )
 
 

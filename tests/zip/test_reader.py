@@ -408,7 +408,7 @@ def test_any_bytes_in_front(run: Run, archive: Archive) -> None:
     """What begins as nothing that we know is a zip by its name; under another it is what it begins as, no archive."""
     data = b"a photograph" * 99 + zipped()
     assert entries(run("cat", archive(data, "in.ZIP")).stdout) == ROWS
-    assert "no tar archive" in run("cat", archive(data, "in.jpg"), exit=1).stderr
+    assert "not a tar archive" in run("cat", archive(data, "in.jpg"), exit=1).stderr
     assert run("cat", archive(tar(ROWS), "tar.zip")).stdout == tar(ROWS)
 
 

@@ -1,6 +1,6 @@
-"""Compressed streams: which codec is it, decode it, encode it. The one door; no codec library is loaded before its use.
+"""Compressed streams. `registry` has the table of codecs and how to add one, `decode` decodes, `encode` encodes.
 
-`registry` knows names, suffixes and magic bytes, `decode` decodes and `encode` encodes.
+Other packages import from here. A codec's library is imported when it is first used.
 """
 
 from __future__ import annotations

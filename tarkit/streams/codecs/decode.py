@@ -1,6 +1,8 @@
-"""Decoding: compressed bytes in, plain bytes out, in bounded memory; a stream that was cut short is always an error.
+"""Decompress streams in bounded memory. A stream that ends early is always an error.
 
-The libraries decode one frame (gzip member, xz stream ...) at a time. What lies between frames is looked at here.
+A compressed stream is a sequence of frames (gzip members, xz streams ..). `DECODERS` has for each codec a function that
+imports its library and returns a function that begins to decode one frame; `Decoder` handles what is between frames:
+padding, skippable frames, trailing data.
 """
 
 from __future__ import annotations
@@ -8,25 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tarkit.errors import Problem, Unsupported
-from tarkit.streams.codecs.registry import Codec
+from tarkit.errors import Problem, TarkitError, Unsupported
+from tarkit.streams.codecs.registry import (
+    CODECS,
+    DECODED,
+    SKIPPABLE,
+    Codec,
+    codec_by_magic,
+    foreign_codec,
+    not_decoded,
+)
 
 if TYPE_CHECKING:
     import zlib
 
     from zstandard import ZstdDecompressor
 
+# ---- The compressed input and its errors
 
-from tarkit.errors import TarkitError
-from tarkit.streams.codecs.registry import CODECS, DECODED, SKIPPABLE, codec_by_magic, foreign_codec, not_decoded
-
-# ---- The input of a decoder: bytes that were read and not yet used, and the errors that they may be the reason of
-
-CHUNK = 256 << 10  # bytes asked for at a time; the libraries copy what they have not used, so more would cost time
+CHUNK = 256 << 10  # bytes of one read; the libraries copy the bytes that they have not used, so more is slower
 
 
 class CompressedInput:
-    """The compressed bytes: those that were read and are not yet used, then those to come."""
+    """The compressed bytes that are not decoded yet: those already read, then those still to be read."""
 
     def __init__(self, codec: Codec, read: Callable[[int], bytes], archive: str) -> None:
         self.codec = codec
@@ -38,17 +44,17 @@ class CompressedInput:
         self._ended = False
 
     def more(self) -> bytes:
-        """All bytes at hand, or the next to come; b"" at the end."""
+        """Return the bytes already read, or read the next; b"" at the end."""
         data = self._data[self._at :] or self._fetch()
         self._data, self._at = b"", 0
         return data
 
     def back(self, data: bytes) -> None:
-        """Take back the last bytes of what `more` returned, unused."""
+        """Put back the last bytes that `more` returned."""
         self._data, self._at = data, 0
 
     def peek(self, n: int) -> bytes:
-        """The next n bytes, fewer at the end; they stay."""
+        """Return the next n bytes, fewer at the end, without using them."""
         while len(self._data) - self._at < n:
             data = self._fetch()
             if not data:
@@ -57,7 +63,7 @@ class CompressedInput:
         return self._data[self._at : self._at + n]
 
     def take(self, n: int) -> bytes:
-        """The next n bytes; if there are fewer, the stream was cut."""
+        """Return the next n bytes. Raises Problem `truncated` if there are fewer."""
         data = self.peek(n)
         if len(data) < n:
             raise self.cut()
@@ -65,16 +71,16 @@ class CompressedInput:
         return data
 
     def at_hand(self) -> int:
-        """How many bytes there are without waiting for more."""
+        """Return the number of bytes already read."""
         return len(self._data) - self._at
 
     def drop(self, n: int) -> None:
-        """Pass over n bytes; if there are fewer, the stream was cut."""
+        """Skip n bytes. Raises Problem `truncated` if there are fewer."""
         while n > 0:
             n -= len(self.take(min(n, CHUNK)))
 
     def take_text(self) -> bytes:
-        """The bytes up to and with the next zero byte; if there is none, the stream was cut."""
+        """Return the bytes up to and including the next zero byte."""
         text = b""
         while len(text) < CHUNK:
             data = self.more()
@@ -85,10 +91,10 @@ class CompressedInput:
             if end:
                 self.back(data[end:])
                 return text
-        raise self.damaged("a text in its header has no end")
+        raise self.damaged("a text in its header is not terminated")
 
     def skip_zeros(self) -> int:
-        """Pass over zero bytes; how many there were."""
+        """Skip zero bytes and return how many there were."""
         count = 0
         while data := self.more():
             rest = data.lstrip(b"\0")
@@ -99,7 +105,7 @@ class CompressedInput:
         return count
 
     def cut(self, where: str | None = None) -> Problem:
-        """The error of a stream that ends too early."""
+        """Return the error of a stream that ends early."""
         return self.problem(
             "truncated",
             f"the {self.codec.name} stream ends inside {where or f'a {self.codec.unit}'}"
@@ -108,11 +114,11 @@ class CompressedInput:
         )
 
     def damaged(self, why: object) -> Problem:
-        """The error of a stream with wrong bytes."""
+        """Return the error of a stream that cannot be decoded."""
         return self.problem("bad-data", f"the {self.codec.name} stream is damaged: {why}")
 
     def problem(self, name: str, detail: str, hint: str | None = None) -> Problem:
-        """An error of this archive. The offset is unknown: it would be one of decoded bytes."""
+        """Return an error of this archive, without an offset, which would count decoded bytes."""
         return Problem(name, self.archive, None, detail, hint)
 
     def _fetch(self) -> bytes:
@@ -122,22 +128,21 @@ class CompressedInput:
         return data
 
 
-# ---- One frame (gzip member, xz stream ...) of a compressed stream: each library behind the same two faces
-# `LIBRARIES` has for each codec a function that loads its library and returns the function that begins a frame.
+# ---- Frames: the libraries behind one interface
 
-_ZST_BLOCK = 128 << 10  # what one block of zstd decodes to, at most
+_ZST_BLOCK = 128 << 10  # bytes that a zstd block decodes to, at most
 _HEADER_CRC, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16  # flags in a gzip header
 _RLE, _RESERVED = 1, 3  # kinds of zstd blocks
 
 
 class Frame(Protocol):
-    """One frame, while it is decoded: up to n plain bytes, b"" once it is complete and `source` is behind it."""
+    """A frame being decoded. `read` returns up to n bytes, b"" once the frame is complete and the input behind it."""
 
     def read(self, n: int) -> bytes: ...
 
 
 class _Decompressor(Protocol):
-    """What the decompressors of bz2, lzma, isal and lz4 have in common."""
+    """The interface of the decompressors of bz2, lzma, isal and lz4."""
 
     @property
     def eof(self) -> bool: ...
@@ -149,7 +154,7 @@ class _Decompressor(Protocol):
 
 
 class _Bounded:
-    """A frame of a library that bounds its output by itself."""
+    """A frame of a library that can bound the output of one call."""
 
     def __init__(self, source: CompressedInput, library: _Decompressor, errors: tuple[type[Exception], ...]) -> None:
         self._input = source
@@ -175,7 +180,7 @@ class _Bounded:
 
 
 class _Inflate:
-    """zlib's decompressor with the interface of the others."""
+    """Adapter that gives zlib's decompressor the interface of the others."""
 
     def __init__(self, library: zlib._Decompress) -> None:
         self._library = library
@@ -197,7 +202,7 @@ class _Inflate:
 
 
 class _Gz:
-    """A gzip member. The library decodes its body only: isal is lost in a header of two fields that comes in pieces."""
+    """A gzip member. Its header is parsed here: isal fails on a header with two fields that arrives in pieces."""
 
     def __init__(self, source: CompressedInput, body: _Bounded, crc32: Callable[[bytes, int], int]) -> None:
         self._input = source
@@ -236,7 +241,7 @@ class _Gz:
 
 
 class _Zst:
-    """A zstd frame. The library does not bound its output, so it is handed block after block (RFC 8878)."""
+    """A zstd frame. The library cannot bound its output, so it is given one block at a time (RFC 8878, 3.1.1)."""
 
     def __init__(
         self, source: CompressedInput, library: ZstdDecompressor, longest: int, error: type[Exception]
@@ -264,7 +269,7 @@ class _Zst:
         return plain[:n]
 
     def _blocks(self, n: int) -> bytes:
-        """One block that is not empty, and more that are at hand and stay within n bytes; b"" after the last."""
+        """Decode a block that is not empty, and those behind it already read, up to n bytes; b"" at the end."""
         if self._failed is not None:
             raise self._failed
         blocks: list[bytes] = []
@@ -278,7 +283,7 @@ class _Zst:
         return b"".join(blocks)
 
     def _at_hand(self) -> bool:
-        """Whether the next block can be had without waiting for it."""
+        """Whether all of the next block was already read."""
         there = self._input.at_hand()
         return there >= 7 and there >= 7 + (int.from_bytes(self._input.peek(3), "little") >> 3)
 
@@ -350,7 +355,7 @@ def _bz2() -> Callable[[CompressedInput], Frame]:
     return lambda source: _Bounded(source, BZ2Decompressor(), (OSError, ValueError, RuntimeError))
 
 
-LIBRARIES: dict[str, Callable[[], Callable[[CompressedInput], Frame]]] = {
+DECODERS: dict[str, Callable[[], Callable[[CompressedInput], Frame]]] = {
     "gz": _gz,
     "zst": _zst,
     "lz4": _lz4,
@@ -360,15 +365,15 @@ LIBRARIES: dict[str, Callable[[], Callable[[CompressedInput], Frame]]] = {
 }
 
 
-_MOST = 1 << 20  # bytes returned at a time
+_MOST = 1 << 20  # bytes returned by one call
 _MAGIC = 10  # bytes of the longest magic, that of bzip2
 
 
 class Decoder:
-    """The plain bytes of a compressed stream; made by `decoder`.
+    """A reader of the plain bytes of a compressed stream, made by `decoder`.
 
-    Holds some 3 MiB, and the window that the stream asks for: zstd to level 19 up to 8 MiB, `--long=31` 2 GiB, xz up to
-    64 MiB, but never more than the stream has plain bytes.
+    It needs about 3 MiB and the window of the stream: up to 8 MiB for zstd to level 19, 2 GiB with `--long=31`, 64 MiB
+    for xz, but never more than the plain bytes.
     """
 
     def __init__(self, source: CompressedInput, begin: Callable[[CompressedInput], Frame]) -> None:
@@ -376,15 +381,18 @@ class Decoder:
         self._begin = begin
         self._frame: Frame | None = None
         self._first = True
-        self._begun = False  # a frame that is no skippable one
+        self._begun = False  # a frame that is not skippable was begun
         self._error: TarkitError | None = None
 
     def read(self, n: int) -> bytes:
-        """Up to n bytes (n > 0; a MiB is best, and the most that comes), b"" only at the end of the last frame.
+        """Return up to n bytes (n > 0), 1 MiB at most, b"" only at the end of the last frame.
 
-        Raises Problem `truncated` for a stream that was cut short, `bad-data` for damage, `trailing-data` for bytes
-        behind a frame that begin no other, and Unsupported for a valid stream that cannot be decoded here; each further
-        call raises the same. What `read` of the input raises is passed on.
+        Raises the errors of the input's `read`, and the following, which each further call raises again.
+
+        Raises:
+            Problem: `truncated` for a stream that ends early, `bad-data` for damage, `trailing-data` for bytes behind a
+                frame that are not a frame.
+            Unsupported: a valid stream that cannot be decoded.
         """
         if self._error is not None:
             raise self._error
@@ -399,12 +407,12 @@ class Decoder:
             self._error = error
             raise
         except MemoryError as error:
-            self._error = Unsupported(f"{self._input.archive}: too little memory to decode this stream")
+            self._error = Unsupported(f"{self._input.archive}: not enough memory to decode this stream")
             raise self._error from error
         return b""
 
     def _next_frame(self) -> bool:
-        """Go to the next frame, over padding and skippable frames. False at the end of the input."""
+        """Begin the next frame, behind padding and skippable frames. Returns False at the end of the input."""
         source = self._input
         while True:
             codec = source.codec
@@ -424,9 +432,9 @@ class Decoder:
                 self._change_codec(head)
 
     def _change_codec(self, head: bytes) -> None:
-        """Go on with the codec of the first frame behind skippable frames, which zstd and lz4 have in common.
+        """Switch to the codec of the first frame behind skippable frames, which zstd and lz4 share.
 
-        Raises Problem if no frame begins with `head`, and Unsupported for a codec that is not decoded.
+        Raises Problem if `head` begins no frame, and Unsupported for a format that is not decoded.
         """
         if self._first or self._begun:
             raise self._no_frame(head)
@@ -435,14 +443,14 @@ class Decoder:
         other = CODECS.get(codec_by_magic(head) or "")
         if other is None or not other.skips:
             raise self._no_frame(head)
-        self._input.codec, self._begin = other, LIBRARIES[other.name]()
+        self._input.codec, self._begin = other, DECODERS[other.name]()
 
     def _skip_padding(self) -> None:
         if self._input.codec.name == "gz":
             self._input.skip_zeros()
         elif self._input.codec.name == "xz" and self._input.skip_zeros() % 4:
             if self._input.peek(1):
-                raise self._input.damaged("the padding between two streams is no multiple of 4 bytes")
+                raise self._input.damaged("the padding between two streams is not a multiple of 4 bytes")
             raise self._input.cut("the padding")
 
     def _no_frame(self, head: bytes) -> Problem:
@@ -452,15 +460,19 @@ class Decoder:
         if self._first:
             return self._input.damaged(f"it does not begin with a {codec.unit}")
         return self._input.problem(
-            "trailing-data", f"bytes that are no {codec.unit} follow the end of the {codec.name} stream"
+            "trailing-data", f"bytes that are not a {codec.unit} follow the end of the {codec.name} stream"
         )
 
 
 def decoder(codec: str, read: Callable[[int], bytes], archive: str) -> Decoder:
-    """A reader of the plain bytes of a `codec` stream (a name in `DECODED`).
+    """Return a Decoder of a `codec` stream.
 
-    `read(n)` returns up to n compressed bytes, b"" at the end of the file; `archive` is its name in messages. Several
-    frames in a row are one stream. Skippable frames are passed over, as are zero bytes behind a gzip member and padding
-    behind an xz stream. No bytes at all are no frames, hence no plain bytes.
+    Consecutive frames are one stream. Skippable frames, zero bytes behind a gzip member and padding behind an xz stream
+    are skipped. An empty input has no frames and decodes to nothing.
+
+    Args:
+        codec: a name in `DECODED`.
+        read: `read(n)` returns up to n compressed bytes, b"" at the end.
+        archive: the name for messages.
     """
-    return Decoder(CompressedInput(DECODED[codec], read, archive), LIBRARIES[codec]())
+    return Decoder(CompressedInput(DECODED[codec], read, archive), DECODERS[codec]())

@@ -1,4 +1,7 @@
-"""Encoding: plain bytes in, a compressed stream out, the same bytes whatever the threads and the cuts of the input."""
+"""Compress streams. The output depends only on the data, the codec and the level: not on threads or write sizes.
+
+`ENCODERS` has for each codec of `registry.CODECS` a function that imports its library and returns a compressor.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from tarkit.streams.codecs.registry import legal_level
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-BLOCK = 1 << 20  # bytes handed to a library at a time, so that it never sees how the caller cut them
-_GZ_WINDOW = 32 << 10  # how far back deflate can point
-_ISAL_LEVELS = 3  # isal's are 0 to 3
+BLOCK = 1 << 20  # bytes given to a library at a time, whatever the sizes of the writes
+_GZ_WINDOW = 32 << 10  # bytes: the window of deflate
+_ISAL_LEVELS = 3  # isal has levels 0 to 3
 
 
 class Encoder:
-    """A compressed stream in the making; made by `encoder`. Call `close()` at its end or `abort()` if it has none."""
+    """A writer of one compressed stream, made by `encoder`. Call `close()` at its end, or `abort()` to give it up."""
 
     def __init__(self, compressor: _Compressor, write: Callable[[bytes], object]) -> None:
         self._compressor: _Compressor | None = compressor
@@ -25,7 +28,7 @@ class Encoder:
         self._held = bytearray()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Compress `data` (contiguous, if a view); it may be changed after. Raises what the target's write raises."""
+        """Compress `data` (a view must be contiguous), which may be changed after the call."""
         compressor = self._open()
         with memoryview(data).cast("B") as view:
             at = 0
@@ -42,7 +45,7 @@ class Encoder:
             self._held += view[at:]
 
     def close(self) -> None:
-        """Write what is held back and the end of the stream; the target stays open. Nothing more at a second call."""
+        """Write the rest and the end of the stream; the target stays open. A second call does nothing."""
         if self._compressor is None:
             return
         compressor = self._compressor
@@ -53,7 +56,7 @@ class Encoder:
         self.abort()
 
     def abort(self) -> None:
-        """Stop the threads, free the memory, write nothing more."""
+        """Stop the threads and free the memory, without writing anything."""
         if isinstance(self._compressor, _Gz):
             self._compressor.stop()
         self._compressor = None
@@ -70,14 +73,14 @@ class Encoder:
 
 
 class _Compressor(Protocol):
-    """What all compressors have in common."""
+    """The interface of all compressors."""
 
     def compress(self, data: bytes, /) -> bytes: ...
     def flush(self) -> bytes: ...
 
 
 class _Gz:
-    """One gzip member. Its blocks are deflated in threads, each with the end of the one before as its dictionary."""
+    """One gzip member. Its blocks are deflated in threads, each with the end of the previous one as its dictionary."""
 
     def __init__(self, level: int, threads: int) -> None:
         from concurrent.futures import ThreadPoolExecutor
@@ -90,7 +93,7 @@ class _Gz:
         self._window = b""
         self._crc = 0
         self._size = 0
-        # deflate, no fields, no time, nothing special, an unknown system
+        # RFC 1952: magic, deflate, no optional fields, no time, no flags, unknown system
         self._head = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 
     def compress(self, data: bytes, /) -> bytes:
@@ -109,7 +112,7 @@ class _Gz:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _done(self, most: int) -> bytes:
-        """What is ready, in order; waits until at most `most` blocks are not."""
+        """Return the blocks that are done, in order; wait until at most `most` are not."""
         ready = [self._head]
         self._head = b""
         while self._jobs and (len(self._jobs) > most or self._jobs[0].done()):
@@ -125,7 +128,7 @@ class _Gz:
 
 
 def deflate_library(level: int) -> Any:
-    """isal where it is there and has the level, else zlib; both have the same functions."""
+    """Return isal if it is installed and has the level, else zlib; both have the same functions."""
     if level <= _ISAL_LEVELS:
         try:
             from isal import isal_zlib
@@ -139,7 +142,7 @@ def deflate_library(level: int) -> Any:
 
 
 class _Lz4:
-    """One lz4 frame of independent blocks, each a block of ours."""
+    """One lz4 frame of independent blocks, one for each BLOCK bytes."""
 
     def __init__(self, level: int) -> None:
         from lz4.frame import BLOCKSIZE_MAX1MB, LZ4FrameCompressor
@@ -159,30 +162,45 @@ class _Lz4:
         return self._head + end
 
 
-def _compressor(codec: str, level: int, threads: int) -> _Compressor:
-    if codec == "gz":
-        return _Gz(level, threads)
-    if codec == "lz4":
-        return _Lz4(level)
-    if codec == "xz":
-        from lzma import LZMACompressor
-
-        return LZMACompressor(preset=level)
-    if codec == "bz2":
-        from bz2 import BZ2Compressor
-
-        return BZ2Compressor(level)
+def _zst(level: int, threads: int) -> _Compressor:
     from zstandard import ZstdCompressor
 
-    # Without a thread of its own the library cuts its blocks in another way; with one or more, in one way.
+    # Without threads the library divides the data into other blocks than with one or more.
     return ZstdCompressor(level, write_checksum=True, threads=threads).compressobj()
 
 
-def encoder(codec: str, level: int | None, write: Callable[[bytes], object], threads: int = 1) -> Encoder:
-    """A writer of one `codec` stream (a name in `CODECS`), which calls `write` with its bytes, in the caller's thread.
+def _xz(level: int, threads: int) -> _Compressor:
+    from lzma import LZMACompressor
 
-    `level` None is 2 for gz, 3 for zst, 1 for lz4, 6 for xz and 9 for bz2. gz has isal's levels 1 to 3 (the size of
-    zlib's level 1, up to six times as fast) and zlib's 4 to 9; without isal all are zlib's. `threads` >= 1 work beside
-    the caller in gz and zst; the bytes do not depend on how many. Raises `Usage` for an illegal level.
+    return LZMACompressor(preset=level)
+
+
+def _bz2(level: int, threads: int) -> _Compressor:
+    from bz2 import BZ2Compressor
+
+    return BZ2Compressor(level)
+
+
+ENCODERS: dict[str, Callable[[int, int], _Compressor]] = {
+    "gz": _Gz,
+    "zst": _zst,
+    "lz4": lambda level, threads: _Lz4(level),
+    "xz": _xz,
+    "bz2": _bz2,
+}
+
+
+def encoder(codec: str, level: int | None, write: Callable[[bytes], object], threads: int = 1) -> Encoder:
+    """Return an Encoder of one `codec` stream that calls `write` with the compressed bytes, in the caller's thread.
+
+    Args:
+        codec: a name in `CODECS`.
+        level: None is the codec's default. gz has isal's levels 1 to 3 (the size of zlib's level 1, up to six times as
+            fast) and zlib's 4 to 9; without isal all are zlib's.
+        write: called with compressed bytes.
+        threads: threads beside the caller's in gz and zst; the output does not depend on their number.
+
+    Raises:
+        Usage: the codec has no such level.
     """
-    return Encoder(_compressor(codec, legal_level(codec, level), max(1, threads)), write)
+    return Encoder(ENCODERS[codec](legal_level(codec, level), max(1, threads)), write)

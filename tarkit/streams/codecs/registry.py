@@ -1,4 +1,15 @@
-"""The codecs by name: their suffixes, magic bytes and levels, how a user asks for one, and which are not decoded."""
+"""The table of codecs: names, suffixes, magic bytes, levels. No codec library is imported here.
+
+To add a codec:
+
+1. Add its row to `CODECS` below. Suffixes, `--compress`, help texts and detection by magic bytes follow from it.
+2. Add a function to `DECODERS` in `decode.py` that imports the library and returns a function that begins a frame.
+3. Add a function to `ENCODERS` in `encode.py` that imports the library and returns a compressor.
+4. Add the library to an extra in `pyproject.toml` unless Python has it.
+5. Add its row to the tables in `tests/streams/test_codecs.py`; a test there fails while step 2 or 3 is missing.
+
+A format that is only recognised, so that the error names a command that decodes it, is a row of `FOREIGN`.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +20,16 @@ from tarkit.errors import Unsupported, Usage
 
 
 class Codec(NamedTuple):
-    """What is known of a codec without loading its library.
+    """A codec.
 
-    `unit` is what one complete piece of such a stream is called, `lowest` to `highest` are the levels that `parse_spec`
-    takes, `default` is the level when none is asked for. A stream of a codec that `skips` may hold skippable frames.
+    Attributes:
+        suffixes: suffixes of file names, in lower case; the first is the usual one.
+        magics: what a stream begins with.
+        unit: the word for one complete part of a stream, in messages.
+        lowest: the lowest level that `parse_spec` accepts.
+        highest: the highest level.
+        default: the level if none is given.
+        skips: whether a stream may contain skippable frames.
     """
 
     name: str
@@ -25,7 +42,7 @@ class Codec(NamedTuple):
     skips: bool = False
 
 
-# A bzip2 stream opens with its block size, then a block (the digits of pi) or, if it is empty, its end (of pi's root).
+# A bzip2 stream begins with its block size, then the magic of a block, or that of its end if it is empty.
 _BZ2_MAGICS = tuple(
     b"BZh%d" % size + after
     for size in range(1, 10)
@@ -43,9 +60,9 @@ CODECS: dict[str, Codec] = {
     )
 }
 
-# The first bytes of an entry, of the end of a zip without any, and of the first of several volumes.
+# The first bytes of an entry, of the end record of an empty zip, and of the first of several volumes.
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08PK\x03\x04", b"PK00PK\x03\x04")
-# Those of a program with a zip behind it: of Windows, of Linux, of macOS in four kinds, and a script.
+# The first bytes of programs, which self-extracting zips begin with: Windows, Linux, macOS (four kinds), scripts.
 _PROGRAM_MAGICS = (
     b"MZ",
     b"\x7fELF",
@@ -57,26 +74,25 @@ _PROGRAM_MAGICS = (
 )
 
 ZIP = Codec("zip", (".zip",), _ZIP_MAGICS + _PROGRAM_MAGICS, "entry", 0, 9, 0)
-"""A codec by its suffix, content and levels, but no stream: `tarkit.zip.reader` and `writer` know it.
+"""Zip has suffixes, magic bytes and levels like a codec; `tarkit.zip` reads and writes it. Level 0 stores.
 
-The magics are those of PKWARE APPNOTE.TXT 4.3.7, 4.3.16 and 8.5.4, and of programs, since a self-extracting zip (4.1.9)
-begins with one; level 0 stores.
+Magic bytes: PKWARE APPNOTE.TXT 4.3.7, 4.3.16 and 8.5.4; a self-extracting zip (4.1.9) begins with a program.
 """
 
-# .lzma has no magic: the usual properties (lc=3, lp=0, pb=2) and a dictionary of 2^n or 2^n + 2^(n-1) bytes are what XZ
-# Utils look for, too.
+# .lzma has no magic bytes: as in XZ Utils, it is detected by the usual properties (lc=3, lp=0, pb=2) and a dictionary
+# size of 2^n or 2^n + 2^(n-1) bytes.
 _LZMA_MAGICS = tuple(
     b"\x5d" + size.to_bytes(4, "little") for n in range(12, 32) for size in (1 << n, (1 << n) + (1 << n - 1))
 )
 
 LZMA = Codec("lzma", (".tar.lzma", ".tlz", ".lzma"), _LZMA_MAGICS, "member", 0, 9, 6)
-"""A codec that is read and not written: LZMA-alone has no checksum."""
+"""LZMA-alone is read and not written, since it has no checksum."""
 
 DECODED = {**CODECS, LZMA.name: LZMA}
 
 
 class Foreign(NamedTuple):
-    """A codec that is recognised and not decoded: `command` decodes stdin, or the file that follows it, to stdout."""
+    """A format that is recognised and not decoded; `command` decodes stdin, or a file, to stdout."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -85,7 +101,7 @@ class Foreign(NamedTuple):
 
 
 # Magic bytes: gzip(1) for compress, the lzip manual, lzop's header.c, and the LZ4 frame format ("Legacy frame"). Brotli
-# has none (RFC 7932), so its suffix decides.
+# has none (RFC 7932), so it is recognised by its suffix.
 FOREIGN = (
     Foreign("compress (.Z)", (".tar.z", ".taz", ".z"), (b"\x1f\x9d",), "gzip -dc"),
     Foreign("lzip", (".tar.lz", ".lz"), (b"LZIP\x00", b"LZIP\x01"), "lzip -dc"),
@@ -96,17 +112,17 @@ FOREIGN = (
 
 _ALL = {**CODECS, ZIP.name: ZIP}
 
-# The same sixteen in zstd and in lz4; a 32-bit length follows, then that many bytes of anything.
+# Skippable frames, the same in zstd and lz4: one of 16 magic numbers, a 32-bit length, that many bytes.
 SKIPPABLE = tuple(bytes((low, 0x2A, 0x4D, 0x18)) for low in range(0x50, 0x60))
 
 _ALIASES = {"gzip": "gz", "zstd": "zst", "bzip2": "bz2"}
 
 
 def codec_by_magic(head: bytes) -> str | None:
-    """The codec of a stream that begins with the bytes `head` (at least 10 of them, if there are), None if no codec's.
+    """Return the name of the codec of a stream that begins with `head` (10 bytes or more, if there are), or None.
 
-    Ask for a tar header first: the name of an entry may look like any magic. Skippable frames belong to zstd and lz4
-    alike; the first frame behind them decides, and zstd is assumed where `head` does not reach that far.
+    Check for a tar header first: the name of an entry may look like any magic. Behind skippable frames, which zstd and
+    lz4 share, the next frame decides; if `head` does not reach that far, the result is zst.
     """
     at = _behind_skippable(head)
     if at and at + 4 > len(head):
@@ -118,9 +134,9 @@ def codec_by_magic(head: bytes) -> str | None:
 
 
 def foreign_codec(head: bytes, path: str | None = None) -> Foreign | None:
-    """The codec, one that is not decoded, of a stream that begins with `head` and has the name `path`; None if none's.
+    """Return the format that is not decoded of a stream that begins with `head` and has the name `path`, or None.
 
-    The suffix counts for a codec without magic bytes alone. Ask for a tar header and `codec_by_magic` first.
+    The suffix decides only for a format without magic bytes. Check for a tar header and `codec_by_magic` first.
     """
     at = _behind_skippable(head)
     for codec in FOREIGN:
@@ -130,19 +146,19 @@ def foreign_codec(head: bytes, path: str | None = None) -> Foreign | None:
 
 
 def not_decoded(codec: Foreign, archive: str) -> Unsupported:
-    """The error for an input of this codec, with the `pipe:` that decodes it; `archive` is its name in messages."""
+    """Return the error for an input in this format; its hint is a `pipe:` that decodes it."""
     if archive.startswith("pipe:"):
         command = f"{archive} | {codec.command}"
     else:
         command = f"pipe:{codec.command} {shlex.quote(archive)}"
-    hint = f"let a command decode it: {shlex.quote(command)}"
+    hint = f"decode it with a command: {shlex.quote(command)}"
     if archive == "stdin":
-        hint = f"let a command decode it: {codec.command} | tarkit ..."
+        hint = f"decode it with a command: {codec.command} | tarkit ..."
     return Unsupported(f"{archive}: this is {codec.name}, which tarkit does not decode", hint)
 
 
 def _behind_skippable(head: bytes) -> int:
-    """How many bytes the skippable frames take that `head` begins with; the last may end behind it."""
+    """Return the length of the skippable frames at the start of `head`; the last may end behind it."""
     at = 0
     while head.startswith(SKIPPABLE, at):
         at += 8 + int.from_bytes(head[at + 4 : at + 8], "little")
@@ -150,7 +166,7 @@ def _behind_skippable(head: bytes) -> int:
 
 
 def codec_by_suffix(path: str) -> str | None:
-    """The codec that the name `path` asks for by its suffix (`.tar.zst`, `.tgz`, `.xz` ..., in any case), or None."""
+    """Return the name of the codec for the suffix of `path` (`.tar.zst`, `.tgz`, `.xz` .., in any case), or None."""
     lower = path.lower()
     for codec in _ALL.values():
         if lower.endswith(codec.suffixes):
@@ -159,10 +175,9 @@ def codec_by_suffix(path: str) -> str | None:
 
 
 def parse_spec(spec: str) -> tuple[str, int | None]:
-    """The codec's name and the level, None if not given, of a user's `CODEC[:LEVEL]`.
+    """Parse `CODEC[:LEVEL]` and return the name and the level, None if not given.
 
-    gzip, zstd and bzip2 are taken for gz, zst and bz2; `none` is a name without levels. Raises `Usage`, which says what
-    would be right, for another word or level.
+    gzip, zstd and bzip2 mean gz, zst and bz2; `none` has no levels. Raises Usage for any other name or level.
     """
     word, colon, digits = spec.partition(":")
     name = _ALIASES.get(word, word)
@@ -178,7 +193,7 @@ def parse_spec(spec: str) -> tuple[str, int | None]:
 
 
 def legal_level(name: str, level: int | None) -> int:
-    """The level to use for the codec `name`: its default for None. Raises `Usage` for a level out of its range."""
+    """Return the level for the codec `name`, its default for None. Raises Usage for a level out of its range."""
     codec = _ALL[name]
     if level is None:
         return codec.default
