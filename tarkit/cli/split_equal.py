@@ -101,7 +101,7 @@ def plan_equal(run: Run, inputs: DatasetReader, select: Select, equal: Equal, sh
 
 
 def _closing_size(run: Run, samples: Iterator[TarSample], shards: int) -> int:
-    """dSort's equal division (ishard-spec DS-OUT-3): a shard closes once its contents are (1 + all bytes) / shards."""
+    """dSort's equal division (docs/formats/ishard.md): a shard closes at (1 + all bytes) / shards of contents."""
     total = sum(sample.content for sample in samples)
     size = -(-(1 + total) // shards)
     run.note(f"{total} bytes of content for {shards} shards, each closes at {size}")
