@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 from tarkit.cli.app import COMMANDS, group
 from tarkit.problems import PROBLEMS
+from tests._served import served
 from tests._tools import each_row, program
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,7 +43,8 @@ def docs() -> Any:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A checkout with nothing in it but what is generated."""
-    shutil.copytree(ROOT / "man", tmp_path / "man")
+    for name in ("man", "docs"):
+        shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "README.md", tmp_path)
     return tmp_path
 
@@ -79,20 +82,42 @@ def test_a_change_makes_the_check_fail(
     assert docs.main(["--check"], copy) == 0
 
 
-def test_the_tables_of_the_readme_are_checked(
+def test_tables_are_checked(
     docs: Any, copy: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They come from the table of commands and from that of problems."""
+    """They come from the table of commands, from that of problems, and from docstrings."""
     monkeypatch.setitem(COMMANDS, "cat", "Other words.")
     monkeypatch.setitem(PROBLEMS, "truncated", PROBLEMS["truncated"]._replace(meaning="other words"))
 
     assert docs.main(["--check"], copy) == 1
-    assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == ["man/tarkit.1", "README.md"]
+    stale = ["man/tarkit.1", "README.md", "docs/problems.md"]
+    assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == stale
 
     docs.main([], copy)
-    text = (copy / "README.md").read_text()
-    assert "| `tarkit cat` | Other words. |" in text
-    assert "| `truncated` | error | other words |" in text
+    assert "| `tarkit cat` | Other words. |" in (copy / "README.md").read_text()
+    assert "| `truncated` | error | other words |" in (copy / "docs/problems.md").read_text()
+
+
+def test_folders_are_those_of_the_package(docs: Any) -> None:
+    """Each package has a row, with the first words of its docstring."""
+    rows = docs.folder_table().splitlines()[2:]
+    names = [row.split("`")[1] for row in rows]
+    assert {"tar/", "streams/codecs/", "errors.py"} <= set(names)
+    assert all((ROOT / "tarkit" / name).exists() for name in names)
+    assert all(row.count("|") == 3 and len(row.split("|")[2]) > 10 for row in rows)
+
+
+@pytest.mark.forks
+def test_the_tour_prints_what_the_readme_shows(
+    docs: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Each command of the tour succeeds, and its output is in README.md; `scripts/docs --tour` renews it."""
+    for each in ("bash", "python3", "tar"):
+        program(each)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    path = f"{served(tmp_path_factory.getbasetemp())}{os.pathsep}{os.environ['PATH']}"
+    assert docs.tour(text, tmp_path, path) == text
+    assert text.count("```text") > 3
 
 
 def test_pages_of_commands_that_are_gone_go(docs: Any, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
