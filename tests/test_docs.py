@@ -95,7 +95,7 @@ def test_tables_are_checked(
 
     docs.main([], copy)
     assert "| `tarkit cat` | Other words. |" in (copy / "README.md").read_text()
-    assert "| `truncated` | error | other words |" in (copy / "docs/problems.md").read_text()
+    assert "## truncated\n\n**error**: other words.\n" in (copy / "docs/problems.md").read_text()
 
 
 def test_folders_are_those_of_the_package(docs: Any) -> None:
