@@ -42,7 +42,7 @@ from tarkit.streams.codecs.registry import CODECS, FOREIGN, LZMA, ZIP
 # is blank, quoted or special to the shell.
 
 MAX_NAMES = 10_000_000
-"""Names that the braces of one word may stand for (the limit of dSort, docs/formats/ishard.md)."""
+"""Names that the braces of one argument may expand to, as in ishard."""
 
 MAX_DEPTH = 50
 """How deep braces may be nested; `braceexpand` recurses."""

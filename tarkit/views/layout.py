@@ -1,4 +1,4 @@
-"""A layout of shards as text, in the shape that ishard's dry run has, and as JSON: docs/formats/ishard.md."""
+"""A layout of shards as text, in the shape that ishard's dry run has, and as JSON (ishard-spec 2.12)."""
 
 from __future__ import annotations
 
