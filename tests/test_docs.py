@@ -1,4 +1,4 @@
-"""Laws of what is generated: it is up to date, a man page says all that the help says, and lint has nothing to say."""
+"""Generated files: they are up to date, manual pages have all that the help has, and linters report nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGES = sorted((ROOT / "man").glob("*.1"))
 
 @pytest.fixture(scope="module")
 def docs() -> Any:
-    """The script, as a module."""
+    """Return the script as a module."""
     loader = SourceFileLoader("docs", str(ROOT / "scripts/docs"))
     spec = spec_from_loader("docs", loader)
     assert spec is not None
@@ -42,7 +42,7 @@ def docs() -> Any:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A checkout with nothing in it but what is generated."""
+    """Return a checkout that has the generated files alone."""
     for name in ("man", "docs"):
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "README.md", tmp_path)
@@ -56,7 +56,7 @@ def _command(name: str) -> click.Command:
 
 
 def test_all_is_up_to_date(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is checked in is what the script, as it is called, would write now."""
+    """The files in the repository are those that the script writes."""
     monkeypatch.setattr(sys, "argv", ["scripts/docs", "--check"])
     monkeypatch.setattr(sys, "path", [*sys.path])
     with pytest.raises(SystemExit) as ended:
@@ -68,7 +68,7 @@ def test_all_is_up_to_date(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 def test_a_change_makes_the_check_fail(
     docs: Any, copy: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pages that are stale are named, and so is the cure, which works."""
+    """Stale pages are named, and running the script repairs them."""
     monkeypatch.setattr(_command("cat"), "help", "Other words.")
     monkeypatch.setattr(_command("mix"), "cost", "Other words.")
     monkeypatch.setattr(_command("split").params[-1], "help", "Other words.")
@@ -85,7 +85,7 @@ def test_a_change_makes_the_check_fail(
 def test_tables_are_checked(
     docs: Any, copy: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They come from the table of commands, from that of problems, and from docstrings."""
+    """A change of the tables of commands or problems makes the check fail; the script repairs it."""
     monkeypatch.setitem(COMMANDS, "cat", "Other words.")
     monkeypatch.setitem(PROBLEMS, "truncated", PROBLEMS["truncated"]._replace(meaning="other words"))
 
@@ -121,7 +121,7 @@ def test_the_tour_prints_what_the_readme_shows(
 
 
 def test_pages_of_commands_that_are_gone_go(docs: Any, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A page without a command is stale too."""
+    """A page without a command is stale, and is removed."""
     (copy / "man/tarkit-gone.1").write_text("old")
 
     assert docs.main(["--check"], copy) == 1
@@ -132,7 +132,7 @@ def test_pages_of_commands_that_are_gone_go(docs: Any, copy: Path, capsys: pytes
 
 
 def test_unknown_words_are_refused(docs: Any) -> None:
-    """There is one option."""
+    """Unknown arguments are a usage error."""
     assert docs.main(["--chekc"]) == 2
 
 

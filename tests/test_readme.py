@@ -1,4 +1,4 @@
-"""What README.md and docs/ show can be copied: blocks of `sh`, `python`, `c` and `make` are run, section by section.
+"""README.md and docs/: blocks of `sh`, `python`, `c` and `make` are run, section by section.
 
 Blocks marked `console` need a network or change the machine; of those only the options are looked up. test_docs.py
 compares the tour of README.md with what it prints.
@@ -66,7 +66,7 @@ def _npy(numbers: list[float], *shape: int) -> bytes:
 
 @cache
 def _tar(keys: str) -> bytes:
-    """An archive of samples."""
+    """Return an archive of samples with these keys."""
     buffer = BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for key in keys.split():
@@ -99,7 +99,7 @@ FILES = {
 
 
 def _fill(folder: Path, text: str) -> None:
-    """Have all in a folder that a text speaks of: folders by their names, and every other file."""
+    """Write the files that a text needs: those of the directories that it names, and all others."""
     for name, content in FILES.items():
         above, slash, _ = name.partition("/")
         if not slash or re.search(rf"\b{above}\b", text):
@@ -110,7 +110,7 @@ def _fill(folder: Path, text: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `bin`, which leads to a `tarkit`."""
+    """Return a directory with a link `bin` to a directory that has a `tarkit`."""
     (tmp_path / "bin").symlink_to(served(tmp_path_factory.getbasetemp()))
     return tmp_path
 
@@ -375,7 +375,7 @@ CHECKS: dict[str, Callable[[Path], None]] = {
     "Balance classes": _balanced,
 }
 PRINTED = {"Pairs of arrays": 40, "Read shards with WebDataset": 12}
-"""Lines that the Python blocks of a section print."""
+"""Number of lines that the Python block of a section prints."""
 
 
 @pytest.mark.forks
@@ -383,7 +383,7 @@ PRINTED = {"Pairs of arrays": 40, "Read shards with WebDataset": 12}
 def test_the_blocks_of_a_section_run(
     section: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A reader who copies them gets what the text says."""
+    """The blocks of a section succeed one after the other, and make what the text states."""
     blocks = [block for block in TO_RUN if block.section == section]
     _fill(folder, "".join(block.text for block in blocks) + section)
     for block in blocks:
@@ -409,7 +409,7 @@ def test_the_blocks_of_a_section_run(
 
 
 def test_every_check_has_its_section() -> None:
-    """A section that gets another title keeps its check, and no two documents have a section to run of one title."""
+    """Each check names a section, and titles of sections that are run are unique among all documents."""
     assert set(CHECKS) <= set(SECTIONS)
     sections = [{block.section for block in _blocks(document) if block in TO_RUN} for document in DOCUMENTS]
     assert sum(map(len, sections)) == len(SECTIONS)
@@ -417,7 +417,7 @@ def test_every_check_has_its_section() -> None:
 
 @each_row("block", BLOCKS)
 def test_options_exist(block: Block) -> None:
-    """Every option that a block gives to a command is one of that command."""
+    """Every option in a block is an option of its command."""
     text = re.sub(r"'[^']*'", "''", block.text).replace("\\\n", " ")
     context = click.Context(group, info_name="tarkit")
     for name, words in re.findall(r"\btarkit ([a-z]+)\b([^|\n]*)", text):
@@ -431,14 +431,14 @@ PAGES = [*DOCUMENTS, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
 
 
 def _anchors(text: str) -> set[str]:
-    """The anchors that GitHub and mkdocs make of headings."""
+    """Return the anchors that GitHub and mkdocs make from headings."""
     titles = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @each_row("page", PAGES)
 def test_links_lead_somewhere(page: Path) -> None:
-    """A link inside the repository names a file, and a heading that is in it."""
+    """A link into the repository names an existing file, and an existing heading."""
     text = page.read_text(encoding="utf-8")
     for target, anchor in re.findall(r"\]\((?!https?://)([^)#\s]*)#?([^)\s]*)\)", text):
         path = (page.parent / target).resolve() if target else page
@@ -448,12 +448,12 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @each_row("page", PAGES)
 def test_no_word_of_this_machine(page: Path) -> None:
-    """Pages are for strangers: no path of a machine."""
+    """Documents have no path of a development machine."""
     text = page.read_text(encoding="utf-8")
 
     assert not re.search(r"(?<!tarkit)/(work|home|root|Users|tmp)/", text)
 
 
 def test_the_readme_is_short() -> None:
-    """What takes more room is in docs/."""
+    """README.md stays short; details belong in docs/."""
     assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= 175
