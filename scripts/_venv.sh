@@ -96,7 +96,7 @@ venv() {
                 requirements=()
                 while read -r line; do requirements+=("$line"); done < <(wanted "$group")
             fi
-            "$VENV/bin/python" -m pip install -qq --disable-pip-version-check --no-input "${requirements[@]}" >&2
+            "$VENV/bin/python" -m pip install -qq --disable-pip-version-check --no-input "${requirements[@]}" >&2 || return
             { printf '%s\n' "$ROOT"; cat -- "$ROOT/pyproject.toml"; } >"$stamp"
         fi
     done

@@ -1,7 +1,8 @@
-"""Laws of what is generated: it is up to date, a man page says all that the help says, and lint has nothing to say."""
+"""Generated files: they are up to date, manual pages have all that the help has, and linters report nothing."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 from tarkit.cli.app import COMMANDS, group
 from tarkit.problems import PROBLEMS
+from tests._served import served
 from tests._tools import each_row, program
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +27,7 @@ PAGES = sorted((ROOT / "man").glob("*.1"))
 
 @pytest.fixture(scope="module")
 def docs() -> Any:
-    """The script, as a module."""
+    """Return the script as a module."""
     loader = SourceFileLoader("docs", str(ROOT / "scripts/docs"))
     spec = spec_from_loader("docs", loader)
     assert spec is not None
@@ -40,8 +42,9 @@ def docs() -> Any:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A checkout with nothing in it but what is generated."""
-    shutil.copytree(ROOT / "man", tmp_path / "man")
+    """Return a checkout that has the generated files alone."""
+    for name in ("man", "docs"):
+        shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "README.md", tmp_path)
     return tmp_path
 
@@ -53,7 +56,7 @@ def _command(name: str) -> click.Command:
 
 
 def test_all_is_up_to_date(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is checked in is what the script, as it is called, would write now."""
+    """The files in the repository are those that the script writes."""
     monkeypatch.setattr(sys, "argv", ["scripts/docs", "--check"])
     monkeypatch.setattr(sys, "path", [*sys.path])
     with pytest.raises(SystemExit) as ended:
@@ -65,7 +68,7 @@ def test_all_is_up_to_date(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 def test_a_change_makes_the_check_fail(
     docs: Any, copy: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pages that are stale are named, and so is the cure, which works."""
+    """Stale pages are named, and running the script repairs them."""
     monkeypatch.setattr(_command("cat"), "help", "Other words.")
     monkeypatch.setattr(_command("mix"), "cost", "Other words.")
     monkeypatch.setattr(_command("split").params[-1], "help", "Other words.")
@@ -79,24 +82,46 @@ def test_a_change_makes_the_check_fail(
     assert docs.main(["--check"], copy) == 0
 
 
-def test_the_tables_of_the_readme_are_checked(
+def test_tables_are_checked(
     docs: Any, copy: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They come from the table of commands and from that of problems."""
+    """A change of the tables of commands or problems makes the check fail; the script repairs it."""
     monkeypatch.setitem(COMMANDS, "cat", "Other words.")
     monkeypatch.setitem(PROBLEMS, "truncated", PROBLEMS["truncated"]._replace(meaning="other words"))
 
     assert docs.main(["--check"], copy) == 1
-    assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == ["man/tarkit.1", "README.md"]
+    stale = ["man/tarkit.1", "README.md", "docs/problems.md"]
+    assert [line.split()[0] for line in capsys.readouterr().err.splitlines()] == stale
 
     docs.main([], copy)
-    text = (copy / "README.md").read_text()
-    assert "| `tarkit cat` | Other words. |" in text
-    assert "| `truncated` | error | other words |" in text
+    assert "| `tarkit cat` | Other words. |" in (copy / "README.md").read_text()
+    assert "## truncated\n\n**error**: other words.\n" in (copy / "docs/problems.md").read_text()
+
+
+def test_packages_have_a_row(docs: Any) -> None:
+    """Each package has a row, with the first words of its docstring."""
+    rows = docs.package_table().splitlines()[2:]
+    names = [row.split("`")[1] for row in rows]
+    assert {"tar/", "streams/codecs/", "errors.py"} <= set(names)
+    assert all((ROOT / "tarkit" / name).exists() for name in names)
+    assert all(row.count("|") == 3 and len(row.split("|")[2]) > 10 for row in rows)
+
+
+@pytest.mark.forks
+def test_the_tour_prints_what_the_readme_shows(
+    docs: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Each command of the tour succeeds, and its output is in README.md; `scripts/docs --tour` renews it."""
+    for each in ("bash", "python3", "tar"):
+        program(each)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    path = f"{served(tmp_path_factory.getbasetemp())}{os.pathsep}{os.environ['PATH']}"
+    assert docs.tour(text, tmp_path, path) == text
+    assert text.count("```text") > 3
 
 
 def test_pages_of_commands_that_are_gone_go(docs: Any, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A page without a command is stale too."""
+    """A page without a command is stale, and is removed."""
     (copy / "man/tarkit-gone.1").write_text("old")
 
     assert docs.main(["--check"], copy) == 1
@@ -107,7 +132,7 @@ def test_pages_of_commands_that_are_gone_go(docs: Any, copy: Path, capsys: pytes
 
 
 def test_unknown_words_are_refused(docs: Any) -> None:
-    """There is one option."""
+    """Unknown arguments are a usage error."""
     assert docs.main(["--chekc"]) == 2
 
 

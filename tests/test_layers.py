@@ -113,19 +113,12 @@ CITED = {
     "tarkit/packing/transform.py": 1,
     "tarkit/shards/categories.py": 1,
     "tarkit/shards/template.py": 1,
-    "tarkit/tables/reader.py": 1,
-    "tarkit/tables/recipe.py": 1,
     "tarkit/views/layout.py": 1,
-    "tests/commands/test_cat.py": 1,
-    "tests/commands/test_shuffle.py": 2,
-    "tests/commands/test_split_series.py": 1,
-    "tests/laws/test_oracle.py": 3,
     "tests/samples/test_pipeline.py": 1,
     "tests/samples/test_reader.py": 2,
     "tests/shards/test_categories.py": 1,
     "tests/shards/test_template.py": 2,
     "tests/sorting/test_shuffle.py": 1,
-    "tests/test_problems.py": 2,
 }
 
 
@@ -295,7 +288,7 @@ WORLD = {
 
 @each_row("name", MODULES)
 def test_the_world_is_at_the_edge(name: str) -> None:
-    """No print, no sys.exit, no environment below api, cli and commands; no assert for users is to be seen by machine."""
+    """No print, no sys.exit, no environment below api, cli and commands."""
     for node in nodes(name):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in ("print", "input", "exit", "quit", "breakpoint", "eval", "exec"), name

@@ -1,6 +1,7 @@
-"""What README.md shows can be copied: its blocks of `sh`, `python` and `make` are run, section by section.
+"""README.md and docs/: blocks of `sh`, `python`, `c` and `make` are run, section by section.
 
-Blocks marked `console` need a network or a machine of one's own; of those only the options are looked up.
+Blocks marked `console` need a network or change the machine; of those only the options are looked up. test_docs.py
+compares the tour of README.md with what it prints.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ ROOT = Path(__file__).resolve().parent.parent
 RUN = ("sh", "python", "c", "make")
 
 
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TOUR = "Tour"
+
+
 class Block(NamedTuple):
     """A fenced block: its section, its language, its text."""
 
@@ -36,12 +41,12 @@ class Block(NamedTuple):
     text: str
 
 
-def _blocks() -> list[Block]:
+def _blocks(document: Path) -> list[Block]:
     pattern = re.compile(
         r"^#+ (?P<section>[^\n]+)$|^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
     )
     found, section = [], ""
-    for each in pattern.finditer((ROOT / "README.md").read_text(encoding="utf-8")):
+    for each in pattern.finditer(document.read_text(encoding="utf-8")):
         if each["section"]:
             section = each["section"]
         else:
@@ -49,8 +54,9 @@ def _blocks() -> list[Block]:
     return found
 
 
-BLOCKS = _blocks()
-SECTIONS = list(dict.fromkeys(block.section for block in BLOCKS if block.language in RUN))
+BLOCKS = [block for document in DOCUMENTS for block in _blocks(document)]
+TO_RUN = [block for block in BLOCKS if block.language in RUN and block.section != TOUR]
+SECTIONS = list(dict.fromkeys(block.section for block in TO_RUN))
 
 
 def _npy(numbers: list[float], *shape: int) -> bytes:
@@ -60,7 +66,7 @@ def _npy(numbers: list[float], *shape: int) -> bytes:
 
 @cache
 def _tar(keys: str) -> bytes:
-    """An archive of samples."""
+    """Return an archive of samples with these keys."""
     buffer = BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for key in keys.split():
@@ -93,7 +99,7 @@ FILES = {
 
 
 def _fill(folder: Path, text: str) -> None:
-    """Have all in a folder that a text speaks of: folders by their names, and every other file."""
+    """Write the files that a text needs: those of the directories that it names, and all others."""
     for name, content in FILES.items():
         above, slash, _ = name.partition("/")
         if not slash or re.search(rf"\b{above}\b", text):
@@ -104,7 +110,7 @@ def _fill(folder: Path, text: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `bin`, which leads to a `tarkit`."""
+    """Return a directory with a link `bin` to a directory that has a `tarkit`."""
     (tmp_path / "bin").symlink_to(served(tmp_path_factory.getbasetemp()))
     return tmp_path
 
@@ -201,16 +207,29 @@ def _classes(folder: Path) -> None:
 
 
 def _tree(folder: Path) -> None:
-    assert [_names(folder / f"x-{i:06d}.tar") for i in range(3)] == [
+    assert [_names(folder / f"x-{i:06d}.tar") for i in range(2)] == [
         ["images/0.jpg", "images/1.jpg", "images/2.jpg"],
         ["images/3.jpg"],
-        ["images/new.jpg"],
     ]
-    assert _names(folder / "y-000000.tar") == ["0.jpg", "0.json", "1.jpg", "1.json", "2.jpg", "2.json"]
     assert sorted(name for i in range(4) for name in _names(folder / f"z-{i}.tar")) == sorted(
         [f"images/{i}.jpg" for i in range(4)] + [f"notes/{i}.json" for i in range(3)]
     )
+
+
+def _two_directories(folder: Path) -> None:
+    assert _names(folder / "y-000000.tar") == ["0.jpg", "0.json", "1.jpg", "1.json", "2.jpg", "2.json"]
+
+
+def _captions(folder: Path) -> None:
     assert _names(folder / "captioned-000000.tar")[:2] == ["0.jpg", "0.txt"]
+
+
+def _update(folder: Path) -> None:
+    assert [len(_names(folder / f"u-{i:06d}.tar")) for i in range(2)] == [3, 1]
+    assert _names(folder / "u-000002.tar") == ["images/new.jpg"]
+
+
+def _plan(folder: Path) -> None:
     assert _names(folder / "first.tar") == [f"images/{i}.jpg" for i in range(4)]
     assert not (folder / "p-000000.tar").exists()
 
@@ -225,11 +244,11 @@ def _categories(folder: Path) -> None:
         "cats-000000.tar": 24,
         "dogs-000000.tar": 24,
     }
-    assert [len(_names(path)) for path in sorted(folder.glob("same-*"))] == [
-        16,
-        16,
-        16,
-    ]  # each closes at a fourth of the bytes and one
+
+
+def _equal_size(folder: Path) -> None:
+    # each closes at a fourth of the bytes and one
+    assert [len(_names(path)) for path in sorted(folder.glob("same-*"))] == [16, 16, 16]
 
 
 def _zips(folder: Path) -> None:
@@ -242,25 +261,121 @@ def _salvaged(folder: Path) -> None:
     assert {name.partition(".")[0] for name in _names(folder / "saved.tar")} == {"cat/0", "cat/1", "cat/2", "cat/3"}
 
 
+def _sorted(folder: Path) -> None:
+    files = [[name for name in _names(path) if "." in name] for path in sorted(folder.glob("photos-*.tar"))]
+    assert list(map(len, files)) == [10, 10]  # there are directories besides
+    assert _names(folder / "largest-first.tar")[0].startswith("000000.")
+
+
+def _joined(folder: Path) -> None:
+    assert _names(folder / "both-sorted.tar")[0::8] == ["a/cat/0.png", "b/cat/0.png"]
+
+
+def _shuffled(folder: Path) -> None:
+    assert sum(len(_names(path)) for path in folder.glob("mixed-all-*")) == 48
+    assert len(list(folder.glob("e[012]-*.tar"))) == 6
+    assert sorted(_names(folder / "shuffled.tar")) == sorted(_names(folder / "a.tar"))
+
+
+def _weighted(folder: Path) -> None:
+    assert len(_names(folder / "twenty.tar")) == 80
+
+
+def _processed(folder: Path) -> None:
+    for name, field in (("upper", "upper"), ("counted", "n")):
+        assert sum(entry.endswith(f".{field}") for entry in _names(folder / f"{name}.tar")) == 12
+    assert {name[:4] for name in _names(folder / "renamed-keys.tar")} == {"new/"}
+
+
+def _function(folder: Path) -> None:
+    with tarfile.open(folder / "upper-py.tar") as archive:
+        assert archive.extractfile("cat/0.txt").read() == b"A TEXT"  # type: ignore[union-attr]
+
+
+def _viewed(folder: Path) -> None:
+    assert "cat/0" in (folder / "gallery.html").read_text()
+    assert (folder / "t.csv").read_text().count("\n") == 13
+
+
+def _one_sample(folder: Path) -> None:
+    assert (folder / "3.txt").read_bytes() == b"a text"
+
+
+def _unpacked(folder: Path) -> None:
+    assert sorted(path.name for path in (folder / "unpacked/cat").iterdir()) == [f"{i}.txt" for i in range(6)]
+
+
+def _checked(folder: Path) -> None:
+    assert sum(len(_names(path)) for path in (folder / "clean").glob("*.tar")) == 48
+
+
+def _manifest(folder: Path) -> None:
+    assert (folder / "release.tsv").read_text().count("\n") == 3
+
+
+def _indexed(folder: Path) -> None:
+    assert {path.suffix for path in (folder / "shards").iterdir()} == {".tar", ".idx", ".json"}
+
+
+def _equal_number(folder: Path) -> None:
+    assert [len(_names(path)) for path in sorted(folder.glob("equal-*"))] == [12] * 4
+
+
+def _epochs(folder: Path) -> None:
+    assert [len(_names(path)) for path in sorted(folder.glob("epoch*"))] == [16] * 6
+
+
+def _balanced(folder: Path) -> None:
+    names = [name for name in _names(folder / "balanced.tar") if name.endswith(".cls")]
+    assert (len(names), sum(name.startswith("dog/") for name in names) > 12) == (30, True)
+
+
+def _start(folder: Path) -> None:
+    assert [len(_names(path)) for path in sorted(folder.glob("mixed-*"))] == [10] * 4
+
+
 CHECKS: dict[str, Callable[[Path], None]] = {
-    "Pairs of arrays, in shards": _npy_shards,
+    "tarkit": _start,
+    "Pairs of arrays": _npy_shards,
     "A hundred thousand files": _npy_large,
-    "Pictures in folders, one for each class": _classes,
-    "A tree of files": _tree,
-    "A recipe of your own": _photos,
-    "A table with labels": _table,
-    "Other shards from the same samples": _reshard,
-    "Some of the samples": _some_samples,
-    "Some of the fields, under other names": _some_fields,
-    "Keys that are unique": _unique,
-    "Mixed a little": _mixed,
-    "Compressed": _compressed,
-    "For training and for validation": _parts,
-    "By category": _categories,
-    "Zips, in and out": _zips,
-    "A program that stays": _upper_case,
-    "What a broken download left": _salvaged,
+    "Images in one directory per class": _classes,
+    "A directory tree": _tree,
+    "Images and annotations in two directories": _two_directories,
+    "Captions from a table": _captions,
+    "A plan that you can edit": _plan,
+    "New files in an old tree": _update,
+    "A recipe from a script": _photos,
+    "A table of samples": _table,
+    "Shards of another size": _reshard,
+    "Training and validation sets": _parts,
+    "Shards by category": _categories,
+    "Shards of equal size": _equal_size,
+    "Unique keys": _unique,
+    "Samples by key": _some_samples,
+    "Fields": _some_fields,
+    "Sort": _sorted,
+    "Join two archives by key": _joined,
+    "Shuffle": _shuffled,
+    "Mix data sets by weight": _weighted,
+    "Shuffle a stream through a buffer": _mixed,
+    "A command for each sample": _processed,
+    "A Python function": _function,
+    "A program that reads and writes tar": _upper_case,
+    "What is in an archive": _viewed,
+    "One sample": _one_sample,
+    "Unpack": _unpacked,
+    "Are the shards whole?": _checked,
+    "A truncated download": _salvaged,
+    "Compress": _compressed,
+    "Convert zip files": _zips,
+    "Manifest": _manifest,
+    "Index files": _indexed,
+    "Shards for several machines and workers": _equal_number,
+    "A new order for each epoch": _epochs,
+    "Balance classes": _balanced,
 }
+PRINTED = {"Pairs of arrays": 40, "Read shards with WebDataset": 12}
+"""Number of lines that the Python block of a section prints."""
 
 
 @pytest.mark.forks
@@ -268,8 +383,8 @@ CHECKS: dict[str, Callable[[Path], None]] = {
 def test_the_blocks_of_a_section_run(
     section: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A reader who copies them gets what the text says."""
-    blocks = [block for block in BLOCKS if block.section == section and block.language in RUN]
+    """The blocks of a section succeed one after the other, and make what the text states."""
+    blocks = [block for block in TO_RUN if block.section == section]
     _fill(folder, "".join(block.text for block in blocks) + section)
     for block in blocks:
         _only_here(block.language)
@@ -278,7 +393,7 @@ def test_the_blocks_of_a_section_run(
         elif block.language == "python":
             monkeypatch.chdir(folder)
             exec(block.text, {})  # here, where webdataset need not be loaded once more
-            assert len(capsys.readouterr().out.splitlines()) == 40
+            assert len(capsys.readouterr().out.splitlines()) == PRINTED[section]
         elif block.language == "c":
             (folder / "upper-tar.c").write_text(block.text)
             _run(folder, "cc", "-Wall", "-Werror", "-o", "upper-tar", "upper-tar.c")
@@ -294,13 +409,15 @@ def test_the_blocks_of_a_section_run(
 
 
 def test_every_check_has_its_section() -> None:
-    """A section that gets another title keeps its check."""
+    """Each check names a section, and titles of sections that are run are unique among all documents."""
     assert set(CHECKS) <= set(SECTIONS)
+    sections = [{block.section for block in _blocks(document) if block in TO_RUN} for document in DOCUMENTS]
+    assert sum(map(len, sections)) == len(SECTIONS)
 
 
 @each_row("block", BLOCKS)
 def test_options_exist(block: Block) -> None:
-    """Every option that a block gives to a command is one of that command."""
+    """Every option in a block is an option of its command."""
     text = re.sub(r"'[^']*'", "''", block.text).replace("\\\n", " ")
     context = click.Context(group, info_name="tarkit")
     for name, words in re.findall(r"\btarkit ([a-z]+)\b([^|\n]*)", text):
@@ -310,8 +427,33 @@ def test_options_exist(block: Block) -> None:
         assert set(re.findall(r"(?<=\s)--?[a-zA-Z][\w-]*", words)) <= known
 
 
-def test_no_word_of_this_machine() -> None:
-    """The page is for strangers: no path of a machine, nothing but what is in it."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [*DOCUMENTS, ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+
+
+def _anchors(text: str) -> set[str]:
+    """Return the anchors that GitHub and mkdocs make from headings."""
+    titles = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@each_row("page", PAGES)
+def test_links_lead_somewhere(page: Path) -> None:
+    """A link into the repository names an existing file, and an existing heading."""
+    text = page.read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#\s]*)#?([^)\s]*)\)", text):
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), target
+        assert not anchor or anchor in _anchors(path.read_text(encoding="utf-8")), f"{target}#{anchor}"
+
+
+@each_row("page", PAGES)
+def test_no_word_of_this_machine(page: Path) -> None:
+    """Documents have no path of a development machine."""
+    text = page.read_text(encoding="utf-8")
 
     assert not re.search(r"(?<!tarkit)/(work|home|root|Users|tmp)/", text)
+
+
+def test_the_readme_is_short() -> None:
+    """README.md stays short; details belong in docs/."""
+    assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= 175

@@ -1,4 +1,4 @@
-r"""A table that `create` reads: a row for each sample, a column for each field (cli.md, create).
+r"""A table that `create` reads: a row for each sample, a column for each field.
 
 Cells hold the content of entries; those of a column `@FIELD` hold sources as in a recipe, a bare path being the plain
 case. Column `__key__` names the sample, else a running number does.

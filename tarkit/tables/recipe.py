@@ -1,4 +1,4 @@
-"""A recipe: lines `NAME SOURCE`, each of which says what an entry is made from (cli.md, create).
+"""A recipe: lines `NAME SOURCE`, each of which names the source of an entry.
 
 SOURCE: a path or `file:PATH` · `text:LITERAL` · `hex:..` · `base64:..` · `pipe:COMMAND` · a URL. Only these prefixes
 are prefixes: `C:x` and `12:30.jpg` are paths. `reader.py` reads tables, whose `@` columns hold the same sources.

@@ -134,7 +134,7 @@ def test_archive_without_samples(run: Run, archive: Archive, feed: Feed) -> None
 
 @each_feed
 def test_tools_meta_entries_survive(run: Run, archive: Archive, feed: Feed) -> None:
-    """Entries that webdataset hides (`__index__`) are kept (webdataset-spec 8.8)."""
+    """Entries that webdataset hides (`__index__`) are kept (docs/formats/webdataset.md)."""
     members: list[tuple[str, Content]] = [("__index__", b"1"), ("a.jpg", b"2"), ("__a__/b.jpg", b"3"), ("c.x", b"4")]
     assert run("cat", feed(archive(members)), "--match", ".").stdout == tar(members)
 

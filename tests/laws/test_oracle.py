@@ -235,7 +235,7 @@ def samples_of(webdataset: Any, path: str) -> list[dict[str, Any]]:
 
 
 def test_webdataset_reads_what_we_write(webdataset: Any, run: Run) -> None:
-    """The same keys and fields (webdataset-spec 8.1), from create, split and cat."""
+    """The same keys and fields, from create, split and cat."""
     rows = ["a.jpg", "a.json", "a.seg.png", "d/b.jpg", "d/b.seg.png", "c.1/x.json", "c.1/x.tar.gz", "./e.txt"]
     recipe = "".join(f"{name}\ttext:{name}\n" for name in rows)
     run("create", "-o", "in.tar", stdin=recipe.encode())
@@ -256,7 +256,7 @@ def test_webdataset_reads_what_we_write(webdataset: Any, run: Run) -> None:
 
 
 def test_we_read_what_webdataset_writes(webdataset: Any, run: Run) -> None:
-    """A shard of TarWriter is copied and split as it is, header for header (webdataset-spec 8.2)."""
+    """A shard of TarWriter is copied and split as it is, header for header (docs/formats/webdataset.md, TarWriter)."""
     with webdataset.TarWriter("in.tar", mtime=1234567890, encoder=False) as writer:
         for number in range(5):
             writer.write({"__key__": f"d/{number}", "txt": b"x" * number, "B.TXT": b"b", "cls": b"1"})
@@ -284,7 +284,7 @@ def test_we_read_what_webdataset_writes(webdataset: Any, run: Run) -> None:
 def test_shards_end_where_those_of_webdataset_do(
     limits: dict[str, int], options: list[str], webdataset: Any, run: Run
 ) -> None:
-    """Limits of ShardWriter and of split, by count and by the size of the contents (webdataset-spec 8.5)."""
+    """Limits of ShardWriter and of split, by count and by the size of the contents (docs/formats/webdataset.md)."""
     sizes = [1000, 1000, 500, 500, 3000, 1, 2999, 1, 1000, 1000]
     with webdataset.ShardWriter("wds-%d.tar", encoder=False, mtime=0, verbose=0, **limits) as writer:
         for number, size in enumerate(sizes):
