@@ -13,41 +13,62 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # typing itself takes a while to load
 
 if TYPE_CHECKING:
+    from tarkit.api.check import Report as Report
+    from tarkit.api.check import check as check
     from tarkit.api.dataset import Dataset as Dataset
     from tarkit.api.dataset import open as open
+    from tarkit.api.index import index as index
+    from tarkit.api.indexed import IndexedDataset as IndexedDataset
+    from tarkit.api.mix import mix as mix
     from tarkit.api.run import TarkitWarning as TarkitWarning
     from tarkit.api.sample import Sample as Sample
     from tarkit.api.writers import ShardWriter as ShardWriter
     from tarkit.api.writers import TarWriter as TarWriter
+    from tarkit.checking.findings import Finding as Finding
     from tarkit.errors import Problem as Problem
     from tarkit.errors import TarkitError as TarkitError
+    from tarkit.errors import Unsupported as Unsupported
     from tarkit.errors import Usage as Usage
     from tarkit.shards.writer import Shard as Shard
 
 _MODULES = {
     "Dataset": "tarkit.api.dataset",
+    "Finding": "tarkit.checking.findings",
+    "IndexedDataset": "tarkit.api.indexed",
     "Problem": "tarkit.errors",
+    "Report": "tarkit.api.check",
     "Sample": "tarkit.api.sample",
     "Shard": "tarkit.shards.writer",
     "ShardWriter": "tarkit.api.writers",
     "TarWriter": "tarkit.api.writers",
     "TarkitError": "tarkit.errors",
     "TarkitWarning": "tarkit.api.run",
+    "Unsupported": "tarkit.errors",
     "Usage": "tarkit.errors",
+    "check": "tarkit.api.check",
+    "index": "tarkit.api.index",
+    "mix": "tarkit.api.mix",
     "open": "tarkit.api.dataset",
 }
 
 __all__ = [
     "Dataset",
+    "Finding",
+    "IndexedDataset",
     "Problem",
+    "Report",
     "Sample",
     "Shard",
     "ShardWriter",
     "TarWriter",
     "TarkitError",
     "TarkitWarning",
+    "Unsupported",
     "Usage",
     "__version__",
+    "check",
+    "index",
+    "mix",
     "open",
 ]
 

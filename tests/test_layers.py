@@ -90,7 +90,7 @@ FOLDERS = {
         "errors media problems streams.codecs streams tar tables zip parallel samples export extraction mixing "
         "shards checking indexing sorting"
     ),
-    "tarkit": "errors shards api",
+    "tarkit": "errors shards checking api",
     "cli": (
         "errors problems signals streams.codecs streams tar tables samples inspecting proc shards checking sorting "
         "packing views api tarkit"

@@ -16,7 +16,7 @@ from tarkit.api.chain import Archives, Chain, locate
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample
 from tarkit.api.steps import Buffer, MapStep
-from tarkit.errors import Usage
+from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice
@@ -25,6 +25,7 @@ from tarkit.streams.source import FileSource, Source
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Input
+    from tarkit.api.indexed import IndexedDataset
     from tarkit.shards.writer import Shard
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
@@ -227,6 +228,74 @@ class Dataset(Chain):
             ordered: whether results keep the order of the samples.
         """
         return self.then(MapStep(function, processes, ordered))
+
+    # ---- Look
+
+    def indexed(self) -> IndexedDataset:
+        """Read all headers, for `len` and access by number and key.
+
+        Raises:
+            Unsupported: a shard that is compressed or a stream, or steps that change samples.
+        """
+        from tarkit.api.indexed import IndexedDataset
+
+        if not self.unchanged:
+            raise Unsupported(
+                "samples are looked up in archives as they are", "write the dataset first, then open that"
+            )
+        return IndexedDataset(self.locations, self.start())
+
+    def table(
+        self,
+        output: str | os.PathLike[str] | BinaryIO,
+        columns: str | None = None,
+        *,
+        format: Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"] | None = None,
+        key: bool = True,
+        header: bool = True,
+        on_missing: OnMissing = "error",
+    ) -> int:
+        """Write a table with a row for each sample.
+
+        Args:
+            output: a path, `"-"` for stdout, or a binary file object.
+            columns: `"cls json.label size.jpg width.jpg"`; `"new:a,b"` is the first of a and b that a sample has, under
+                another name. Without it they are the short texts of the first sample, and the sizes of the rest.
+            format: by default that of the suffix, else tsv.
+            key: whether there is a column for the key.
+            header: whether tsv and csv begin with the names of the columns.
+            on_missing: what to do about a sample that has nothing for a column.
+
+        Returns:
+            The number of rows.
+        """
+        from tarkit.api.output import Output
+        from tarkit.api.table import format_of, write_table
+        from tarkit.export.columns import checked, parse_columns
+
+        run, opened = self.start(), Output.named(output).for_text()
+        asked = None if columns is None else checked(parse_columns(columns))
+        form = format or format_of(opened.location.text)
+        write_table(self, opened, run, asked, format=form, key=key, header=header, on_missing=on_missing)
+        return run.samples
+
+    def extract(self, directory: str | os.PathLike[str], *, force: bool = False) -> int:
+        """Unpack all samples into a directory, and nowhere else; files get the times of their entries.
+
+        Args:
+            directory: made if it is missing.
+            force: replace files that are there.
+
+        Returns:
+            The number of files.
+
+        Raises:
+            TarkitError: files of these names are there.
+            Problem: `unsafe-name`, for a name or a link that leads out of the directory.
+        """
+        from tarkit.api.extract import extract
+
+        return extract(self, os.fspath(directory), self.start(), force=force)
 
     # ---- Write
 
