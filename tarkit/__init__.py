@@ -15,6 +15,7 @@ TYPE_CHECKING = False  # typing itself takes a while to load
 if TYPE_CHECKING:
     from tarkit.api.check import Report as Report
     from tarkit.api.check import check as check
+    from tarkit.api.create import create as create
     from tarkit.api.dataset import Dataset as Dataset
     from tarkit.api.dataset import open as open
     from tarkit.api.index import index as index
@@ -46,6 +47,7 @@ _MODULES = {
     "Unsupported": "tarkit.errors",
     "Usage": "tarkit.errors",
     "check": "tarkit.api.check",
+    "create": "tarkit.api.create",
     "index": "tarkit.api.index",
     "mix": "tarkit.api.mix",
     "open": "tarkit.api.dataset",
@@ -67,6 +69,7 @@ __all__ = [
     "Usage",
     "__version__",
     "check",
+    "create",
     "index",
     "mix",
     "open",

@@ -87,8 +87,8 @@ FOLDERS = {
     "packing": "errors problems streams spill tar tables parallel samples export shards sorting",
     "views": "errors streams tables samples inspecting packing",
     "api": (
-        "errors media problems streams.codecs streams tar tables zip parallel samples export extraction mixing "
-        "shards checking indexing sorting"
+        "errors media problems stores streams.codecs streams tar tables zip parallel samples export extraction "
+        "mixing shards checking indexing sorting"
     ),
     "tarkit": "errors shards checking api",
     "cli": (
@@ -97,7 +97,7 @@ FOLDERS = {
     ),
     "__main__": "cli",
     "commands": (
-        "errors problems stores streams tar tables parallel samples export inspecting mixing proc shards checking "
+        "errors problems stores streams tar parallel samples export inspecting mixing proc shards checking "
         "indexing sorting packing views api cli"
     ),
 }

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice, repeat
+from itertools import count as counting
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tarkit.api.archive import apart
 from tarkit.api.output import Output, named_output, status_of, total_size
 from tarkit.errors import TarkitError, Usage
-from tarkit.samples.pipeline import without_strays
+from tarkit.samples.pipeline import neighbours, without_strays
 from tarkit.samples.sample import TarSample
 from tarkit.shards.template import ShardTemplate, parse_size, parse_template
 from tarkit.shards.writer import DEFAULT_SIZE, Limits, OpenShards, Series, SeriesWriter, SizeRule
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from tarkit.api.steps import Flow
 
 THERE = "--force replaces them"
+Remainder = Literal["spread", "drop", "repeat"]
 
 
 class Lot(NamedTuple):
@@ -207,3 +210,73 @@ def shards_output(
     lots = [Lot("", parse_template(template, "auto"))]
     hint = "append=True goes on behind them, force=True replaces them"
     return ShardsOutput(output, lots, limits, None, start, append, force, post, digest, hint)
+
+
+# ---- Equal shards, which take two passes: equal in number of samples, or about equal in bytes
+
+
+def write_equal(
+    data: Chain, output: ShardsOutput, run: Run, shards: int, even: Literal["count", "size"], remainder: Remainder
+) -> Series:
+    """Write a dataset to so many shards, equal in number of samples or about equal in bytes.
+
+    Args:
+        remainder: of samples that are left over when all shards have equally many: the first shards have one more
+            (`spread`), they are left out (`drop`), or samples come again until all shards are full (`repeat`).
+
+    Raises:
+        TarkitError: there are fewer samples than shards.
+    """
+    output.refuse_inputs(data.locations)
+    samples, flow = data.samples(run, directory=output.output.folder, spool=True)
+    samples = without_strays(apart(samples, flow), run.policy)
+    if even == "size":
+        size = _closing_size(run, _again(flow), shards)
+        output.limits = replace(output.limits, size=size, rule="content")
+    else:
+        samples = _sized(run, output, samples, flow, shards, remainder)
+    return output.write_samples(samples, flow)
+
+
+def _again(flow: Flow) -> Iterator[TarSample]:
+    """The samples that are written, once more, without warnings."""
+    policy = flow.run.policy.silent()
+    return without_strays(neighbours(flow.again(policy), policy, flow.inputs.tmpdir, flow.distinct), policy)
+
+
+def _sized(
+    run: Run, output: ShardsOutput, samples: Iterator[TarSample], flow: Flow, shards: int, remainder: Remainder
+) -> Iterator[TarSample]:
+    """Count the samples and set how many each shard gets; the samples that are written."""
+    total = sum(1 for _ in _again(flow))
+    each, rest = divmod(total, shards)
+    run.note(f"{total} samples for {shards} shards")
+    if total == 0 or (each == 0 and remainder != "repeat"):
+        if total:
+            raise TarkitError(f"{total} samples cannot fill {shards} shards", "--remainder repeat uses some again")
+        output.sizes = iter(())
+        return iter(())
+    if remainder == "spread":
+        output.sizes = (each + (index < rest) for index in range(shards))
+        return samples
+    if remainder == "drop":
+        if rest:
+            run.tell(f"the last {rest} of {total} samples are left out: --remainder drop")
+            run.facts["left_out"] = rest
+        output.sizes = repeat(each, shards)
+        return islice(samples, each * shards)
+    each += rest > 0
+    again = each * shards - total
+    if again:
+        run.tell(f"{again} samples come twice: --remainder repeat")
+        run.facts["repeated"] = again
+    output.sizes = repeat(each, shards)
+    return chain(samples, islice(chain.from_iterable(_again(flow) for _ in counting(1)), again))
+
+
+def _closing_size(run: Run, samples: Iterator[TarSample], shards: int) -> int:
+    """The size at which a shard closes, as in dSort's equal division: (1 + the bytes of all contents) / shards."""
+    total = sum(sample.content for sample in samples)
+    size = -(-(1 + total) // shards)
+    run.note(f"{total} bytes of content for {shards} shards, each closes at {size}")
+    return size

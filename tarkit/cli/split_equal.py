@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from tarkit.api.equal import Remainder
+from tarkit.api.shards import Remainder
 from tarkit.cli import options
 from tarkit.errors import Usage
 from tarkit.shards.template import ShardTemplate

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
-from shlex import quote
-from typing import TYPE_CHECKING, BinaryIO
-
 import click
 
-from tarkit.api.output import Output, status_of
+from tarkit.api.create import CreateOptions, RecipeFormat, write_recipe
+from tarkit.api.output import Output
 from tarkit.cli import options
 from tarkit.cli.app import Command
-from tarkit.cli.console import ConsoleRun, current
-from tarkit.errors import TarkitError, Usage, show
-from tarkit.samples.sample import split_name
-from tarkit.samples.validate import NameChecks
-from tarkit.stores import schemes
-from tarkit.streams.copy import Short
+from tarkit.cli.console import current
+from tarkit.errors import Usage
 from tarkit.streams.location import Location
-from tarkit.streams.sink import open_sink
-from tarkit.tables.content import ContentLoader, EntryContent, loaded
-from tarkit.tables.depfile import make_rule
-from tarkit.tables.recipe import MalformedRow, Row, read_recipe
-from tarkit.tar.header import encode
-from tarkit.tar.writer import EntryWriter
-
-if TYPE_CHECKING:
-    from tarkit.tables.reader import Format
 
 EXAMPLES = (
     "tarkit create recipe -o data.tar",
@@ -38,24 +18,6 @@ EXAMPLES = (
     "tarkit create table.csv --format csv -o data.tar --depfile data.d",
 )
 COST = "One pass over the recipe and its sources; memory does not grow with them. --group holds the recipe."
-
-
-@dataclass
-class CreateOptions:
-    """How the recipe is read and what the entries get."""
-
-    format: Format | None = None
-    columns: list[str] | None = None
-    key: str | None = None
-    folder: str | None = None
-    ahead: int = 1
-    count: int | None = None
-    skip_missing: bool = False
-    group: bool = False
-    pipes: bool = True
-    mtime: int | None = 0
-    depfile: str | None = None
-    depfile_target: str | None = None
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
@@ -84,7 +46,7 @@ class CreateOptions:
 def create(
     recipe: str,
     output: Output,
-    format: Format | None,
+    format: RecipeFormat | None,
     columns: str | None,
     key: str | None,
     directory: str | None,
@@ -115,106 +77,10 @@ def create(
     chosen = CreateOptions(
         format, names, key, directory, parallel, count, skip, group, not no_pipe, mtime, depfile, depfile_target
     )
-    run_create(current(), recipe, output, chosen)
-
-
-def run_create(run: ConsoleRun, recipe: str, output: Output, chosen: CreateOptions) -> None:
-    """Write the entries of a recipe to an archive."""
-    location = Location("stdin", "-", "stdin") if recipe == "-" else Location("path", recipe, recipe)
-    if recipe == "-" and os.isatty(0):
-        raise Usage("stdin is a terminal", "name the recipe, or send one in")
-    _refuse_other_sources(recipe)
-    run.refuse([location], chosen.depfile)
+    run = current()
+    if recipe != "-":
+        run.refuse([Location("path", recipe, recipe)], depfile)
     run.reserve(recipe, "the recipe", written=False)
-    run.reserve(chosen.depfile, "the depfile")
-    output.check_time(chosen.mtime)
-    missing = _Missing(run) if chosen.skip_missing else None
-    outputs = [output.status(), *map(status_of, (run.report, chosen.depfile))]
-    load = ContentLoader(chosen.folder, filter(None, outputs), run.scratch(output.folder), missing)
-    names = NameChecks("--group gathers the entries of each sample")
-    sources: list[bytes] = [] if recipe == "-" else [os.fsencode(recipe)]
-    with (
-        open(0 if recipe == "-" else recipe, "rb", closefd=recipe != "-") as lines,
-        EntryWriter(output.open([location])) as writer,
-    ):
-        contents = loaded(_rows(lines, location.name, chosen), load, chosen.ahead)
-        if run.shows_progress:
-            contents = run.draw(contents, lambda: writer.position, lambda: names.samples)
-        for row, content in contents:
-            if content is None:
-                continue
-            try:
-                names.check(row[0])
-            except MalformedRow as error:
-                raise TarkitError(f"{row.where}: {error}", error.hint) from None
-            _add(writer, row, content, chosen.mtime)
-            if chosen.depfile is not None and row.kind == "path":
-                sources.append(os.path.join(os.fsencode(chosen.folder or ""), row.value))
-        writer.finish()
-        if chosen.depfile is not None:
-            with open_sink("path", chosen.depfile) as sink:
-                sink.write(make_rule(chosen.depfile_target or output.location.text, sources))
-    run.samples, run.bytes = names.samples, writer.position
+    run.reserve(depfile, "the depfile")
+    write_recipe(recipe, output, run, chosen, [path for path in (run.report, depfile) if path is not None])
     run.finish()
-
-
-def _refuse_other_sources(recipe: str) -> None:
-    """Raise an error for what may be packed but is no recipe."""
-    if os.path.isdir(recipe):
-        hint = f"tarkit shard packs the files below it: tarkit shard {quote(recipe)}"
-        raise TarkitError(f"{recipe}: Is a directory", hint)
-    if schemes.scheme_of(recipe) and not os.path.lexists(recipe):
-        hint = f"{schemes.command_for(recipe)} | tarkit create -"
-        raise Usage(f"{schemes.public_name(recipe)}: a recipe is a file or stdin", hint)
-
-
-def _rows(lines: BinaryIO, name: str, chosen: CreateOptions) -> Iterator[Row]:
-    rows: Iterator[Row]
-    if chosen.format is None:
-        rows = read_recipe(lines, name, pipes_allowed=chosen.pipes)
-    else:
-        from tarkit.tables.reader import read_table
-
-        rows = read_table(
-            lines, chosen.format, name, key=chosen.key, columns=chosen.columns, pipes_allowed=chosen.pipes
-        )
-    if chosen.group:
-        rows = _grouped(rows)
-    return rows if chosen.count is None else islice(rows, min(chosen.count, sys.maxsize))
-
-
-def _grouped(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows of each key together, at the place of the first."""
-    groups: dict[tuple[bool, bytes], list[Row]] = {}
-    for row in rows:
-        parts = split_name(row.name)
-        groups.setdefault((True, parts[0]) if parts else (False, row.name), []).append(row)
-    return (row for group in groups.values() for row in group)
-
-
-def _add(writer: EntryWriter, row: Row, content: EntryContent, mtime: int | None) -> None:
-    """Write an entry with this time, or that of its content."""
-    try:
-        header = encode(row[0], content[2], mtime=content[3] if mtime is None else mtime)
-    except ValueError as error:
-        raise TarkitError(f"{row.where}: {error}") from None
-    if content[1] < 0:
-        writer.add(header, content[0])
-        return
-    try:
-        writer.add_file(header, content.fd, content.size)
-    except Short:
-        raise TarkitError(f"{row.where}: {show(row.value)} became shorter while it was read") from None
-    finally:
-        os.close(content.fd)
-
-
-class _Missing:
-    """Says what was left out since it is not there."""
-
-    def __init__(self, run: ConsoleRun) -> None:
-        self.run = run
-
-    def __call__(self, what: str) -> None:
-        self.run.facts["missing"] = self.run.facts.get("missing", 0) + 1
-        self.run.warn(f"{what}; its entry is left out")

@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from tarkit.api.dataset import Dataset, read
-from tarkit.api.equal import write_equal
-from tarkit.api.shards import ShardsOutput
+from tarkit.api.shards import ShardsOutput, write_equal
 from tarkit.cli import options
 from tarkit.cli.app import Command
 from tarkit.cli.console import ConsoleRun, current

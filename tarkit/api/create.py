@@ -1,0 +1,190 @@
+"""Pack the entries that a recipe or a table lists into an archive."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from shlex import quote
+from typing import BinaryIO, Literal
+
+from tarkit.api.output import Output, status_of
+from tarkit.api.run import Run
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.samples.sample import split_name
+from tarkit.samples.validate import NameChecks
+from tarkit.stores import schemes
+from tarkit.streams.copy import Short
+from tarkit.streams.location import Location
+from tarkit.streams.sink import open_sink
+from tarkit.tables.content import ContentLoader, EntryContent, loaded
+from tarkit.tables.depfile import make_rule
+from tarkit.tables.recipe import MalformedRow, Row, read_recipe
+from tarkit.tar.header import encode
+from tarkit.tar.writer import EntryWriter
+
+RecipeFormat = Literal["tsv", "csv", "jsonl"]
+
+
+def create(
+    recipe: str | os.PathLike[str],
+    output: str | os.PathLike[str] | BinaryIO,
+    *,
+    format: RecipeFormat | None = None,
+    columns: Sequence[str] | None = None,
+    key: str | None = None,
+    directory: str | None = None,
+    count: int | None = None,
+    skip_missing: bool = False,
+    group: bool = False,
+    pipes: bool = False,
+    mtime: int | None = 0,
+    compress: str | None = None,
+    fsync: bool = False,
+    parallel: int = 1,
+    tmpdir: str | None = None,
+) -> int:
+    """Pack what a recipe lists into an archive.
+
+    Args:
+        recipe: a file with a line NAME SOURCE for each entry, or `"-"` for stdin. A source is a path, `file:PATH`,
+            `text:LITERAL`, `hex:...`, `base64:...` or `pipe:COMMAND`.
+        output: as for `Dataset.write`.
+        format: the recipe is a table with a row for each sample: a column `txt` is the content of that field, a column
+            `@jpg` the source of the field `jpg`.
+        columns: the names of the columns of a table without a header.
+        key: keys for a table, `"{index:09d}"` or `"{id}"`. Default: the column `__key__`.
+        directory: where relative paths start.
+        count: only so many entries.
+        skip_missing: leave out entries whose file does not exist.
+        group: gather the entries of each sample, wherever they stand.
+        pipes: let sources run commands.
+        mtime: the time of all entries in seconds since 1970; None is that of each file.
+        compress, fsync: as for `Dataset.write`.
+        parallel: how many sources are read at a time.
+        tmpdir: the directory of temporary files.
+
+    Returns:
+        The number of samples.
+
+    Raises:
+        TarkitError: `RECIPE:LINE: what is wrong`.
+    """
+    run = Run(tmpdir=tmpdir)
+    names = None if columns is None else list(columns)
+    chosen = CreateOptions(format, names, key, directory, parallel, count, skip_missing, group, pipes, mtime)
+    write_recipe(os.fspath(recipe), Output.named(output, compress, fsync), run, chosen)
+    return run.samples
+
+
+@dataclass
+class CreateOptions:
+    """How the recipe is read and what the entries get."""
+
+    format: RecipeFormat | None = None
+    columns: list[str] | None = None
+    key: str | None = None
+    folder: str | None = None
+    ahead: int = 1
+    count: int | None = None
+    skip_missing: bool = False
+    group: bool = False
+    pipes: bool = True
+    mtime: int | None = 0
+    depfile: str | None = None
+    depfile_target: str | None = None
+
+
+def write_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, outputs: Iterable[str] = ()) -> None:
+    """Write the entries of a recipe to an archive; `outputs` are files that are written besides."""
+    location = Location("stdin", "-", "stdin") if recipe == "-" else Location("path", recipe, recipe)
+    if recipe == "-" and os.isatty(0):
+        raise Usage("stdin is a terminal", "name the recipe, or send one in")
+    _refuse_other_sources(recipe)
+    output.refuse_terminal()
+    output.check_time(chosen.mtime)
+
+    def missing(what: str) -> None:
+        run.facts["missing"] = run.facts.get("missing", 0) + 1
+        run.warn(f"{what}; its entry is left out")
+
+    taken = filter(None, [output.status(), *map(status_of, outputs)])
+    skipped = missing if chosen.skip_missing else None
+    load = ContentLoader(chosen.folder, taken, run.scratch(output.folder), skipped)
+    names = NameChecks("--group gathers the entries of each sample")
+    sources: list[bytes] = [] if recipe == "-" else [os.fsencode(recipe)]
+    with (
+        open(0 if recipe == "-" else recipe, "rb", closefd=recipe != "-") as lines,
+        EntryWriter(output.open([location])) as writer,
+    ):
+        contents = loaded(_rows(lines, location.name, chosen), load, chosen.ahead)
+        if run.shows_progress:
+            contents = run.draw(contents, lambda: writer.position, lambda: names.samples)
+        for row, content in contents:
+            if content is None:
+                continue
+            try:
+                names.check(row[0])
+            except MalformedRow as error:
+                raise TarkitError(f"{row.where}: {error}", error.hint) from None
+            _add(writer, row, content, chosen.mtime)
+            if chosen.depfile is not None and row.kind == "path":
+                sources.append(os.path.join(os.fsencode(chosen.folder or ""), row.value))
+        writer.finish()
+        if chosen.depfile is not None:
+            with open_sink("path", chosen.depfile) as sink:
+                sink.write(make_rule(chosen.depfile_target or output.location.text, sources))
+    run.samples, run.bytes = names.samples, writer.position
+
+
+def _refuse_other_sources(recipe: str) -> None:
+    """Raise an error for what may be packed but is no recipe."""
+    if os.path.isdir(recipe):
+        hint = f"tarkit shard packs the files below it: tarkit shard {quote(recipe)}"
+        raise TarkitError(f"{recipe}: Is a directory", hint)
+    if schemes.scheme_of(recipe) and not os.path.lexists(recipe):
+        hint = f"{schemes.command_for(recipe)} | tarkit create -"
+        raise Usage(f"{schemes.public_name(recipe)}: a recipe is a file or stdin", hint)
+
+
+def _rows(lines: BinaryIO, name: str, chosen: CreateOptions) -> Iterator[Row]:
+    rows: Iterator[Row]
+    if chosen.format is None:
+        rows = read_recipe(lines, name, pipes_allowed=chosen.pipes)
+    else:
+        from tarkit.tables.reader import read_table
+
+        rows = read_table(
+            lines, chosen.format, name, key=chosen.key, columns=chosen.columns, pipes_allowed=chosen.pipes
+        )
+    if chosen.group:
+        rows = _grouped(rows)
+    return rows if chosen.count is None else islice(rows, min(chosen.count, sys.maxsize))
+
+
+def _grouped(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows of each key together, at the place of the first."""
+    groups: dict[tuple[bool, bytes], list[Row]] = {}
+    for row in rows:
+        parts = split_name(row.name)
+        groups.setdefault((True, parts[0]) if parts else (False, row.name), []).append(row)
+    return (row for group in groups.values() for row in group)
+
+
+def _add(writer: EntryWriter, row: Row, content: EntryContent, mtime: int | None) -> None:
+    """Write an entry with this time, or that of its content."""
+    try:
+        header = encode(row[0], content[2], mtime=content[3] if mtime is None else mtime)
+    except ValueError as error:
+        raise TarkitError(f"{row.where}: {error}") from None
+    if content[1] < 0:
+        writer.add(header, content[0])
+        return
+    try:
+        writer.add_file(header, content.fd, content.size)
+    except Short:
+        raise TarkitError(f"{row.where}: {show(row.value)} became shorter while it was read") from None
+    finally:
+        os.close(content.fd)
