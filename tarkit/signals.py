@@ -95,7 +95,7 @@ def die(signum: int) -> NoReturn:
 def clean_up() -> None:
     """End the commands that still run, and remove the directories of samples."""
     _last_act("tarkit.streams.command", "end_commands")
-    _last_act("tarkit.proc.workdir", "remove_places")
+    _last_act("tarkit.proc.workdir", "remove_directories")
 
 
 def _last_act(module: str, name: str) -> None:

@@ -14,16 +14,16 @@ from tarkit.cli import options
 from tarkit.cli.app import Command
 from tarkit.cli.console import Run, current
 from tarkit.cli.output import Output, open_output, total_size
-from tarkit.cli.proc_executors import Work, hands, parse_work
-from tarkit.cli.proc_results import Results, jobs_of, prepared
+from tarkit.cli.proc_options import Work, parse_work
+from tarkit.cli.proc_report import relay, summarize
 from tarkit.errors import Usage
 from tarkit.problems import ONE_ARCHIVE, Policy
-from tarkit.proc.engine import Job
-from tarkit.proc.policy import Failures, Limit, OnError, merged, parse_limit
+from tarkit.proc.engine import Finished, Job, RunOptions
+from tarkit.proc.policy import ErrorLimit, FailurePolicy, OnError, merge_rejects, parse_limit
+from tarkit.proc.run import SampleRun, number_jobs, prepare_jobs
 from tarkit.proc.text import Mode, text_samples
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
-from tarkit.samples.pipeline import neighbours
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.tar.writer import EntryWriter
@@ -55,7 +55,7 @@ class Failing:
     """What becomes of samples that fail."""
 
     on_error: OnError = "error"
-    limit: Limit | None = None
+    limit: ErrorLimit | None = None
     rejects: Output | None = None
 
 
@@ -101,7 +101,6 @@ class ProcOptions:
     redo: list[Location] | None = None
     mode: Mode = "tar"
     shard_slice: Slice | None = None
-    keep_dir: bool = False
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
@@ -201,7 +200,6 @@ def proc(
         None if redo is None else expand_inputs((redo,)),
         mode,
         shard_slice,
-        work["keep_dir"],
     )
     run_proc(current(), inputs, output, chosen, policy)
 
@@ -209,7 +207,8 @@ def proc(
 def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOptions, policy: Policy) -> None:
     """Write the results of all samples that were chosen to one archive."""
     policy.strict |= ONE_ARCHIVE
-    output.check_time(chosen.work.mtime)
+    work, failing = chosen.work, chosen.failing
+    output.check_time(work.mtime)
     tmpdir = run.scratch(output)
     inputs = DatasetReader(
         locations,
@@ -219,31 +218,39 @@ def run_proc(run: Run, locations: list[Location], output: Output, chosen: ProcOp
         announce=lambda name: run.note(f"reading {name}"),
     )
     jobs = _jobs(inputs, chosen, policy, tmpdir)
-    sure = chosen.select.all and chosen.shard_slice is None and chosen.mode == "tar" and chosen.redo is None
+    how = RunOptions(chosen.parallel, chosen.retries, not chosen.unordered, failing.on_error == "error")
     with ExitStack() as stack:
-        crew = stack.enter_context(hands(chosen.work, tmpdir, chosen.keep_dir, run.tell))  # says what it lacks
+        runner = stack.enter_context(work.runner(how, tmpdir, run.tell))  # errors come before any output
         writer = stack.enter_context(EntryWriter(output.open([*locations, *(chosen.redo or [])])))
         rejects = _rejects(run, locations, chosen, stack)
-        failures = Failures(chosen.failing.on_error, chosen.failing.limit, rejects, run.warn, run.verbose)
-        goes_on = chosen.failing.on_error != "error"
-        asked = (chosen.parallel, chosen.retries, not chosen.unordered, goes_on)
-        engine = stack.enter_context(crew.engine(*asked))
-        results = Results(run, failures, chosen.fields, policy, chosen.redo is not None, chosen.work.kind)
-        finished = engine(jobs)
-        if run.shows_progress:
-            total = total_size(locations) if sure else None
-            finished = run.draw(finished, lambda: results.position, lambda: failures.done, total)
-        distinct = (len(locations) > 1 and chosen.mode == "tar") or chosen.fields.rekey is not None
-        for sample in neighbours(results(finished), policy, tmpdir, distinct):
+        results = SampleRun(
+            runner,
+            policy,
+            FailurePolicy(failing.on_error, failing.limit, rejects, run.warn, run.verbose),
+            fields=chosen.fields,
+            apart=chosen.redo is not None,
+            distinct=(len(locations) > 1 and chosen.mode == "tar") or chosen.fields.rekey is not None,
+            tmpdir=tmpdir,
+            log=lambda key, log: relay(run, key, log),
+        )
+        for sample in results(jobs, lambda finished: _watched(finished, run, locations, chosen, results)):
             sample.write(writer)
-            run.samples += sample.key is not None
-            results.last = sample.key
-        failures.finish()
         options.report_keys(run, chosen.select)
         writer.finish()
-    run.bytes, run.dropped = writer.position, inputs.dropped
-    results.summarize()
+    run.samples, run.bytes, run.dropped = results.written, writer.position, inputs.dropped
+    summarize(run, results, work.kind)
     run.finish()
+
+
+def _watched(
+    finished: Iterator[Finished], run: Run, locations: list[Location], chosen: ProcOptions, results: SampleRun
+) -> Iterator[Finished]:
+    """Draw a progress bar while jobs finish, if one is wanted."""
+    if not run.shows_progress:
+        return finished
+    whole = chosen.select.all and chosen.shard_slice is None and chosen.mode == "tar" and chosen.redo is None
+    total = total_size(locations) if whole else None
+    return run.draw(finished, lambda: results.position, lambda: results.failures.done, total)
 
 
 def _jobs(inputs: DatasetReader, chosen: ProcOptions, policy: Policy, tmpdir: str | None) -> Iterator[Job]:
@@ -253,10 +260,10 @@ def _jobs(inputs: DatasetReader, chosen: ProcOptions, policy: Policy, tmpdir: st
         if chosen.fields.rekey is not None:
             raise Usage("--redo puts samples where their keys belong: --rekey cannot be had with it")
         rejects = DatasetReader(chosen.redo, policy, tmpdir=tmpdir)
-        return prepared(merged(iter(inputs), iter(rejects)), policy, tmpdir)
+        return prepare_jobs(merge_rejects(iter(inputs), iter(rejects)), policy, tmpdir)
     mode, cut = chosen.mode, chosen.shard_slice
     samples = iter(inputs) if mode == "tar" else text_samples(inputs.locations, mode, cut)
-    return jobs_of(chosen.select(samples), policy, tmpdir)
+    return number_jobs(chosen.select(samples), policy, tmpdir)
 
 
 def _rejects(run: Run, locations: list[Location], chosen: ProcOptions, stack: ExitStack) -> EntryWriter | None:

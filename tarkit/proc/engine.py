@@ -35,7 +35,7 @@ class Failure(NamedTuple):
 
     `reason` is for a message, and follows the key: `ended with status 3`. `status` is that of a program, negative for a
     signal, None when none ended. `tail` is the end of what it said on stderr (or a traceback), at most TAIL bytes.
-    `seconds` is the time of the last attempt.
+    `seconds` is the time of the last attempt, `error` what a function in this process raised.
     """
 
     reason: str
@@ -43,6 +43,7 @@ class Failure(NamedTuple):
     tail: bytes = b""
     seconds: float = 0.0
     attempts: int = 1
+    error: Exception | None = None
 
 
 class BatchFailed(Exception):
@@ -54,13 +55,13 @@ class BatchFailed(Exception):
 
 
 class CommandOutput(Protocol):
-    """What a command said, in memory or in a file; `tarkit.streams.tempfile.Scratch` and `Words` are two."""
+    """What a command said, in memory or in a file; `tarkit.streams.tempfile.Scratch` and `HeldOutput` are two."""
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop), fewer only at the end."""
 
 
-class Words(NamedTuple):
+class HeldOutput(NamedTuple):
     """What a command said, in memory."""
 
     data: bytes
@@ -78,7 +79,7 @@ class Outcome(NamedTuple):
 
     samples: Sequence[TarSample] = ()
     failure: Failure | None = None
-    said: Sequence[CommandOutput] = ()
+    log: Sequence[CommandOutput] = ()
     seconds: float = 0.0
 
 
@@ -207,10 +208,10 @@ def status_words(status: int) -> str:
     return f"ended with status {status}" if status >= 0 else f"was ended by {signal_name(-status)}"
 
 
-AHEAD = 4  # times the number of hands: so many batches are under way, done and not done
-LEAST = 16  # batches that may always be, so that one that is slow does not stop the others at once
+PENDING = 4  # batches under way, done and not done, for each worker
+MIN_PENDING = 16  # of these, so that a slow one does not stop the other workers at once
 HELD = 32 << 20  # bytes of samples that are under way in memory
-PATIENCE = 2.0  # seconds that hands get to end by themselves
+PATIENCE = 2.0  # seconds that workers get to end by themselves
 QUICK, SLOW = 0.05, 0.2  # seconds: batches that take less become larger, those that take more smaller
 WAIT = 0.2  # seconds between two looks for signals: one that comes just before a wait does not end it
 
@@ -219,47 +220,75 @@ _Task = tuple[int, list[Job]]
 _Done = tuple[int, list[Job], "list[Outcome] | BaseException", float]
 
 
-class Engine:
-    """Runs jobs through `parallel` executors, each made by `start` in the main thread when it is first needed.
+class RunOptions(NamedTuple):
+    """How many executors work at a time, and what is done with their results.
 
-    Up to `batch` jobs are handed over at a time, and not many more than `batch_bytes` of samples: few at first, and as
-    many as are done in a moment, unless they are to be `exact` so many. Each failure is tried
-    `retries` times more, alone. With `ordered` the results come in the order of the jobs. Leaving the `with` block ends
-    all that still runs.
+    Args:
+        parallel: number of executors.
+        retries: further attempts at a job that failed.
+        ordered: results come in the order of the jobs.
+        stops: the first failure ends the run, so that nobody needs to know which of several samples it was.
+    """
+
+    parallel: int = 1
+    retries: int = 0
+    ordered: bool = True
+    stops: bool = True
+
+
+class Runner(Protocol):
+    """Runs jobs: the engine, or what takes its place. Leaving the `with` block ends all that still runs."""
+
+    def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
+        """Yield each job with its outcome."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Engine:
+    """Runs jobs through executors, each made by `start` in the main thread when it is first needed.
+
+    Args:
+        start: makes an executor.
+        run: number of executors, order and retries. A job is retried alone.
+        batch: jobs that are submitted together, at most. The number grows from 1 while batches take a short time.
+        batch_bytes: bytes of samples from which on a batch is submitted.
+        exact: submit `batch` jobs together, from the first on.
     """
 
     def __init__(
         self,
         start: Callable[[], Executor],
-        parallel: int,
-        *,
+        run: RunOptions,
         batch: int = 1,
         batch_bytes: int = 1 << 20,
         exact: bool = False,
-        retries: int = 0,
-        ordered: bool = True,
     ) -> None:
         self.start = start
-        self.parallel = parallel
+        self.parallel = run.parallel
+        self.retries = run.retries
+        self.ordered = run.ordered
         self.batch = batch
         self.batch_bytes = batch_bytes
-        self.retries = retries
-        self.ordered = ordered
-        self.most = max(LEAST, AHEAD * parallel)
-        self._hands: list[tuple[threading.Thread, Executor]] = []
+        self.max_pending = max(MIN_PENDING, PENDING * run.parallel)
+        self._workers: list[tuple[threading.Thread, Executor]] = []
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._done: SimpleQueue[_Done] = SimpleQueue()
-        self._results: dict[int, list[Finished]] = {}  # that wait for their turn
-        self._given = self._taken = self._busy = self._held = 0
-        self._over = False
-        self._failed: list[BaseException] = []  # executors that ended badly
+        self._results: dict[int, list[Finished]] = {}  # by number of the batch; not yielded yet
+        self._submitted = self._yielded = self._busy = self._held = 0
+        self._cancelled = False
+        self._close_errors: list[BaseException] = []
         self._size = batch if exact else 1
         self._exact = exact
 
     def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
         """Each job with what became of it."""
         for group in self._groups(jobs):
-            while self._given - self._taken >= self.most or (self._held > HELD and self._busy):
+            while self._submitted - self._yielded >= self.max_pending or (self._held > HELD and self._busy):
                 self._receive(wait=True)
                 yield from self._ready()
             self._submit(group)
@@ -291,29 +320,29 @@ class Engine:
             yield group
 
     def _submit(self, group: list[Job]) -> None:
-        number, self._given = self._given, self._given + 1
+        number, self._submitted = self._submitted, self._submitted + 1
         self._held += _weight(group)
         if group[0].passes:
             self._results[number] = [(job, Outcome((job.sample,))) for job in group]
             return
-        if self._busy >= len(self._hands) < self.parallel:
-            self._hire()
+        if self._busy >= len(self._workers) < self.parallel:
+            self._add_worker()
         self._busy += 1
         self._tasks.put((number, group))
 
-    def _hire(self) -> None:
+    def _add_worker(self) -> None:
         executor = self.start()
         thread = threading.Thread(target=self._work, args=(executor,), daemon=True)
-        self._hands.append((thread, executor))  # from here on a signal ends it too
+        self._workers.append((thread, executor))  # from here on a signal ends it too
         try:
             thread.start()
         except RuntimeError as error:  # a limit of the system; with fewer hands it only takes longer
-            self._hands.pop()
+            self._workers.pop()
             executor.cancel()
             executor.close()
-            if not self._hands:
+            if not self._workers:
                 raise TarkitError(f"no thread can be started: {error}") from None
-            self.parallel = len(self._hands)
+            self.parallel = len(self._workers)
 
     def _receive(self, wait: bool) -> bool:
         """Take in a result that a hand has; whether there was one."""
@@ -336,11 +365,11 @@ class Engine:
     def _ready(self) -> Iterator[Finished]:
         """The results whose turn it is."""
         while self._results:
-            number = self._taken if self.ordered else next(iter(self._results))
+            number = self._yielded if self.ordered else next(iter(self._results))
             finished = self._results.pop(number, None)
             if finished is None:
                 return
-            self._taken += 1
+            self._yielded += 1
             self._held -= _weight([job for job, _ in finished])
             finished.reverse()
             while finished:
@@ -354,7 +383,7 @@ class Engine:
             outcomes: list[Outcome] | BaseException
             started = time.monotonic()
             try:
-                outcomes = self._settle(executor, jobs)
+                outcomes = retried(executor.run, jobs, self.retries, lambda: self._cancelled)
             except BaseException as error:
                 outcomes = error
             self._done.put((number, jobs, outcomes, time.monotonic() - started))
@@ -362,61 +391,36 @@ class Engine:
         try:
             executor.close()
         except BaseException as error:
-            self._failed.append(error)
-
-    def _settle(self, executor: Executor, jobs: Sequence[Job]) -> list[Outcome]:
-        """Have the jobs done; those that fail together by halves, those that fail alone once more."""
-        try:
-            outcomes = executor.run(jobs)
-        except BatchFailed as error:
-            if len(jobs) > 1 and not self._over:
-                half = len(jobs) // 2
-                return self._settle(executor, jobs[:half]) + self._settle(executor, jobs[half:])
-            outcomes = [Outcome(failure=error.failure, seconds=error.failure.seconds) for _ in jobs]
-        return [self._again(executor, job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
-
-    def _again(self, executor: Executor, job: Job, outcome: Outcome) -> Outcome:
-        attempts = 1
-        while outcome.failure is not None and attempts <= self.retries and not self._over:
-            attempts += 1
-            said = outcome.said
-            try:
-                [outcome] = executor.run([job])
-            except BatchFailed as error:
-                outcome = Outcome(failure=error.failure, seconds=error.failure.seconds)
-            outcome = outcome._replace(said=[*said, *outcome.said])
-        if outcome.failure is not None:
-            outcome = outcome._replace(failure=outcome.failure._replace(attempts=attempts))
-        return outcome
+            self._close_errors.append(error)
 
     # ---- the end
 
     def _close(self) -> None:
         """Stop the threads when all is done. Each closes its executor, so that all have the same time to end."""
-        for _ in self._hands:
+        for _ in self._workers:
             self._tasks.put(None)
-        for thread, _ in self._hands:
+        for thread, _ in self._workers:
             while thread.is_alive():
                 thread.join(WAIT)
-        self._hands = []
-        if self._failed:
-            raise self._failed[0]
+        self._workers = []
+        if self._close_errors:
+            raise self._close_errors[0]
 
     def _end(self) -> None:
         """End all that runs, with force if need be."""
-        self._over = True
+        self._cancelled = True
         for act in ("cancel", "kill"):
-            for _, executor in self._hands:
+            for _, executor in self._workers:
                 getattr(executor, act)()
-            for _ in self._hands:
+            for _ in self._workers:
                 self._tasks.put(None)
             limit = time.monotonic() + PATIENCE
-            for thread, executor in self._hands:
+            for thread, executor in self._workers:
                 if thread.ident:
                     thread.join(max(0.0, limit - time.monotonic()))
                 elif act == "cancel":  # it was never started
                     executor.close()
-            self._hands = [hand for hand in self._hands if hand[0].is_alive()]
+            self._workers = [hand for hand in self._workers if hand[0].is_alive()]
 
     def __enter__(self) -> Self:
         return self
@@ -430,3 +434,41 @@ class Engine:
 def _weight(jobs: list[Job]) -> int:
     """Bytes of memory that they may take."""
     return sum(min(job.sample.size, WHOLE) for job in jobs)
+
+
+def retried(
+    run: Callable[[Sequence[Job]], list[Outcome]],
+    jobs: Sequence[Job],
+    retries: int,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> list[Outcome]:
+    """Return the outcomes of jobs. Jobs that fail together are run again by halves, one that fails alone by itself."""
+    try:
+        outcomes = run(jobs)
+    except BatchFailed as error:
+        if len(jobs) > 1 and not cancelled():
+            half = len(jobs) // 2
+            return [*retried(run, jobs[:half], retries, cancelled), *retried(run, jobs[half:], retries, cancelled)]
+        outcomes = [Outcome(failure=error.failure, seconds=error.failure.seconds) for _ in jobs]
+    return [_retried(run, job, outcome, retries, cancelled) for job, outcome in zip(jobs, outcomes, strict=True)]
+
+
+def _retried(
+    run: Callable[[Sequence[Job]], list[Outcome]],
+    job: Job,
+    outcome: Outcome,
+    retries: int,
+    cancelled: Callable[[], bool],
+) -> Outcome:
+    attempts = 1
+    while outcome.failure is not None and attempts <= retries and not cancelled():
+        attempts += 1
+        log = outcome.log
+        try:
+            [outcome] = run([job])
+        except BatchFailed as error:
+            outcome = Outcome(failure=error.failure, seconds=error.failure.seconds)
+        outcome = outcome._replace(log=[*log, *outcome.log])
+    if outcome.failure is not None:
+        outcome = outcome._replace(failure=outcome.failure._replace(attempts=attempts))
+    return outcome

@@ -21,15 +21,17 @@ OnError = Literal["error", "skip", "keep"]
 
 ERROR_FIELD = b"__error__.json"
 SPARE = 10  # more failures than a share allows end the run before its end
-_GO_ON = "--on-error skip goes on without such samples, --rejects OUT.tar collects them"
-_LOST = "a command runs in the directory of its sample: give programs with their whole path, or say --script FILE"
+_HINT_CONTINUE = "--on-error skip goes on without such samples, --rejects OUT.tar collects them"
+_HINT_NOT_FOUND = (
+    "a command runs in the directory of its sample: give programs with their whole path, or say --script FILE"
+)
 _NOT_FOUND = (126, 127)  # what shells end with when a program cannot be run, or is not found
 LINES = 3  # of what was said on stderr are in a message
 KINDS = 100  # of failures that are told apart by what was said, then by their reasons alone
 
 
 @dataclass(frozen=True)
-class Limit:
+class ErrorLimit:
     """How many samples may fail: so many, or such a share."""
 
     count: int | None = None
@@ -42,22 +44,22 @@ class Limit:
         return self.percent is not None and failed > done * self.percent / 100 + spare
 
 
-def parse_limit(text: str) -> Limit:
+def parse_limit(text: str) -> ErrorLimit:
     """`N` or `P%`. Raises Usage."""
     number = text.removesuffix("%").strip()
     try:
         if text.endswith("%"):
             percent = float(number)
             if 0 <= percent <= 100:
-                return Limit(percent=percent)
+                return ErrorLimit(percent=percent)
         elif number.isascii() and number.isdigit():
-            return Limit(count=int(number))
+            return ErrorLimit(count=int(number))
     except ValueError:
         pass
     raise Usage(f"--max-errors {show(text)}: it is a number of samples, or a share such as 1%")
 
 
-class Failures:
+class FailurePolicy:
     """Decides what becomes of samples that failed, and counts them.
 
     `warn` gets a line for each failure that does not end the run: without `every`, for the first three of those that
@@ -69,7 +71,7 @@ class Failures:
     def __init__(
         self,
         on_error: OnError = "error",
-        limit: Limit | None = None,
+        limit: ErrorLimit | None = None,
         rejects: EntryWriter | None = None,
         warn: Callable[[str], None] = lambda line: None,
         every: bool = False,
@@ -96,7 +98,8 @@ class Failures:
         self.failed += 1
         message = describe(job, failure)
         if self.on_error == "error":
-            raise TarkitError(message, _LOST if failure.status in _NOT_FOUND else _GO_ON)
+            hint = _HINT_NOT_FOUND if failure.status in _NOT_FOUND else _HINT_CONTINUE
+            raise TarkitError(message, hint) from failure.error
         self._tell(job, failure, message)
         if self.rejects is not None:
             record = _record(job, failure, (written, last), self.on_error == "keep")
@@ -176,7 +179,7 @@ class Reject:
     kept: bool
 
 
-def merged(first: Iterator[TarSample], rejects: Iterator[TarSample]) -> Iterator[Job]:
+def merge_rejects(first: Iterator[TarSample], rejects: Iterator[TarSample]) -> Iterator[Job]:
     """The samples of the first output, which only pass, and between them the rejects, to be worked on once more; those
     that were kept there come in place of themselves.
 

@@ -32,7 +32,7 @@ class FieldContent(Protocol):
         """Write bytes [start, stop) to a sink."""
 
 
-class Stored:
+class FileContent:
     """The first `size` bytes of the file `path`, which `owner` keeps there for as long as this is referred to."""
 
     def __init__(self, path: bytes, size: int, mtime: int, owner: object) -> None:
@@ -63,7 +63,7 @@ class Stored:
         return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
-class Timed:
+class BytesContent:
     """Bytes in memory that have a time of their own."""
 
     def __init__(self, data: bytes, mtime: int) -> None:
@@ -80,7 +80,7 @@ class Timed:
         sink.write(memoryview(self.data)[start:stop])
 
 
-class Assembled:
+class AssembledSource:
     """A source that is put together: bytes, ranges of other sources, contents that are somewhere else."""
 
     seekable = True
@@ -147,7 +147,7 @@ class Assembled:
         """It goes when nobody refers to it."""
 
 
-class Maker:
+class SampleBuilder:
     """Makes the samples of the outcome of a job. `mtime` is in seconds since 1970; None: each content's own."""
 
     def __init__(self, mtime: int | None = 0) -> None:
@@ -262,21 +262,21 @@ def _sample(key: bytes, name: str, parts: list[Any], entries: list[Entry]) -> Ta
         sample = TarSample(key, HeldRange(name, 0, data), entries, 0, len(data))
         sample.parts = [data]
         return sample
-    source = Assembled(name)
+    source = AssembledSource(name)
     for part in parts:
         source.add(part)
     return TarSample(key, source, entries, 0, source.size or 0)
 
 
-# ---- Fast path for plain samples: the fields are regular files
-# What comes out is what `Maker` makes, at a third of the time; where it would be anything else, the answer is None.
+# ---- Fast path for plain samples, whose fields are all regular files
+# The result is that of `SampleBuilder`, in a third of the time; None where the fast path does not apply.
 
 Fields = list[tuple[str, bytes]]
 
 _FILES = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
 
 
-def taken(key: bytes, entries: list[Raw], data: bytes, base: int) -> Fields | None:
+def plain_fields(key: bytes, entries: list[Raw], data: bytes, base: int) -> Fields | None:
     """The fields and contents of a sample whose archive has `data` at the offset `base`."""
     prefix = key + b"."
     skip = len(prefix)
@@ -290,7 +290,7 @@ def taken(key: bytes, entries: list[Raw], data: bytes, base: int) -> Fields | No
     return fields if len(dict(fields)) == len(fields) else None
 
 
-def given(
+def build_plain(
     key: bytes,
     entries: list[Raw],
     data: bytes,
@@ -334,12 +334,12 @@ def sample_of(shard: str, key: bytes, entries: list[Raw], data: bytes) -> TarSam
     return sample
 
 
-def changed(job: Job, fields: Sequence[tuple[bytes, object]], mtime: int) -> TarSample | None:
+def build_changed(job: Job, fields: Sequence[tuple[bytes, object]], mtime: int) -> TarSample | None:
     """The sample of a job with other contents under its key; None where that takes the long way."""
     entries: list[Raw] = list(map(tuple, job.sample.entries))  # type: ignore[arg-type]
     low = entries[0][1] if entries else 0
     data = job.piece(low, entries[-1][4]) if entries else None
-    before = None if data is None else taken(job.key, entries, data, low)
+    before = None if data is None else plain_fields(job.key, entries, data, low)
     after = {field.decode("utf-8", "surrogateescape"): content for field, content in fields}
     if data is None or before is None or len(after) < len(fields):
         return None
@@ -347,7 +347,7 @@ def changed(job: Job, fields: Sequence[tuple[bytes, object]], mtime: int) -> Tar
     if len(contents) < len(after):
         return None
     try:
-        made = given(job.key, entries, data, low, before, contents, mtime)
+        made = build_plain(job.key, entries, data, low, before, contents, mtime)
     except ValueError:
         return None
     return job.sample if made is None else sample_of(job.shard, *made)

@@ -24,9 +24,9 @@ from typing import Any
 
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
-from tarkit.proc import result as plain
+from tarkit.proc import result
 from tarkit.proc.engine import TAIL, BatchFailed, Failure, Job, Outcome, status_words
-from tarkit.proc.result import FieldContent, Maker
+from tarkit.proc.result import FieldContent, SampleBuilder
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
 from tarkit.streams.copy import widen, write_all
@@ -43,7 +43,7 @@ HELD = 1 << 20  # bytes of a field of an answer from which on it is in a tempora
 _FILES = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
 
 
-class Feed:
+class JobQueue:
     """Samples that wait to be written, first come first served; `size` is how many bytes they have.
 
     `room` is called when there is less than half of `full` bytes or `many` samples again.
@@ -109,7 +109,7 @@ class Feed:
             return self._closed and not self._jobs
 
 
-class Spooled:
+class SpooledContent:
     """A large field of an answer, as `tarkit.proc.result.FieldContent` has it."""
 
     mtime = 0
@@ -146,7 +146,7 @@ def fields_of(sample: TarSample, spool: RangeSpool) -> list[tuple[bytes, bytes |
         if entry.size < HELD:
             fields.append((field, source.read(entry.data, stop)))
         else:
-            fields.append((field, Spooled(spool.hold(source.name, entry.data, stop, source.send))))
+            fields.append((field, SpooledContent(spool.hold(source.name, entry.data, stop, source.send))))
     return fields
 
 
@@ -156,7 +156,7 @@ LOOK = 0.2  # seconds between two looks whether a program that does not read has
 Done = Callable[[Job, Outcome], None]
 
 
-class Broken(Exception):
+class SessionFailed(Exception):
     """The program died, or did what it must not; `hand` are the samples that it had and has not answered."""
 
     def __init__(self, failure: Failure, hand: list[Job]) -> None:
@@ -168,7 +168,9 @@ class Broken(Exception):
 class Session:
     """One run of the program, which gets the samples of `feed`. `run` reads its answers and hands them to `done`."""
 
-    def __init__(self, words: list[str], maker: Maker, feed: Feed, done: Done, tmpdir: str | None = None) -> None:
+    def __init__(
+        self, words: list[str], maker: SampleBuilder, feed: JobQueue, done: Done, tmpdir: str | None = None
+    ) -> None:
         self.maker = maker
         self.feed = feed
         self.done = done
@@ -201,7 +203,7 @@ class Session:
     # ---- reading
 
     def run(self) -> None:
-        """Read all answers; raises Broken, and what went wrong when a sample was read."""
+        """Read all answers; raises SessionFailed, and what went wrong when a sample was read."""
         self._writer.start()
         self._listener.start()
         assert self.program.process.stdout is not None
@@ -237,7 +239,7 @@ class Session:
                 file.close()
 
     def _judge(self, problem: str | None, reader: _Watched) -> None:
-        """Whether all was well; raises Broken."""
+        """Whether all was well; raises SessionFailed."""
         ended, status = f"the program {status_words(self.status)}", None
         left = bytearray(4)
         fcntl.ioctl(self._unread, termios.FIONREAD, left)
@@ -250,7 +252,7 @@ class Session:
         elif problem is None and (not self._all_sent or self._written - unread < self._length):
             problem, status = f"{ended} before it had read all", self.status
         if problem is not None:
-            raise Broken(Failure(problem, status, self.tail), list(self._sent))
+            raise SessionFailed(Failure(problem, status, self.tail), list(self._sent))
         while self._sent:
             self.done(self._sent.popleft(), Outcome())
 
@@ -268,7 +270,7 @@ class Session:
         if job is None:
             return
         try:
-            sample = plain.changed(job, fields, self.maker.mtime or 0) or self.maker(job, job.key, fields)
+            sample = result.build_changed(job, fields, self.maker.mtime or 0) or self.maker(job, job.key, fields)
             outcome = Outcome((sample,))
         except BatchFailed as error:
             outcome = Outcome(failure=error.failure)

@@ -7,14 +7,26 @@ import re
 import select
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from tarkit.errors import TarkitError, show
-from tarkit.proc.engine import TAIL, BatchFailed, CommandOutput, Failure, Job, Outcome, Words, status_words
-from tarkit.proc.result import FieldContent, Maker
-from tarkit.proc.workdir import FieldFiles, Gatherer, WorkDirectory, unpack
+from tarkit.proc.engine import (
+    TAIL,
+    BatchFailed,
+    CommandOutput,
+    Engine,
+    Failure,
+    HeldOutput,
+    Job,
+    Outcome,
+    Runner,
+    RunOptions,
+    status_words,
+)
+from tarkit.proc.result import FieldContent, SampleBuilder
+from tarkit.proc.workdir import FileNames, SampleCollector, WorkDirectory, write_fields
 from tarkit.streams.process import DEVNULL, Program
 from tarkit.streams.tempfile import Scratch
 
@@ -38,7 +50,7 @@ Redirect = tuple[int, int, str]
 """A descriptor, how the file for it is opened, and its name: one in the folder where the command runs, or /dev/null."""
 
 
-def interpreter(name: str, path: str) -> str:
+def find_program(name: str, path: str) -> str:
     """Where the program `name` is, along the folders of `path`. Raises TarkitError when it is nowhere."""
     if "/" in name:
         return os.path.abspath(name)
@@ -69,7 +81,7 @@ def direct(command: str, environment: Mapping[bytes, bytes]) -> tuple[str, list[
     if "/" in words[0] and not words[0].startswith("/"):
         return None
     try:
-        found = interpreter(words[0], path)
+        found = find_program(words[0], path)
         with open(found, "rb") as file:
             known = file.read(4).startswith((b"\x7fELF", b"#!"))
     except (TarkitError, OSError):
@@ -85,7 +97,7 @@ _LOOK = 5  # milliseconds between two looks where the system cannot wake us
 
 
 @dataclass
-class ShellOptions:
+class CommandOptions:
     """How a command is run: by the program `path` with `words`, its name first.
 
     `environment` is what it gets besides what tells of the sample; `mode` is one, multi or subdirs; `add_log` is the
@@ -100,18 +112,18 @@ class ShellOptions:
     mode: str = "one"
     add_log: bytes | None = None
     timeout: float | None = None
-    make: Maker = field(default_factory=Maker)
+    builder: SampleBuilder = field(default_factory=SampleBuilder)
     redirects: Sequence[Redirect] = ()
     shell: tuple[str, Sequence[str | bytes]] = ("", ())
 
 
-class Shell:
+class CommandExecutor:
     """An executor that starts a command for each job."""
 
-    def __init__(self, place: WorkDirectory, options: ShellOptions) -> None:
+    def __init__(self, place: WorkDirectory, options: CommandOptions) -> None:
         self.place = place
         self.options = options
-        self.gather = Gatherer(options.base, options.mode, options.make)
+        self.collect = SampleCollector(options.base, options.mode, options.builder)
         self._lock = threading.Lock()
         self._over = False
         self._program: Program | None = None
@@ -142,29 +154,29 @@ class Shell:
     def _run(self, job: Job) -> Outcome:
         options = self.options
         started = time.monotonic()
-        names = FieldFiles(options.base, job.inputs())
+        names = FileNames(options.base, job.inputs())
         folder = self.place.folder(b"%09d" % job.index)
         try:
-            unpack(job, folder, names)
+            write_fields(job, folder, names)
             status, late = self._command(job, folder.path)
             seconds = time.monotonic() - started
-            said = self._listener.said()
+            log = self._listener.log()
             if status != 0 or late:
                 reason = status_words(status)
                 if late:
                     reason = f"took longer than {options.timeout:g} s and was ended"
                 failure = Failure(reason, status, self._listener.tail, seconds)
-                return Outcome(failure=failure, said=said, seconds=seconds)
+                return Outcome(failure=failure, log=log, seconds=seconds)
             extra: list[tuple[bytes, bytes | FieldContent]] = []
             if options.add_log is not None:
-                extra = [(options.add_log, _log(said))]
-                said = []
+                extra = [(options.add_log, _log_field(log))]
+                log = []
             try:
-                samples = self.gather(job, folder, names, extra)
+                samples = self.collect(job, folder, names, extra)
             except BatchFailed as error:
                 failure = error.failure._replace(status=status, tail=self._listener.tail, seconds=seconds)
-                return Outcome(failure=failure, said=said, seconds=seconds)
-            return Outcome(samples, said=said, seconds=seconds)
+                return Outcome(failure=failure, log=log, seconds=seconds)
+            return Outcome(samples, log=log, seconds=seconds)
         finally:
             del folder  # what is not referred to by a sample goes now
 
@@ -301,11 +313,11 @@ class _Listener:
             self._size += self._held
             self._pieces, self._held = [], 0
 
-    def said(self) -> list[CommandOutput]:
+    def log(self) -> list[CommandOutput]:
         """All of it, in memory or in a file."""
         said: list[CommandOutput] = [] if self._file is None else [_Log(self._file, self._size)]
         if self._pieces:
-            said.append(Words(b"".join(self._pieces)))
+            said.append(HeldOutput(b"".join(self._pieces)))
         return said
 
 
@@ -333,15 +345,87 @@ class _Log:
         sink.copy(self.file.fd, start, stop)  # type: ignore[attr-defined]
 
 
-def _log(said: Sequence[CommandOutput]) -> bytes | FieldContent:
+def _log_field(log: Sequence[CommandOutput]) -> bytes | FieldContent:
     """What was said as the content of a field."""
-    if not said:
+    if not log:
         return b""
-    first, *rest = said
+    first, *rest = log
     if isinstance(first, _Log):
         for each in rest:
-            assert isinstance(each, Words)
+            assert isinstance(each, HeldOutput)
             first.write(each.data)
         return first
-    assert isinstance(first, Words)
+    assert isinstance(first, HeldOutput)
     return first.data
+
+
+@contextmanager
+def command_runner(
+    command: str,
+    run: RunOptions,
+    *,
+    environment: Mapping[bytes, bytes],
+    script: bool = False,
+    shell: str | None = None,
+    base: str = "sample",
+    mode: str = "one",
+    add_log: str | None = None,
+    timeout: float | None = None,
+    mtime: int | None = 0,
+    tmpdir: str | None = None,
+    keep: Callable[[str], None] | None = None,
+) -> Iterator[Runner]:
+    """Yield what runs a command for each job.
+
+    Args:
+        command: a command for the shell, or the path of a script, which is executed if it can be and `shell` is None.
+        run: number of commands at a time, order and retries.
+        environment: what commands get besides TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD.
+        base, mode, add_log, timeout: as in `CommandOptions`.
+        mtime: time of new entries, in seconds since 1970; None: that of the file.
+        tmpdir: where the directories of the samples are made.
+        keep: leave these directories; called with their path at the end.
+
+    Raises:
+        TarkitError: there is no such shell or script.
+    """
+    path, words = alternative = _program(
+        command, script, shell, os.fsdecode(environment.get(b"PATH", os.defpath.encode()))
+    )
+    redirects: list[Redirect] = []
+    plain = None if script or shell is not None else direct(command, environment)
+    if plain is not None:
+        path, words, redirects = plain
+    options = CommandOptions(
+        path,
+        words,
+        environment,
+        os.fsencode(base),
+        mode,
+        None if add_log is None else os.fsencode(add_log),
+        timeout,
+        SampleBuilder(mtime),
+        redirects,
+        alternative,
+    )
+    directory = WorkDirectory(tmpdir, keep is not None)
+    try:
+        with Engine(lambda: CommandExecutor(directory, options), run) as engine:
+            yield engine
+    finally:
+        directory.close()
+        if keep is not None:
+            keep(directory.path)
+
+
+def _program(command: str, script: bool, shell: str | None, path: str) -> tuple[str, list[str]]:
+    """Return the path and the words of the program that runs a command or a script."""
+    interpreter = shell or "bash"
+    if not script:
+        return find_program(interpreter, path), [interpreter, "-c", command]
+    file = os.path.abspath(command)
+    if not os.path.isfile(file):
+        raise TarkitError(f"--script {show(command)}: no such file")
+    if shell is None and os.access(file, os.X_OK):
+        return file, [file]
+    return find_program(interpreter, path), [interpreter, file]

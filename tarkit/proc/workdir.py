@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from tarkit.errors import show
 from tarkit.proc.engine import BatchFailed, Failure, InputField, Job
-from tarkit.proc.result import FieldContent, Maker, Stored, Timed
+from tarkit.proc.result import BytesContent, FieldContent, FileContent, SampleBuilder
 from tarkit.samples.sample import TarSample
 from tarkit.streams.copy import seconds
 from tarkit.streams.location import natural_key
@@ -20,7 +20,7 @@ places: set[str] = set()
 """The directories of runs that are to go."""
 
 
-def remove_places() -> None:
+def remove_directories() -> None:
     """Remove what is still there: the last act before a signal ends us."""
     for path in list(places):
         remove_tree(os.fsencode(path))
@@ -28,7 +28,7 @@ def remove_places() -> None:
 
 
 class WorkDirectory:
-    """A new directory in `folder` for all that a run has to unpack. `keep` leaves it, and all that is in it."""
+    """A new directory in `folder` for all that a run has to write_fields. `keep` leaves it, and all that is in it."""
 
     def __init__(self, folder: str | None = None, keep: bool = False) -> None:
         self.keep = keep
@@ -136,7 +136,7 @@ _TAIL = 40  # bytes of the end of a name that stay when it is cut: the suffixes 
 Gathered = tuple[bytes | None, list[tuple[bytes, bytes | FieldContent]]]
 
 
-class FieldFiles:
+class FileNames:
     """The files of a sample's fields: `BASE.FIELD`, or another name where that is impossible."""
 
     def __init__(self, base: bytes, inputs: Sequence[InputField]) -> None:
@@ -182,7 +182,7 @@ def _cleaned(field: bytes, room: int, taken: set[bytes], base: bytes) -> bytes:
         number += 1
 
 
-def unpack(job: Job, folder: PrivateDirectory, names: FieldFiles) -> None:
+def write_fields(job: Job, folder: PrivateDirectory, names: FileNames) -> None:
     """Write the fields of a sample to files, and its key to `BASE.__key__`."""
     root = folder.path + b"/"
     _write(root + names.base + b"." + KEY, job.key)
@@ -210,19 +210,19 @@ def _write(path: bytes, data: bytes) -> None:
         os.close(fd)
 
 
-class Gatherer:
+class SampleCollector:
     """Makes samples of the files that a command left: `one`, those of `BASE-NUMBER.FIELD` (`multi`), or `subdirs`."""
 
-    def __init__(self, base: bytes, mode: str, make: Maker) -> None:
+    def __init__(self, base: bytes, mode: str, builder: SampleBuilder) -> None:
         self.base = base
         self.mode = mode
-        self.make = make
+        self.builder = builder
 
     def __call__(
-        self, job: Job, folder: PrivateDirectory, names: FieldFiles, extra: Sequence[tuple[bytes, bytes | FieldContent]]
+        self, job: Job, folder: PrivateDirectory, names: FileNames, extra: Sequence[tuple[bytes, bytes | FieldContent]]
     ) -> list[TarSample]:
         """The samples, each with the fields of `extra`. Raises Failed for what is no regular file, and bad keys."""
-        held = _Held(HELD)
+        held = _Budget(HELD)
         made: list[TarSample] = []
         keys = set()
         for default, (key, fields) in self._found(job, folder, names, held):
@@ -233,11 +233,11 @@ class Gatherer:
                 raise BatchFailed(Failure(f"gave two samples of the key {show(key)}"))
             keys.add(key)
             fields += extra
-            made.append(self.make(job, key, fields, first=not made))
+            made.append(self.builder(job, key, fields, first=not made))
         return made
 
     def _found(
-        self, job: Job, folder: PrivateDirectory, names: FieldFiles, held: _Held
+        self, job: Job, folder: PrivateDirectory, names: FileNames, held: _Budget
     ) -> Iterator[tuple[bytes, Gathered]]:
         if self.mode == "one":
             yield job.key, self._read(job, folder.path, folder, names, self.base, _listed(folder.path), held)
@@ -263,10 +263,10 @@ class Gatherer:
         job: Job,
         path: bytes,
         folder: PrivateDirectory,
-        names: FieldFiles,
+        names: FileNames,
         base: bytes,
         files: list[bytes],
-        held: _Held,
+        held: _Budget,
     ) -> Gathered:
         """The key, if there is one, and the fields of the files in a directory that have this base."""
         key = None
@@ -279,12 +279,12 @@ class Gatherer:
             if rest == KEY:
                 key = _key(path + b"/" + name, job.key)
             else:
-                content = _content(path + b"/" + name, name, folder, held, timed=self.make.mtime is None)
+                content = _content(path + b"/" + name, name, folder, held, timed=self.builder.mtime is None)
                 fields.append((names.field_of(rest), content))
         return key, fields
 
 
-class _Held:
+class _Budget:
     """How many bytes of files may still be taken into memory."""
 
     def __init__(self, left: int) -> None:
@@ -298,7 +298,7 @@ def _listed(path: bytes) -> list[bytes]:
         raise BatchFailed(Failure(f"left a directory that cannot be read: {error.strerror}")) from None
 
 
-def _content(path: bytes, name: bytes, owner: object, held: _Held, timed: bool = False) -> bytes | FieldContent:
+def _content(path: bytes, name: bytes, owner: object, held: _Budget, timed: bool = False) -> bytes | FieldContent:
     """What a file holds. It is opened without following links or waiting for a FIFO, then looked at."""
     kind = os.lstat(path).st_mode
     if not stat.S_ISREG(kind):
@@ -313,19 +313,19 @@ def _content(path: bytes, name: bytes, owner: object, held: _Held, timed: bool =
         status = os.fstat(fd)
         size = status.st_size
         if size > min(SMALL, held.left):
-            return Stored(path, size, seconds(status), owner)
+            return FileContent(path, size, seconds(status), owner)
         held.left -= size
         data = os.read(fd, size) if size else b""
         if len(data) < size:
             raise BatchFailed(Failure(f"left {show(name)}, which became shorter while it was read"))
-        return Timed(data, seconds(status)) if timed else data
+        return BytesContent(data, seconds(status)) if timed else data
     finally:
         os.close(fd)
 
 
 def _key(path: bytes, given: bytes) -> bytes:
     """The key that a file holds. One line end at its end is not part of it, unless the file has the key `given`."""
-    found = _content(path, path.rpartition(b"/")[2], None, _Held(_KEY_LIMIT))
+    found = _content(path, path.rpartition(b"/")[2], None, _Budget(_KEY_LIMIT))
     if not isinstance(found, bytes):
         raise BatchFailed(Failure(f"left a key of {found.size} bytes"))
     return given if found == given else without_end(found)

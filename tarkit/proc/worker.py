@@ -19,9 +19,10 @@ from types import TracebackType
 from typing import Self
 
 from tarkit.errors import TarkitError, show
-from tarkit.proc.engine import Failure, Job, Outcome
-from tarkit.proc.result import Maker
-from tarkit.proc.session import Broken, Feed, Session
+from tarkit.proc.engine import Failure, Finished, Job, Outcome, Runner, RunOptions
+from tarkit.proc.result import SampleBuilder
+from tarkit.proc.session import JobQueue, Session, SessionFailed
+from tarkit.proc.shell import find_program
 
 RUN = 64  # samples that one program gets before it is another's turn
 RUN_BYTES = 1 << 20  # or so many bytes of them
@@ -33,48 +34,50 @@ IDLE = 2  # programs that may die one after the other without a sample in hand
 SHOWN = 5  # keys of samples in hand that a message names
 LOOK = 0.1  # seconds between two looks whether a program takes too long, and for signals
 
-Finished = tuple[Job, Outcome]
 Event = tuple[Job, Outcome] | BaseException | None
 
 
 @dataclass(frozen=True)
-class Resident:
-    """The program: the words that start it, and what is kept to.
+class WorkerOptions:
+    """The program, and how it is run.
 
-    With `settle` it is found out which sample a program died of; each of those is tried `retries` times more. `timeout`
-    is in seconds: so long it may neither read nor write when it could.
+    Args:
+        words: the program and its arguments.
+        text: what messages call it.
+        builder: makes the samples of its answers.
+        timeout: seconds for which it may neither read nor write when it could.
     """
 
     words: list[str]
     text: str
-    maker: Maker
-    settle: bool = False
-    retries: int = 0
+    builder: SampleBuilder
     timeout: float | None = None
     tmpdir: str | None = None
 
 
-class _Hand:
+class _Worker:
     """One program at a time, in a thread that sees to it that there is one."""
 
-    def __init__(self, resident: Resident, events: SimpleQueue[Event]) -> None:
-        self.resident = resident
+    def __init__(self, options: WorkerOptions, run: RunOptions, events: SimpleQueue[Event]) -> None:
+        self.options = options
+        self.run = run
         self.events = events
-        self.feed = Feed(WAITING, QUEUED, lambda: events.put(None))
+        self.feed = JobQueue(WAITING, QUEUED, lambda: events.put(None))
         self._session: Session | None = None
         self._lock = threading.Lock()
         self._over = self._answered = False
         self._failed = 0
+        self._isolates = not run.stops or run.retries > 0  # find out which sample the program died of
         self.thread = threading.Thread(target=self._work, daemon=True)
         self._open(self.feed)  # an error of starting it comes before all others
         self.thread.start()
 
-    def _open(self, feed: Feed) -> Session:
+    def _open(self, feed: JobQueue) -> Session:
         with self._lock:
             if self._over:
                 raise TarkitError("it was given up")
-            resident = self.resident
-            self._session = Session(resident.words, resident.maker, feed, self._done, resident.tmpdir)
+            options = self.options
+            self._session = Session(options.words, options.builder, feed, self._done, options.tmpdir)
             return self._session
 
     def _done(self, job: Job, outcome: Outcome) -> None:
@@ -89,14 +92,14 @@ class _Hand:
                 try:
                     session.run()
                     break
-                except Broken as broken:
+                except SessionFailed as broken:
                     if self._over:
                         break
                     idle = 0 if broken.hand else idle + 1
-                    if not self.resident.settle or session.unsure or idle > IDLE or (idle and self.feed.ended):
+                    if not self._isolates or session.unsure or idle > IDLE or (idle and self.feed.ended):
                         raise TarkitError(self._words(broken)) from None
                     if broken.hand:
-                        self._settle(broken.hand)
+                        self._isolate(broken.hand)
                 if self.feed.ended:
                     break
                 session = self._open(self.feed)
@@ -105,48 +108,48 @@ class _Hand:
         else:
             self.events.put(None)
 
-    def _settle(self, jobs: list[Job]) -> None:
+    def _isolate(self, jobs: list[Job]) -> None:
         """Find out which of these fail."""
         if len(jobs) == 1:
             self._alone(jobs[0])
             return
         middle = len(jobs) // 2
         for half in (jobs[:middle], jobs[middle:]):
-            broken = self._once(half) if len(half) > 1 else Broken(Failure(""), half)
+            broken = self._once(half) if len(half) > 1 else SessionFailed(Failure(""), half)
             if broken is not None:
-                self._settle(broken.hand)
+                self._isolate(broken.hand)
 
     def _alone(self, job: Job) -> None:
         attempts = 0
         while (broken := self._once([job])) is not None:
             attempts += 1
-            if attempts > self.resident.retries:
+            if attempts > self.run.retries:
                 self._failed += 1
                 if self._failed > IN_VAIN and not self._answered:
                     raise TarkitError(self._words(broken))
                 self._done(job, Outcome(failure=broken.failure._replace(attempts=attempts)))
                 return
 
-    def _once(self, jobs: list[Job]) -> Broken | None:
+    def _once(self, jobs: list[Job]) -> SessionFailed | None:
         """Give a new program just these; what went wrong."""
-        feed = Feed()
+        feed = JobQueue()
         for job in jobs:
             feed.put(job)
         feed.close()
         try:
             session = self._open(feed)
             session.run()
-        except Broken as broken:
+        except SessionFailed as broken:
             left = feed.rest()
             if self._over or session.unsure or not (broken.hand or left):
                 raise TarkitError(self._words(broken)) from None
-            return Broken(broken.failure, broken.hand + left)
+            return SessionFailed(broken.failure, broken.hand + left)
         return None
 
-    def _words(self, broken: Broken) -> str:
+    def _words(self, broken: SessionFailed) -> str:
         """What went wrong, and what the program had in hand."""
         keys = [show(job.key) for job in broken.hand]
-        text = f"--worker {self.resident.text}: {broken.failure.reason}"
+        text = f"--worker {self.options.text}: {broken.failure.reason}"
         if keys:
             more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
             text += f"; it had in hand {', '.join(keys[:SHOWN])}{more}"
@@ -155,7 +158,7 @@ class _Hand:
 
     def look(self) -> None:
         """End a program that takes too long."""
-        session, limit = self._session, self.resident.timeout
+        session, limit = self._session, self.options.timeout
         if session is not None and limit is not None and session.overdue(limit):
             session.end_late()
 
@@ -167,20 +170,19 @@ class _Hand:
                 self._session.give_up(act)
 
 
-class Residents:
+class WorkerPool:
     """As `tarkit.proc.engine.Engine`, with `parallel` programs."""
 
-    def __init__(self, resident: Resident, parallel: int, *, ordered: bool = True) -> None:
-        self.resident = resident
-        self.parallel = parallel
-        self.ordered = ordered
-        self._hands: list[_Hand] = []
+    def __init__(self, options: WorkerOptions, run: RunOptions) -> None:
+        self.options = options
+        self.run = run
+        self._workers: list[_Worker] = []
         self._events: SimpleQueue[Event] = SimpleQueue()
-        self._line: deque[tuple[Job, _Hand | None]] = deque()  # all that was given and not handed on, in order
+        self._line: deque[tuple[Job, _Worker | None]] = deque()  # all that was given and not handed on, in order
         self._results: dict[int, Finished] = {}  # by the identity of the job
         self._held = 0
         self._left = 0  # jobs without result
-        self._turn: _Hand | None = None
+        self._turn: _Worker | None = None
         self._run = (0, 0)  # samples and bytes that the one whose turn it is has had
 
     def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
@@ -195,7 +197,7 @@ class Residents:
             while self._receive(0):
                 pass
             yield from self._ready()
-        for hand in self._hands:
+        for hand in self._workers:
             hand.feed.close()
         while self._left:
             self._receive(LOOK)
@@ -214,17 +216,17 @@ class Residents:
         self._left += 1
         hand.feed.put(job)
 
-    def _chosen(self) -> _Hand | None:
+    def _chosen(self) -> _Worker | None:
         """Whose turn it is; None while there is no room."""
         turn = self._turn
         if self._held > HELD or len(self._results) > HELD // RUN_BYTES * RUN:  # they all wait for one
             turn = next((hand for job, hand in self._line if hand is not None and id(job) not in self._results), turn)
         elif turn is None or self._run[0] >= RUN or self._run[1] >= RUN_BYTES:
-            if len(self._hands) < self.parallel:
-                turn = _Hand(self.resident, self._events)
-                self._hands.append(turn)
+            if len(self._workers) < self.run.parallel:
+                turn = _Worker(self.options, self.run, self._events)
+                self._workers.append(turn)
                 return turn
-            turn = min(self._hands, key=lambda hand: hand.feed.size)
+            turn = min(self._workers, key=lambda hand: hand.feed.size)
         assert turn is not None
         return turn if turn.feed.size < WAITING and len(turn.feed) < QUEUED else None
 
@@ -234,7 +236,7 @@ class Residents:
             event = self._events.get(timeout=seconds) if seconds else self._events.get_nowait()
         except Empty:
             if seconds:
-                for hand in self._hands:
+                for hand in self._workers:
                     hand.look()
             return False
         if isinstance(event, BaseException):
@@ -249,7 +251,7 @@ class Residents:
         """The results whose turn it is."""
         while self._line:
             found = self._results.pop(id(self._line[0][0]), None)
-            if found is None and not self.ordered:
+            if found is None and not self.run.ordered:
                 place = next((n for n, (job, _) in enumerate(self._line) if id(job) in self._results), None)
                 if place is not None:
                     found = self._results.pop(id(self._line[place][0]))
@@ -264,7 +266,7 @@ class Residents:
 
     def _wait(self) -> None:
         """Wait until all programs have ended, well."""
-        while any(hand.thread.is_alive() for hand in self._hands) or not self._events.empty():
+        while any(hand.thread.is_alive() for hand in self._workers) or not self._events.empty():
             self._receive(LOOK)
 
     def __enter__(self) -> Self:
@@ -274,8 +276,31 @@ class Residents:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for act, seconds in (("terminate", 2.0), ("kill", 5.0)):
-            for hand in self._hands:
+            for hand in self._workers:
                 hand.end(act)
             limit = time.monotonic() + seconds
-            for hand in self._hands:
+            for hand in self._workers:
                 hand.thread.join(max(0.0, limit - time.monotonic()))
+
+
+def worker_runner(
+    command: str,
+    run: RunOptions,
+    *,
+    path: str,
+    timeout: float | None = None,
+    mtime: int | None = 0,
+    tmpdir: str | None = None,
+) -> Runner:
+    """Return what runs jobs through long-lived programs, each started by `bash -c`.
+
+    Args:
+        command: a command that reads samples as a tar stream and writes its answers as one.
+        run: number of programs, order and retries.
+        path: directories in which bash is looked for, as PATH has them.
+        timeout: seconds for which a program may neither read nor write when it could.
+        mtime: time of new entries, in seconds since 1970.
+        tmpdir: directory for large fields of answers.
+    """
+    words = [find_program("bash", path), "-o", "pipefail", "-c", command]
+    return WorkerPool(WorkerOptions(words, command, SampleBuilder(mtime), timeout, tmpdir), run)

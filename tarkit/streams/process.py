@@ -7,7 +7,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tarkit.errors import TarkitError, show
@@ -22,7 +22,7 @@ class Program:
     """A program with its own process group. When it has ended, what it left in that group is killed.
 
     `words` are its name, which is its path too unless that is given, and its arguments; signals have their defaults.
-    Raises TarkitError when it cannot be started.
+    `popen` is called in place of `subprocess.Popen`. Raises TarkitError when it cannot be started.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Program:
         folder: str | bytes | None = None,
         environment: Mapping[bytes, bytes] | None = None,
         pass_fds: Sequence[int] = (),
+        popen: Callable[..., Any] | None = None,
     ) -> None:
         import subprocess
 
@@ -43,7 +44,7 @@ class Program:
         self._status: int | None = None
 
         def start() -> Program:
-            self.process: subprocess.Popen[bytes] = subprocess.Popen(
+            self.process: subprocess.Popen[bytes] = (popen or subprocess.Popen)(
                 words,
                 executable=path,
                 stdin=stdin,

@@ -397,7 +397,7 @@ def test_shells(run: Run, archive: Archive) -> None:
     os.chmod("s.py", 0o755)
     assert entries(run("proc", "--script", "s.py", "in.tar").stdout) == [("a.x", b"py")]
     assert "was not found" in run("proc", "--shell", "no-such-shell", "-c", ":", "in.tar", exit=1).stderr
-    assert "there is no such file" in run("proc", "--script", "nothing", "in.tar", exit=1).stderr
+    assert "no such file" in run("proc", "--script", "nothing", "in.tar", exit=1).stderr
 
 
 def test_keep_dir(run: Run, archive: Archive, here: Path) -> None:

@@ -11,16 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.proc import worker
-from tarkit.proc.engine import Job, Outcome
-from tarkit.proc.result import Maker
-from tarkit.proc.worker import Resident, Residents
+from tarkit.proc.engine import Job, Outcome, RunOptions
+from tarkit.proc.result import SampleBuilder
+from tarkit.proc.worker import WorkerOptions, WorkerPool
 from tarkit.samples.reader import SampleReader
 from tarkit.streams.files import Descriptor, File
 from tarkit.streams.source import FileSource
@@ -75,12 +74,19 @@ def jobs(data: bytes) -> Iterator[Job]:
 
 
 def run(
-    words: list[str], data: bytes, parallel: int = 1, ordered: bool = True, **settings: Any
+    words: list[str],
+    data: bytes,
+    parallel: int = 1,
+    ordered: bool = True,
+    isolate: bool = False,
+    retries: int = 0,
+    timeout: float | None = None,
 ) -> list[tuple[Job, Outcome]]:
     """Run programs over an archive; nothing is left of them."""
     before = threading.active_count()
-    with Residents(Resident(words, "it", Maker(), **settings), parallel, ordered=ordered) as residents:
-        finished = list(residents(jobs(data)))
+    options = WorkerOptions(words, "it", SampleBuilder(), timeout)
+    with WorkerPool(options, RunOptions(parallel, retries, ordered, stops=not isolate)) as pool:
+        finished = list(pool(jobs(data)))
     assert threading.active_count() == before
     return finished
 
@@ -239,7 +245,7 @@ def test_answers_in_another_order() -> None:
     """What was passed over counts as removed, so this ends every run."""
     late = python("pass", "put('b.x', b'1')\nput('a.x', b'1')")
     with pytest.raises(TarkitError, match="the program answered 'a' too late: a later sample was answered before it"):
-        run(late, archive(ABC), settle=True)
+        run(late, archive(ABC), isolate=True)
 
 
 def test_a_program_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,8 +253,8 @@ def test_a_program_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "IN_VAIN", 5)
     for words in (shell("exit 3"), shell("sleep 0.02; exit 3"), shell("head -c 100 > /dev/null; exit 3")):
         with pytest.raises(TarkitError, match="--worker it: the program ended with status 3"):
-            run(words, archive(MANY), settle=True)
-    assert len(failed(run(shell("head -c 1 > /dev/null; exit 3"), archive(ABC), settle=True))) == 3
+            run(words, archive(MANY), isolate=True)
+    assert len(failed(run(shell("head -c 1 > /dev/null; exit 3"), archive(ABC), isolate=True))) == 3
 
 
 def test_many_in_hand() -> None:
@@ -272,7 +278,7 @@ POISON = {
 def test_which_samples_it_died_of(kind: str, parallel: int) -> None:
     """They are found by halves; all others are done, once, in order."""
     data = dict(list(MANY.items())[:26])
-    finished = run(python(POISON[kind]), archive(data), parallel, settle=True)
+    finished = run(python(POISON[kind]), archive(data), parallel, isolate=True)
     assert list(failed(finished)) == ["0007", "0012"]
     assert written(finished) == [(name, data) for name, data in data.items() if name[:4] not in failed(finished)]
     reasons = {
@@ -286,7 +292,7 @@ def test_which_samples_it_died_of(kind: str, parallel: int) -> None:
 def test_a_few_samples_one_of_which_fails(kind: str) -> None:
     """Whatever it is that fails."""
     data = {f"{number:04}.txt": b"x" for number in (6, 7)}
-    finished = run(python(POISON[kind]), archive(data), settle=True)
+    finished = run(python(POISON[kind]), archive(data), isolate=True)
     assert list(failed(finished)) == ["0007"]
     assert written(finished) == [(name, data) for name, data in data.items() if name[:4] != "0007"]
     [failure] = [outcome.failure for _, outcome in finished if outcome.failure]
@@ -301,11 +307,11 @@ def test_retries(tmp_path: Path) -> None:
     if os.path.getsize({str(tmp_path / "count")!r}) < 4: os._exit(1)
 put(entry.name, data)"""
     data = archive({f"{key}.txt": b"x" for key in "ab"})
-    finished = run(python(flaky), data, settle=True, retries=2)
+    finished = run(python(flaky), data, isolate=True, retries=2)
     assert failed(finished) == {}
     assert [job.key for job, _ in finished] == [b"a", b"b"]
     (tmp_path / "count").unlink()
-    [(_, outcome)] = [each for each in run(python(flaky), data, settle=True, retries=1) if each[1].failure]
+    [(_, outcome)] = [each for each in run(python(flaky), data, isolate=True, retries=1) if each[1].failure]
     assert outcome.failure is not None
     assert outcome.failure.attempts == 2
 
@@ -315,7 +321,7 @@ def test_a_program_that_takes_too_long() -> None:
     hangs = python("if key == 'b': time.sleep(60)\nput(entry.name, data)")
     with pytest.raises(TarkitError, match="--worker it: the program took too long; it had in hand 'a', 'b', 'c'"):
         run(hangs, archive(ABC), timeout=1)
-    finished = run(hangs, archive(ABC), timeout=1, settle=True)
+    finished = run(hangs, archive(ABC), timeout=1, isolate=True)
     assert failed(finished) == {"b": "the program took too long"}
     assert written(finished) == [(name, data) for name, data in ABC.items() if name[0] != "b"]
 
@@ -328,14 +334,14 @@ def test_two_samples_of_one_key() -> None:
         for index, number in enumerate(numbers):
             yield Job(index, next(iter(SampleReader(on_disk(parts[number]), Policy()))))
 
-    with Residents(Resident(["cat"], "it", Maker()), 1) as residents:
-        finished = list(residents(chosen(0, 2)))
+    with WorkerPool(WorkerOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
+        finished = list(pool(chosen(0, 2)))
     assert [outcome.failure and outcome.failure.reason for _, outcome in finished] == [
         None,
         "has the key of the sample before it, so that the two would be one",
     ]
-    with Residents(Resident(["cat"], "it", Maker()), 1) as residents:
-        assert written(list(residents(chosen(0, 1, 2)))) == [("a.txt", b"1"), ("b.txt", b"1"), ("a.txt", b"2")]
+    with WorkerPool(WorkerOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
+        assert written(list(pool(chosen(0, 1, 2)))) == [("a.txt", b"1"), ("b.txt", b"1"), ("a.txt", b"2")]
 
 
 def test_what_is_no_file_is_not_sent() -> None:
@@ -346,8 +352,8 @@ def test_what_is_no_file_is_not_sent() -> None:
     assert written(finished) == [("a.txt", b"1"), ("c.txt", b"1")]
 
 
-@pytest.mark.parametrize("settle", [False, True])
-def test_a_sample_that_cannot_be_read(settle: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_sample_that_cannot_be_read(isolate: bool, tmp_path: Path) -> None:
     """What is wrong is said, and not what the program made of an input that ends there."""
     path = tmp_path / "x.tar"
     path.write_bytes(archive(ABC))
@@ -361,23 +367,23 @@ def test_a_sample_that_cannot_be_read(settle: bool, tmp_path: Path) -> None:
             source.file.close()
 
     with (
-        Residents(Resident(python(UPPER), "it", Maker(), settle=settle), 2) as residents,
+        WorkerPool(WorkerOptions(python(UPPER), "it", SampleBuilder()), RunOptions(2, stops=not isolate)) as pool,
         pytest.raises(TarkitError, match=r"^x\.tar: the file was changed while it was read$"),
     ):
-        list(residents(chosen()))
+        list(pool(chosen()))
 
 
 def test_leaving_early_ends_all() -> None:
     """Nothing goes on after the block."""
     before = threading.active_count()
     began = time.monotonic()
-    with Residents(Resident(python("time.sleep(60)"), "it", Maker()), 2) as residents:
-        iterator = residents(jobs(archive(MANY)))
+    with WorkerPool(WorkerOptions(python("time.sleep(60)"), "it", SampleBuilder()), RunOptions(2)) as pool:
+        iterator = pool(jobs(archive(MANY)))
         pids = []
 
         def give_up() -> None:
-            happens(lambda: any(hand._session for hand in residents._hands))
-            pids.extend(hand._session.program.pid for hand in residents._hands if hand._session)
+            happens(lambda: any(each._session for each in pool._workers))
+            pids.extend(each._session.program.pid for each in pool._workers if each._session)
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
 
