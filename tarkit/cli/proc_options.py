@@ -14,7 +14,7 @@ from tarkit.proc.run import Kind
 from tarkit.proc.shell import command_runner
 from tarkit.proc.worker import worker_runner
 
-_LONGEST = 100  # bytes of --base: the names of fields follow
+_LONGEST = 100  # bytes of --base: file names have 255 with the field
 _SHELL_ONLY = ("subdirs", "shell", "add_log", "keep_dir")
 _MAP_ONLY = ("decode", "allow_pickle", "init", "batch")
 
@@ -67,13 +67,13 @@ class Work:
 
 
 def parse_work(given: dict[str, Any]) -> Work:
-    """What the options ask for; raises Usage when it is not one thing, or what does not go together."""
+    """Return what the options ask for. Raises Usage for options that exclude each other."""
     named = {"-c": "command", "-m": "multi", "--script": "script", "--map": "map_", "--worker": "worker"}
     asked = [word for word, name in named.items() if given[name] is not None]
     if len(asked) != 1:
         raise Usage(
-            f"{' and '.join(asked)}: one thing is run" if asked else "nothing to run",
-            "it is one of -c COMMAND, -m COMMAND, --script FILE, --map MODULE:FUNCTION and --worker COMMAND",
+            f"{' and '.join(asked)} exclude each other" if asked else "nothing to run",
+            "give one of -c COMMAND, -m COMMAND, --script FILE, --map MODULE:FUNCTION and --worker COMMAND",
         )
     word = asked[0]
     kinds: dict[str, Kind] = {"--script": "script", "--map": "map", "--worker": "worker"}
@@ -82,17 +82,17 @@ def parse_work(given: dict[str, Any]) -> Work:
     strange += _MAP_ONLY if kind != "map" else ()
     for name in strange:
         if given[name]:
-            raise Usage(f"--{name.replace('_', '-')} is not for {word}")
+            raise Usage(f"--{name.replace('_', '-')} cannot be used with {word}")
     base = given["base"]
     if not base or any(char in base for char in "./\0") or len(os.fsencode(base)) > _LONGEST:
-        raise Usage(f"--base {show(base)}: a name without dots and slashes, of at most {_LONGEST} bytes")
+        raise Usage(f"--base {show(base)}: expected a name without dots and slashes, of at most {_LONGEST} bytes")
     if word == "-m" and given["subdirs"]:
-        raise Usage("-m looks for files, -S for directories", "-S goes with -c")
+        raise Usage("-S cannot be used with -m", "-m looks for files, -S for directories")
     if given["allow_pickle"] and not given["decode"]:
-        raise Usage("--allow-pickle is about --decode")
+        raise Usage("--allow-pickle requires --decode")
     log = given["add_log"]
     if log is not None and (not log or "/" in log or log == "__key__"):
-        raise Usage(f"--add-log {show(log)}: it is the name of a field, without slashes")
+        raise Usage(f"--add-log {show(log)}: expected the name of a field, without slashes")
     names = ("shell", "base", "add_log", "timeout", "mtime", "batch", "init", "decode", "allow_pickle", "keep_dir")
     mode = "subdirs" if given["subdirs"] else "multi" if word == "-m" else "one"
     return Work(kind, given[named[word]], mode=mode, **{name: given[name] for name in names})

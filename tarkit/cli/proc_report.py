@@ -15,7 +15,7 @@ PIECE = 1 << 16  # bytes of what a command printed that are passed on at a time
 
 
 def summarize(run: Run, results: SampleRun, kind: Kind) -> None:
-    """Fill in the summary of a run, and print what is remarkable about it."""
+    """Add counts to the summary of a run; print notes on samples that failed or were removed."""
     failures, removed = results.failures, results.removed
     skipped = failures.failed if failures.on_error == "skip" else 0
     run.facts |= {"done": failures.done - failures.failed, "failed": failures.failed, "left_out": skipped}
@@ -36,7 +36,7 @@ def summarize(run: Run, results: SampleRun, kind: Kind) -> None:
 
 
 def _tell_removed(run: Run, results: SampleRun, kind: Kind) -> None:
-    """Say so where samples may have been removed unawares: by a program, or all of them."""
+    """Print a note when a program removed samples, or all samples were removed."""
     failures, removed = results.failures, results.removed
     done = failures.done - failures.failed
     samples = f"{done} samples" if done != 1 else "1 sample"
@@ -47,31 +47,31 @@ def _tell_removed(run: Run, results: SampleRun, kind: Kind) -> None:
         failed = failures.failed
         run.warn(f"nothing is left of {failed} samples: all failed" if failed > 1 else "the only sample failed")
     elif removed and removed == done:
-        how = "the function gave None" if kind == "map" else "the command left no file sample.*"
+        how = "the function returned None" if kind == "map" else "the command left no file sample.*"
         hint = ": does it return them?" if kind == "map" else ""
         run.warn(f"nothing is left of {samples}: {how}{hint}")
 
 
-def relay(run: Run, key: bytes, said: Sequence[CommandOutput]) -> None:
-    """Pass on what a command said, under -v with its key before each line."""
+def relay(run: Run, key: bytes, log: Sequence[CommandOutput]) -> None:
+    """Print the output of a command, under -v with the key before each line."""
     if run.quiet:
         return
     prefix = show(key)[1:-1].encode() + b": " if run.verbose else b""
     for bar in bars:
         bar.clear()
     try:
-        for each in said:
+        for each in log:
             _relay(each, prefix)
     except OSError:
-        pass  # nobody listens to us
+        pass  # stderr is closed
     for bar in bars:
         bar.refresh()
 
 
-def _relay(said: CommandOutput, prefix: bytes) -> None:
+def _relay(output: CommandOutput, prefix: bytes) -> None:
     pos = 0
-    border = True  # of a line
-    while data := said.read(pos, pos + PIECE):
+    border = True  # between lines
+    while data := output.read(pos, pos + PIECE):
         pos += len(data)
         if prefix:
             ended = data.endswith(b"\n")

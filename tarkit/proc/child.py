@@ -1,13 +1,17 @@
-"""The process that calls the user's function: the other side of `function`.
+"""What runs in the worker process of --map: it loads the function, calls it with samples and returns the results.
 
-It talks through what were its stdin and stdout, in frames: eight bytes with a length, then a value as `marshal` has it,
-which runs no code when it is read. The function finds an empty stdin, and what it prints goes to the file that is our
-stderr; after each sample we take from there what was said. The first frame that comes says what to do; then each is a
-list of pieces of archives, with the keys and entries of the samples in them, to which we answer with lists of results
-in the order of the samples, some at a time.
+A sample is a dict of field -> bytes, with its key as `__key__`. The function returns a dict of this form, an iterable
+of such dicts, or None for no sample. Names of the form `__x__` are reserved. With `decode` the values are those of
+`tarkit.media.coding`, without it bytes or str.
 
-Which sample is being worked on, and since when, stands in memory that is shared with `function`: should this process be
-killed, it is known which sample it was.
+The process and its parent (`function`) exchange frames over the pipes that were its stdin and stdout: eight bytes with
+a length, then a value in the format of `marshal`, which runs no code when it is read. The first frame has the settings;
+each of the others is a list of pieces of archives with the keys and entries of the samples in them, which is answered
+by lists of results in the order of the samples, several at a time. The function gets an empty stdin, and what it prints
+goes to a file, from which it is taken after each sample.
+
+The index of the current sample and the time at which it was begun are in memory shared with the parent: if the process
+is killed, the parent knows which sample it was.
 """
 
 from __future__ import annotations
@@ -35,15 +39,15 @@ from tarkit.tar.reader import Raw
 KEY = "__key__"
 
 Field = tuple[str, bytes]
-Returned = tuple[str, list[tuple[str, bytes | None]]]  # a key, and fields; None: what the input has under this name
+Returned = tuple[str, list[tuple[str, bytes | None]]]  # a key, and fields; None: the content is that of the input
 
 
 class InvalidResult(Exception):
-    """What the function returned cannot be a sample; says what it did: `returned an int`."""
+    """What the function returned cannot be a sample; the message follows the key: `returned an int`."""
 
 
 def split_spec(spec: str) -> tuple[str, str]:
-    """MODULE and FUNCTION, or FILE.py and FUNCTION; raises ValueError for what is not of this form."""
+    """Split MODULE:FUNCTION or FILE.py:FUNCTION. Raises ValueError for another form."""
     where, _, name = spec.rpartition(":")
     if not where or not all(part.isidentifier() for part in name.split(".")):
         raise ValueError(spec)
@@ -51,18 +55,18 @@ def split_spec(spec: str) -> tuple[str, str]:
 
 
 def is_file(where: str) -> bool:
-    """Whether this is the path of a file rather than the name of a module."""
+    """Return whether this is the path of a file rather than the name of a module."""
     return where.endswith(".py") or "/" in where
 
 
 class FunctionLoader:
-    """Finds functions. A file is executed once, however many functions of it are asked for."""
+    """Finds functions by name. A file is executed once, for all of its functions."""
 
     def __init__(self) -> None:
         self._files: dict[str, ModuleType] = {}
 
     def __call__(self, spec: str) -> Callable[..., Any]:
-        """The function that `MODULE:FUNCTION` or `FILE.py:FUNCTION` names; raises TarkitError in one line."""
+        """Return the function that `MODULE:FUNCTION` or `FILE.py:FUNCTION` names. Raises TarkitError, in one line."""
         where, name = split_spec(spec)
         try:
             found: Any = self._file(where) if is_file(where) else self._module(where)
@@ -84,14 +88,14 @@ class FunctionLoader:
         path = os.path.realpath(path)
         if path not in self._files:
             if not os.path.exists(path):
-                raise TarkitError(f"{path}: there is no such file")
+                raise TarkitError(f"{path}: no such file")
             sys.path.insert(0, os.path.dirname(path))
             name = os.path.splitext(os.path.basename(path))[0]
-            if name in sys.modules:  # a library is in use under this name
+            if name in sys.modules:  # a library of this name is loaded
                 name = f"tarkit_map_{name}"
             spec = spec_from_file_location(name, path)
             if spec is None or spec.loader is None:
-                raise TarkitError(f"{path} is no Python file")
+                raise TarkitError(f"{path} is not a Python file")
             module = sys.modules[name] = self._files[path] = module_from_spec(spec)
             spec.loader.exec_module(module)
         return self._files[path]
@@ -105,8 +109,8 @@ class FunctionLoader:
         except ModuleNotFoundError as error:
             if error.name and f"{name}.".startswith(f"{error.name}."):
                 raise TarkitError(
-                    f"there is no module {error.name}, in this folder or where Python looks",
-                    "a file is named with its suffix: FILE.py:FUNCTION",
+                    f"no module {error.name} in the current directory or on Python's path",
+                    "name a file with its suffix: FILE.py:FUNCTION",
                 ) from None
             raise
 
@@ -188,7 +192,7 @@ class FunctionCaller:
 
 
 def _made(returned: Any, key: str, raw: dict[str, bytes], encode: Callable[[str, Any], bytes]) -> list[Returned]:
-    """What the function returned for one sample, item by item as a generator makes them."""
+    """Check what the function returned for one sample, item by item as a generator makes them."""
     if returned is None:
         return []
     if isinstance(returned, Mapping):
@@ -230,7 +234,7 @@ def _one(item: Mapping[Any, Any], key: str, raw: dict[str, bytes], encode: Calla
             raise InvalidResult(f"{error} ({error.hint})" if error.hint else str(error)) from None
         fields.append((field, None if data is known else data))
     if not fields:
-        raise InvalidResult("returned a sample without any field; for no sample it is None")
+        raise InvalidResult("returned a sample without fields; return None for no sample")
     return key, fields
 
 
@@ -238,13 +242,13 @@ def _check_field(field: Any) -> None:
     if not isinstance(field, str):
         raise InvalidResult(f"returned a field whose name is {_a(field)}, not a str")
     if not field or "/" in field or "\0" in field:
-        raise InvalidResult(f"returned a field named {show(field)}, which cannot be one")
+        raise InvalidResult(f"returned a field with the invalid name {show(field)}")
     if field.startswith("__") and field.endswith("__"):
-        raise InvalidResult(f"returned a field named {show(field)}; of such names there is {KEY} alone")
+        raise InvalidResult(f"returned a field named {show(field)}; the only such name is {KEY}")
 
 
 def _plain(field: str, value: Any) -> bytes:
-    """The bytes of a value without --decode."""
+    """Return the bytes of a value that is not to be encoded."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, (bytearray, memoryview)):
@@ -263,12 +267,12 @@ def _iterable(value: Any) -> bool:
 
 
 def _a(value: object) -> str:
-    """What a value is, for a message."""
+    """Return the type of a value with its article, for a message."""
     return "None" if value is None else f"{'an' if type(value).__name__[:1] in 'aeiou' else 'a'} {type(value).__name__}"
 
 
 def in_words(error: BaseException) -> str:
-    """What the user's code raised, and where in it, on one line."""
+    """Return what the user's code raised, and where, on one line."""
     text = " ".join(str(error).split())[:500]
     if isinstance(error, SyntaxError) and error.filename:
         return f"SyntaxError in {os.path.basename(error.filename)}, line {error.lineno}: {error.msg}"
@@ -276,21 +280,21 @@ def in_words(error: BaseException) -> str:
 
 
 def kind_of(error: BaseException) -> str:
-    """The type of what the user's code raised, and where in it."""
+    """Return the type of what the user's code raised, and where."""
     places: list[tuple[str, int]] = []
     trace = error.__traceback__
     while trace is not None:
         if not _is_ours(trace):
             places.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
         trace = trace.tb_next
-    own = [line for name, line in places if name == places[0][0]]  # the last one in the user's own file
+    own = [line for name, line in places if name == places[0][0]]  # the last frame in the user's own file
     return (
         f"{type(error).__name__} in {os.path.basename(places[0][0])}, line {own[-1]}" if own else type(error).__name__
     )
 
 
 def tail_of(error: BaseException) -> bytes:
-    """The last lines of the traceback of the user's code, without frames of ours."""
+    """Return the last lines of the traceback of the user's code, without frames of tarkit."""
     import traceback
 
     own = error.__traceback__
@@ -315,32 +319,31 @@ def _is_ours(trace: TracebackType) -> bool:
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
-# ---- The loop of the process: samples in, results out
+# ---- The loop of the process: frames of samples in, frames of results out
 
 LENGTH = Struct("<Q")
-PLACE = Struct("<qd")  # the number of a sample in its list, and when it was begun, as `monotonic` has it
-IDLE, WHOLE = -1, -2  # in place of that number: none, all of them
+PLACE = Struct("<qd")  # index of the current sample in its list, and when it was begun, as `monotonic` has it
+IDLE, WHOLE = -1, -2  # in place of that index: no sample, all samples
 BYTES = 1 << 18  # of results that are sent together
-PAUSE = 0.01  # seconds after which those that there are are sent, before a sample is begun
-SAID = 1 << 20  # bytes of what one sample says that are kept
+PAUSE = 0.01  # seconds after which the results so far are sent
+PRINTED = 1 << 20  # bytes of the output for one sample that are kept
 
-Piece = tuple[str, int, bytes, list[tuple[bytes, list[Raw]]]]  # an archive's name, an offset in it, bytes from there
-Sent = tuple[str, int, bytes, bytes, list[Raw]]  # the same of one sample, with its key and entries
-NewSample = tuple[bytes, list[Raw], bytes] | None  # key, entries, bytes; None: the sample as it came
-Result = tuple[
-    list[NewSample] | None, tuple[str, bytes] | None, bytes, float
-]  # reason and tail of a failure; said; seconds
+Piece = tuple[str, int, bytes, list[tuple[bytes, list[Raw]]]]  # name of an archive, offset, bytes from there, samples
+Sent = tuple[str, int, bytes, bytes, list[Raw]]  # the same with the key and the entries of one sample
+NewSample = tuple[bytes, list[Raw], bytes] | None  # key, entries, bytes; None: the input sample
+# new samples; reason and tail of a failure; output; seconds
+Result = tuple[list[NewSample] | None, tuple[str, bytes] | None, bytes, float]
 
 
 class Channel:
-    """Frames from one descriptor and to another."""
+    """Frames from one descriptor and to another one."""
 
     def __init__(self, incoming: int, outgoing: int) -> None:
         self.incoming = incoming
         self.outgoing = outgoing
 
     def send(self, value: Any) -> None:
-        """Send a value; raises ValueError for one with 2 GiB in one piece."""
+        """Send a value. Raises ValueError if it contains bytes of 2 GiB or more."""
         data = dumps(value)
         view = memoryview(LENGTH.pack(len(data)) + data if len(data) < BYTES else LENGTH.pack(len(data)))
         for piece in (view, memoryview(data)[len(data) if len(data) < BYTES else 0 :]):
@@ -348,7 +351,7 @@ class Channel:
                 piece = piece[os.write(self.outgoing, piece) :]
 
     def receive(self) -> Any:
-        """The next value; raises EOFError when there is none."""
+        """Return the next value. Raises EOFError when there is none."""
         (length,) = LENGTH.unpack(self._exactly(LENGTH.size))
         return loads(self._exactly(length))
 
@@ -364,13 +367,13 @@ class Channel:
 
 
 class CapturedOutput:
-    """The file that what the function prints goes to: descriptors 1 and 2."""
+    """The file behind descriptors 1 and 2, where the output of the function goes."""
 
     def __init__(self) -> None:
         self.fd = os.dup(2)  # the function may close its own
 
     def take(self) -> bytes:
-        """What was said since the last time."""
+        """Return and remove the output so far."""
         out, err = sys.stdout, sys.stderr
         try:
             if out is not None:
@@ -382,9 +385,9 @@ class CapturedOutput:
         size = os.lseek(self.fd, 0, os.SEEK_END)
         if not size:
             return b""
-        data = os.pread(self.fd, SAID, 0)
-        if size > SAID:
-            data += b"\n... %d bytes more\n" % (size - SAID)
+        data = os.pread(self.fd, PRINTED, 0)
+        if size > PRINTED:
+            data += b"\n... %d bytes more\n" % (size - PRINTED)
         os.ftruncate(self.fd, 0)
         return data
 
@@ -519,7 +522,7 @@ class ChildLoop:
 
     def _send(self, results: Any) -> None:
         if os.getpid() != self.pid:
-            raise SystemExit  # the function forked, and this is the copy
+            raise SystemExit  # this is a copy that the function forked
         try:
             self.channel.send(results)
         except ValueError:
@@ -535,7 +538,7 @@ def _raw(text: str) -> bytes:
 
 
 def _samples(pieces: list[Piece]) -> Iterator[Sent]:
-    """The samples in what was sent, one by one."""
+    """Yield the samples in pieces one by one."""
     for name, start, data, samples in pieces:
         for key, entries in samples:
             yield name, start, data, key, entries

@@ -1,7 +1,7 @@
-"""Work on samples in parallel: one reader and writer, which is the main thread, and N hands in threads of their own.
+"""Run jobs in parallel: the main thread reads and writes, and N workers run executors in threads of their own.
 
-Results come in the order of the input, whatever N is, or as they are ready. So much is under way at a time as N hands
-need and no more: when results are not taken nothing is read, and when nothing comes the hands wait.
+Results come in the order of the jobs, whatever N is, or as they are ready. The number of jobs under way is bounded:
+while results are not taken nothing is read.
 """
 
 from __future__ import annotations
@@ -18,24 +18,27 @@ from tarkit.samples.sample import KEYLESS, SampleSource, TarSample, split_name
 from tarkit.tar import block
 from tarkit.tar.reader import Entry
 
-# ---- The contract of the engine: jobs go in, outcomes come out, and an executor is what works on them in between
-# An executor is one of the N workers that work at a time. The engine calls `run` from a thread that is the executor's
-# own, so that it may block; a hand that is a process, or has one, does its work beside us. `cancel` alone is called
-# from another thread. What an executor raises other than `BatchFailed` ends the run: that is for what is wrong with all
+# ---- The contract: jobs go in, outcomes come out, and executors turn one into the other
+# Each executor belongs to one thread, in which the engine calls `run`, so that it may block; `cancel` and `kill` are
+# called from another thread. An exception other than `BatchFailed` ends the run: it is for what is wrong with all
 # samples, such as a program that cannot be started.
 
 WHOLE = 1 << 20  # bytes; a sample up to this size is read at once
-TAIL = 2000  # bytes of what was said on stderr that a failure keeps
+TAIL = 2000  # bytes of the end of stderr that a failure keeps
 
 _FILES = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
 
 
 class Failure(NamedTuple):
-    """Why there is no result for a sample; it is not raised but handed back, and the policies decide.
+    """Why there is no result for a sample; it is returned, not raised, and `FailurePolicy` judges it.
 
-    `reason` is for a message, and follows the key: `ended with status 3`. `status` is that of a program, negative for a
-    signal, None when none ended. `tail` is the end of what it said on stderr (or a traceback), at most TAIL bytes.
-    `seconds` is the time of the last attempt, `error` what a function in this process raised.
+    Attributes:
+        reason: for a message, behind the key: `ended with status 3`.
+        status: exit status of a program, negative for a signal; None when no program ended.
+        tail: the end of its stderr, or a traceback; at most TAIL bytes.
+        seconds: time of the last attempt.
+        attempts: number of attempts.
+        error: what a function in this process raised.
     """
 
     reason: str
@@ -47,7 +50,7 @@ class Failure(NamedTuple):
 
 
 class BatchFailed(Exception):
-    """Raised by `run` when all jobs that were handed over fail together; with more than one the engine halves them."""
+    """All jobs of a call of `run` failed together; if there are several, the engine runs the halves."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.reason)
@@ -55,26 +58,30 @@ class BatchFailed(Exception):
 
 
 class CommandOutput(Protocol):
-    """What a command said, in memory or in a file; `tarkit.streams.tempfile.Scratch` and `HeldOutput` are two."""
+    """What a command printed, in memory (`HeldOutput`) or in a file (`tarkit.streams.tempfile.Scratch`)."""
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop), fewer only at the end."""
+        """Return bytes [start, stop), fewer only at the end."""
 
 
 class HeldOutput(NamedTuple):
-    """What a command said, in memory."""
+    """What a command printed, in memory."""
 
     data: bytes
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop), fewer only at the end."""
+        """Return bytes [start, stop), fewer only at the end."""
         return self.data[start:stop]
 
 
 class Outcome(NamedTuple):
-    """What became of one job: the samples that it gave, in order, none at all perhaps, or a failure.
+    """The result of one job: samples in order, perhaps none, or a failure.
 
-    `said` is for the user's stderr, in this order. `seconds` is how long the work took.
+    Attributes:
+        samples: the new samples.
+        failure: why there are none.
+        log: output for the user's stderr, in this order.
+        seconds: time that the work took.
     """
 
     samples: Sequence[TarSample] = ()
@@ -84,27 +91,27 @@ class Outcome(NamedTuple):
 
 
 class InputField(NamedTuple):
-    """A field of a sample as it comes in. `data` is its content if the sample is small, else None."""
+    """A field of an input sample. `data` is its content if the sample is small, else None."""
 
     field: bytes
     entry: Entry
-    content: Entry  # the entry whose payload it is: that of a hard link is its target's
+    content: Entry  # the entry with the payload: for a hard link, its target
     source: SampleSource
     data: bytes | None
 
     @property
     def size(self) -> int:
-        """Bytes of content."""
+        """Number of bytes of content."""
         return self.content.size
 
     def read(self) -> bytes:
-        """The content, however large."""
+        """Return the content, whatever its size."""
         if self.data is not None:
             return self.data
         return self.source.read(self.content.data, self.content.data + self.content.size)
 
     def send(self, sink: Any) -> None:
-        """Write the content to a sink, without holding it."""
+        """Write the content to a sink without reading it whole."""
         if self.data is not None:
             sink.write(self.data)
         else:
@@ -112,13 +119,17 @@ class InputField(NamedTuple):
 
 
 class Job:
-    """One sample to work on, number `index` (from 0) of those that were chosen.
+    """One sample to work on.
 
-    The sample is good for as long as the job is, and can be read from any thread. What `passes` is not worked on and
-    comes out as it is.
+    The sample can be read from any thread for as long as the job exists.
+
+    Attributes:
+        index: its number among the selected samples, from 0.
+        sample: the sample.
+        passes: it is not worked on, and is its own result.
     """
 
-    __slots__ = ("_head", "_inputs", "index", "passes", "sample")  # dataclasses take a third of a process's start
+    __slots__ = ("_head", "_inputs", "index", "passes", "sample")
 
     def __init__(self, index: int, sample: TarSample, passes: bool = False) -> None:
         self.index = index
@@ -138,16 +149,17 @@ class Job:
         return self.sample.source.name
 
     def inputs(self) -> list[InputField]:
-        """The fields of the sample, in order, without the entries that have no key.
+        """Return the fields of the sample in order, without the entries that have no key.
 
-        Raises Failed for what has no content that could be handed over: symbolic links, devices and the like.
+        Raises:
+            BatchFailed: an entry has no content: a symbolic link, a device and the like.
         """
         if self._inputs is None:
             self._inputs = list(self._read())
         return self._inputs
 
     def piece(self, start: int, stop: int) -> bytes | None:
-        """Bytes [start, stop) of the sample's source, if they were read together with its fields."""
+        """Return bytes [start, stop) of the sample's source if they were read together with its fields."""
         first, data = self._head
         return data[start - first : stop - first] if data and start >= first and stop - first <= len(data) else None
 
@@ -183,28 +195,30 @@ _KINDS = {
 
 
 class Executor(Protocol):
-    """One of the hands that work; made in the main thread, when the first job for it is there."""
+    """What works on jobs, in a thread of its own; made in the main thread when there is a job for it."""
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """Work on some jobs: one outcome for each, in order. It blocks until they are done.
+        """Work on some jobs; return one outcome for each, in order, when all are done.
 
-        A failure of one is an Outcome with `failure`. Raises Failed when all fail together: a batch that a function
-        refused, a process that died on the way. The engine then hands over the halves, until one is alone. Where the
-        results of a batch cannot be told apart they are all in the outcome of its first job.
+        The failure of one job is an Outcome with `failure`.
+
+        Raises:
+            BatchFailed: all fail together: a function refused a batch, or a process died. The engine then runs the
+                halves, until the job that fails is alone.
         """
 
     def cancel(self) -> None:
-        """End what runs, resident or not, from another thread, and start nothing more; `run` ends soon after."""
+        """End the processes, from another thread, and start no more; `run` returns soon after."""
 
     def kill(self) -> None:
-        """The same, with force: some time after `cancel`, if `run` has not ended."""
+        """Kill the processes: some time after `cancel`, if `run` has not returned."""
 
     def close(self) -> None:
-        """End what is resident when all is done, in the thread that ran it. Raises TarkitError when that ends badly."""
+        """End long-lived processes when all is done, in the executor's thread. Raises TarkitError when that fails."""
 
 
 def status_words(status: int) -> str:
-    """How a program ended, for a Failure's reason: `ended with status 3`, `was ended by SIGKILL`."""
+    """Return how a program ended, for the reason of a Failure: `ended with status 3`, `was ended by SIGKILL`."""
     return f"ended with status {status}" if status >= 0 else f"was ended by {signal_name(-status)}"
 
 
@@ -212,8 +226,8 @@ PENDING = 4  # batches under way, done and not done, for each worker
 MIN_PENDING = 16  # of these, so that a slow one does not stop the other workers at once
 HELD = 32 << 20  # bytes of samples that are under way in memory
 PATIENCE = 2.0  # seconds that workers get to end by themselves
-QUICK, SLOW = 0.05, 0.2  # seconds: batches that take less become larger, those that take more smaller
-WAIT = 0.2  # seconds between two looks for signals: one that comes just before a wait does not end it
+QUICK, SLOW = 0.05, 0.2  # seconds: if a batch takes less the next are larger, if it takes more they are smaller
+WAIT = 0.2  # seconds; a signal that comes just before a wait does not interrupt it
 
 Finished = tuple[Job, Outcome]
 _Task = tuple[int, list[Job]]
@@ -286,7 +300,7 @@ class Engine:
         self._exact = exact
 
     def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
-        """Each job with what became of it."""
+        """Yield each job with its outcome."""
         for group in self._groups(jobs):
             while self._submitted - self._yielded >= self.max_pending or (self._held > HELD and self._busy):
                 self._receive(wait=True)
@@ -301,7 +315,7 @@ class Engine:
         self._close()
 
     def _groups(self, jobs: Iterator[Job]) -> Iterator[list[Job]]:
-        """The jobs in batches; what only passes is one of its own."""
+        """Yield the jobs in batches; a job that passes is a batch of its own."""
         group: list[Job] = []
         size = 0
         for job in jobs:
@@ -333,19 +347,19 @@ class Engine:
     def _add_worker(self) -> None:
         executor = self.start()
         thread = threading.Thread(target=self._work, args=(executor,), daemon=True)
-        self._workers.append((thread, executor))  # from here on a signal ends it too
+        self._workers.append((thread, executor))  # from here on `_end` ends it too
         try:
             thread.start()
-        except RuntimeError as error:  # a limit of the system; with fewer hands it only takes longer
+        except RuntimeError as error:  # a limit of the system; with fewer workers it only takes longer
             self._workers.pop()
             executor.cancel()
             executor.close()
             if not self._workers:
-                raise TarkitError(f"no thread can be started: {error}") from None
+                raise TarkitError(f"cannot start a thread: {error}") from None
             self.parallel = len(self._workers)
 
     def _receive(self, wait: bool) -> bool:
-        """Take in a result that a hand has; whether there was one."""
+        """Take the result of a worker; return whether there was one."""
         while True:
             try:
                 number, jobs, outcomes, seconds = self._done.get(wait, WAIT) if wait else self._done.get_nowait()
@@ -363,7 +377,7 @@ class Engine:
         return True
 
     def _ready(self) -> Iterator[Finished]:
-        """The results whose turn it is."""
+        """Yield the results whose turn it is."""
         while self._results:
             number = self._yielded if self.ordered else next(iter(self._results))
             finished = self._results.pop(number, None)
@@ -373,9 +387,9 @@ class Engine:
             self._held -= _weight([job for job, _ in finished])
             finished.reverse()
             while finished:
-                yield finished.pop()  # nobody else holds it then
+                yield finished.pop()  # without a reference here, so that its memory can be freed
 
-    # ---- what hands do, each in its own thread
+    # ---- in the thread of a worker
 
     def _work(self, executor: Executor) -> None:
         while (task := self._tasks.get()) is not None:
@@ -396,7 +410,7 @@ class Engine:
     # ---- the end
 
     def _close(self) -> None:
-        """Stop the threads when all is done. Each closes its executor, so that all have the same time to end."""
+        """Stop the workers when all is done. Each thread closes its executor, so that all end at the same time."""
         for _ in self._workers:
             self._tasks.put(None)
         for thread, _ in self._workers:
@@ -407,7 +421,7 @@ class Engine:
             raise self._close_errors[0]
 
     def _end(self) -> None:
-        """End all that runs, with force if need be."""
+        """End all workers, with force if need be."""
         self._cancelled = True
         for act in ("cancel", "kill"):
             for _, executor in self._workers:
@@ -418,9 +432,9 @@ class Engine:
             for thread, executor in self._workers:
                 if thread.ident:
                     thread.join(max(0.0, limit - time.monotonic()))
-                elif act == "cancel":  # it was never started
+                elif act == "cancel":  # its thread was never started
                     executor.close()
-            self._workers = [hand for hand in self._workers if hand[0].is_alive()]
+            self._workers = [worker for worker in self._workers if worker[0].is_alive()]
 
     def __enter__(self) -> Self:
         return self
@@ -432,7 +446,7 @@ class Engine:
 
 
 def _weight(jobs: list[Job]) -> int:
-    """Bytes of memory that they may take."""
+    """Return how many bytes of memory the samples may take."""
     return sum(min(job.sample.size, WHOLE) for job in jobs)
 
 

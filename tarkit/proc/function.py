@@ -34,7 +34,7 @@ from tarkit.proc.child import (
     IDLE,
     LENGTH,
     PLACE,
-    SAID,
+    PRINTED,
     WHOLE,
     NewSample,
     Piece,
@@ -65,9 +65,9 @@ from tarkit.streams.process import PIPE, Program
 from tarkit.streams.tempfile import Scratch
 from tarkit.tar.reader import Raw
 
-# ---- Two-way traffic with a program through its stdin and stdout; its end is seen, whoever else has the pipes
+# ---- The pipes of a program; its end is noticed although other processes may hold them open
 
-_LOOK = 0.05  # seconds between two looks where the system cannot wake us
+_POLL = 0.05  # seconds between two checks where the system has no pidfd
 
 
 class ProgramEnded(Exception):
@@ -75,7 +75,7 @@ class ProgramEnded(Exception):
 
 
 class TimedOut(Exception):
-    """The time that was given is over."""
+    """Nothing came in time."""
 
 
 class ProgramPipes:
@@ -96,7 +96,7 @@ class ProgramPipes:
             program.watch(poll)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`; raises ProgramEnded."""
+        """Write all of `data`. Raises ProgramEnded."""
         view = memoryview(data)
         while view:
             try:
@@ -116,7 +116,7 @@ class ProgramPipes:
             TimedOut: none have come at `limit`, as `time.monotonic` has it.
         """
         while True:
-            ended = self.program.ended()  # what it wrote before is still to be had
+            ended = self.program.ended()  # before the read: what it wrote earlier is still in the pipe
             try:
                 data = os.read(self.stdout, CHUNK)
             except BlockingIOError:
@@ -130,17 +130,17 @@ class ProgramPipes:
             return data
 
     def _wait(self, poll: select.poll, limit: float | None) -> bool:
-        """Wait for anything to happen; False when the time is over."""
+        """Wait for an event; return whether there may be one before `limit`."""
         left = None if limit is None else limit - time.monotonic()
         if left is not None and left <= 0:
             return False
         if not self.program.wakes:
-            left = _LOOK if left is None else min(left, _LOOK)
+            left = _POLL if left is None else min(left, _POLL)
         poll.poll(None if left is None else left * 1000 + 1)
         return True
 
     def close(self) -> None:
-        """Let go of both."""
+        """Close both."""
         for file in self._files:
             try:
                 file.close()
@@ -196,7 +196,8 @@ class FunctionOptions:
                     split_spec(spec)
             except ValueError:
                 raise TarkitError(
-                    f"{show(str(spec))} names no function", "it looks like package.module:function or file.py:function"
+                    f"{show(str(spec))} is not the name of a function",
+                    "names are package.module:function or file.py:function",
                 ) from None
 
     @property
@@ -307,8 +308,8 @@ class FunctionProcess:
     def send(self, value: Any) -> None:
         """Send a value. Raises ProgramEnded."""
         data = dumps(value)
-        self.pipes.write(LENGTH.pack(len(data)) + data if len(data) < SAID else LENGTH.pack(len(data)))
-        if len(data) >= SAID:
+        self.pipes.write(LENGTH.pack(len(data)) + data if len(data) < PRINTED else LENGTH.pack(len(data)))
+        if len(data) >= PRINTED:
             self.pipes.write(data)
 
     def receive(self) -> Any:
@@ -343,7 +344,7 @@ class FunctionProcess:
 
     def unread_output(self) -> bytes:
         """Return the output that belongs to no result."""
-        return self.output.read(0, SAID)
+        return self.output.read(0, PRINTED)
 
     def close(self) -> int:
         """Let it end, with force after some time, and return its status."""

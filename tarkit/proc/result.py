@@ -1,4 +1,4 @@
-"""Samples that were made: what did not change is as it was, header and all; what is new has a new header."""
+"""New samples: entries that did not change keep their headers, others get new ones."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tarkit.tar.block import padding
 from tarkit.tar.header import encode, rename
 from tarkit.tar.reader import Entry, Raw
 
-COMPARED = 1 << 20  # bytes of one look when contents are compared
+COMPARED = 1 << 20  # bytes that are compared at a time
 
 
 class FieldContent(Protocol):
-    """What a field will hold, when it is not in memory; it lasts as long as somebody refers to it."""
+    """Content of a new field that is not in memory; it exists for as long as there is a reference to it."""
 
     size: int
     mtime: int  # seconds since 1970
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
+        """Return bytes [start, stop)."""
 
     def send(self, start: int, stop: int, sink: Any) -> None:
         """Write bytes [start, stop) to a sink."""
 
 
 class FileContent:
-    """The first `size` bytes of the file `path`, which `owner` keeps there for as long as this is referred to."""
+    """The first `size` bytes of the file `path`; the reference to `owner` keeps the file in place."""
 
     def __init__(self, path: bytes, size: int, mtime: int, owner: object) -> None:
         self.path = path
@@ -42,7 +42,7 @@ class FileContent:
         self.owner = owner
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
+        """Return bytes [start, stop)."""
         fd = self._open()
         try:
             return os.pread(fd, stop - start, start)
@@ -55,7 +55,7 @@ class FileContent:
         try:
             sink.copy(fd, start, stop)
         except Short:
-            raise TarkitError(f"{show(self.path)} became shorter while it was read") from None
+            raise TarkitError(f"{show(self.path)} shrank while it was read") from None
         finally:
             os.close(fd)
 
@@ -64,7 +64,7 @@ class FileContent:
 
 
 class BytesContent:
-    """Bytes in memory that have a time of their own."""
+    """Bytes in memory with a modification time."""
 
     def __init__(self, data: bytes, mtime: int) -> None:
         self.data = data
@@ -72,7 +72,7 @@ class BytesContent:
         self.mtime = mtime
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
+        """Return bytes [start, stop)."""
         return self.data[start:stop]
 
     def send(self, start: int, stop: int, sink: Any) -> None:
@@ -81,7 +81,7 @@ class BytesContent:
 
 
 class AssembledSource:
-    """A source that is put together: bytes, ranges of other sources, contents that are somewhere else."""
+    """A source made of pieces: bytes, ranges of other sources, and contents outside of memory."""
 
     seekable = True
     failure: Problem | None = None
@@ -93,7 +93,7 @@ class AssembledSource:
         self.pieces: list[tuple[int, int, bytes | FieldContent | tuple[SampleSource, int]]] = []
 
     def add(self, piece: bytes | FieldContent | tuple[SampleSource, int, int]) -> None:
-        """Append to it."""
+        """Append a piece."""
         at = self.size or 0
         if isinstance(piece, tuple):
             source, start, stop = piece
@@ -105,11 +105,11 @@ class AssembledSource:
             self.size = at + size
 
     def peek(self, pos: int, n: int) -> bytes:
-        """At least `n` bytes from `pos` on, fewer only at the end."""
+        """Return at least `n` bytes from `pos` on, fewer only at the end."""
         return self.read(pos, min(pos + n, self.size or 0))
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
+        """Return bytes [start, stop)."""
         found = []
         for low, high, piece in self._within(start, stop):
             if isinstance(piece, bytes):
@@ -138,17 +138,17 @@ class AssembledSource:
         ]
 
     def release(self, pos: int) -> None:
-        """It is kept whole."""
+        """Do nothing: the pieces are kept."""
 
     def lend(self, flush: Callable[[], None]) -> None:
-        """It does not move."""
+        """Do nothing: the pieces do not move."""
 
     def close(self) -> None:
-        """It goes when nobody refers to it."""
+        """Do nothing: the pieces go with the last reference."""
 
 
 class SampleBuilder:
-    """Makes the samples of the outcome of a job. `mtime` is in seconds since 1970; None: each content's own."""
+    """Makes the new samples of a job. `mtime` is in seconds since 1970; None: that of each content."""
 
     def __init__(self, mtime: int | None = 0) -> None:
         self.mtime = mtime
@@ -156,11 +156,19 @@ class SampleBuilder:
     def __call__(
         self, job: Job, key: bytes, fields: Sequence[tuple[bytes, bytes | FieldContent]], *, first: bool = True
     ) -> TarSample:
-        """A sample of `key` with these fields, in any order: those that the input has come in its order, then the rest
-        in byte order. A field whose content is that of the input keeps its entry, with another name if need be.
+        """Return a sample with these fields: those of the input in their order, then the rest in byte order.
 
-        The `first` sample of an outcome has the entries without key that stand in the input sample. One that did not
-        change at all is the input sample itself. Raises Failed for a key or a field that cannot be.
+        A field whose content is that of the input keeps its entry, under another name if need be. A sample that did not
+        change is the input sample itself.
+
+        Args:
+            job: the job with the input sample.
+            key: key of the new sample.
+            fields: names and contents, in any order.
+            first: it is the first sample of the job, and gets the entries without key of the input sample.
+
+        Raises:
+            BatchFailed: the key or the name of a field is invalid.
         """
         check_key(key)
         sample = job.sample
@@ -188,7 +196,7 @@ class SampleBuilder:
         return _sample(key, job.shard, parts, entries)
 
     def _keep(self, job: Job, entry: Entry, name: bytes, parts: list[Any], entries: list[Entry]) -> None:
-        """An entry of the input, under this name."""
+        """Append an entry of the input under this name."""
         source = job.sample.source
         start = entries[-1].stop if entries else 0
         header: bytes | tuple[SampleSource, int, int] = job.piece(entry.start, entry.data) or (
@@ -212,7 +220,7 @@ class SampleBuilder:
         try:
             header = encode(name, size, mtime=mtime)
         except ValueError:
-            raise BatchFailed(Failure(f"gave {show(name)}, which cannot be the name of an entry")) from None
+            raise BatchFailed(Failure(f"gave {show(name)}, which is not a valid name of an entry")) from None
         pad = padding(size)
         parts += [header, content, bytes(pad)] if size else [header]
         data = start + len(header)
@@ -220,7 +228,7 @@ class SampleBuilder:
 
 
 def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
-    """A sample with one more field behind those that it has, in place of one of that name."""
+    """Return the sample with one more field at its end, in place of one of that name."""
     name = (sample.key or b"") + b"." + field
     old = [entry for entry in sample.entries if entry.name == name]
     parts: list[Part] = []
@@ -234,16 +242,16 @@ def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
 
 
 def check_key(key: bytes) -> None:
-    """Raises Failed unless `key` can be one."""
+    """Raise BatchFailed unless `key` is a valid key."""
     if b"\0" in key or split_name(key + b".x") != (key, b"x"):
-        what = "a key is not empty and has no dot behind its last slash"
-        raise BatchFailed(Failure(f"gave the key {show(key)}, which is none: {what}"))
+        what = "a key is not empty and has no dot after its last slash"
+        raise BatchFailed(Failure(f"gave the invalid key {show(key)}: {what}"))
     if not is_safe(key):
-        raise BatchFailed(Failure(f"gave the key {show(key)}, which is absolute or has a '..' in it"))
+        raise BatchFailed(Failure(f"gave the key {show(key)}, which is absolute or contains '..'"))
 
 
 def _same(each: InputField, content: bytes | FieldContent) -> bool:
-    """Whether a field holds what it held."""
+    """Return whether the content is that of the input field."""
     if isinstance(content, bytes):
         return len(content) == each.size and content == each.read()
     if content.size != each.size:
@@ -277,7 +285,7 @@ _FILES = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
 
 
 def plain_fields(key: bytes, entries: list[Raw], data: bytes, base: int) -> Fields | None:
-    """The fields and contents of a sample whose archive has `data` at the offset `base`."""
+    """Return fields and contents of a sample whose archive has `data` at offset `base`, None if it is not plain."""
     prefix = key + b"."
     skip = len(prefix)
     fields = []
@@ -299,8 +307,17 @@ def build_plain(
     after: Sequence[tuple[str, bytes | None]],
     mtime: int,
 ) -> tuple[bytes, list[Raw], bytes] | None:
-    """Key, entries and bytes of the sample with the fields `after` in place of those `before`; None in place of
-    contents is what it was. None in place of all: nothing changed. Raises ValueError for what cannot be an entry."""
+    """Return key, entries and bytes of the sample with the fields `after`, None if nothing changed.
+
+    Args:
+        key, entries, data, base: as for `plain_fields`.
+        before: what that returned.
+        after: names and contents; None as content stands for that of the input.
+        mtime: time of new entries, in seconds since 1970.
+
+    Raises:
+        ValueError: a name is not a valid name of an entry.
+    """
     wanted = dict(after)
     parts: list[bytes] = []
     made: list[Raw] = []
@@ -328,14 +345,14 @@ def build_plain(
 
 
 def sample_of(shard: str, key: bytes, entries: list[Raw], data: bytes) -> TarSample:
-    """The sample that has just these bytes."""
+    """Return the sample that consists of these bytes."""
     sample = TarSample(key, HeldRange(shard, 0, data), entries, 0, len(data))
     sample.parts = [data]
     return sample
 
 
 def build_changed(job: Job, fields: Sequence[tuple[bytes, object]], mtime: int) -> TarSample | None:
-    """The sample of a job with other contents under its key; None where that takes the long way."""
+    """Return the sample of a job with other contents, None where the fast path does not apply."""
     entries: list[Raw] = list(map(tuple, job.sample.entries))  # type: ignore[arg-type]
     low = entries[0][1] if entries else 0
     data = job.piece(low, entries[-1][4]) if entries else None
@@ -354,7 +371,7 @@ def build_changed(job: Job, fields: Sequence[tuple[bytes, object]], mtime: int) 
 
 
 def _add(name: bytes, content: bytes, mtime: int, pos: int, parts: list[bytes], made: list[Raw]) -> int:
-    """A new entry at `pos`; where it ends."""
+    """Append a new entry at `pos`; return where it ends."""
     size = len(content)
     header = encode(name, size, mtime=mtime)
     pad = padding(size)

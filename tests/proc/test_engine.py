@@ -345,7 +345,7 @@ def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(hands) <= 3
     assert all("close" in hand.acts for hand in hands)
     with (
-        pytest.raises(TarkitError, match="no thread can be started: can't start new thread"),
+        pytest.raises(TarkitError, match="cannot start a thread: can't start new thread"),
         Engine(start, RunOptions(8)) as engine,
     ):
         list(engine(jobs(10)))

@@ -233,17 +233,17 @@ RUBBISH = {
     "[s, 3]": "returned an int among several, not a dict",
     "[s, None]": "returned None among several, not a dict",
     "[s, dict(s)]": "returned two samples with the key 'a': set another __key__ for each",
-    "{}": "returned a sample without any field; for no sample it is None",
+    "{}": "returned a sample without fields; return None for no sample",
     "{**s, '__key__': b'a'}": "returned a bytes as __key__, not a str",
-    "{**s, '__key__': 'a.b'}": "gave the key 'a.b', which is none: a key is not empty and has no dot behind its last",
-    "{**s, '__key__': ''}": "gave the key '', which is none",
-    "{**s, '__key__': 'd/'}": "gave the key 'd/', which is none",
-    "{**s, '__key__': '/etc/a'}": "gave the key '/etc/a', which is absolute or has a '..' in it",
+    "{**s, '__key__': 'a.b'}": "gave the invalid key 'a.b': a key is not empty and has no dot after its last",
+    "{**s, '__key__': ''}": "gave the invalid key ''",
+    "{**s, '__key__': 'd/'}": "gave the invalid key 'd/'",
+    "{**s, '__key__': '/etc/a'}": "gave the key '/etc/a', which is absolute or contains '..'",
     "{**s, 3: b''}": "returned a field whose name is an int, not a str",
-    "{**s, '': b''}": "returned a field named '', which cannot be one",
-    "{**s, 'x/y': b''}": "returned a field named 'x/y', which cannot be one",
-    "{**s, 'x\\0': b''}": "returned a field named 'x\\x00', which cannot be one",
-    "{**s, '__url__': b''}": "returned a field named '__url__'; of such names there is __key__ alone",
+    "{**s, '': b''}": "returned a field with the invalid name ''",
+    "{**s, 'x/y': b''}": "returned a field with the invalid name 'x/y'",
+    "{**s, 'x\\0': b''}": "returned a field with the invalid name 'x\\x00'",
+    "{**s, '__url__': b''}": "returned a field named '__url__'; the only such name is __key__",
     "{**s, 'n': 3}": "field 'n' is an int, not bytes or str; --decode encodes other values by the name of the field",
     "{**s, 'n': None}": "field 'n' is None, not bytes or str",
     "{**s, 'n': '\\udc80'}": "field 'n': 'utf-8' codec can't encode character",
@@ -436,9 +436,9 @@ def test_a_batch_that_fails(start: Start) -> None:
 @each_row(
     ("spec", "said"),
     [
-        ("nofile.py:f", "--map: .*/nofile.py: there is no such file"),
-        ("nomodule:f", "--map: there is no module nomodule, in this folder or where Python looks"),
-        ("nopackage.sub:f", "--map: there is no module nopackage, in this folder or where Python looks"),
+        ("nofile.py:f", "--map: .*/nofile.py: no such file"),
+        ("nomodule:f", "--map: no module nomodule in the current directory or on Python's path"),
+        ("nopackage.sub:f", "--map: no module nopackage in the current directory or on Python's path"),
         ("fun.py:nothere", "--map: fun.py has no nothere"),
         ("fun:Space.nothere", "--map: fun has no Space.nothere"),
         ("fun.py:number", "--map: fun.py:number is an int, not a function"),
@@ -464,9 +464,9 @@ def test_what_cannot_be_imported(spec: str, said: str, start: Start, tmp_path: P
 @each_row("spec", ["fun", "fun.py", ":f", "fun:", "fun:a b", "fun:f()", "fun:a..b"])
 def test_what_names_no_function(spec: str) -> None:
     """It is said before anything is started."""
-    with pytest.raises(TarkitError, match="names no function"):
+    with pytest.raises(TarkitError, match="is not the name of a function"):
         FunctionOptions(spec)
-    with pytest.raises(TarkitError, match="names no function"):
+    with pytest.raises(TarkitError, match="is not the name of a function"):
         FunctionOptions("fun:f", init=spec)
 
 

@@ -196,15 +196,18 @@ def test_no_samples() -> None:
 
 
 NOT_SENT = "which it was not sent, or answered before"
-NOT_ALL = "the program ended with status 0 before it had read all"
+NOT_ALL = "the program ended with status 0 before it had read all its input"
 NOTHING = "it wrote nothing, not even an empty archive"
 RULES = [
     (python("if entry.name == 'b.cls': put('z.txt', data)"), f"the program answered 'z', {NOT_SENT}"),
     (
         python("if key == 'b': put('README' + field, data)"),
-        "the program answered 'READMEcls', which belongs to no sample",
+        "the program answered 'READMEcls', which has no key",
     ),
-    (python("put(entry.name, b'', type=b'2', linkname='x')"), "the program answered 'a.cls', which is no regular file"),
+    (
+        python("put(entry.name, b'', type=b'2', linkname='x')"),
+        "the program answered 'a.cls', which is not a regular file",
+    ),
     (python("put(entry.name, data)\nput(entry.name, data)"), "its output: 'a.cls' is there twice"),
     (python("pass", "put('b.x', b'1')\nput('a.x', b'1')"), "the program answered 'a' too late: a later sample"),
     (shell("cat >&2 | true"), NOTHING),
@@ -232,7 +235,7 @@ def test_what_programs_must_not_do(words: list[str], said: str) -> None:
     assert "\n" not in str(raised.value)
     if "had read all" in said or "exit" not in words[-1]:
         # what was not sent yet when a program ended is not among them
-        assert re.search("it had in hand '[abc]'(, '[bc]')*|SIGKILL|status 1$|status 127", str(raised.value))
+        assert re.search("pending samples: '[abc]'(, '[bc]')*|SIGKILL|status 1$|status 127", str(raised.value))
 
 
 def test_a_program_that_cannot_be_started() -> None:
@@ -260,7 +263,7 @@ def test_a_program_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_in_hand() -> None:
     """Some are named, the others counted."""
     with pytest.raises(
-        TarkitError, match=r"it had in hand '0000', '0001', '0002', '0003', '0004' and \d+ more: oh no$"
+        TarkitError, match=r"pending samples: '0000', '0001', '0002', '0003', '0004' and \d+ more: oh no$"
     ):
         run(python("pass", "sys.stderr.write('oh no')\nsys.exit(4)"), archive(MANY))
 
@@ -319,7 +322,7 @@ put(entry.name, data)"""
 def test_a_program_that_takes_too_long() -> None:
     """It is ended; whose fault it was is found out."""
     hangs = python("if key == 'b': time.sleep(60)\nput(entry.name, data)")
-    with pytest.raises(TarkitError, match="--worker it: the program took too long; it had in hand 'a', 'b', 'c'"):
+    with pytest.raises(TarkitError, match="--worker it: the program took too long; pending samples: 'a', 'b', 'c'"):
         run(hangs, archive(ABC), timeout=1)
     finished = run(hangs, archive(ABC), timeout=1, isolate=True)
     assert failed(finished) == {"b": "the program took too long"}
@@ -338,7 +341,7 @@ def test_two_samples_of_one_key() -> None:
         finished = list(pool(chosen(0, 2)))
     assert [outcome.failure and outcome.failure.reason for _, outcome in finished] == [
         None,
-        "has the key of the sample before it, so that the two would be one",
+        "has the key of the sample before it: a reader would join the two",
     ]
     with WorkerPool(WorkerOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
         assert written(list(pool(chosen(0, 1, 2)))) == [("a.txt", b"1"), ("b.txt", b"1"), ("a.txt", b"2")]
