@@ -241,7 +241,7 @@ class RunOptions(NamedTuple):
         parallel: number of executors.
         retries: further attempts at a job that failed.
         ordered: results come in the order of the jobs.
-        stops: the first failure ends the run, so that nobody needs to know which of several samples it was.
+        stops: the first failure ends the run; otherwise it must be found out which of several samples failed.
     """
 
     parallel: int = 1

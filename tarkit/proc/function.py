@@ -244,9 +244,16 @@ class ForkedProcess:
         stdout, child_out = os.pipe()
         self.stdin, self.stdout = open(stdin, "wb", 0), open(stdout, "rb", 0)
         ForkedProcess.running.add(self)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: of other threads
-            self.pid = os.fork()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of other threads
+                self.pid = os.fork()
+        except OSError:
+            os.close(child_in)
+            os.close(child_out)
+            self.stdin.close()
+            self.stdout.close()
+            raise
         if self.pid == 0:
             files = [file for each in ForkedProcess.running for file in (each.stdin, each.stdout)]
             main_of_fork(settings, (child_in, child_out, stderr), files)
@@ -290,7 +297,7 @@ class FunctionProcess:
         # files. Sets of strings have the same order in every process and in every run.
         python = (sys.executable, "-P", "-B", "-X", "faulthandler", "-c", _START.format(root=_ROOT))
         self.program = Program(
-            ("env", "PYTHONHASHSEED=0", *python),
+            (options.label,) if forks else ("env", "PYTHONHASHSEED=0", *python),
             stdin=PIPE,
             stdout=PIPE,
             stderr=output.fd,

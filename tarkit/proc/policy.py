@@ -125,8 +125,8 @@ class FailurePolicy:
         """Warn of a failure, unless there were several of its kind."""
         key = show(job.key)
         reason = failure.reason.replace(key, "KEY")
-        said = message.removeprefix(f"{job.shard}: {key} {failure.reason}")
-        alike = reason + re.sub(rf"(?<!\w){re.escape(key[1:-1])}(?!\w)", "KEY", said)
+        detail = message.removeprefix(f"{job.shard}: {key} {failure.reason}")
+        alike = reason + re.sub(rf"(?<!\w){re.escape(key[1:-1])}(?!\w)", "KEY", detail)
         if alike not in self._alike and len(self._alike) >= KINDS:
             alike = reason
         self._alike[alike] += 1
@@ -273,8 +273,8 @@ def _reject(sample: TarSample) -> Reject:
     try:
         if record is None or record.size > _MAX_RECORD:
             raise ValueError("no such field")
-        said = json.loads(sample.source.read(record.data, record.data + record.size))
-        place, index = said["place"], int(said["index"])
+        read = json.loads(sample.source.read(record.data, record.data + record.size))
+        place, index = read["place"], int(read["index"])
         after, written, kept = place["after"], int(place["samples"]), place.get("kept") is True
         sample.entries = [entry for entry in sample.entries if entry is not record]
         parts: list[Part] = [(sample.source, entry.start, entry.stop) for entry in sample.entries]

@@ -323,10 +323,10 @@ class _Output:
 
     def log(self) -> list[CommandOutput]:
         """Return the output, in memory or in a file."""
-        said: list[CommandOutput] = [] if self._file is None else [_LogFile(self._file, self._size)]
+        log: list[CommandOutput] = [] if self._file is None else [_LogFile(self._file, self._size)]
         if self._pieces:
-            said.append(HeldOutput(b"".join(self._pieces)))
-        return said
+            log.append(HeldOutput(b"".join(self._pieces)))
+        return log
 
 
 class _LogFile:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -24,6 +26,7 @@ from tarkit.proc.shell import command_runner
 from tarkit.proc.worker import worker_runner
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
+from tarkit.streams.command import lives
 from tests._tools import PATIENT, archive, on_disk
 
 Sample = dict[str, Any]
@@ -309,6 +312,47 @@ def test_leaving_early_ends_the_copies() -> None:
         next(several)
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_copy_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an error of the system, and no pipe stays open."""
+
+    def refuses() -> int:
+        raise OSError(errno.EAGAIN, "no more processes")
+
+    monkeypatch.setattr(os, "fork", refuses)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(TarkitError, match=r"'map\(several\)' cannot be started: no more processes"):
+        mapped(several, 2)
+    assert os.listdir("/proc/self/fd") == before
+
+
+PARENT = """
+import os, signal, sys
+from tarkit.problems import Policy
+from tarkit.proc.engine import RunOptions
+from tarkit.proc.function import ForkedProcess, FunctionOptions, function_runner
+from tarkit.proc.run import run_samples
+from tarkit.samples.dataset import DatasetReader
+from tarkit.streams.location import expand_inputs
+with function_runner(FunctionOptions(lambda sample: sample), None, RunOptions(3)) as runner:
+    for sample in run_samples(iter(DatasetReader(expand_inputs(("in.tar",)), Policy())), runner, Policy()):
+        print(*[each.pid for each in ForkedProcess.running], flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_copies_end_with_the_process_that_made_them(tmp_path: Path) -> None:
+    """Even when that is killed: their input ends."""
+    (tmp_path / "in.tar").write_bytes(DATA)
+    done = subprocess.run([sys.executable, "-c", PARENT], cwd=tmp_path, stdout=subprocess.PIPE, check=False)
+    assert done.returncode == -signal.SIGKILL
+    pids = set(map(int, done.stdout.split()))
+    assert len(pids) == 3
+    limit = time.monotonic() + PATIENT
+    while any(lives(pid) for pid in pids):
+        assert time.monotonic() < limit
+        time.sleep(0.01)
 
 
 def test_commands_and_programs(tmp_path: Path) -> None:

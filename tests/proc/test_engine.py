@@ -113,7 +113,7 @@ def test_batches_are_halved(bad: set[int]) -> None:
 
 
 def test_batches_grow_while_they_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes its time is handed out one by one, so that all hands have something to do."""
+    """Slow jobs are submitted one by one, so that all workers have something to do."""
     sizes: list[int] = []
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
@@ -174,7 +174,7 @@ def test_so_many_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_passes() -> None:
-    """It goes by nobody's hands, and stays in its place."""
+    """No executor gets it, and it stays in its place."""
 
     def some() -> Iterator[Job]:
         for job in jobs(20):
@@ -190,7 +190,7 @@ def test_what_passes() -> None:
     assert found == [(index, int(index % 3 == 0)) for index in range(20)]
 
 
-def test_hands_are_made_when_they_are_needed() -> None:
+def test_executors_are_made_when_they_are_needed() -> None:
     """No more than there are jobs; each is closed."""
     made: list[Recorder] = []
 
@@ -202,21 +202,21 @@ def test_hands_are_made_when_they_are_needed() -> None:
     with Engine(start, RunOptions(8)) as engine:
         assert len(list(engine(jobs(2)))) == 2
     assert 1 <= len(made) <= 2
-    assert all("close" in hand.acts for hand in made)
+    assert all("close" in executor.acts for executor in made)
     with Engine(start, RunOptions(8)) as engine:
         assert list(engine(iter(()))) == []
 
 
 @pytest.mark.parametrize("well", [True, False])
-def test_hands_end_at_the_same_time(well: bool) -> None:
+def test_executors_end_at_the_same_time(well: bool) -> None:
     """Each may take its time to end, but not after the others have taken theirs."""
     together = threading.Barrier(4)
     started = threading.Barrier(4)
 
     def start() -> Recorder:
-        hand = Recorder(work)
-        hand.close = lambda: (together.wait(20), hand.acts.append("close"))[1]  # type: ignore[method-assign]
-        return hand
+        executor = Recorder(work)
+        executor.close = lambda: (together.wait(20), executor.acts.append("close"))[1]  # type: ignore[method-assign]
+        return executor
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
         started.wait(20)
@@ -233,13 +233,13 @@ def test_what_goes_wrong_at_the_end() -> None:
     """An executor that ends badly is an error when all is done."""
 
     def start() -> Recorder:
-        hand = Recorder(good)
+        executor = Recorder(good)
 
         def close() -> None:
             raise TarkitError("it ended badly")
 
-        hand.close = close  # type: ignore[method-assign]
-        return hand
+        executor.close = close  # type: ignore[method-assign]
+        return executor
 
     with pytest.raises(TarkitError, match="it ended badly"), Engine(start, RunOptions(2)) as engine:
         list(engine(jobs(3)))
@@ -260,36 +260,36 @@ def test_an_error_of_all() -> None:
 
     with pytest.raises(TarkitError, match="no such program"), Engine(start, RunOptions(2)) as engine:
         list(engine(jobs(50)))
-    assert all(hand.acts[0] == "cancel" for hand in made)
-    assert all(hand.acts[-1] == "close" for hand in made)
+    assert all(executor.acts[0] == "cancel" for executor in made)
+    assert all(executor.acts[-1] == "close" for executor in made)
 
 
 def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever stops taking results ends all that runs; a hand that does not hear it is killed."""
+    """Leaving the block ends all that runs; an executor that ignores `cancel` is killed."""
     monkeypatch.setattr(engines, "PATIENCE", 0.2)
     made: list[Recorder] = []
     deaf: list[Recorder] = []
     busy, killed = threading.Event(), threading.Event()
 
     def start() -> Recorder:
-        hand = Recorder(good)
+        executor = Recorder(good)
 
         def work(jobs: Sequence[Job]) -> list[Outcome]:
             if jobs[0].index == 1:
-                deaf.append(hand)
+                deaf.append(executor)
                 busy.set()
                 killed.wait(20)
             elif jobs[0].index > 1:
-                hand.stop.wait(20)
+                executor.stop.wait(20)
             return good(jobs)
 
         def kill() -> None:
-            hand.acts.append("kill")
+            executor.acts.append("kill")
             killed.set()
 
-        hand.work, hand.kill = work, kill  # type: ignore[method-assign]
-        made.append(hand)
-        return hand
+        executor.work, executor.kill = work, kill  # type: ignore[method-assign]
+        made.append(executor)
+        return executor
 
     def leave() -> None:
         with Engine(start, RunOptions(2)) as engine:
@@ -300,8 +300,8 @@ def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         leave()
     assert deaf[0].acts == ["cancel", "kill", "close"]
-    assert all(hand.acts[0] == "cancel" for hand in made)
-    assert all(hand.acts[-1] == "close" for hand in made)
+    assert all(executor.acts[0] == "cancel" for executor in made)
+    assert all(executor.acts[-1] == "close" for executor in made)
 
 
 def test_samples_of_streams() -> None:
@@ -323,12 +323,12 @@ def test_samples_of_streams() -> None:
 
 
 def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a limit of the system on threads fewer hands do the work; without any it is an error, and no hand stays."""
-    hands: list[Recorder] = []
+    """With a limit on threads fewer workers do the work; without any it is an error, and no executor is left open."""
+    executors: list[Recorder] = []
 
     def start() -> Recorder:
-        hands.append(Recorder(good))
-        return hands[-1]
+        executors.append(Recorder(good))
+        return executors[-1]
 
     begin, left = threading.Thread.start, [2]
 
@@ -342,38 +342,38 @@ def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None
     slow = Engine(start, RunOptions(8))
     with slow:
         assert [job.index for job, _ in slow(jobs(100))] == list(range(100))
-    assert len(hands) <= 3
-    assert all("close" in hand.acts for hand in hands)
+    assert len(executors) <= 3
+    assert all("close" in executor.acts for executor in executors)
     with (
         pytest.raises(TarkitError, match="cannot start a thread: can't start new thread"),
         Engine(start, RunOptions(8)) as engine,
     ):
         list(engine(jobs(10)))
-    assert all("close" in hand.acts for hand in hands)
+    assert all("close" in executor.acts for executor in executors)
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_signal_while_a_hand_is_hired(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends that hand too, whether its thread runs already or not, and nobody waits for one that is idle."""
+def test_a_signal_while_a_worker_is_added(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends that worker too, whether its thread runs already or not; an idle one is not waited for."""
 
     class Thread(threading.Thread):
         def start(self) -> None:
-            if not (before and hands[1:]):
+            if not (before and executors[1:]):
                 super().start()
-            if hands[1:]:
+            if executors[1:]:
                 raise Interrupted(signal.SIGTERM)
 
-    hands: list[Recorder] = []
+    executors: list[Recorder] = []
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
-        assert hands[0].stop.wait(20)
+        assert executors[0].stop.wait(20)
         return good(jobs)
 
-    def hire() -> Recorder:
-        hands.append(Recorder(work))
-        return hands[-1]
+    def start() -> Recorder:
+        executors.append(Recorder(work))
+        return executors[-1]
 
     monkeypatch.setattr(engines.threading, "Thread", Thread)
-    with pytest.raises(Interrupted), Engine(hire, RunOptions(2)) as engine:
+    with pytest.raises(Interrupted), Engine(start, RunOptions(2)) as engine:
         list(engine(jobs(10)))
-    assert [hand.acts for hand in hands] == [["cancel", "close"]] * 2
+    assert [executor.acts for executor in executors] == [["cancel", "close"]] * 2

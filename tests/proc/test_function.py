@@ -396,7 +396,7 @@ def test_batches(start: Start) -> None:
 
 
 def test_items_of_a_batch(start: Start) -> None:
-    """Each is what one call may hand back, and a bad one is the failure of its own sample."""
+    """Each is what one call may return, and a bad one is the failure of its own sample."""
     executor = start("named", batches=True)
     calls("lazy")
     keys = [[sample.key for sample in outcome.samples] for outcome in executor.run(jobs(archive(ABC)))]

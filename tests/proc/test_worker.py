@@ -228,7 +228,7 @@ RULES = [
 
 @each_row(("words", "said"), RULES)
 def test_what_programs_must_not_do(words: list[str], said: str) -> None:
-    """It ends the run, with what they had in hand, and is never the end of a stream."""
+    """It ends the run, with their pending samples, and is never the end of a stream."""
     with pytest.raises(TarkitError) as raised:
         run(words, archive(ABC))
     assert re.match(f"--worker it: ({said})", str(raised.value)), raised.value
@@ -260,7 +260,7 @@ def test_a_program_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(failed(run(shell("head -c 1 > /dev/null; exit 3"), archive(ABC), isolate=True))) == 3
 
 
-def test_many_in_hand() -> None:
+def test_many_pending_samples() -> None:
     """Some are named, the others counted."""
     with pytest.raises(
         TarkitError, match=r"pending samples: '0000', '0001', '0002', '0003', '0004' and \d+ more: oh no$"
