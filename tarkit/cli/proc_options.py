@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from tarkit.errors import Usage, show
 from tarkit.proc.engine import Runner, RunOptions
-from tarkit.proc.run import Kind
 from tarkit.proc.shell import command_runner
 from tarkit.proc.worker import worker_runner
+
+Kind = Literal["shell", "script", "map", "worker"]
 
 _LONGEST = 100  # bytes of --base: file names have 255 with the field
 _SHELL_ONLY = ("subdirs", "shell", "add_log", "keep_dir")

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from tarkit.cli.app import bars
 from tarkit.cli.console import Run
+from tarkit.cli.proc_options import Kind
 from tarkit.errors import show
 from tarkit.proc.engine import CommandOutput
-from tarkit.proc.run import Kind, SampleRun
+from tarkit.proc.run import SampleRun
 
 PIECE = 1 << 16  # bytes of what a command printed that are passed on at a time
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
 
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
@@ -12,8 +11,6 @@ from tarkit.proc.policy import FailurePolicy
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import keeper, neighbours
 from tarkit.samples.sample import Recent, TarSample
-
-Kind = Literal["shell", "script", "map", "worker"]
 
 
 def number_jobs(samples: Iterator[TarSample], policy: Policy, tmpdir: str | None = None) -> Iterator[Job]:

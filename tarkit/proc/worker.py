@@ -98,7 +98,7 @@ class _Worker:
                         break
                     idle = 0 if failed.pending else idle + 1
                     if not self._isolates or session.unsure or idle > IDLE or (idle and self.queue.ended):
-                        raise TarkitError(self._words(failed)) from None
+                        raise TarkitError(self._message(failed)) from None
                     if failed.pending:
                         self._isolate(failed.pending)
                 if self.queue.ended:
@@ -127,7 +127,7 @@ class _Worker:
             if attempts > self.run.retries:
                 self._failed += 1
                 if self._failed > IN_VAIN and not self._answered:
-                    raise TarkitError(self._words(failed))
+                    raise TarkitError(self._message(failed))
                 self._done(job, Outcome(failure=failed.failure._replace(attempts=attempts)))
                 return
 
@@ -143,11 +143,11 @@ class _Worker:
         except SessionFailed as failed:
             left = queue.take_all()
             if self._cancelled or session.unsure or not (failed.pending or left):
-                raise TarkitError(self._words(failed)) from None
+                raise TarkitError(self._message(failed)) from None
             return SessionFailed(failed.failure, failed.pending + left)
         return None
 
-    def _words(self, failed: SessionFailed) -> str:
+    def _message(self, failed: SessionFailed) -> str:
         """Return what went wrong, and the pending samples, for a message."""
         keys = [show(job.key) for job in failed.pending]
         text = f"--worker {self.options.text}: {failed.failure.reason}"
@@ -184,7 +184,7 @@ class WorkerPool:
         self._held = 0
         self._left = 0  # jobs without result
         self._turn: _Worker | None = None
-        self._run = (0, 0)  # samples and bytes of the current run
+        self._streak = (0, 0)  # samples and bytes of the current run
 
     def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
         """Yield each job with its outcome."""
@@ -211,8 +211,8 @@ class WorkerPool:
         while (worker := self._chosen()) is None:
             self._receive(POLL)
             yield from self._ready()
-        samples, size = self._run if worker is self._turn else (0, 0)
-        self._turn, self._run = worker, (samples + 1, size + job.sample.size)
+        samples, size = self._streak if worker is self._turn else (0, 0)
+        self._turn, self._streak = worker, (samples + 1, size + job.sample.size)
         self._pending.append((job, worker))
         self._left += 1
         worker.queue.put(job)
@@ -224,7 +224,7 @@ class WorkerPool:
             turn = next(
                 (worker for job, worker in self._pending if worker is not None and id(job) not in self._results), turn
             )
-        elif turn is None or self._run[0] >= RUN or self._run[1] >= RUN_BYTES:
+        elif turn is None or self._streak[0] >= RUN or self._streak[1] >= RUN_BYTES:
             if len(self._workers) < self.run.parallel:
                 turn = _Worker(self.options, self.run, self._events)
                 self._workers.append(turn)
