@@ -121,7 +121,8 @@ class FunctionCaller:
     Args:
         function: takes one sample, or a list of them.
         coder: decodes the fields that the function gets and encodes those that it returns.
-        wrap: makes the argument of the function; without it that is a dict of the fields and `__key__`.
+        wrap: makes the argument of the function, whose attribute `key` is the key; without it that is a dict of the
+            fields and `__key__`.
         encode: makes bytes of the value of a field in place of the coder.
     """
 
@@ -145,7 +146,7 @@ class FunctionCaller:
             BaseException: whatever the function raises.
         """
         argument, raw, encode = self._argument(key, fields, sample)
-        return _made(self.function(argument), key, raw, encode)
+        return _made(self.function(argument), key, raw, encode, self.wrap is not None)
 
     def many(self, samples: list[tuple[str, list[Field], TarSample]]) -> list[list[Returned] | InvalidResult]:
         """Return the same for each sample of a batch: the function gets a list and returns one of the same length.
@@ -162,7 +163,7 @@ class FunctionCaller:
             if len(done) < len(given):
                 (key, *_), (_, raw, encode) = samples[len(done)], given[len(done)]
                 try:
-                    done.append(_made(item, key, raw, encode))
+                    done.append(_made(item, key, raw, encode, self.wrap is not None))
                 except InvalidResult as error:
                     done.append(error)
             else:
@@ -191,27 +192,34 @@ class FunctionCaller:
         return {KEY: key, **coded.values}, raw, coded.encode
 
 
-def _made(returned: Any, key: str, raw: dict[str, bytes], encode: Callable[[str, Any], bytes]) -> list[Returned]:
-    """Check what the function returned for one sample, item by item as a generator makes them."""
+def _made(
+    returned: Any, key: str, raw: dict[str, bytes], encode: Callable[[str, Any], bytes], named: bool
+) -> list[Returned]:
+    """Check what the function returned for one sample, item by item as a generator makes them.
+
+    With `named`, the attribute `key` of a result is its key unless it has an item `__key__`.
+    """
     if returned is None:
         return []
     if isinstance(returned, Mapping):
-        return [_one(returned, key, raw, encode)]
+        return [_one(returned, key, raw, encode, named)]
     if not _iterable(returned):
         raise InvalidResult(f"returned {_a(returned)}, not a dict, several dicts or None")
     made: dict[str, Returned] = {}
     for item in returned:
         if not isinstance(item, Mapping):
             raise InvalidResult(f"returned {_a(item)} among several, not a dict")
-        one = _one(item, key, raw, encode)
+        one = _one(item, key, raw, encode, named)
         if made.setdefault(one[0], one) is not one:
             raise InvalidResult(f"returned two samples with the key {show(one[0])}: set another {KEY} for each")
     return list(made.values())
 
 
-def _one(item: Mapping[Any, Any], key: str, raw: dict[str, bytes], encode: Callable[[str, Any], bytes]) -> Returned:
+def _one(
+    item: Mapping[Any, Any], key: str, raw: dict[str, bytes], encode: Callable[[str, Any], bytes], named: bool
+) -> Returned:
     fields: list[tuple[str, bytes | None]] = []
-    own = getattr(item, "key", None)
+    own = getattr(item, "key", None) if named else None
     if isinstance(own, str):
         key = own
     for field, value in item.items():

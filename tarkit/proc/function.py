@@ -369,7 +369,7 @@ class FunctionProcess:
 TOGETHER = 256  # samples that are sent at a time, when the function takes one
 TOGETHER_BYTES = 1 << 20  # bytes of samples that are read at a time
 LARGEST = 1 << 31  # bytes that `marshal` does not take in one piece
-IN_VAIN = 3  # processes that may end one after the other before they have begun a sample
+MAX_DEATHS = 3  # processes that may end one after the other before they have begun a sample
 
 
 @contextmanager
@@ -474,13 +474,15 @@ class FunctionExecutor:
             if job.sample.size >= LARGEST:
                 outcomes[index] = Outcome(failure=Failure("has 2 GiB or more, too much for a worker process"))
         todo = [index for index, outcome in enumerate(outcomes) if outcome is None]
-        in_vain = 0
+        deaths = 0
         while todo:
             before = len(todo)
             todo = self._some(jobs, outcomes, todo)
-            in_vain = in_vain + 1 if len(todo) == before else 0
-            if in_vain == IN_VAIN:
-                raise TarkitError(f"{self.options.label}: its process ended {IN_VAIN} times before it began a sample")
+            deaths = deaths + 1 if len(todo) == before else 0
+            if deaths == MAX_DEATHS:
+                raise TarkitError(
+                    f"{self.options.label}: its process ended {MAX_DEATHS} times before it began a sample"
+                )
         return [outcome for outcome in outcomes if outcome is not None]
 
     def _some(self, jobs: Sequence[Job], outcomes: list[Outcome | None], todo: list[int]) -> list[int]:

@@ -277,7 +277,8 @@ def _sample(key: bytes, name: str, parts: list[Any], entries: list[Entry]) -> Ta
 
 
 # ---- Fast path for plain samples, whose fields are all regular files
-# The result is that of `SampleBuilder`, in a third of the time; None where the fast path does not apply.
+# The result is that of `SampleBuilder`; without the fast path --map takes 1.3 to 1.8 times the CPU time; None where it
+# does not apply.
 
 Fields = list[tuple[str, bytes]]
 

@@ -30,7 +30,7 @@ RUN_BYTES = 1 << 20  # bytes of samples, likewise
 WAITING = 2 * RUN_BYTES  # bytes of samples that wait for one program
 QUEUED = 4 * RUN  # number of samples that wait for one program
 HELD = 64 << 20  # bytes of samples whose results wait for their turn
-IN_VAIN = 50  # samples that may fail before it is an error that a program has never answered
+MAX_FAILURES = 50  # samples that may fail before a program that has never answered is an error
 IDLE = 2  # programs that may die one after the other without a pending sample
 SHOWN = 5  # keys of pending samples in a message
 POLL = 0.1  # seconds between two checks of timeouts and signals
@@ -126,7 +126,7 @@ class _Worker:
             attempts += 1
             if attempts > self.run.retries:
                 self._failed += 1
-                if self._failed > IN_VAIN and not self._answered:
+                if self._failed > MAX_FAILURES and not self._answered:
                     raise TarkitError(self._message(failed))
                 self._done(job, Outcome(failure=failed.failure._replace(attempts=attempts)))
                 return

@@ -289,7 +289,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_hundreds(run: Run, many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each policy does what it says, to the sample, whatever -p is; what is mended in the end is whole."""
+    """Each policy does what it says, to the sample, whatever -p is; what is repaired in the end is whole."""
     monkeypatch.setattr("tarkit.proc.function.TOGETHER", 20)
     function, word = ("--map", f"{many}/f.py:some"), many / "in.tar"
     bad = set(range(7, MANY, 100))

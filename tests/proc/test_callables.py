@@ -284,6 +284,17 @@ def test_the_argument_and_the_values_may_be_others(processes: int) -> None:
     assert [key for key, _ in mapped(lambda sample: sample, processes, wrap=wrap)] == [
         f"{number:03}@{2048 * number}" for number in range(COUNT)
     ]
+    plain = mapped(lambda sample: wrap_other({**sample}), processes)
+    assert [key for key, _ in plain] == [key for key, _ in IN]  # without `wrap` an attribute means nothing
+
+
+def wrap_other(sample: Sample) -> Sample:
+    """A dict with an attribute that is not for us."""
+
+    class Other(dict[str, Any]):
+        key = "other"
+
+    return Other(sample)
 
 
 def test_pipes_of_others_are_not_kept_open() -> None:

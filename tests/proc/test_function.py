@@ -568,7 +568,7 @@ def test_decoded_values(tmp_path: Path, start: Start) -> None:
     assert outcome.failure.reason == "field 'cls': it takes an integer, not str (int() makes one of it)"
 
 
-def test_too_many_deaths_in_vain(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_deaths_deaths(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that end before they begin anything do not go on for ever."""
     executor = start("same")
     real = caller.FunctionProcess

@@ -253,7 +253,7 @@ def test_answers_in_another_order() -> None:
 
 def test_a_program_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where failures do not end the run it is asked for some samples one by one, and then no more."""
-    monkeypatch.setattr(worker, "IN_VAIN", 5)
+    monkeypatch.setattr(worker, "MAX_FAILURES", 5)
     for words in (shell("exit 3"), shell("sleep 0.02; exit 3"), shell("head -c 100 > /dev/null; exit 3")):
         with pytest.raises(TarkitError, match="--worker it: the program ended with status 3"):
             run(words, archive(MANY), isolate=True)
