@@ -31,7 +31,7 @@ COMMANDS = {
     "shuffle": "Put all samples into a random order, each as likely as any other.",
     "cat": "Concatenate archives; choose samples and fields on the way.",
     "mix": "Draw from several sources by their weights.",
-    "proc": "ConsoleRun a command, a function or a program over samples.",
+    "proc": "Run a command, a function or a program over samples.",
     "show": "Look into archives: fields, kinds, sizes, texts, pictures.",
     "get": "Write one field, or one sample, found by its key.",
     "extract": "Unpack samples into a folder, and nowhere else.",
@@ -176,7 +176,7 @@ class Commands(click.Group):
         return guarded(super().make_context, *args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """ConsoleRun a command."""
+        """Run a command."""
         return guarded(super().invoke, ctx)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -302,7 +302,7 @@ def main() -> None:
 
 
 def _status() -> Any:
-    """ConsoleRun the command line; its exit status."""
+    """Run the command line; its exit status."""
     try:
         catch_signals()
         bytes(HEAP)

@@ -62,7 +62,7 @@ WRITTEN = _Written()
 
 def post(*names: str) -> Decorator:
     """The option for a command that runs after each shard."""
-    text = "ConsoleRun COMMAND after each shard, which it may move; {} is its name."
+    text = "Run COMMAND after each shard, which it may move; {} is its name."
     return click.option(*names, type=_Post(), metavar="COMMAND", help=text)
 
 

@@ -1,4 +1,4 @@
-"""tarkit completion: the script that completes words in a shell."""
+"""tarkit completion: print the completion script for a shell."""
 
 from __future__ import annotations
 

@@ -14,16 +14,16 @@ from tarkit.api.output import Output, open_output, total_size
 from tarkit.cli import options
 from tarkit.cli.app import Command
 from tarkit.cli.console import ConsoleRun, current
-from tarkit.cli.proc_executors import Work, hands, parse_work
-from tarkit.cli.proc_results import Results, jobs_of, prepared
+from tarkit.cli.proc_options import Work, parse_work
+from tarkit.cli.proc_report import relay, summarize
 from tarkit.errors import Usage
 from tarkit.problems import ONE_ARCHIVE, Policy
-from tarkit.proc.engine import Job
-from tarkit.proc.policy import Failures, Limit, OnError, merged, parse_limit
+from tarkit.proc.engine import Finished, Job, RunOptions
+from tarkit.proc.policy import ErrorLimit, FailurePolicy, OnError, merge_rejects, parse_limit
+from tarkit.proc.run import SampleRun, number_jobs, prepare_jobs
 from tarkit.proc.text import Mode, text_samples
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
-from tarkit.samples.pipeline import neighbours
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.tar.writer import EntryWriter
@@ -31,13 +31,13 @@ from tarkit.tar.writer import EntryWriter
 EXAMPLES = (
     "tarkit proc -p 2 -c 'gm mogrify -resize 256 sample.jpg' a.tar -o b.tar",
     "tarkit proc -p 8 --map f.py:keep --rejects bad.tar in.tar -o out.tar",
-    "tarkit proc --redo bad.tar --script mended.sh out.tar -o whole.tar",
+    "tarkit proc --redo bad.tar --script repaired.sh out.tar -o whole.tar",
 )
 COST = (
-    "One pass. A command costs the start of a shell and a directory for each sample, in --tmpdir: a folder in memory "
-    "such as /dev/shm is fastest. --map and --worker start once. Some samples for each of -p are under way at a time, "
-    "those of a stream in memory, or in temporary space from 1 MiB on; files over 64 KiB are copied, never held; but "
-    "--map holds what it works on, and up to 16 results, however large they are."
+    "One pass. A command costs the start of a shell and a directory for each sample, in --tmpdir: one in memory "
+    "such as /dev/shm is fastest. --map and --worker start once. Some samples for each worker are under way at a time, "
+    "those of a stream in memory, or in temporary files from 1 MiB on; files over 64 KiB are copied, never held; but "
+    "--map holds the samples that it works on and up to 16 results, whatever their size."
 )
 
 ON_ERROR: dict[str, OnError] = {
@@ -46,16 +46,16 @@ ON_ERROR: dict[str, OnError] = {
     "keep": "keep",
     "abort": "error",
     "exclude": "skip",
-    "ignore": "keep",  # tarproc's words
+    "ignore": "keep",  # the names in tarproc
 }
 
 
 @dataclass
 class Failing:
-    """What becomes of samples that fail."""
+    """Options about samples that fail."""
 
     on_error: OnError = "error"
-    limit: Limit | None = None
+    limit: ErrorLimit | None = None
     rejects: Output | None = None
 
 
@@ -64,10 +64,10 @@ def _failing(on_error: str | None, max_errors: str | None, rejects: str | None) 
     goes_on = limit is not None or rejects is not None
     word = ON_ERROR[on_error or ("skip" if goes_on else "error")]
     if word == "error" and goes_on:
-        raise Usage("--on-error error ends at the first failure: --max-errors and --rejects go on")
+        raise Usage("--on-error error ends at the first failure: it excludes --max-errors and --rejects")
     output = None if rejects is None else open_output(rejects, None)
     if output is not None and output.location.kind == "stdout":
-        raise Usage("--rejects needs a file: stdout is for the output")
+        raise Usage("--rejects needs a file: stdout is the output")
     return Failing(word, limit, output)
 
 
@@ -89,7 +89,7 @@ failing = options.group(
 
 @dataclass
 class ProcOptions:
-    """What `proc` is to run, and how."""
+    """The options of `proc`."""
 
     select: Select
     fields: Fields
@@ -101,18 +101,17 @@ class ProcOptions:
     redo: list[Location] | None = None
     mode: Mode = "tar"
     shard_slice: Slice | None = None
-    keep_dir: bool = False
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
 @options.output
-@click.option("-c", "--command", metavar="COMMAND", help="ConsoleRun COMMAND over the files of each sample.")
+@click.option("-c", "--command", metavar="COMMAND", help="Run COMMAND over the files of each sample.")
 @click.option(
     "-m", "--multi", "--multicommand", metavar="COMMAND", help="The same; sample-000000.* and so on are many samples."
 )
 @click.option("-S", "--subdirs", is_flag=True, help="Each directory that has files sample.* is a sample.")
-@click.option("--script", metavar="FILE", help="ConsoleRun FILE in place of a command.")
+@click.option("--script", metavar="FILE", help="Run FILE in place of a command.")
 @click.option("--shell", metavar="SHELL", help="What runs COMMAND or FILE.  [default: bash]")
 @click.option("--base", default="sample", metavar="NAME", help="Call the files NAME.FIELD.  [default: sample]")
 @click.option("--add-log", metavar="FIELD", help="What a command says becomes FIELD, not a message.")
@@ -131,7 +130,7 @@ class ProcOptions:
 @click.option("--retries", type=click.IntRange(0), default=0, metavar="N", help="Try what fails N times more.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="A sample fails after S seconds.")
 @click.option(
-    "--redo", metavar="REJECTS", help="ConsoleRun over what --rejects wrote; INPUT is the output it is missing from."
+    "--redo", metavar="REJECTS", help="Run over what --rejects wrote; INPUT is the output it is missing from."
 )
 @click.option(
     "--mode",
@@ -162,32 +161,32 @@ def proc(
     redo: str | None,
     **work: Any,
 ) -> None:
-    """ConsoleRun a command, a function or a program over samples.
+    """Run a command, a function or a program over samples.
 
-    COMMAND runs in a directory of its own, where the fields of the sample are files: sample.jpg, sample.json. What is
-    left there as sample.* is the new sample, in the order that it had, new fields last; nothing left is no sample. The
-    key is in sample.__key__: another one there renames the sample. Other files are dropped; relative paths start in
-    that directory, but for --script and --map. With -m the files
-    sample-000000.*, sample-000001.* are samples KEY/000000, KEY/000001, unless sample-000000.__key__ says otherwise;
-    with -S, each directory that has sample.* is one.
+    COMMAND runs in a directory of its own, where the fields of the sample are files: sample.jpg, sample.json. The files
+    sample.* that it leaves are the new sample, in the order of the input, new fields last; without any, the sample is
+    removed. The key is in sample.__key__: another key there renames the sample. Other files are dropped; relative paths
+    start in that directory, except those of --script and --map. With -m the files
+    sample-000000.*, sample-000001.* are samples KEY/000000, KEY/000001, unless sample-000000.__key__ has another key;
+    with -S, each directory with files sample.* is one.
 
-    COMMAND is told TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD. Its stdin is empty. What it says comes to stderr when it
-    has ended, sample by sample, under -v with the key before each line. What it leaves running in its process
-    group ends with it. A status other than 0 is a failure; so are links, directories and FIFOs called sample.*.
+    COMMAND gets TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD in its environment. Its stdin is empty. Its output goes to
+    stderr when it has ended, sample by sample, with -v with the key before each line. Processes that it leaves in its
+    process group are killed. A status other than 0 is a failure; so are links, directories and FIFOs called sample.*.
 
-    What does not change keeps its header. Entries without key go along as they are, with the first sample that comes
-    out. Fields are chosen (-f, --drop ...) after the command. The output is the same for every -p.
+    Fields that do not change keep their headers. Entries without key are copied with the first sample of the result.
+    Fields are selected (-f, --drop ...) after the command. The output is the same for every -p.
 
-    --map calls a function with a dict: the fields as bytes, the key as __key__. A dict, several, or None for no sample
-    come back; with --batch a list, for a list. --decode hands over values by the names of fields (txt, cls, json, npy,
-    jpg ...), and encodes what was changed. --worker starts a program that reads samples as a tar stream and writes tar:
-    its answers have the keys of their samples, in their order; a sample without one is removed.
+    --map calls a function with a dict: the fields as bytes, the key as __key__. It returns a dict, several, or None for
+    no sample; with --batch it gets and returns a list. --decode decodes values by the names of fields (txt, cls, json,
+    npy, jpg ...), and encodes those that changed. --worker starts a program that reads samples as a tar stream and
+    writes tar: answers have the keys of their samples, in their order; a sample without answer is removed.
 
     --mode lines makes a sample of each line, --mode pages of each page, up to a form feed: the field is txt, the key a
     running number. With --mode keys each line is the key of a sample without fields.
 
-    --rejects collects what failed. Once the command is mended, --redo runs over that, and puts the results where they
-    belong in the output of the first run, which is then the INPUT.
+    --rejects collects samples that fail. Once the command is repaired, --redo runs over these, and puts the results in
+    their places in the output of the first run, which is then the INPUT.
     """
     select.count = count
     chosen = ProcOptions(
@@ -201,15 +200,15 @@ def proc(
         None if redo is None else expand_inputs((redo,)),
         mode,
         shard_slice,
-        work["keep_dir"],
     )
     run_proc(current(), inputs, output, chosen, policy)
 
 
 def run_proc(run: ConsoleRun, locations: list[Location], output: Output, chosen: ProcOptions, policy: Policy) -> None:
-    """Write the results of all samples that were chosen to one archive."""
+    """Write the results of all selected samples to one archive."""
     policy.strict |= ONE_ARCHIVE
-    output.check_time(chosen.work.mtime)
+    work, failing = chosen.work, chosen.failing
+    output.check_time(work.mtime)
     tmpdir = run.scratch(output.folder)
     inputs = DatasetReader(
         locations,
@@ -219,50 +218,58 @@ def run_proc(run: ConsoleRun, locations: list[Location], output: Output, chosen:
         announce=lambda name: run.note(f"reading {name}"),
     )
     jobs = _jobs(inputs, chosen, policy, tmpdir)
-    sure = chosen.select.all and chosen.shard_slice is None and chosen.mode == "tar" and chosen.redo is None
+    how = RunOptions(chosen.parallel, chosen.retries, not chosen.unordered, failing.on_error == "error")
     with ExitStack() as stack:
-        crew = stack.enter_context(hands(chosen.work, tmpdir, chosen.keep_dir, run.tell))  # says what it lacks
+        runner = stack.enter_context(work.runner(how, tmpdir, run.tell))  # errors come before any output
         writer = stack.enter_context(EntryWriter(output.open([*locations, *(chosen.redo or [])])))
         rejects = _rejects(run, locations, chosen, stack)
-        failures = Failures(chosen.failing.on_error, chosen.failing.limit, rejects, run.warn, run.verbose)
-        goes_on = chosen.failing.on_error != "error"
-        asked = (chosen.parallel, chosen.retries, not chosen.unordered, goes_on)
-        engine = stack.enter_context(crew.engine(*asked))
-        results = Results(run, failures, chosen.fields, policy, chosen.redo is not None, chosen.work.kind)
-        finished = engine(jobs)
-        if run.shows_progress:
-            total = total_size(locations) if sure else None
-            finished = run.draw(finished, lambda: results.position, lambda: failures.done, total)
-        distinct = (len(locations) > 1 and chosen.mode == "tar") or chosen.fields.rekey is not None
-        for sample in neighbours(results(finished), policy, tmpdir, distinct):
+        results = SampleRun(
+            runner,
+            policy,
+            FailurePolicy(failing.on_error, failing.limit, rejects, run.warn, run.verbose),
+            fields=chosen.fields,
+            apart=chosen.redo is not None,
+            distinct=(len(locations) > 1 and chosen.mode == "tar") or chosen.fields.rekey is not None,
+            tmpdir=tmpdir,
+            log=lambda key, log: relay(run, key, log),
+        )
+        for sample in results(jobs, lambda finished: _watched(finished, run, locations, chosen, results)):
             sample.write(writer)
-            run.samples += sample.key is not None
-            results.last = sample.key
-        failures.finish()
         options.report_keys(run, chosen.select)
         writer.finish()
-    run.bytes, run.dropped = writer.position, inputs.dropped
-    results.summarize()
+    run.samples, run.bytes, run.dropped = results.written, writer.position, inputs.dropped
+    summarize(run, results, work.kind)
     run.finish()
+
+
+def _watched(
+    finished: Iterator[Finished], run: ConsoleRun, locations: list[Location], chosen: ProcOptions, results: SampleRun
+) -> Iterator[Finished]:
+    """Draw a progress bar while jobs finish, if one is wanted."""
+    if not run.shows_progress:
+        return finished
+    whole = chosen.select.all and chosen.shard_slice is None and chosen.mode == "tar" and chosen.redo is None
+    total = total_size(locations) if whole else None
+    return run.draw(finished, lambda: results.position, lambda: results.failures.done, total)
 
 
 def _jobs(inputs: DatasetReader, chosen: ProcOptions, policy: Policy, tmpdir: str | None) -> Iterator[Job]:
     if chosen.redo is not None:
         if not chosen.select.all or chosen.shard_slice is not None or chosen.mode != "tar":
-            raise Usage("--redo takes all samples of its inputs, which are archives")
+            raise Usage("--redo reads all samples of its inputs: it excludes --mode and options that select samples")
         if chosen.fields.rekey is not None:
-            raise Usage("--redo puts samples where their keys belong: --rekey cannot be had with it")
+            raise Usage("--rekey cannot be used with --redo, which finds the places of samples by their keys")
         rejects = DatasetReader(chosen.redo, policy, tmpdir=tmpdir)
-        return prepared(merged(iter(inputs), iter(rejects)), policy, tmpdir)
+        return prepare_jobs(merge_rejects(iter(inputs), iter(rejects)), policy, tmpdir)
     mode, cut = chosen.mode, chosen.shard_slice
     samples = iter(inputs) if mode == "tar" else text_samples(inputs.locations, mode, cut)
-    return jobs_of(chosen.select(samples), policy, tmpdir)
+    return number_jobs(chosen.select(samples), policy, tmpdir)
 
 
 def _rejects(run: ConsoleRun, locations: list[Location], chosen: ProcOptions, stack: ExitStack) -> EntryWriter | None:
     for location in chosen.redo or ():
         if location.kind == "path":
-            run.reserve(location.text, "the rejects that are done again", written=False)
+            run.reserve(location.text, "the input of --redo", written=False)
     rejects = chosen.failing.rejects
     if rejects is None:
         return None

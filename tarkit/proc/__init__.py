@@ -1,1 +1,20 @@
-"""Work on samples with what is not ours: commands, Python functions, resident programs; in parallel and in order."""
+"""Samples through a command, a Python function or a long-lived program: in parallel, in order, with failure policies.
+
+The path of one sample:
+
+    samples                 TarSample, from a reader (or `text`: lines, pages, keys)
+      | run.number_jobs     numbers it and keeps its bytes readable from any thread
+    Job
+      | runner              one of
+      |   engine.Engine         N threads, each with an executor that blocks until its jobs are done:
+      |     shell.CommandExecutor     writes the fields to files (`workdir`), runs the command, collects the files
+      |     function.FunctionExecutor sends the sample to a worker process (`child`), which calls the function
+      |   function.DirectRunner     calls the function in this process
+      |   worker.WorkerPool         N long-lived programs that read and write tar streams (`session`)
+    Job, Outcome            new samples (`result`: unchanged entries keep their headers) or a Failure
+      | run.SampleRun       prints logs, lets `policy` judge failures, checks keys
+    samples                 for the output
+
+`shell.command_runner`, `function.function_runner` and `worker.worker_runner` make runners from plain arguments, and
+`run.run_samples` runs samples through one of them.
+"""

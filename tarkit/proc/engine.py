@@ -1,7 +1,7 @@
-"""Work on samples in parallel: one reader and writer, which is the main thread, and N hands in threads of their own.
+"""Run jobs in parallel: the main thread reads and writes, and N workers run executors in threads of their own.
 
-Results come in the order of the input, whatever N is, or as they are ready. So much is under way at a time as N hands
-need and no more: when results are not taken nothing is read, and when nothing comes the hands wait.
+Results come in the order of the jobs, whatever N is, or as they are ready. The number of jobs under way is bounded:
+while results are not taken nothing is read.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry
 
-# ---- The contract of the engine: jobs go in, outcomes come out, and an executor is what works on them in between
-# An executor is one of the N workers that work at a time. The engine calls `run` from a thread that is the executor's
-# own, so that it may block; a hand that is a process, or has one, does its work beside us. `cancel` alone is called
-# from another thread. What an executor raises other than `BatchFailed` ends the run: that is for what is wrong with all
+# ---- The contract: jobs go in, outcomes come out, and executors turn one into the other
+# Each executor belongs to one thread, in which the engine calls `run`, so that it may block; `cancel` and `kill` are
+# called from another thread. An exception other than `BatchFailed` ends the run: it is for what is wrong with all
 # samples, such as a program that cannot be started.
 
 WHOLE = 1 << 20  # bytes; a sample up to this size is read at once
-TAIL = 2000  # bytes of what was said on stderr that a failure keeps
+TAIL = 2000  # bytes of the end of stderr that a failure keeps
 
 _FILES = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
 
 
 class Failure(NamedTuple):
-    """Why there is no result for a sample; it is not raised but handed back, and the policies decide.
+    """Why there is no result for a sample; it is returned, not raised, and `FailurePolicy` judges it.
 
-    `reason` is for a message, and follows the key: `ended with status 3`. `status` is that of a program, negative for a
-    signal, None when none ended. `tail` is the end of what it said on stderr (or a traceback), at most TAIL bytes.
-    `seconds` is the time of the last attempt.
+    Attributes:
+        reason: for a message, behind the key: `ended with status 3`.
+        status: exit status of a program, negative for a signal; None when no program ended.
+        tail: the end of its stderr, or a traceback; at most TAIL bytes.
+        seconds: time of the last attempt.
+        attempts: number of attempts.
+        error: what a function in this process raised.
     """
 
     reason: str
@@ -44,10 +47,11 @@ class Failure(NamedTuple):
     tail: bytes = b""
     seconds: float = 0.0
     attempts: int = 1
+    error: Exception | None = None
 
 
 class BatchFailed(Exception):
-    """Raised by `run` when all jobs that were handed over fail together; with more than one the engine halves them."""
+    """All jobs of a call of `run` failed together; if there are several, the engine runs the halves."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.reason)
@@ -55,56 +59,60 @@ class BatchFailed(Exception):
 
 
 class CommandOutput(Protocol):
-    """What a command said, in memory or in a file; `tarkit.streams.tempfile.TemporaryFile` and `Words` are two."""
+    """What a command printed, in memory (`HeldOutput`) or in a file (`tarkit.streams.tempfile.TemporaryFile`)."""
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop), fewer only at the end."""
+        """Return bytes [start, stop), fewer only at the end."""
 
 
-class Words(NamedTuple):
-    """What a command said, in memory."""
+class HeldOutput(NamedTuple):
+    """What a command printed, in memory."""
 
     data: bytes
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop), fewer only at the end."""
+        """Return bytes [start, stop), fewer only at the end."""
         return self.data[start:stop]
 
 
 class Outcome(NamedTuple):
-    """What became of one job: the samples that it gave, in order, none at all perhaps, or a failure.
+    """The result of one job: samples in order, perhaps none, or a failure.
 
-    `said` is for the user's stderr, in this order. `seconds` is how long the work took.
+    Attributes:
+        samples: the new samples.
+        failure: why there are none.
+        log: output for the user's stderr, in this order.
+        seconds: time that the work took.
     """
 
     samples: Sequence[TarSample] = ()
     failure: Failure | None = None
-    said: Sequence[CommandOutput] = ()
+    log: Sequence[CommandOutput] = ()
     seconds: float = 0.0
 
 
 class InputField(NamedTuple):
-    """A field of a sample as it comes in. `data` is its content if the sample is small, else None."""
+    """A field of an input sample. `data` is its content if the sample is small, else None."""
 
     field: bytes
     entry: Entry
-    content: Entry  # the entry whose payload it is: that of a hard link is its target's
+    content: Entry  # the entry with the payload: for a hard link, its target
     source: Source
     data: bytes | None
 
     @property
     def size(self) -> int:
-        """Bytes of content."""
+        """Number of bytes of content."""
         return self.content.size
 
     def read(self) -> bytes:
-        """The content, however large."""
+        """Return the content, whatever its size."""
         if self.data is not None:
             return self.data
         return self.source.read(self.content.data, self.content.data + self.content.size)
 
     def send(self, sink: Any) -> None:
-        """Write the content to a sink, without holding it."""
+        """Write the content to a sink without reading it whole."""
         if self.data is not None:
             sink.write(self.data)
         else:
@@ -112,13 +120,17 @@ class InputField(NamedTuple):
 
 
 class Job:
-    """One sample to work on, number `index` (from 0) of those that were chosen.
+    """One sample to work on.
 
-    The sample is good for as long as the job is, and can be read from any thread. What `passes` is not worked on and
-    comes out as it is.
+    The sample can be read from any thread for as long as the job exists.
+
+    Attributes:
+        index: its number among the selected samples, from 0.
+        sample: the sample.
+        passes: it is not worked on, and is its own result.
     """
 
-    __slots__ = ("_head", "_inputs", "index", "passes", "sample")  # dataclasses take a third of a process's start
+    __slots__ = ("_head", "_inputs", "index", "passes", "sample")
 
     def __init__(self, index: int, sample: TarSample, passes: bool = False) -> None:
         self.index = index
@@ -138,16 +150,17 @@ class Job:
         return self.sample.source.name
 
     def inputs(self) -> list[InputField]:
-        """The fields of the sample, in order, without the entries that have no key.
+        """Return the fields of the sample in order, without the entries that have no key.
 
-        Raises Failed for what has no content that could be handed over: symbolic links, devices and the like.
+        Raises:
+            BatchFailed: an entry has no content: a symbolic link, a device and the like.
         """
         if self._inputs is None:
             self._inputs = list(self._read())
         return self._inputs
 
     def piece(self, start: int, stop: int) -> bytes | None:
-        """Bytes [start, stop) of the sample's source, if they were read together with its fields."""
+        """Return bytes [start, stop) of the sample's source if they were read together with its fields."""
         first, data = self._head
         return data[start - first : stop - first] if data and start >= first and stop - first <= len(data) else None
 
@@ -183,84 +196,114 @@ _KINDS = {
 
 
 class Executor(Protocol):
-    """One of the hands that work; made in the main thread, when the first job for it is there."""
+    """What works on jobs, in a thread of its own; made in the main thread when there is a job for it."""
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """Work on some jobs: one outcome for each, in order. It blocks until they are done.
+        """Work on some jobs; return one outcome for each, in order, when all are done.
 
-        A failure of one is an Outcome with `failure`. Raises Failed when all fail together: a batch that a function
-        refused, a process that died on the way. The engine then hands over the halves, until one is alone. Where the
-        results of a batch cannot be told apart they are all in the outcome of its first job.
+        The failure of one job is an Outcome with `failure`.
+
+        Raises:
+            BatchFailed: all fail together: a function refused a batch, or a process died. The engine then runs the
+                halves, until the job that fails is alone.
         """
 
     def cancel(self) -> None:
-        """End what runs, resident or not, from another thread, and start nothing more; `run` ends soon after."""
+        """End the processes, from another thread, and start no more; `run` returns soon after."""
 
     def kill(self) -> None:
-        """The same, with force: some time after `cancel`, if `run` has not ended."""
+        """Kill the processes: some time after `cancel`, if `run` has not returned."""
 
     def close(self) -> None:
-        """End what is resident when all is done, in the thread that ran it. Raises TarkitError when that ends badly."""
+        """End long-lived processes when all is done, in the executor's thread. Raises TarkitError when that fails."""
 
 
 def status_words(status: int) -> str:
-    """How a program ended, for a Failure's reason: `ended with status 3`, `was ended by SIGKILL`."""
+    """Return how a program ended, for the reason of a Failure: `ended with status 3`, `was ended by SIGKILL`."""
     return f"ended with status {status}" if status >= 0 else f"was ended by {signal_name(-status)}"
 
 
-AHEAD = 4  # times the number of hands: so many batches are under way, done and not done
-LEAST = 16  # batches that may always be, so that one that is slow does not stop the others at once
+PENDING = 4  # batches under way, done and not done, for each worker
+MIN_PENDING = 16  # of these, so that a slow one does not stop the other workers at once
 HELD = 32 << 20  # bytes of samples that are under way in memory
-PATIENCE = 2.0  # seconds that hands get to end by themselves
-QUICK, SLOW = 0.05, 0.2  # seconds: batches that take less become larger, those that take more smaller
-WAIT = 0.2  # seconds between two looks for signals: one that comes just before a wait does not end it
+PATIENCE = 2.0  # seconds that workers get to end by themselves
+QUICK, SLOW = 0.05, 0.2  # seconds: if a batch takes less the next are larger, if it takes more they are smaller
+WAIT = 0.2  # seconds; a signal that comes just before a wait does not interrupt it
 
 Finished = tuple[Job, Outcome]
 _Task = tuple[int, list[Job]]
 _Done = tuple[int, list[Job], "list[Outcome] | BaseException", float]
 
 
-class Engine:
-    """Runs jobs through `parallel` executors, each made by `start` in the main thread when it is first needed.
+class RunOptions(NamedTuple):
+    """How many executors work at a time, and what is done with their results.
 
-    Up to `batch` jobs are handed over at a time, and not many more than `batch_bytes` of samples: few at first, and as
-    many as are done in a moment, unless they are to be `exact` so many. Each failure is tried
-    `retries` times more, alone. With `ordered` the results come in the order of the jobs. Leaving the `with` block ends
-    all that still runs.
+    Args:
+        parallel: number of executors.
+        retries: further attempts at a job that failed.
+        ordered: results come in the order of the jobs.
+        stops: the first failure ends the run; otherwise it must be found out which of several samples failed.
+    """
+
+    parallel: int = 1
+    retries: int = 0
+    ordered: bool = True
+    stops: bool = True
+
+
+class Runner(Protocol):
+    """Runs jobs: the engine, or what takes its place. Leaving the `with` block ends all that still runs."""
+
+    def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
+        """Yield each job with its outcome."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Engine:
+    """Runs jobs through executors, each made by `start` in the main thread when it is first needed.
+
+    Args:
+        start: makes an executor.
+        run: number of executors, order and retries. A job is retried alone.
+        batch: jobs that are submitted together, at most. The number grows from 1 while batches take a short time.
+        batch_bytes: bytes of samples from which on a batch is submitted.
+        exact: submit `batch` jobs together, from the first on.
     """
 
     def __init__(
         self,
         start: Callable[[], Executor],
-        parallel: int,
-        *,
+        run: RunOptions,
         batch: int = 1,
         batch_bytes: int = 1 << 20,
         exact: bool = False,
-        retries: int = 0,
-        ordered: bool = True,
     ) -> None:
         self.start = start
-        self.parallel = parallel
+        self.parallel = run.parallel
+        self.retries = run.retries
+        self.ordered = run.ordered
         self.batch = batch
         self.batch_bytes = batch_bytes
-        self.retries = retries
-        self.ordered = ordered
-        self.most = max(LEAST, AHEAD * parallel)
-        self._hands: list[tuple[threading.Thread, Executor]] = []
+        self.max_pending = max(MIN_PENDING, PENDING * run.parallel)
+        self._workers: list[tuple[threading.Thread, Executor]] = []
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._done: SimpleQueue[_Done] = SimpleQueue()
-        self._results: dict[int, list[Finished]] = {}  # that wait for their turn
-        self._given = self._taken = self._busy = self._held = 0
-        self._over = False
-        self._failed: list[BaseException] = []  # executors that ended badly
+        self._results: dict[int, list[Finished]] = {}  # by number of the batch; not yielded yet
+        self._submitted = self._yielded = self._busy = self._held = 0
+        self._cancelled = False
+        self._close_errors: list[BaseException] = []
         self._size = batch if exact else 1
         self._exact = exact
 
     def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
-        """Each job with what became of it."""
+        """Yield each job with its outcome."""
         for group in self._groups(jobs):
-            while self._given - self._taken >= self.most or (self._held > HELD and self._busy):
+            while self._submitted - self._yielded >= self.max_pending or (self._held > HELD and self._busy):
                 self._receive(wait=True)
                 yield from self._ready()
             self._submit(group)
@@ -273,7 +316,7 @@ class Engine:
         self._close()
 
     def _groups(self, jobs: Iterator[Job]) -> Iterator[list[Job]]:
-        """The jobs in batches; what only passes is one of its own."""
+        """Yield the jobs in batches; a job that passes is a batch of its own."""
         group: list[Job] = []
         size = 0
         for job in jobs:
@@ -292,32 +335,32 @@ class Engine:
             yield group
 
     def _submit(self, group: list[Job]) -> None:
-        number, self._given = self._given, self._given + 1
+        number, self._submitted = self._submitted, self._submitted + 1
         self._held += _weight(group)
         if group[0].passes:
             self._results[number] = [(job, Outcome((job.sample,))) for job in group]
             return
-        if self._busy >= len(self._hands) < self.parallel:
-            self._hire()
+        if self._busy >= len(self._workers) < self.parallel:
+            self._add_worker()
         self._busy += 1
         self._tasks.put((number, group))
 
-    def _hire(self) -> None:
+    def _add_worker(self) -> None:
         executor = self.start()
         thread = threading.Thread(target=self._work, args=(executor,), daemon=True)
-        self._hands.append((thread, executor))  # from here on a signal ends it too
+        self._workers.append((thread, executor))  # from here on `_end` ends it too
         try:
             thread.start()
-        except RuntimeError as error:  # a limit of the system; with fewer hands it only takes longer
-            self._hands.pop()
+        except RuntimeError as error:  # a limit of the system; with fewer workers it only takes longer
+            self._workers.pop()
             executor.cancel()
             executor.close()
-            if not self._hands:
-                raise TarkitError(f"no thread can be started: {error}") from None
-            self.parallel = len(self._hands)
+            if not self._workers:
+                raise TarkitError(f"cannot start a thread: {error}") from None
+            self.parallel = len(self._workers)
 
     def _receive(self, wait: bool) -> bool:
-        """Take in a result that a hand has; whether there was one."""
+        """Take the result of a worker; return whether there was one."""
         while True:
             try:
                 number, jobs, outcomes, seconds = self._done.get(wait, WAIT) if wait else self._done.get_nowait()
@@ -335,19 +378,19 @@ class Engine:
         return True
 
     def _ready(self) -> Iterator[Finished]:
-        """The results whose turn it is."""
+        """Yield the results whose turn it is."""
         while self._results:
-            number = self._taken if self.ordered else next(iter(self._results))
+            number = self._yielded if self.ordered else next(iter(self._results))
             finished = self._results.pop(number, None)
             if finished is None:
                 return
-            self._taken += 1
+            self._yielded += 1
             self._held -= _weight([job for job, _ in finished])
             finished.reverse()
             while finished:
-                yield finished.pop()  # nobody else holds it then
+                yield finished.pop()  # without a reference here, so that its memory can be freed
 
-    # ---- what hands do, each in its own thread
+    # ---- in the thread of a worker
 
     def _work(self, executor: Executor) -> None:
         while (task := self._tasks.get()) is not None:
@@ -355,7 +398,7 @@ class Engine:
             outcomes: list[Outcome] | BaseException
             started = time.monotonic()
             try:
-                outcomes = self._settle(executor, jobs)
+                outcomes = retried(executor.run, jobs, self.retries, lambda: self._cancelled)
             except BaseException as error:
                 outcomes = error
             self._done.put((number, jobs, outcomes, time.monotonic() - started))
@@ -363,61 +406,36 @@ class Engine:
         try:
             executor.close()
         except BaseException as error:
-            self._failed.append(error)
-
-    def _settle(self, executor: Executor, jobs: Sequence[Job]) -> list[Outcome]:
-        """Have the jobs done; those that fail together by halves, those that fail alone once more."""
-        try:
-            outcomes = executor.run(jobs)
-        except BatchFailed as error:
-            if len(jobs) > 1 and not self._over:
-                half = len(jobs) // 2
-                return self._settle(executor, jobs[:half]) + self._settle(executor, jobs[half:])
-            outcomes = [Outcome(failure=error.failure, seconds=error.failure.seconds) for _ in jobs]
-        return [self._again(executor, job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)]
-
-    def _again(self, executor: Executor, job: Job, outcome: Outcome) -> Outcome:
-        attempts = 1
-        while outcome.failure is not None and attempts <= self.retries and not self._over:
-            attempts += 1
-            said = outcome.said
-            try:
-                [outcome] = executor.run([job])
-            except BatchFailed as error:
-                outcome = Outcome(failure=error.failure, seconds=error.failure.seconds)
-            outcome = outcome._replace(said=[*said, *outcome.said])
-        if outcome.failure is not None:
-            outcome = outcome._replace(failure=outcome.failure._replace(attempts=attempts))
-        return outcome
+            self._close_errors.append(error)
 
     # ---- the end
 
     def _close(self) -> None:
-        """Stop the threads when all is done. Each closes its executor, so that all have the same time to end."""
-        for _ in self._hands:
+        """Stop the workers when all is done. Each thread closes its executor, so that all end at the same time."""
+        for _ in self._workers:
             self._tasks.put(None)
-        for thread, _ in self._hands:
+        for thread, _ in self._workers:
             while thread.is_alive():
                 thread.join(WAIT)
-        self._hands = []
-        if self._failed:
-            raise self._failed[0]
+        self._workers = []
+        if self._close_errors:
+            raise self._close_errors[0]
 
     def _end(self) -> None:
-        """End all that runs, with force if need be."""
-        self._over = True
+        """End all workers, with force if need be."""
+        self._cancelled = True
         for act in ("cancel", "kill"):
-            for _, executor in self._hands:
+            for _, executor in self._workers:
                 getattr(executor, act)()
-            for _ in self._hands:
+            for _ in self._workers:
                 self._tasks.put(None)
             limit = time.monotonic() + PATIENCE
-            for thread, executor in self._hands:
+            for thread, executor in self._workers:
                 if thread.ident:
                     thread.join(max(0.0, limit - time.monotonic()))
-                elif act == "cancel":  # it was never started
+                elif act == "cancel":  # its thread was never started
                     executor.close()
-            self._hands = [hand for hand in self._hands if hand[0].is_alive()]
+            self._workers = [worker for worker in self._workers if worker[0].is_alive()]
 
     def __enter__(self) -> Self:
         return self
@@ -429,5 +447,43 @@ class Engine:
 
 
 def _weight(jobs: list[Job]) -> int:
-    """Bytes of memory that they may take."""
+    """Return how many bytes of memory the samples may take."""
     return sum(min(job.sample.size, WHOLE) for job in jobs)
+
+
+def retried(
+    run: Callable[[Sequence[Job]], list[Outcome]],
+    jobs: Sequence[Job],
+    retries: int,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> list[Outcome]:
+    """Return the outcomes of jobs. Jobs that fail together are run again by halves, one that fails alone by itself."""
+    try:
+        outcomes = run(jobs)
+    except BatchFailed as error:
+        if len(jobs) > 1 and not cancelled():
+            half = len(jobs) // 2
+            return [*retried(run, jobs[:half], retries, cancelled), *retried(run, jobs[half:], retries, cancelled)]
+        outcomes = [Outcome(failure=error.failure, seconds=error.failure.seconds) for _ in jobs]
+    return [_retried(run, job, outcome, retries, cancelled) for job, outcome in zip(jobs, outcomes, strict=True)]
+
+
+def _retried(
+    run: Callable[[Sequence[Job]], list[Outcome]],
+    job: Job,
+    outcome: Outcome,
+    retries: int,
+    cancelled: Callable[[], bool],
+) -> Outcome:
+    attempts = 1
+    while outcome.failure is not None and attempts <= retries and not cancelled():
+        attempts += 1
+        log = outcome.log
+        try:
+            [outcome] = run([job])
+        except BatchFailed as error:
+            outcome = Outcome(failure=error.failure, seconds=error.failure.seconds)
+        outcome = outcome._replace(log=[*log, *outcome.log])
+    if outcome.failure is not None:
+        outcome = outcome._replace(failure=outcome.failure._replace(attempts=attempts))
+    return outcome

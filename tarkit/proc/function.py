@@ -1,8 +1,11 @@
-"""proc --map: samples go to a process that calls the user's function; what it hands back becomes samples.
+"""proc --map: samples go to worker processes that call a Python function; what it returns becomes samples.
 
-Each hand has one process, which is started once and gets many small samples at a time. A process that dies while it
-works on a sample has failed on that one; a new one goes on with what follows, and is given again the few whose results
-died with it.
+Each executor has one worker process, which is started once and gets many small samples at a time. A process that dies
+while it works on a sample has failed on that one; a new process goes on with the samples after it, and gets again the
+few whose results were lost. `child` is what runs in the process.
+
+A function that is named, FILE.py:FUNCTION, runs in a new interpreter. A callable of the running process runs in copies
+of it (os.fork), or, with one worker, in the process itself.
 """
 
 from __future__ import annotations
@@ -14,37 +17,69 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from marshal import dumps, loads
 from mmap import mmap
-from typing import Any
+from types import TracebackType
+from typing import Any, ClassVar, Self
+from weakref import WeakSet
 
-from tarkit.errors import TarkitError, show
-from tarkit.proc import result as plain
-from tarkit.proc.calling import split_spec
-from tarkit.proc.child import IDLE, LENGTH, PLACE, SAID, WHOLE, Piece, Result
-from tarkit.proc.engine import TAIL, BatchFailed, Failure, Job, Outcome, Words, status_words
+from tarkit.errors import MissingLibrary, TarkitError, show
+from tarkit.proc import result as results_of
+from tarkit.proc.child import (
+    IDLE,
+    LENGTH,
+    PLACE,
+    PRINTED,
+    WHOLE,
+    NewSample,
+    Piece,
+    Result,
+    SampleFunction,
+    failure_of,
+    load,
+    main_of_fork,
+    split_spec,
+)
+from tarkit.proc.engine import (
+    TAIL,
+    BatchFailed,
+    Engine,
+    Failure,
+    Finished,
+    HeldOutput,
+    Job,
+    Outcome,
+    Runner,
+    RunOptions,
+    retried,
+    status_words,
+)
+from tarkit.samples.sample import TarSample
 from tarkit.streams.copy import CHUNK, widen
 from tarkit.streams.process import PIPE, Program
 from tarkit.streams.source import Source
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar.reader import Raw
 
-# ---- Two-way traffic with a program through its stdin and stdout; its end is seen, whoever else has the pipes
+# ---- The pipes of a program; its end is noticed although other processes may hold them open
 
-_LOOK = 0.05  # seconds between two looks where the system cannot wake us
+_POLL = 0.05  # seconds between two checks where the system has no pidfd
 
 
-class Gone(Exception):
+class ProgramEnded(Exception):
     """The program has ended, or closed the pipe."""
 
 
-class Late(Exception):
-    """The time that was given is over."""
+class TimedOut(Exception):
+    """Nothing came in time."""
 
 
-class Duplex:
+class ProgramPipes:
     """The pipes of a program that was started with PIPE for its stdin and stdout."""
 
     def __init__(self, program: Program) -> None:
@@ -62,7 +97,7 @@ class Duplex:
             program.watch(poll)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`; raises Gone."""
+        """Write all of `data`. Raises ProgramEnded."""
         view = memoryview(data)
         while view:
             try:
@@ -70,38 +105,43 @@ class Duplex:
             except BlockingIOError:
                 self._wait(self._writes, None)
                 if self.program.ended():
-                    raise Gone from None
+                    raise ProgramEnded from None
             except BrokenPipeError:
-                raise Gone from None
+                raise ProgramEnded from None
 
     def read(self, limit: float | None = None) -> bytes:
-        """Some bytes; raises Gone at the end, and Late when none have come at `limit`, as `time.monotonic` has it."""
+        """Return some bytes.
+
+        Raises:
+            ProgramEnded: there are no more.
+            TimedOut: none have come at `limit`, as `time.monotonic` has it.
+        """
         while True:
-            ended = self.program.ended()  # what it wrote before is still to be had
+            ended = self.program.ended()  # before the read: what it wrote earlier is still in the pipe
             try:
                 data = os.read(self.stdout, CHUNK)
             except BlockingIOError:
                 if ended:
-                    raise Gone from None
+                    raise ProgramEnded from None
                 if not self._wait(self._reads, limit):
-                    raise Late from None
+                    raise TimedOut from None
                 continue
             if not data:
-                raise Gone
+                raise ProgramEnded
             return data
 
     def _wait(self, poll: select.poll, limit: float | None) -> bool:
-        """Wait for anything to happen; False when the time is over."""
+        """Wait for an event; return whether there may be one before `limit`."""
         left = None if limit is None else limit - time.monotonic()
         if left is not None and left <= 0:
             return False
         if not self.program.wakes:
-            left = _LOOK if left is None else min(left, _LOOK)
+            left = _POLL if left is None else min(left, _POLL)
         poll.poll(None if left is None else left * 1000 + 1)
         return True
 
     def close(self) -> None:
-        """Let go of both."""
+        """Close both."""
         for file in self._files:
             try:
                 file.close()
@@ -109,7 +149,7 @@ class Duplex:
                 pass
 
 
-# ---- The process that calls the user's function, as `function` sees it; `child` is its own side
+# ---- What is called, and the process that calls it
 
 PATIENCE = 10.0  # seconds that a process gets to end, with threads and handlers of the user's, when all is done
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -119,15 +159,27 @@ _START = (
 
 
 @dataclass(frozen=True)
-class Call:
-    """What is to be called, and how: MODULE:FUNCTION or FILE.py:FUNCTION, and `init` of that form once a process.
+class FunctionOptions:
+    """What is called, and how.
 
-    With `batches` the function takes a list. `timeout` is in seconds, for one call; `mtime` is that of new entries.
-    `tell` gets lines for the user. Raises TarkitError for what is of another form.
+    Args:
+        function: a callable, or MODULE:FUNCTION or FILE.py:FUNCTION.
+        init: is called once in each process, before the function; of the same forms.
+        decode: decode the fields and encode the results by the names of fields.
+        pickles: decode pickles too.
+        batches: the function takes and returns lists.
+        timeout: seconds for one call.
+        mtime: time of new entries, in seconds since 1970.
+        tell: called with lines for the user.
+        wrap: makes the argument of a callable from a sample; without it that is a dict of fields and `__key__`.
+        encode: makes bytes of the value of a field that a callable returns; without it bytes and str are taken.
+
+    Raises:
+        TarkitError: `function` or `init` is a name of another form.
     """
 
-    function: str
-    init: str | None = None
+    function: str | Callable[..., Any]
+    init: str | Callable[[], Any] | None = None
     decode: bool = False
     pickles: bool = False
     batches: bool = False
@@ -135,68 +187,149 @@ class Call:
     tmpdir: str | None = None
     mtime: int | None = 0
     tell: Callable[[str], None] = lambda line: None
+    wrap: Callable[[TarSample], Mapping[str, Any]] | None = None
+    encode: Callable[[str, Any], bytes] | None = None
 
     def __post_init__(self) -> None:
         for spec in (self.function, self.init):
             try:
-                if spec is not None:
+                if isinstance(spec, str):
                     split_spec(spec)
             except ValueError:
                 raise TarkitError(
-                    f"{show(spec or '')} names no function", "it looks like package.module:function or file.py:function"
+                    f"{show(str(spec))} is not the name of a function",
+                    "names are package.module:function or file.py:function",
                 ) from None
+
+    @property
+    def name(self) -> str:
+        """What messages call the function."""
+        return _name_of(self.function)
+
+    @property
+    def label(self) -> str:
+        """What messages call the run of the function."""
+        return f"--map {self.name}" if isinstance(self.function, str) else f"map({self.name})"
+
+    def settings(self, place: int) -> dict[str, Any]:
+        """Return what the process gets; `place` is the descriptor of the memory that both share."""
+        return {
+            "functions": (self.function, self.init),
+            "init_name": _name_of(self.init),
+            "decode": self.decode,
+            "pickles": self.pickles,
+            "batches": self.batches,
+            "mtime": self.mtime,
+            "wrap": self.wrap,
+            "encode": self.encode,
+            "place": place,
+        }
+
+
+def _name_of(function: object) -> str:
+    return function if isinstance(function, str) else str(getattr(function, "__qualname__", type(function).__name__))
+
+
+class ForkedProcess:
+    """A copy of this process that calls a function: what `Program` uses of `subprocess.Popen`.
+
+    The copy is made while other threads may run; it uses no lock that they could hold, but the function may.
+    """
+
+    running: ClassVar[WeakSet[ForkedProcess]] = WeakSet()
+
+    def __init__(self, settings: Mapping[str, Any], words: Sequence[str], *, stderr: int, **ignored: Any) -> None:
+        self.stderr = None
+        self.returncode: int | None = None
+        child_in, stdin = os.pipe()
+        stdout, child_out = os.pipe()
+        self.stdin, self.stdout = open(stdin, "wb", 0), open(stdout, "rb", 0)
+        ForkedProcess.running.add(self)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of other threads
+                self.pid = os.fork()
+        except OSError:
+            os.close(child_in)
+            os.close(child_out)
+            self.stdin.close()
+            self.stdout.close()
+            raise
+        if self.pid == 0:
+            files = [file for each in ForkedProcess.running for file in (each.stdin, each.stdout)]
+            main_of_fork(settings, (child_in, child_out, stderr), files)
+        os.close(child_in)
+        os.close(child_out)
+        try:
+            os.setpgid(self.pid, self.pid)  # the copy does that too, perhaps later
+        except OSError:
+            pass
+
+    def poll(self) -> int | None:
+        """Return the status if the process has ended."""
+        return self._waited(os.WNOHANG)
+
+    def wait(self) -> int:
+        """Wait for the end of the process and return its status."""
+        return self._waited(0) or 0
+
+    def _waited(self, flags: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, flags)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
 
 
 class FunctionProcess:
-    """One process that calls the function, and what it has said."""
+    """One process that calls the function, and its output."""
 
-    def __init__(self, call: Call, said: TemporaryFile) -> None:
-        self.call = call
-        self.said = said
+    def __init__(self, options: FunctionOptions, output: TemporaryFile) -> None:
+        self.options = options
+        self.output = output
         self.loaded = False
-        os.ftruncate(said.fd, 0)
-        shared = TemporaryFile(call.tmpdir)
+        os.ftruncate(output.fd, 0)
+        shared = TemporaryFile(options.tmpdir)
         os.ftruncate(shared.fd, PLACE.size)
         self.place = mmap(shared.fd, PLACE.size)
         PLACE.pack_into(self.place, 0, IDLE, 0.0)
-        # -P: not the folder where we are, before ours are imported; -B: nothing is written beside the user's files.
-        # Sets of strings come in the same order in every process, and in every run.
+        settings = options.settings(shared.fd)
+        forks = not isinstance(options.function, str)
+        # -P: tarkit is imported before what is in the current directory; -B: nothing is written beside the user's
+        # files. Sets of strings have the same order in every process and in every run.
         python = (sys.executable, "-P", "-B", "-X", "faulthandler", "-c", _START.format(root=_ROOT))
         self.program = Program(
-            ("env", "PYTHONHASHSEED=0", *python), stdin=PIPE, stdout=PIPE, stderr=said.fd, pass_fds=(shared.fd,)
+            (options.label,) if forks else ("env", "PYTHONHASHSEED=0", *python),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=output.fd,
+            pass_fds=(shared.fd,),
+            popen=partial(ForkedProcess, settings) if forks else None,
         )
-        self.pipes = Duplex(self.program)
+        self.pipes = ProgramPipes(self.program)
         self._buffer = bytearray()
-        settings = {
-            "function": call.function,
-            "init": call.init,
-            "decode": call.decode,
-            "pickles": call.pickles,
-            "batches": call.batches,
-            "mtime": call.mtime,
-            "place": shared.fd,
-        }
-        try:
-            self.send(settings)
-        except Gone:
-            pass  # what it had to say is read later
+        if not forks:
+            try:
+                self.send(settings)
+            except ProgramEnded:
+                pass  # its output is read later
 
     def send(self, value: Any) -> None:
-        """Send a value; raises Gone."""
+        """Send a value. Raises ProgramEnded."""
         data = dumps(value)
-        self.pipes.write(LENGTH.pack(len(data)) + data if len(data) < SAID else LENGTH.pack(len(data)))
-        if len(data) >= SAID:
+        self.pipes.write(LENGTH.pack(len(data)) + data if len(data) < PRINTED else LENGTH.pack(len(data)))
+        if len(data) >= PRINTED:
             self.pipes.write(data)
 
     def receive(self) -> Any:
-        """The next value; raises Gone, and Late when a call has taken too long."""
+        """Return the next value. Raises ProgramEnded, and TimedOut when a call takes too long."""
         buffer = self._buffer
         while len(buffer) < LENGTH.size or len(buffer) < LENGTH.size + LENGTH.unpack_from(buffer)[0]:
             try:
                 buffer += self.pipes.read(self._limit())
-            except Late:
+            except TimedOut:
                 index, begun = self.where()
-                if index != IDLE and self.call.timeout and time.monotonic() >= begun + self.call.timeout:
+                timeout = self.options.timeout
+                if index != IDLE and timeout and time.monotonic() >= begun + timeout:
                     raise
         stop = LENGTH.size + LENGTH.unpack_from(buffer)[0]
         with memoryview(buffer) as view:
@@ -205,222 +338,335 @@ class FunctionProcess:
         return value
 
     def _limit(self) -> float | None:
-        if self.call.timeout is None:
+        if self.options.timeout is None:
             return None
         index, begun = self.where()
-        return (time.monotonic() if index == IDLE else begun) + self.call.timeout
+        return (time.monotonic() if index == IDLE else begun) + self.options.timeout
 
     def where(self) -> tuple[int, float]:
-        """Which sample it works on, and since when."""
+        """Return the index of the sample that it works on, and the time at which it began."""
         seen = PLACE.unpack_from(self.place)
-        while (again := PLACE.unpack_from(self.place)) != seen:  # it was just writing that
+        while (again := PLACE.unpack_from(self.place)) != seen:  # it was being written
             seen = again
         return int(seen[0]), float(seen[1])
 
-    def heard(self) -> bytes:
-        """What it has said and not handed over."""
-        return self.said.read(0, SAID)
+    def unread_output(self) -> bytes:
+        """Return the output that belongs to no result."""
+        return self.output.read(0, PRINTED)
 
     def close(self) -> int:
-        """Let it end, and see to it that it does; its status."""
+        """Let it end, with force after some time, and return its status."""
         self.pipes.close()
-        if self.program.wait(PATIENCE) is None:  # a thread of the user's waits for what does not come
-            self.call.tell(
-                f"the process that called {self.call.function} did not end, and was ended after {PATIENCE:g} s"
+        if self.program.wait(PATIENCE) is None:  # a thread of the user's does not end
+            self.options.tell(
+                f"the process that called {self.options.name} did not end, and was ended after {PATIENCE:g} s"
             )
             self.program.end()
         return self.program.wait() or 0
 
 
-TOGETHER = 256  # samples that are handed over at a time, when the function takes one
-TOGETHER_BYTES = 1 << 20  # and as many bytes of them are read at a time
+# ---- Executors
+
+TOGETHER = 256  # samples that are sent at a time, when the function takes one
+TOGETHER_BYTES = 1 << 20  # bytes of samples that are read at a time
 LARGEST = 1 << 31  # bytes that `marshal` does not take in one piece
-IN_VAIN = 3  # processes that may end one after the other before they have begun anything
+MAX_DEATHS = 3  # processes that may end one after the other before they have begun a sample
 
 
-class Mappers:
-    """Makes executors that call one function. `prepare` starts the first, so that errors come before any output."""
+@contextmanager
+def function_runner(options: FunctionOptions, batch: int | None, run: RunOptions) -> Iterator[Runner]:
+    """Yield what runs jobs through a function.
 
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self._first: Mapper | None = None
+    The first process is started and has loaded the function when this yields. A callable runs in this process, in the
+    thread that takes the results, when there is to be one worker and no timeout.
 
-    def prepare(self) -> None:
-        """Start a process and wait until it has the function; raises TarkitError, in one line, if there is none."""
-        self._first = Mapper(self.call)
+    Args:
+        options: the function.
+        batch: samples in a call; None where the function takes one sample.
+        run: number of processes, order and retries.
+
+    Raises:
+        TarkitError: the function cannot be loaded.
+    """
+    if not isinstance(options.function, str) and run.parallel == 1 and options.timeout is None:
+        yield DirectRunner(options, batch, run)
+        return
+    executors = FunctionExecutors(options)
+    executors.prepare(1 if isinstance(options.function, str) else run.parallel)
+    try:
+        # a batch is N samples, whatever their size, so that the output is the same for any number of processes
+        size = (TOGETHER, 1 << 20, False) if batch is None else (batch, 1 << 62, True)
+        with Engine(executors, run, *size) as engine:
+            yield engine
+    finally:
+        executors.close()
+
+
+class FunctionExecutors:
+    """Makes executors that call one function. `prepare` starts some, so that errors come before any output."""
+
+    def __init__(self, options: FunctionOptions) -> None:
+        self.options = options
+        self._prepared: list[FunctionExecutor] = []
+
+    def prepare(self, count: int = 1) -> None:
+        """Start processes and wait until the first has loaded the function.
+
+        Copies of this process are all made here, before there are threads.
+
+        Raises:
+            TarkitError: the function cannot be loaded.
+        """
         try:
-            self._first.load()
+            for _ in range(count):
+                self._prepared.append(FunctionExecutor(self.options))
+            self._prepared[0].load()
         except BaseException:
             self.close()
             raise
 
-    def __call__(self) -> Mapper:
-        """The next executor."""
-        first, self._first = self._first, None
-        return first or Mapper(self.call)
+    def __call__(self) -> FunctionExecutor:
+        """Return the next executor."""
+        return self._prepared.pop(0) if self._prepared else FunctionExecutor(self.options)
 
     def close(self) -> None:
-        """End the one that was prepared and not asked for."""
-        if self._first is not None:
-            self._first.cancel()
-            self._first.close()
+        """End those that were prepared and not asked for."""
+        for each in self._prepared:
+            each.cancel()
+        while self._prepared:
+            self._prepared.pop().close()
 
 
-class Mapper:
-    """One hand, with a process that calls the function; as `tarkit.proc.engine.Executor` has it."""
+class FunctionExecutor:
+    """An executor with a process that calls the function."""
 
-    def __init__(self, call: Call) -> None:
-        self.call = call
-        self._said = TemporaryFile(call.tmpdir)
-        fcntl.fcntl(self._said.fd, fcntl.F_SETFL, os.O_APPEND)
+    def __init__(self, options: FunctionOptions) -> None:
+        self.options = options
+        self._output = TemporaryFile(options.tmpdir)
+        fcntl.fcntl(self._output.fd, fcntl.F_SETFL, os.O_APPEND)
         self._lock = threading.Lock()
-        self._over = False
-        self._news: list[Words] = []  # that belong to no sample
-        self._process: FunctionProcess | None = FunctionProcess(call, self._said)
+        self._cancelled = False
+        self._unassigned: list[HeldOutput] = []  # output that belongs to no sample
+        self._process: FunctionProcess | None = FunctionProcess(options, self._output)
 
     def load(self) -> None:
-        """Wait until the process has the function; raises TarkitError if it has not."""
+        """Wait until the process has loaded the function. Raises TarkitError if it cannot."""
         process = self._running()
         if process.loaded:
             return
         try:
-            error, hint, _, said = process.receive()
-        except Gone:
+            error, hint, _, output = process.receive()
+        except ProgramEnded:
             status = process.close()
-            if self._over:
-                raise BatchFailed(Failure("was given up")) from None
-            last = process.heard().decode("utf-8", "backslashreplace").strip().splitlines()[-1:]
-            words = f"--map {self.call.function}: the process {status_words(status)} before it had the function"
+            if self._cancelled:
+                raise BatchFailed(Failure("was cancelled")) from None
+            last = process.unread_output().decode("utf-8", "backslashreplace").strip().splitlines()[-1:]
+            words = f"{self.options.label}: the process {status_words(status)} before it had loaded the function"
             raise TarkitError(": ".join((words, *last))) from None
         if error is not None:
-            raise TarkitError(f"--map: {error}", hint)
+            raise TarkitError(f"{self.options.label.partition(' ')[0]}: {error}", hint)
         process.loaded = True
-        self._note(said)
+        self._keep_output(output)
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """Call the function with each job's sample, or with all of them."""
+        """Call the function with the sample of each job, or with a list of all."""
         outcomes: list[Outcome | None] = [None] * len(jobs)
         for index, job in enumerate(jobs):
             if job.sample.size >= LARGEST:
-                outcomes[index] = Outcome(failure=Failure("has 2 GiB or more, too much for --map"))
+                outcomes[index] = Outcome(failure=Failure("has 2 GiB or more, too much for a worker process"))
         todo = [index for index, outcome in enumerate(outcomes) if outcome is None]
-        in_vain = 0
+        deaths = 0
         while todo:
             before = len(todo)
             todo = self._some(jobs, outcomes, todo)
-            in_vain = in_vain + 1 if len(todo) == before else 0
-            if in_vain == IN_VAIN:
-                what = "its process ends again and again before it does anything"
-                raise TarkitError(f"--map {self.call.function}: {what}")
+            deaths = deaths + 1 if len(todo) == before else 0
+            if deaths == MAX_DEATHS:
+                raise TarkitError(
+                    f"{self.options.label}: its process ended {MAX_DEATHS} times before it began a sample"
+                )
         return [outcome for outcome in outcomes if outcome is not None]
 
     def _some(self, jobs: Sequence[Job], outcomes: list[Outcome | None], todo: list[int]) -> list[int]:
-        """Ask for those that are to do, and take what comes; those that are left when the process dies on the way."""
+        """Send the jobs `todo` and take their results; return those that are left when the process dies."""
         self.load()
         process = self._running()
         done = 0
-        late = False
+        timed_out = False
         try:
             process.send(_pieces([jobs[index] for index in todo]))
             while done < len(todo):
                 results = process.receive()
                 if isinstance(results, dict) and "error" in results:
-                    raise TarkitError(f"--map: {results['error']}", results["hint"])
-                if isinstance(results, dict):  # a batch failed as one
-                    self._note(results["said"])
+                    raise TarkitError(f"{self.options.label.partition(' ')[0]}: {results['error']}", results["hint"])
+                if isinstance(results, dict):  # a batch failed as a whole
+                    self._keep_output(results["output"])
                     raise BatchFailed(Failure(results["reason"], None, results["tail"], results["seconds"]))
                 for result in results:
                     outcomes[todo[done]] = self._outcome(jobs[todo[done]], result)
                     done += 1
-        except Late:
-            late = True
+        except TimedOut:
+            timed_out = True
             process.program.kill()
-        except Gone:
+        except ProgramEnded:
             pass
         else:
             return []
-        return self._died(process, outcomes, todo, done, late)
+        return self._died(process, outcomes, todo, done, timed_out)
 
     def _died(
-        self, process: FunctionProcess, outcomes: list[Outcome | None], todo: list[int], done: int, late: bool
+        self, process: FunctionProcess, outcomes: list[Outcome | None], todo: list[int], done: int, timed_out: bool
     ) -> list[int]:
+        """Note the failure of the sample that the process died of; return the jobs that are left."""
         status = process.close()
         place, begun = process.where()
         self._process = None
-        said = process.heard()
-        if self._over:
-            raise BatchFailed(Failure("was given up"))
+        output = process.unread_output()
+        if self._cancelled:
+            raise BatchFailed(Failure("was cancelled"))
         reason = f"the process that calls the function {status_words(status)}"
-        if late:
-            reason, status = f"took longer than {self.call.timeout:g} s", -signal.SIGKILL
-        failure = Failure(reason, status, _tail(said), max(0.0, time.monotonic() - begun))
+        if timed_out:
+            reason, status = f"took longer than {self.options.timeout:g} s", -signal.SIGKILL
+        failure = Failure(reason, status, _tail(output), max(0.0, time.monotonic() - begun))
         if place == WHOLE:
-            self._note(said)
+            self._keep_output(output)
             raise BatchFailed(failure)
         if place == IDLE:
-            self._note(said)
+            self._keep_output(output)
             return todo[done:]
-        self._news, news = [], self._news
-        words = [*news, Words(said)] if said else news
-        outcomes[todo[place]] = Outcome(failure=failure, said=words, seconds=failure.seconds)
+        outcomes[todo[place]] = Outcome((), failure, self._with_unassigned(output), failure.seconds)
         return todo[done:place] + todo[place + 1 :]
 
     def _outcome(self, job: Job, result: Result) -> Outcome:
-        made, failed, said, seconds = result
-        words: Sequence[Words] = ()
-        if said or self._news:
-            self._news, news = [], self._news
-            words = [*news, Words(said)] if said else news
+        made, failed, output, seconds = result
+        log = self._with_unassigned(output) if output or self._unassigned else ()
         if made is None:
             reason, tail = failed or ("", b"")
-            return Outcome((), Failure(reason, None, tail, seconds), words, seconds)
-        return Outcome(
-            [job.sample if each is None else plain.sample_of(job.shard, *each) for each in made], None, words, seconds
-        )
+            return Outcome((), Failure(reason, None, tail, seconds), log, seconds)
+        return Outcome(_new_samples(job, made), None, log, seconds)
 
-    def _note(self, said: bytes) -> None:
-        if said:
-            self._news.append(Words(said))
+    def _keep_output(self, output: bytes) -> None:
+        if output:
+            self._unassigned.append(HeldOutput(output))
+
+    def _with_unassigned(self, output: bytes) -> list[HeldOutput]:
+        """Return the output that belonged to no sample, and this."""
+        self._keep_output(output)
+        log, self._unassigned = self._unassigned, []
+        return log
 
     def _running(self) -> FunctionProcess:
         with self._lock:
-            if self._over:
-                raise BatchFailed(Failure("was given up"))
+            if self._cancelled:
+                raise BatchFailed(Failure("was cancelled"))
             if self._process is None:
-                self._process = FunctionProcess(self.call, self._said)
+                self._process = FunctionProcess(self.options, self._output)
             return self._process
 
     def cancel(self) -> None:
-        """End the process; let no other be started."""
+        """End the process; start no other."""
         with self._lock:
-            self._over = True
+            self._cancelled = True
             if self._process is not None:
                 self._process.program.terminate()
 
     def kill(self) -> None:
-        """The same, with force."""
+        """Kill the process; start no other."""
         with self._lock:
-            self._over = True
+            self._cancelled = True
             if self._process is not None:
                 self._process.program.kill()
 
     def close(self) -> None:
-        """Let the process end. How it does is of no account: all that it was asked for is there."""
+        """Let the process end. Its status does not matter: all results are there."""
         process = self._process
         if process is not None:
             process.close()  # which `cancel` and `kill` may cut short
             self._process = None
 
 
-def _tail(said: bytes) -> bytes:
-    """The end of what was said, without what `faulthandler` tells of frames that are ours."""
-    lines = said.splitlines(keepends=True)
-    folder = b'  File "' + os.fsencode(os.path.dirname(os.path.abspath(__file__)))
-    return b"".join(line for line in lines if not line.startswith((folder, b'  File "<string>"')))[-TAIL:]
+class DirectRunner:
+    """Calls a callable in this process, in the thread that takes the results: no worker, no copy, a debugger works.
+
+    What the function prints is printed; what it raises is the cause of the error that ends the run.
+    """
+
+    def __init__(self, options: FunctionOptions, batch: int | None, run: RunOptions) -> None:
+        self.options = options
+        self.batch = batch
+        self.run = run
+        self._function: SampleFunction | None = None
+
+    def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
+        """Yield each job with its outcome."""
+        try:
+            self._function = load(self.options.settings(-1))
+        except TarkitError as error:
+            raise TarkitError(f"{self.options.label}: {error}", error.hint) from error.__cause__
+        group: list[Job] = []
+        for job in jobs:
+            if job.passes:
+                yield from self._finish(group)
+                group = []
+                yield job, Outcome((job.sample,))
+                continue
+            group.append(job)
+            if len(group) >= (self.batch or 1):
+                yield from self._finish(group)
+                group = []
+        yield from self._finish(group)
+
+    def _finish(self, jobs: list[Job]) -> Iterator[Finished]:
+        if jobs:
+            yield from zip(jobs, retried(self._outcomes, jobs, self.run.retries), strict=True)
+
+    def _outcomes(self, jobs: Sequence[Job]) -> list[Outcome]:
+        assert self._function is not None
+        samples = [(name, start, data, *each) for name, start, data, some in _pieces(list(jobs)) for each in some]
+        started = time.monotonic()
+        made: list[list[NewSample] | Exception]
+        try:
+            made = [self._function.one(*samples[0])] if self.batch is None else self._function.many(samples)
+        except MissingLibrary:
+            raise
+        except Exception as error:
+            failure = self._failure(error, time.monotonic() - started)
+            if len(jobs) > 1:
+                raise BatchFailed(failure) from error
+            return [Outcome(failure=failure, seconds=failure.seconds)]
+        seconds = (time.monotonic() - started) / len(jobs)
+        return [
+            Outcome(failure=self._failure(each, seconds), seconds=seconds)
+            if isinstance(each, Exception)
+            else Outcome(_new_samples(job, each), seconds=seconds)
+            for job, each in zip(jobs, made, strict=True)
+        ]
+
+    def _failure(self, error: Exception, seconds: float) -> Failure:
+        reason, tail = failure_of(error)
+        return Failure(reason, None, tail, seconds, error=error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+def _new_samples(job: Job, made: list[NewSample]) -> list[TarSample]:
+    return [job.sample if each is None else results_of.sample_of(job.shard, *each) for each in made]
+
+
+def _tail(output: bytes) -> bytes:
+    """Return the end of the output, without the frames of tarkit that `faulthandler` prints."""
+    lines = output.splitlines(keepends=True)
+    own = b'  File "' + os.fsencode(os.path.dirname(os.path.abspath(__file__)))
+    return b"".join(line for line in lines if not line.startswith((own, b'  File "<string>"')))[-TAIL:]
 
 
 def _pieces(jobs: list[Job]) -> list[Piece]:
-    """What is sent of some samples; those that lie one behind the other are read at once."""
+    """Return what is sent of some samples; samples that are adjacent are read at once."""
     pieces: list[Piece] = []
     runs: list[tuple[Source, int, int, list[tuple[bytes, list[Raw]]]]] = []
     for job in jobs:

@@ -1,4 +1,4 @@
-"""What to do about samples that failed: end, go on without them, keep them as they were; collect them; give up."""
+"""What to do about samples that fail: end the run, skip or keep them, write them to rejects, end after too many."""
 
 from __future__ import annotations
 
@@ -20,56 +20,65 @@ from tarkit.tar.writer import EntryWriter
 OnError = Literal["error", "skip", "keep"]
 
 ERROR_FIELD = b"__error__.json"
-SPARE = 10  # more failures than a share allows end the run before its end
-_GO_ON = "--on-error skip goes on without such samples, --rejects OUT.tar collects them"
-_LOST = "a command runs in the directory of its sample: give programs with their whole path, or say --script FILE"
-_NOT_FOUND = (126, 127)  # what shells end with when a program cannot be run, or is not found
-LINES = 3  # of what was said on stderr are in a message
-KINDS = 100  # of failures that are told apart by what was said, then by their reasons alone
+SPARE = 10  # failures above the allowed share that end the run early
+_HINT_CONTINUE = "--on-error skip leaves such samples out, --rejects OUT.tar collects them"
+_HINT_NOT_FOUND = (
+    "commands run in the directory of the sample: give programs by their absolute path, or use --script FILE"
+)
+_NOT_FOUND = (126, 127)  # exit status of a shell when a program cannot be run, or is not found
+LINES = 3  # last lines of stderr in a message
+KINDS = 100  # kinds of failures that are told apart by their messages; further ones by their reasons alone
 
 
 @dataclass(frozen=True)
-class Limit:
-    """How many samples may fail: so many, or such a share."""
+class ErrorLimit:
+    """How many samples may fail: a number, or a share in percent."""
 
     count: int | None = None
     percent: float | None = None
 
     def exceeded(self, failed: int, done: int, spare: int = 0) -> bool:
-        """Whether `failed` of `done` are too many: of a share, by more than `spare`."""
+        """Return whether `failed` of `done` are too many; a share may be exceeded by `spare`."""
         if self.count is not None and failed > self.count:
             return True
         return self.percent is not None and failed > done * self.percent / 100 + spare
 
 
-def parse_limit(text: str) -> Limit:
-    """`N` or `P%`. Raises Usage."""
+def parse_limit(text: str) -> ErrorLimit:
+    """Parse `N` or `P%`. Raises Usage."""
     number = text.removesuffix("%").strip()
     try:
         if text.endswith("%"):
             percent = float(number)
             if 0 <= percent <= 100:
-                return Limit(percent=percent)
+                return ErrorLimit(percent=percent)
         elif number.isascii() and number.isdigit():
-            return Limit(count=int(number))
+            return ErrorLimit(count=int(number))
     except ValueError:
         pass
-    raise Usage(f"--max-errors {show(text)}: it is a number of samples, or a share such as 1%")
+    raise Usage(f"--max-errors {show(text)}: expected a number of samples, or a share such as 1%")
 
 
-class Failures:
-    """Decides what becomes of samples that failed, and counts them.
+class FailurePolicy:
+    """Judges samples that failed, and counts.
 
-    `warn` gets a line for each failure that does not end the run: without `every`, for the first three of those that
-    are the same but for the key, and then one that more follow. `rejects` takes the samples as they came in,
-    each with a field `__error__.json`. A share is judged at the end, and before it once it
-    is exceeded by ten.
+    Args:
+        on_error: end the run at the first failure, skip such samples, or keep the input samples.
+        limit: more failures end the run; a share is checked at the end, and earlier once ten more have failed.
+        rejects: takes the input samples, each with a field `__error__.json`.
+        warn: called with a line for each failure that does not end the run: for the first three of those that differ
+            by the key alone, and then once more.
+        every: warn of all failures.
+
+    Attributes:
+        failed: samples that failed.
+        done: samples that were worked on, with those that failed.
     """
 
     def __init__(
         self,
         on_error: OnError = "error",
-        limit: Limit | None = None,
+        limit: ErrorLimit | None = None,
         rejects: EntryWriter | None = None,
         warn: Callable[[str], None] = lambda line: None,
         every: bool = False,
@@ -84,19 +93,27 @@ class Failures:
         self._alike: Counter[str] = Counter()
 
     def passed(self) -> None:
-        """A sample was worked on, well."""
+        """Count a sample that did not fail."""
         self.done += 1
 
     def judge(self, job: Job, failure: Failure, written: int, last: bytes | None) -> Sequence[TarSample]:
-        """The samples that come out in place of results; raises TarkitError when the run ends here.
+        """Count a failure; return the samples for the output in place of results.
 
-        `written` samples came out before it, the last of them with the key `last`.
+        Args:
+            job: the sample that failed.
+            failure: why it did.
+            written: number of samples in the output so far.
+            last: key of the last of these.
+
+        Raises:
+            TarkitError: the run ends here.
         """
         self.done += 1
         self.failed += 1
         message = describe(job, failure)
         if self.on_error == "error":
-            raise TarkitError(message, _LOST if failure.status in _NOT_FOUND else _GO_ON)
+            hint = _HINT_NOT_FOUND if failure.status in _NOT_FOUND else _HINT_CONTINUE
+            raise TarkitError(message, hint) from failure.error
         self._tell(job, failure, message)
         if self.rejects is not None:
             record = _record(job, failure, (written, last), self.on_error == "keep")
@@ -105,21 +122,21 @@ class Failures:
         return [job.sample] if self.on_error == "keep" else []
 
     def _tell(self, job: Job, failure: Failure, message: str) -> None:
-        """Warn of a failure, unless there were many that are the same."""
+        """Warn of a failure, unless there were several of its kind."""
         key = show(job.key)
         reason = failure.reason.replace(key, "KEY")
-        said = message.removeprefix(f"{job.shard}: {key} {failure.reason}")
-        alike = reason + re.sub(rf"(?<!\w){re.escape(key[1:-1])}(?!\w)", "KEY", said)
+        detail = message.removeprefix(f"{job.shard}: {key} {failure.reason}")
+        alike = reason + re.sub(rf"(?<!\w){re.escape(key[1:-1])}(?!\w)", "KEY", detail)
         if alike not in self._alike and len(self._alike) >= KINDS:
             alike = reason
         self._alike[alike] += 1
         if self.every or self._alike[alike] <= SHOWN:
             self.warn(message)
         elif self._alike[alike] == SHOWN + 1:
-            self.warn(f"more samples fail in the same way: '{failure.reason}'; they are only counted, -v names all")
+            self.warn(f"more samples fail in the same way: '{failure.reason}'; they are counted, -v shows all")
 
     def finish(self) -> None:
-        """All samples have been worked on."""
+        """Check the limit and finish the rejects, after the last sample."""
         self._check(0)
         if self.rejects is not None:
             self.rejects.finish()
@@ -130,7 +147,7 @@ class Failures:
 
 
 def describe(job: Job, failure: Failure) -> str:
-    """A line that names the sample, its shard, what went wrong, and the last that was said about it."""
+    """Return a line with the shard, the key, the reason and the last lines of stderr."""
     text = f"{job.shard}: {show(job.key)} {failure.reason}"
     if failure.attempts > 1:
         text += f" ({failure.attempts} attempts)"
@@ -140,7 +157,12 @@ def describe(job: Job, failure: Failure) -> str:
 
 
 def _record(job: Job, failure: Failure, place: tuple[int, bytes | None], kept: bool) -> bytes:
-    """The content of `__error__.json`: `place` is what came out before it, with `kept` the sample itself is next."""
+    """Return the content of `__error__.json`.
+
+    Args:
+        place: number of samples in the output before it, and key of the last of them.
+        kept: the input sample is the next one in the output.
+    """
     written, last = place
     status = failure.status
     record = {
@@ -158,16 +180,23 @@ def _record(job: Job, failure: Failure, place: tuple[int, bytes | None], kept: b
     return json.dumps(record, indent=1).encode() + b"\n"
 
 
-# ---- Samples that were rejected, back to where they belong: `__error__.json` says what came out before each of them
+# ---- --redo: rejects go back to their places in the output, which `__error__.json` tells
 
-_BACK = "INPUT is the output of the run that made the rejects; if it was put back there since, leave it out of them"
-_MOST = 1 << 20  # bytes of such a record
+_BACK = "INPUT is the output of the run that wrote the rejects; remove samples from the rejects that are in it again"
+_MAX_RECORD = 1 << 20  # bytes of `__error__.json`
 
 
 @dataclass(frozen=True)
 class Reject:
-    """A sample that failed, without its record; `written` samples came before it, the last with the key `after`. If it
-    was `kept`, the next one is this very sample, for which the result is put."""
+    """A sample that failed.
+
+    Attributes:
+        sample: the sample without its record.
+        index: its number among the selected samples.
+        written: number of samples in the output before it.
+        after: key of the last of these.
+        kept: the next sample in the output is this one, to be replaced.
+    """
 
     sample: TarSample
     index: int
@@ -176,11 +205,13 @@ class Reject:
     kept: bool
 
 
-def merged(first: Iterator[TarSample], rejects: Iterator[TarSample]) -> Iterator[Job]:
-    """The samples of the first output, which only pass, and between them the rejects, to be worked on once more; those
-    that were kept there come in place of themselves.
+def merge_rejects(first: Iterator[TarSample], rejects: Iterator[TarSample]) -> Iterator[Job]:
+    """Yield the samples of the first output as jobs that pass, and the rejects, in their places, as jobs to run.
 
-    Raises TarkitError when the two do not belong together, or a reject is back already.
+    A reject that was kept in the output takes the place of that sample.
+
+    Raises:
+        TarkitError: the rejects are of another run, or one of them is in the output.
     """
     written, last = 0, None
     given: set[bytes | None] = set()  # keys of the rejects since the last sample
@@ -192,12 +223,12 @@ def merged(first: Iterator[TarSample], rejects: Iterator[TarSample]) -> Iterator
             reject = _next(rejects)
         if sample.key is not None and sample.key in given:
             raise TarkitError(
-                f"{sample.source.name}: at {sample.start}: {show(sample.key)} is there already, and in the rejects too",
+                f"{sample.source.name}: at {sample.start}: {show(sample.key)} is in the input and in the rejects",
                 _BACK,
             )
         if reject is not None and reject.written <= written and sample.key is not None:
             if sample.key != reject.sample.key:
-                raise _strange(reject)
+                raise _misplaced(reject)
             yield _checked(reject, written, last)
             reject = _next(rejects)
         else:
@@ -207,48 +238,48 @@ def merged(first: Iterator[TarSample], rejects: Iterator[TarSample]) -> Iterator
             given.clear()
     while reject is not None:
         if reject.kept:
-            raise _strange(reject)
+            raise _misplaced(reject)
         yield _checked(reject, written, last)
         reject = _next(rejects)
 
 
 def _checked(reject: Reject, written: int, last: bytes | None) -> Job:
     if (reject.written, reject.after) != (written, last):
-        raise _strange(reject)
+        raise _misplaced(reject)
     return Job(reject.index, reject.sample)
 
 
-def _strange(reject: Reject) -> TarkitError:
-    where = "at the start" if reject.after is None else f"behind {show(reject.after)}"
+def _misplaced(reject: Reject) -> TarkitError:
+    where = "at the start" if reject.after is None else f"after {show(reject.after)}"
     return TarkitError(
         f"{reject.sample.source.name}: {show(reject.sample.key or b'')} belongs {where}, "
-        f"as number {reject.written}, and the inputs have something else there",
-        "the inputs are the output, as it was written, of the run that made the rejects",
+        f"as sample {reject.written}, but the inputs have something else there",
+        "INPUT is the unchanged output of the run that wrote the rejects",
     )
 
 
 def _next(rejects: Iterator[TarSample]) -> Reject | None:
     sample = next(rejects, None)
-    while sample is not None and sample.key is None:  # entries without key, and nothing to work on
+    while sample is not None and sample.key is None:  # entries without key
         sample = next(rejects, None)
     return None if sample is None else _reject(sample)
 
 
 def _reject(sample: TarSample) -> Reject:
-    """What a sample of the rejects says of itself; raises TarkitError."""
+    """Read the record of a sample of the rejects. Raises TarkitError."""
     sample.complete()
     name = (sample.key or b"") + b"." + ERROR_FIELD
     record = next((entry for entry in sample.entries if entry.name == name), None)
     try:
-        if record is None or record.size > _MOST:
+        if record is None or record.size > _MAX_RECORD:
             raise ValueError("no such field")
-        said = json.loads(sample.source.read(record.data, record.data + record.size))
-        place, index = said["place"], int(said["index"])
+        read = json.loads(sample.source.read(record.data, record.data + record.size))
+        place, index = read["place"], int(read["index"])
         after, written, kept = place["after"], int(place["samples"]), place.get("kept") is True
         sample.entries = [entry for entry in sample.entries if entry is not record]
         parts: list[Part] = [(sample.source, entry.start, entry.stop) for entry in sample.entries]
         sample.parts = parts
         return Reject(sample, index, written, None if after is None else os.fsencode(after), kept)
     except (ValueError, KeyError, TypeError) as error:
-        what = f"{show(sample.key or b'')} has no {os.fsdecode(ERROR_FIELD)} that says where it belongs: {error}"
-        raise TarkitError(f"{sample.source.name}: {what}", "--redo takes what --rejects wrote") from None
+        what = f"{show(sample.key or b'')} has no valid {os.fsdecode(ERROR_FIELD)}: {error}"
+        raise TarkitError(f"{sample.source.name}: {what}", "--redo reads an archive that --rejects wrote") from None

@@ -1,4 +1,4 @@
-"""Samples that were made: what did not change is as it was, header and all; what is new has a new header."""
+"""New samples: entries that did not change keep their headers, others get new ones."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from tarkit.tar.block import padding
 from tarkit.tar.header import encode, rename
 from tarkit.tar.reader import Entry, Raw
 
-COMPARED = 1 << 20  # bytes of one look when contents are compared
+COMPARED = 1 << 20  # bytes that are compared at a time
 
 
 class FieldContent(Protocol):
-    """What a field will hold, when it is not in memory; it lasts as long as somebody refers to it."""
+    """Content of a new field that is not in memory; it exists for as long as there is a reference to it."""
 
     size: int
     mtime: int  # seconds since 1970
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
+        """Return bytes [start, stop)."""
 
     def send(self, start: int, stop: int, sink: Any) -> None:
         """Write bytes [start, stop) to a sink."""
 
 
-class Stored:
-    """The first `size` bytes of the file `path`, which `owner` keeps there for as long as this is referred to."""
+class FileContent:
+    """The first `size` bytes of the file `path`; the reference to `owner` keeps the file in place."""
 
     def __init__(self, path: bytes, size: int, mtime: int, owner: object) -> None:
         self.path = path
@@ -43,7 +43,7 @@ class Stored:
         self.owner = owner
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
+        """Return bytes [start, stop)."""
         fd = self._open()
         try:
             return os.pread(fd, stop - start, start)
@@ -56,7 +56,7 @@ class Stored:
         try:
             sink.copy(fd, start, stop)
         except Short:
-            raise TarkitError(f"{show(self.path)} became shorter while it was read") from None
+            raise TarkitError(f"{show(self.path)} shrank while it was read") from None
         finally:
             os.close(fd)
 
@@ -64,8 +64,8 @@ class Stored:
         return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
-class Timed:
-    """Bytes in memory that have a time of their own."""
+class BytesContent:
+    """Bytes in memory with a modification time."""
 
     def __init__(self, data: bytes, mtime: int) -> None:
         self.data = data
@@ -73,7 +73,7 @@ class Timed:
         self.mtime = mtime
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
+        """Return bytes [start, stop)."""
         return self.data[start:stop]
 
     def send(self, start: int, stop: int, sink: Any) -> None:
@@ -81,8 +81,8 @@ class Timed:
         sink.write(memoryview(self.data)[start:stop])
 
 
-class Maker:
-    """Makes the samples of the outcome of a job. `mtime` is in seconds since 1970; None: each content's own."""
+class SampleBuilder:
+    """Makes the new samples of a job. `mtime` is in seconds since 1970; None: that of each content."""
 
     def __init__(self, mtime: int | None = 0) -> None:
         self.mtime = mtime
@@ -90,11 +90,19 @@ class Maker:
     def __call__(
         self, job: Job, key: bytes, fields: Sequence[tuple[bytes, bytes | FieldContent]], *, first: bool = True
     ) -> TarSample:
-        """A sample of `key` with these fields, in any order: those that the input has come in its order, then the rest
-        in byte order. A field whose content is that of the input keeps its entry, with another name if need be.
+        """Return a sample with these fields: those of the input in their order, then the rest in byte order.
 
-        The `first` sample of an outcome has the entries without key that stand in the input sample. One that did not
-        change at all is the input sample itself. Raises Failed for a key or a field that cannot be.
+        A field whose content is that of the input keeps its entry, under another name if need be. A sample that did not
+        change is the input sample itself.
+
+        Args:
+            job: the job with the input sample.
+            key: key of the new sample.
+            fields: names and contents, in any order.
+            first: it is the first sample of the job, and gets the entries without key of the input sample.
+
+        Raises:
+            BatchFailed: the key or the name of a field is invalid.
         """
         check_key(key)
         sample = job.sample
@@ -122,7 +130,7 @@ class Maker:
         return _sample(key, job.shard, parts, entries)
 
     def _keep(self, job: Job, entry: Entry, name: bytes, parts: list[Any], entries: list[Entry]) -> None:
-        """An entry of the input, under this name."""
+        """Append an entry of the input under this name."""
         source = job.sample.source
         start = entries[-1].stop if entries else 0
         header: bytes | tuple[Source, int, int] = job.piece(entry.start, entry.data) or (
@@ -146,7 +154,7 @@ class Maker:
         try:
             header = encode(name, size, mtime=mtime)
         except ValueError:
-            raise BatchFailed(Failure(f"gave {show(name)}, which cannot be the name of an entry")) from None
+            raise BatchFailed(Failure(f"gave {show(name)}, which is not a valid name of an entry")) from None
         pad = padding(size)
         parts += [header, content, bytes(pad)] if size else [header]
         data = start + len(header)
@@ -154,7 +162,7 @@ class Maker:
 
 
 def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
-    """A sample with one more field behind those that it has, in place of one of that name."""
+    """Return the sample with one more field at its end, in place of one of that name."""
     name = (sample.key or b"") + b"." + field
     old = [entry for entry in sample.entries if entry.name == name]
     parts: list[Part] = []
@@ -168,16 +176,16 @@ def with_field(sample: TarSample, field: bytes, data: bytes) -> TarSample:
 
 
 def check_key(key: bytes) -> None:
-    """Raises Failed unless `key` can be one."""
+    """Raise BatchFailed unless `key` is a valid key."""
     if b"\0" in key or split_name(key + b".x") != (key, b"x"):
-        what = "a key is not empty and has no dot behind its last slash"
-        raise BatchFailed(Failure(f"gave the key {show(key)}, which is none: {what}"))
+        what = "a key is not empty and has no dot after its last slash"
+        raise BatchFailed(Failure(f"gave the invalid key {show(key)}: {what}"))
     if not is_safe(key):
-        raise BatchFailed(Failure(f"gave the key {show(key)}, which is absolute or has a '..' in it"))
+        raise BatchFailed(Failure(f"gave the key {show(key)}, which is absolute or contains '..'"))
 
 
 def _same(each: InputField, content: bytes | FieldContent) -> bool:
-    """Whether a field holds what it held."""
+    """Return whether the content is that of the input field."""
     if isinstance(content, bytes):
         return len(content) == each.size and content == each.read()
     if content.size != each.size:
@@ -201,21 +209,23 @@ def _sample(key: bytes, name: str, parts: list[Any], entries: list[Entry]) -> Ta
 
 
 def _piece(name: str, part: Part | FieldContent) -> tuple[RangeReader, int, int]:
+    """Return a part as a range of a source."""
     if isinstance(part, tuple):
         return part
     return (HeldRange(name, 0, part), 0, len(part)) if isinstance(part, bytes) else (part, 0, part.size)
 
 
-# ---- Fast path for plain samples: the fields are regular files
-# What comes out is what `Maker` makes, at a third of the time; where it would be anything else, the answer is None.
+# ---- Fast path for plain samples, whose fields are all regular files
+# The result is that of `SampleBuilder`; without the fast path --map takes 1.3 to 1.8 times the CPU time; None where it
+# does not apply.
 
 Fields = list[tuple[str, bytes]]
 
 _FILES = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
 
 
-def taken(key: bytes, entries: list[Raw], data: bytes, base: int) -> Fields | None:
-    """The fields and contents of a sample whose archive has `data` at the offset `base`."""
+def plain_fields(key: bytes, entries: list[Raw], data: bytes, base: int) -> Fields | None:
+    """Return fields and contents of a sample whose archive has `data` at offset `base`, None if it is not plain."""
     prefix = key + b"."
     skip = len(prefix)
     fields = []
@@ -228,7 +238,7 @@ def taken(key: bytes, entries: list[Raw], data: bytes, base: int) -> Fields | No
     return fields if len(dict(fields)) == len(fields) else None
 
 
-def given(
+def build_plain(
     key: bytes,
     entries: list[Raw],
     data: bytes,
@@ -237,8 +247,17 @@ def given(
     after: Sequence[tuple[str, bytes | None]],
     mtime: int,
 ) -> tuple[bytes, list[Raw], bytes] | None:
-    """Key, entries and bytes of the sample with the fields `after` in place of those `before`; None in place of
-    contents is what it was. None in place of all: nothing changed. Raises ValueError for what cannot be an entry."""
+    """Return key, entries and bytes of the sample with the fields `after`, None if nothing changed.
+
+    Args:
+        key, entries, data, base: as for `plain_fields`.
+        before: what that returned.
+        after: names and contents; None as content stands for that of the input.
+        mtime: time of new entries, in seconds since 1970.
+
+    Raises:
+        ValueError: a name is not a valid name of an entry.
+    """
     wanted = dict(after)
     parts: list[bytes] = []
     made: list[Raw] = []
@@ -266,18 +285,18 @@ def given(
 
 
 def sample_of(shard: str, key: bytes, entries: list[Raw], data: bytes) -> TarSample:
-    """The sample that has just these bytes."""
+    """Return the sample that consists of these bytes."""
     sample = TarSample(key, HeldRange(shard, 0, data), entries, 0, len(data))
     sample.parts = [data]
     return sample
 
 
-def changed(job: Job, fields: Sequence[tuple[bytes, object]], mtime: int) -> TarSample | None:
-    """The sample of a job with other contents under its key; None where that takes the long way."""
+def build_changed(job: Job, fields: Sequence[tuple[bytes, object]], mtime: int) -> TarSample | None:
+    """Return the sample of a job with other contents, None where the fast path does not apply."""
     entries: list[Raw] = list(map(tuple, job.sample.entries))  # type: ignore[arg-type]
     low = entries[0][1] if entries else 0
     data = job.piece(low, entries[-1][4]) if entries else None
-    before = None if data is None else taken(job.key, entries, data, low)
+    before = None if data is None else plain_fields(job.key, entries, data, low)
     after = {field.decode("utf-8", "surrogateescape"): content for field, content in fields}
     if data is None or before is None or len(after) < len(fields):
         return None
@@ -285,14 +304,14 @@ def changed(job: Job, fields: Sequence[tuple[bytes, object]], mtime: int) -> Tar
     if len(contents) < len(after):
         return None
     try:
-        made = given(job.key, entries, data, low, before, contents, mtime)
+        made = build_plain(job.key, entries, data, low, before, contents, mtime)
     except ValueError:
         return None
     return job.sample if made is None else sample_of(job.shard, *made)
 
 
 def _add(name: bytes, content: bytes, mtime: int, pos: int, parts: list[bytes], made: list[Raw]) -> int:
-    """A new entry at `pos`; where it ends."""
+    """Append a new entry at `pos`; return where it ends."""
     size = len(content)
     header = encode(name, size, mtime=mtime)
     pad = padding(size)

@@ -1,12 +1,12 @@
-"""One run of a resident program: samples go in as one tar stream, and its answers come out as another.
+"""One run of a --worker program: samples go in as one tar stream, and its answers come out as another.
 
-Three threads look after it: one writes, the one that called reads, one listens to what is said. The program may read
-ahead and hold answers back as it likes, for nobody waits for an answer before the next sample is written.
+It has three threads: one writes samples, the caller's reads answers, one copies stderr. The program may read ahead and
+delay answers as it likes: samples are written without waiting for answers.
 
-The rules that are kept here, so that each answer is known to belong to its sample: the answer to a sample are entries
-with its key. Answers come in the order in which the samples went in; a sample that is passed over has no answer, and
-that is its result. A key that was not sent, or comes too late, is an error. Archives one after the other are one
-stream, and it ends with the end of an archive, after the program has read all and ended with status 0.
+The rules by which answers are matched with samples: the answer to a sample is the entries with its key. Answers come in
+the order of the samples; a sample that is skipped has no answer, and is removed. A key that was not sent, or comes too
+late, is an error. Concatenated archives are one stream. The stream is complete when it ends with the end of an archive
+and the program has read all of its input and ended with status 0.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any
 
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
-from tarkit.proc import result as plain
+from tarkit.proc import result
 from tarkit.proc.engine import TAIL, BatchFailed, Failure, Job, Outcome, status_words
-from tarkit.proc.result import FieldContent, Maker
+from tarkit.proc.result import FieldContent, SampleBuilder
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
 from tarkit.streams.copy import widen, write_all
@@ -36,17 +36,23 @@ from tarkit.streams.source import DescriptorReader, StreamSource
 from tarkit.tar import block
 from tarkit.tar.header import end_of_archive
 
-# ---- What waits for a resident program, and what its answers hold
+# ---- Samples that wait for a program, and the contents of its answers
 
 HELD = 1 << 20  # bytes of a field of an answer from which on it is in a temporary file
 
 _FILES = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
 
 
-class Feed:
-    """Samples that wait to be written, first come first served; `size` is how many bytes they have.
+class JobQueue:
+    """Samples that wait to be written, first in, first out.
 
-    `room` is called when there is less than half of `full` bytes or `many` samples again.
+    Args:
+        full: bytes of samples when it is full.
+        many: number of samples when it is full.
+        room: called when it becomes less than half full.
+
+    Attributes:
+        size: bytes of the samples in it.
     """
 
     def __init__(self, full: int = 0, many: int = 0, room: Callable[[], None] = lambda: None) -> None:
@@ -57,18 +63,18 @@ class Feed:
         self.size = 0
 
     def put(self, job: Job) -> None:
-        """Add one."""
+        """Add a job."""
         with self._change:
             self._jobs.append(job)
             self.size += job.sample.size
             self._change.notify_all()
 
-    def take(self, over: Callable[[], bool]) -> Job | None:
-        """The next one, once there is one; None when no more will come, or it is `over`."""
+    def take(self, cancelled: Callable[[], bool]) -> Job | None:
+        """Wait for the next job; return None when no more will come, or the run is cancelled."""
         with self._change:
-            while not self._jobs and not self._closed and not over():
+            while not self._jobs and not self._closed and not cancelled():
                 self._change.wait()
-            if over() or not self._jobs:
+            if cancelled() or not self._jobs:
                 return None
             before = self._is_full()
             job = self._jobs.popleft()
@@ -80,8 +86,8 @@ class Feed:
     def _is_full(self) -> bool:
         return self.size >= self._full or len(self._jobs) >= self._many
 
-    def rest(self) -> list[Job]:
-        """All that nobody has taken, to be taken now."""
+    def take_all(self) -> list[Job]:
+        """Return all jobs that are left."""
         with self._change:
             jobs = list(self._jobs)
             self._jobs.clear()
@@ -89,13 +95,13 @@ class Feed:
             return jobs
 
     def close(self) -> None:
-        """No more will come."""
+        """Note that no more jobs will come."""
         with self._change:
             self._closed = True
             self._change.notify_all()
 
     def wake(self) -> None:
-        """Let whoever waits look again whether it is over."""
+        """Have a waiting `take` check again whether the run is cancelled."""
         with self._change:
             self._change.notify_all()
 
@@ -104,13 +110,13 @@ class Feed:
 
     @property
     def ended(self) -> bool:
-        """Whether all have been taken and no more will come."""
+        """Whether all jobs were taken and no more will come."""
         with self._change:
             return self._closed and not self._jobs
 
 
-class Spooled:
-    """A large field of an answer, as `tarkit.proc.result.FieldContent` has it."""
+class SpooledContent:
+    """A large field of an answer, in a temporary file; a `FieldContent`."""
 
     mtime = 0
 
@@ -119,7 +125,7 @@ class Spooled:
         self.size = (held.size or 0) - held.start
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
+        """Return bytes [start, stop)."""
         return self.held.read(self.held.start + start, self.held.start + stop)
 
     def send(self, start: int, stop: int, sink: Any) -> None:
@@ -128,64 +134,73 @@ class Spooled:
 
 
 def fields_of(sample: TarSample, spool: RangeSpool) -> list[tuple[bytes, bytes | FieldContent]]:
-    """The fields of an answer, those that are large in a temporary file.
+    """Return the fields of an answer, large ones in a temporary file. Directories are skipped.
 
-    Directories are passed over. Raises Failed for other entries without key, and for what is no regular file.
+    Raises:
+        BatchFailed: another entry has no key, or is not a regular file.
     """
     fields: list[tuple[bytes, bytes | FieldContent]] = []
     source = sample.source
     for entry in sample.entries:
         if key_of(entry) is None:
             if entry.type not in KEYLESS:
-                raise BatchFailed(Failure(f"the program answered {show(entry.name)}, which belongs to no sample"))
+                raise BatchFailed(Failure(f"the program answered {show(entry.name)}, which has no key"))
             continue
         if entry.type not in _FILES or entry.sparse:
-            raise BatchFailed(Failure(f"the program answered {show(entry.name)}, which is no regular file"))
+            raise BatchFailed(Failure(f"the program answered {show(entry.name)}, which is not a regular file"))
         stop = entry.data + entry.size
         _, field = split_name(entry.name) or (b"", b"")
         if entry.size < HELD:
             fields.append((field, source.read(entry.data, stop)))
         else:
-            fields.append((field, Spooled(spool.hold(source.name, entry.data, stop, source.send))))
+            fields.append((field, SpooledContent(spool.hold(source.name, entry.data, stop, source.send))))
     return fields
 
 
-PATIENCE = 1.0  # seconds that a program gets to end after its last word
-LOOK = 0.2  # seconds between two looks whether a program that does not read has ended
+PATIENCE = 1.0  # seconds that a program gets to end after it has closed its output
+POLL = 0.2  # seconds between two checks whether a program that does not read has ended
 
 Done = Callable[[Job, Outcome], None]
 
 
-class Broken(Exception):
-    """The program died, or did what it must not; `hand` are the samples that it had and has not answered."""
+class SessionFailed(Exception):
+    """The program ended early or broke a rule; `pending` are the samples that it was sent and has not answered."""
 
-    def __init__(self, failure: Failure, hand: list[Job]) -> None:
+    def __init__(self, failure: Failure, pending: list[Job]) -> None:
         super().__init__(failure.reason)
         self.failure = failure
-        self.hand = hand
+        self.pending = pending
 
 
 class Session:
-    """One run of the program, which gets the samples of `feed`. `run` reads its answers and hands them to `done`."""
+    """One run of the program, which gets the samples of `queue`; `run` reads the answers and calls `done` with them.
 
-    def __init__(self, words: list[str], maker: Maker, feed: Feed, done: Done, tmpdir: str | None = None) -> None:
-        self.maker = maker
-        self.feed = feed
+    Attributes:
+        late: the program took too long and was killed.
+        unsure: a sample without answer may have had one.
+        tail: the end of its stderr.
+    """
+
+    def __init__(
+        self, words: list[str], builder: SampleBuilder, queue: JobQueue, done: Done, tmpdir: str | None = None
+    ) -> None:
+        self.builder = builder
+        self.queue = queue
         self.done = done
         self.tmpdir = tmpdir
         self.late = False
-        self.unsure = False  # what had no answer may have had one
+        self.unsure = False
         self.tail = b""
         self._spool = RangeSpool(tmpdir)
         self._sent: deque[Job] = deque()
-        self._passed = Recent()
+        self._skipped = Recent()
         self._lock = threading.Lock()
-        self._over = self._all_sent = False
-        self._failure: BaseException | None = None  # of the thread that writes
+        self._cancelled = self._all_sent = False
+        self._failure: BaseException | None = None  # in the thread that writes
         self._length = self._written = self.status = 0  # bytes of samples, bytes of all
         self._writing = False
         self._active = time.monotonic()
-        self._unread, self._stdin = os.pipe()  # that end is kept too: it tells what was not read
+        self._unread, self._stdin = os.pipe()  # the read end stays open: it tells what was not read
         try:
             self.program = Program(words, stdin=self._unread, stdout=PIPE, stderr=PIPE)
         except BaseException:
@@ -196,14 +211,19 @@ class Session:
         self._room.register(self._stdin, select.POLLOUT)
         self.program.watch(self._room)
         self._writer = threading.Thread(target=self._write, daemon=True)
-        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._stderr = threading.Thread(target=self._copy_stderr, daemon=True)
 
     # ---- reading
 
     def run(self) -> None:
-        """Read all answers; raises Broken, and what went wrong when a sample was read."""
+        """Read all answers.
+
+        Raises:
+            SessionFailed: the program ended early or broke a rule.
+            TarkitError: a sample could not be read.
+        """
         self._writer.start()
-        self._listener.start()
+        self._stderr.start()
         assert self.program.process.stdout is not None
         fd = self.program.process.stdout.fileno()
         widen(fd)
@@ -223,21 +243,21 @@ class Session:
             raise self._failure
         self._judge(problem, reader)
 
-    def _stop(self, well: bool, ended: bool) -> None:
-        """All is read that will be. A program that has all its input ends by itself, any other is made to."""
-        if not (well and self._all_sent) and self.program.wait(PATIENCE if ended else 0) is None:
+    def _stop(self, complete: bool, ended: bool) -> None:
+        """Stop after the last answer. A program that has all its input ends by itself, any other is ended."""
+        if not (complete and self._all_sent) and self.program.wait(PATIENCE if ended else 0) is None:
             self.program.end()
         self.status = self.program.wait() or 0
-        self._over = True
-        self.feed.wake()
+        self._cancelled = True
+        self.queue.wake()
         self._writer.join()
-        self._listener.join(PATIENCE)
+        self._stderr.join(PATIENCE)
         for file in (self.program.process.stdout, self.program.process.stderr):
             if file is not None:
                 file.close()
 
     def _judge(self, problem: str | None, reader: _Watched) -> None:
-        """Whether all was well; raises Broken."""
+        """Raise SessionFailed if the stream is not complete; samples left have no answer."""
         ended, status = f"the program {status_words(self.status)}", None
         left = bytearray(4)
         fcntl.ioctl(self._unread, termios.FIONREAD, left)
@@ -248,9 +268,9 @@ class Session:
         elif self.status != 0 and (problem is None or reader.ended):
             problem, status = ended, self.status
         elif problem is None and (not self._all_sent or self._written - unread < self._length):
-            problem, status = f"{ended} before it had read all", self.status
+            problem, status = f"{ended} before it had read all its input", self.status
         if problem is not None:
-            raise Broken(Failure(problem, status, self.tail), list(self._sent))
+            raise SessionFailed(Failure(problem, status, self.tail), list(self._sent))
         while self._sent:
             self.done(self._sent.popleft(), Outcome())
 
@@ -258,7 +278,7 @@ class Session:
         job: Job | None = None
         fields: list[tuple[bytes, bytes | FieldContent]] = []
         for sample in SampleReader(source, Policy(allow=("trailing-data", "scattered-sample"))):
-            if job is None or sample.key != job.key:  # archives that are glued may have parts of one answer
+            if job is None or sample.key != job.key:  # the parts of an answer may be in two archives
                 self._finish(job, fields)
                 job, fields = self._match(sample), []
             fields += fields_of(sample, self._spool)
@@ -268,7 +288,7 @@ class Session:
         if job is None:
             return
         try:
-            sample = plain.changed(job, fields, self.maker.mtime or 0) or self.maker(job, job.key, fields)
+            sample = result.build_changed(job, fields, self.builder.mtime or 0) or self.builder(job, job.key, fields)
             outcome = Outcome((sample,))
         except BatchFailed as error:
             outcome = Outcome(failure=error.failure)
@@ -277,25 +297,25 @@ class Session:
         self.done(job, outcome)
 
     def _match(self, sample: TarSample) -> Job | None:
-        """The job that is answered, which stays in hand; those before it have no answer, and are done."""
+        """Return the job that is answered, which stays pending; those before it have no answer and are done."""
         if sample.key is None:
             fields_of(sample, self._spool)
             return None
-        passed = []
+        skipped = []
         with self._lock:
             for place, job in enumerate(self._sent):
                 if job.key == sample.key:
-                    passed = [self._sent.popleft() for _ in range(place)]
+                    skipped = [self._sent.popleft() for _ in range(place)]
                     break
             else:
-                if self._passed.add(sample.key):
+                if self._skipped.add(sample.key):
                     self.unsure = True
                     late = "too late: a later sample was answered before it"
                     raise BatchFailed(Failure(f"the program answered {show(sample.key)} {late}"))
                 what = f"the program answered {show(sample.key)}, which it was not sent, or answered before"
                 raise BatchFailed(Failure(what))
-        for each in passed:
-            self._passed.add(each.key)
+        for each in skipped:
+            self._skipped.add(each.key)
             self.done(each, Outcome())
         return job
 
@@ -306,12 +326,12 @@ class Session:
         os.set_blocking(self._stdin, False)
         last: bytes | None = None
         try:
-            while (job := self.feed.take(lambda: self._over)) is not None:
+            while (job := self.queue.take(lambda: self._cancelled)) is not None:
                 try:
                     if not job.inputs():
-                        raise BatchFailed(Failure("has no field that could be sent"))
+                        raise BatchFailed(Failure("has no field to send"))
                     if job.key == last:
-                        raise BatchFailed(Failure("has the key of the sample before it, so that the two would be one"))
+                        raise BatchFailed(Failure("has the key of the sample before it: a reader would join the two"))
                 except BatchFailed as error:
                     self.done(job, Outcome(failure=error.failure))
                     continue
@@ -319,12 +339,12 @@ class Session:
                 with self._lock:
                     self._sent.append(job)
                 self._send(job)
-            if not self._over:
+            if not self._cancelled:
                 self._length = self._written
                 self._all_sent = True
                 self._put(end_of_archive(self._length))
         except BrokenPipeError:
-            pass  # the program has ended: whoever reads finds out
+            pass  # the program has ended, which the reader notices
         except BaseException as error:
             self._failure = error
         finally:
@@ -335,7 +355,7 @@ class Session:
         """Send the entries of a sample that have its key, as they are."""
         source, entries = job.sample.source, job.sample.entries
         whole = job.piece(entries[0].start, entries[-1].stop)
-        if whole is not None and len(entries) == len(job.inputs()):  # none is without key
+        if whole is not None and len(entries) == len(job.inputs()):  # all have the key
             self._put(whole)
             return
         for entry in entries:
@@ -349,7 +369,7 @@ class Session:
                     self._put(source.read(start, min(start + HELD, entry.stop)))
 
     def _put(self, data: bytes) -> None:
-        """Write to the program; raises BrokenPipeError once it has ended."""
+        """Write to the program. Raises BrokenPipeError when it has ended."""
         view = memoryview(data)
         while view:
             try:
@@ -359,50 +379,50 @@ class Session:
                 self.touch()
             except BlockingIOError:
                 self._writing = True
-                if self._over or self.program.ended():
+                if self._cancelled or self.program.ended():
                     raise BrokenPipeError from None
-                self._room.poll(LOOK * 1000)
+                self._room.poll(POLL * 1000)
 
-    # ---- what others ask, and do
+    # ---- called by other threads
 
     def overdue(self, seconds: float) -> bool:
-        """Whether the program has something to do and neither reads nor writes for so long."""
-        busy = self._writing or (self._all_sent and not self._over)
+        """Return whether the program has work and has neither read nor written for so long."""
+        busy = self._writing or (self._all_sent and not self._cancelled)
         return busy and time.monotonic() - self._active > seconds
 
-    def end_late(self) -> None:
-        """End it because it takes too long."""
+    def time_out(self) -> None:
+        """Kill the program because it takes too long."""
         self.late = True
         self.program.kill()
 
-    def give_up(self, act: str) -> None:
-        """`terminate` the program, or `kill` it; what it answers does not matter any more."""
-        self._over = True
+    def cancel(self, act: str) -> None:
+        """`terminate` the program, or `kill` it; further answers are ignored."""
+        self._cancelled = True
         getattr(self.program, act)()
-        self.feed.wake()
+        self.queue.wake()
 
     def touch(self) -> None:
-        """It has read something."""
+        """Note that the program has read."""
         self._active = time.monotonic()
         self._writing = False
 
-    def heard(self) -> None:
-        """It has written something."""
+    def note_answer(self) -> None:
+        """Note that the program has written."""
         self._active = time.monotonic()
 
-    def _listen(self) -> None:
+    def _copy_stderr(self) -> None:
         assert self.program.process.stderr is not None
         fd = self.program.process.stderr.fileno()
-        while said := os.read(fd, 4096):
-            self.tail = (self.tail + said)[-TAIL:]
+        while data := os.read(fd, 4096):
+            self.tail = (self.tail + data)[-TAIL:]
             try:
-                write_all(2, said)
+                write_all(2, data)
             except OSError:
-                pass  # nobody listens to us
+                pass  # stderr is closed
 
 
 class _Watched(DescriptorReader):
-    """The program's output; notes that it lives."""
+    """The program's output; notes when there is some."""
 
     def __init__(self, fd: int, session: Session) -> None:
         super().__init__(fd)
@@ -411,7 +431,7 @@ class _Watched(DescriptorReader):
 
     def readinto(self, view: memoryview) -> int:
         got = super().readinto(view)
-        self.session.heard()
+        self.session.note_answer()
         self.got = self.got or got > 0
         self.ended = not got
         return got

@@ -1,4 +1,4 @@
-"""Run a command over each sample, in a private directory where the sample's fields are files."""
+"""proc -c, --script: run a command for each sample, in a directory of its own where the fields are files."""
 
 from __future__ import annotations
 
@@ -7,21 +7,33 @@ import re
 import select
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from tarkit.errors import TarkitError, show
-from tarkit.proc.engine import TAIL, BatchFailed, CommandOutput, Failure, Job, Outcome, Words, status_words
-from tarkit.proc.result import FieldContent, Maker
-from tarkit.proc.workdir import FieldFiles, Gatherer, WorkDirectory, unpack
+from tarkit.proc.engine import (
+    TAIL,
+    BatchFailed,
+    CommandOutput,
+    Engine,
+    Failure,
+    HeldOutput,
+    Job,
+    Outcome,
+    Runner,
+    RunOptions,
+    status_words,
+)
+from tarkit.proc.result import FieldContent, SampleBuilder
+from tarkit.proc.workdir import FileNames, SampleCollector, WorkDirectory, write_fields
 from tarkit.streams.process import DEVNULL, Program
 from tarkit.streams.tempfile import TemporaryFile
 
-# ---- Where programs are, and which commands need no shell to run them
+# ---- Commands that need no shell
 
 _CREATED = os.O_WRONLY | os.O_CREAT
-# What bash does itself, or reads as more than a name (bash manual, "Reserved Words", "Shell Builtin Commands").
+# Builtins and reserved words of bash (bash manual, "Reserved Words", "Shell Builtin Commands").
 _OF_BASH = re.compile(
     r"[^A-Za-z0-9]+|"
     r"alias|bg|bind|break|builtin|caller|case|cd|command|compgen|complete|compopt|continue|coproc|declare|dirs|"
@@ -35,25 +47,24 @@ _REDIRECT = re.compile(r" +(<|>>?) *(/dev/null|[A-Za-z0-9_@%+=:,.-]+)(?= |$)")
 _OPENED = {"<": (0, os.O_RDONLY), ">": (1, _CREATED | os.O_TRUNC), ">>": (1, _CREATED | os.O_APPEND)}
 
 Redirect = tuple[int, int, str]
-"""A descriptor, how the file for it is opened, and its name: one in the folder where the command runs, or /dev/null."""
+"""A descriptor, the flags for opening its file, and the file: in the directory of the command, or /dev/null."""
 
 
-def interpreter(name: str, path: str) -> str:
-    """Where the program `name` is, along the folders of `path`. Raises TarkitError when it is nowhere."""
+def find_program(name: str, path: str) -> str:
+    """Return the path of a program, looked for in the directories of `path`. Raises TarkitError."""
     if "/" in name:
         return os.path.abspath(name)
-    for folder in path.split(os.pathsep):
-        found = os.path.join(folder or ".", name)
+    for directory in path.split(os.pathsep):
+        found = os.path.join(directory or ".", name)
         if os.path.isfile(found) and os.access(found, os.X_OK):
             return os.path.abspath(found)
     raise TarkitError(f"{show(name)} is needed to run commands and was not found")
 
 
 def direct(command: str, environment: Mapping[bytes, bytes]) -> tuple[str, list[str], list[Redirect]] | None:
-    """The program, the words and the files of a command that bash would only read and hand on, None for all that says
-    more.
+    """Return program, words and redirects of a command that bash would only start, None for any other.
 
-    It saves the start of a shell, which costs more than that of most programs; make does the same.
+    This saves the start of a shell, a sixth of the CPU time of a run of `wc`; make does the same.
     """
     command = command.strip(" \n")
     opened = [(*_OPENED[found[1]], found[2]) for found in _REDIRECT.finditer(command)]
@@ -64,33 +75,42 @@ def direct(command: str, environment: Mapping[bytes, bytes]) -> tuple[str, list[
         return None
     words = command.split()
     path = os.fsdecode(environment.get(b"PATH", b""))
-    if _OF_BASH.fullmatch(words[0]) or not all(folder.startswith("/") for folder in path.split(os.pathsep)):
+    if _OF_BASH.fullmatch(words[0]) or not all(each.startswith("/") for each in path.split(os.pathsep)):
         return None
     if "/" in words[0] and not words[0].startswith("/"):
         return None
     try:
-        found = interpreter(words[0], path)
+        found = find_program(words[0], path)
         with open(found, "rb") as file:
             known = file.read(4).startswith((b"\x7fELF", b"#!"))
     except (TarkitError, OSError):
-        return None  # bash knows how to say it
+        return None  # bash prints the error
     return (found, words, opened) if known and os.access(found, os.X_OK) else None
 
 
-PATIENCE = 2.0  # seconds between asking a command to end and ending it
-HEARD = 1 << 16  # bytes of what a command says that are in memory
+PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
+IN_MEMORY = 1 << 16  # bytes of output in memory; more goes to a file
 _CHUNK = 1 << 16
 _LONGEST_KEY = 1 << 16
-_LOOK = 5  # milliseconds between two looks where the system cannot wake us
+_POLL = 5  # milliseconds between two checks where the system has no pidfd
 
 
 @dataclass
-class ShellOptions:
-    """How a command is run: by the program `path` with `words`, its name first.
+class CommandOptions:
+    """How a command is run.
 
-    `environment` is what it gets besides what tells of the sample; `mode` is one, multi or subdirs; `add_log` is the
-    field that takes what it says; `timeout` is in seconds. `redirects` are the files of a command that needs no shell;
-    where one of them cannot be opened `shell`, a path and words, is run in its place, and says why.
+    Attributes:
+        path: the program.
+        words: its name and arguments.
+        environment: what it gets besides TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD.
+        base: the files of fields are BASE.FIELD.
+        mode: `one`; `multi`: the files BASE-NUMBER.FIELD are several samples; `subdirs`: each directory is a sample.
+        add_log: the field that takes its output.
+        timeout: seconds for one sample.
+        builder: makes the new samples.
+        redirects: files of a command that needs no shell.
+        shell: path and words of the shell that is run in place of it when one of these files cannot be opened, and
+            that prints the error.
     """
 
     path: str
@@ -100,76 +120,76 @@ class ShellOptions:
     mode: str = "one"
     add_log: bytes | None = None
     timeout: float | None = None
-    make: Maker = field(default_factory=Maker)
+    builder: SampleBuilder = field(default_factory=SampleBuilder)
     redirects: Sequence[Redirect] = ()
     shell: tuple[str, Sequence[str | bytes]] = ("", ())
 
 
-class Shell:
-    """An executor that starts a command for each job."""
+class CommandExecutor:
+    """An executor that runs a command for each job."""
 
-    def __init__(self, place: WorkDirectory, options: ShellOptions) -> None:
-        self.place = place
+    def __init__(self, directory: WorkDirectory, options: CommandOptions) -> None:
+        self.directory = directory
         self.options = options
-        self.gather = Gatherer(options.base, options.mode, options.make)
+        self.collect = SampleCollector(options.base, options.mode, options.builder)
         self._lock = threading.Lock()
-        self._over = False
+        self._cancelled = False
         self._program: Program | None = None
-        self._listener = _Listener(place.path)
+        self._output = _Output(directory.path)
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """One after the other."""
+        """Run the command for each job, one after the other."""
         return [self._run(job) for job in jobs]
 
     def cancel(self) -> None:
-        """Ask what runs to end."""
+        """Terminate the command; start no more."""
         with self._lock:
-            self._over = True
+            self._cancelled = True
             if self._program is not None:
                 self._program.terminate()
 
     def kill(self) -> None:
-        """End what runs."""
+        """Kill the command; start no more."""
         with self._lock:
-            self._over = True
+            self._cancelled = True
             if self._program is not None:
                 self._program.kill()
 
     def close(self) -> None:
-        """Nothing stays."""
-        self._listener.close()
+        """Close the pipes."""
+        self._output.close()
 
     def _run(self, job: Job) -> Outcome:
         options = self.options
         started = time.monotonic()
-        names = FieldFiles(options.base, job.inputs())
-        folder = self.place.folder(b"%09d" % job.index)
+        names = FileNames(options.base, job.inputs())
+        directory = self.directory.subdirectory(b"%09d" % job.index)
         try:
-            unpack(job, folder, names)
-            status, late = self._command(job, folder.path)
+            write_fields(job, directory, names)
+            status, late = self._command(job, directory.path)
             seconds = time.monotonic() - started
-            said = self._listener.said()
+            log = self._output.log()
             if status != 0 or late:
                 reason = status_words(status)
                 if late:
                     reason = f"took longer than {options.timeout:g} s and was ended"
-                failure = Failure(reason, status, self._listener.tail, seconds)
-                return Outcome(failure=failure, said=said, seconds=seconds)
+                failure = Failure(reason, status, self._output.tail, seconds)
+                return Outcome(failure=failure, log=log, seconds=seconds)
             extra: list[tuple[bytes, bytes | FieldContent]] = []
             if options.add_log is not None:
-                extra = [(options.add_log, _log(said))]
-                said = []
+                extra = [(options.add_log, _log_field(log))]
+                log = []
             try:
-                samples = self.gather(job, folder, names, extra)
+                samples = self.collect(job, directory, names, extra)
             except BatchFailed as error:
-                failure = error.failure._replace(status=status, tail=self._listener.tail, seconds=seconds)
-                return Outcome(failure=failure, said=said, seconds=seconds)
-            return Outcome(samples, said=said, seconds=seconds)
+                failure = error.failure._replace(status=status, tail=self._output.tail, seconds=seconds)
+                return Outcome(failure=failure, log=log, seconds=seconds)
+            return Outcome(samples, log=log, seconds=seconds)
         finally:
-            del folder  # what is not referred to by a sample goes now
+            del directory  # it is removed now, unless a sample refers to it
 
-    def _command(self, job: Job, folder: bytes) -> tuple[int, bool]:
-        """Run it; its status, and whether it took too long."""
+    def _command(self, job: Job, directory: bytes) -> tuple[int, bool]:
+        """Run the command; return its status, and whether it took too long."""
         if len(job.key) > _LONGEST_KEY:
             raise BatchFailed(
                 Failure(f"has a key of {len(job.key)} bytes, which is too long for a command's environment")
@@ -178,36 +198,36 @@ class Shell:
         environment[b"TARKIT_KEY"] = job.key.replace(b"\0", b"%00")
         environment[b"TARKIT_INDEX"] = b"%d" % job.index
         environment[b"TARKIT_SHARD"] = os.fsencode(job.shard)
-        environment[b"PWD"] = folder
-        listener = self._listener
-        listener.forget()
+        environment[b"PWD"] = directory
+        output = self._output
+        output.reset()
         path, words = self.options.path, self.options.words
         with ExitStack() as stack:
-            files = {0: DEVNULL, 1: listener.out[1]}
+            files = {0: DEVNULL, 1: output.out[1]}
             try:
                 for fd, flags, name in self.options.redirects:
-                    files[fd] = os.open(os.path.join(folder, os.fsencode(name)), flags | os.O_CLOEXEC, 0o666)
+                    files[fd] = os.open(os.path.join(directory, os.fsencode(name)), flags | os.O_CLOEXEC, 0o666)
                     stack.callback(os.close, files[fd])
             except OSError:
-                files = {0: DEVNULL, 1: listener.out[1]}
+                files = {0: DEVNULL, 1: output.out[1]}
                 path, words = self.options.shell
             with self._lock:
-                if self._over:
+                if self._cancelled:
                     raise BatchFailed(Failure("was not started"))
                 program = self._program = Program(
                     words,
                     path=path,
                     stdin=files[0],
                     stdout=files[1],
-                    stderr=listener.err[1],
-                    folder=folder,
+                    stderr=output.err[1],
+                    folder=directory,
                     environment=environment,
                 )
         try:
-            late = not listener.listen(program, self.options.timeout)
+            late = not output.read_until_end(program, self.options.timeout)
             if late:
                 program.terminate()
-                if not listener.listen(program, PATIENCE):
+                if not output.read_until_end(program, PATIENCE):
                     program.kill()
             status = program.wait()
             assert status is not None
@@ -217,12 +237,12 @@ class Shell:
         finally:
             with self._lock:
                 self._program = None
-        listener.drain()
+        output.drain()
         return status, late
 
 
-class _Listener:
-    """Two pipes for what commands say, one after the other; `tail` is the end of what one said on stderr."""
+class _Output:
+    """Two pipes for the output of commands, one command after the other; `tail` is the end of stderr."""
 
     def __init__(self, tmpdir: str | None) -> None:
         self.tmpdir = tmpdir
@@ -232,36 +252,36 @@ class _Listener:
         for pipe in (self.out, self.err):
             os.set_blocking(pipe[0], False)
             self.poll.register(pipe[0], select.POLLIN)
-        self.forget()
+        self.reset()
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close the pipes."""
         for fd in (*self.out, *self.err):
             os.close(fd)
 
-    def forget(self) -> None:
-        """What comes from now on is said by another."""
+    def reset(self) -> None:
+        """Begin with another command."""
         self.tail = b""
         self._pieces: list[bytes] = []
         self._held = 0
         self._file: TemporaryFile | None = None
         self._size = 0
-        self._begun = {self.out[0]: b"", self.err[0]: b""}  # lines that have no end yet
+        self._unfinished = {self.out[0]: b"", self.err[0]: b""}  # lines without their ends
 
-    def listen(self, program: Program, seconds: float | None) -> bool:
-        """Take in what it says until it has ended; whether it has, in time."""
+    def read_until_end(self, program: Program, seconds: float | None) -> bool:
+        """Read the output until the program ends; return whether it ended in time."""
         limit = None if seconds is None else time.monotonic() + seconds
         program.watch(self.poll)
         try:
             while True:
                 left = None if limit is None else max(0.0, limit - time.monotonic()) * 1000
                 if not program.wakes:
-                    left = _LOOK if left is None else min(left, _LOOK)
+                    left = _POLL if left is None else min(left, _POLL)
                 ready = self.poll.poll(left)
-                heard = [fd for fd, _ in ready if fd in (self.out[0], self.err[0])]
-                for fd in heard:
-                    self._hear(fd)
-                if len(ready) > len(heard) or (not program.wakes and program.ended()):
+                readable = [fd for fd, _ in ready if fd in (self.out[0], self.err[0])]
+                for fd in readable:
+                    self._read(fd)
+                if len(ready) > len(readable) or (not program.wakes and program.ended()):
                     return True
                 if limit is not None and time.monotonic() >= limit:
                     return program.ended()
@@ -269,25 +289,25 @@ class _Listener:
             program.unwatch(self.poll)
 
     def drain(self) -> None:
-        """Take in what is still in the pipes, and no more than fits in there: somebody may still be writing."""
+        """Read what is left in the pipes, and no more than fits in there: another process may still be writing."""
         for fd in (self.out[0], self.err[0]):
             for _ in range(16):
-                if not self._hear(fd):
+                if not self._read(fd):
                     break
-            self._take(self._begun[fd])
+            self._take(self._unfinished[fd])
 
-    def _hear(self, fd: int) -> bool:
+    def _read(self, fd: int) -> bool:
         try:
             data = os.read(fd, _CHUNK)
         except BlockingIOError:
             return False
         if fd == self.err[0]:
             self.tail = (self.tail + data)[-TAIL:]
-        line = data.rfind(b"\n") + 1  # what two say at once is mixed by whole lines
-        if line or len(self._begun[fd]) > _CHUNK:
-            self._take(self._begun[fd] + data[:line])
-            self._begun[fd] = b""
-        self._begun[fd] += data[line:]
+        line = data.rfind(b"\n") + 1  # stdout and stderr are mixed by whole lines
+        if line or len(self._unfinished[fd]) > _CHUNK:
+            self._take(self._unfinished[fd] + data[:line])
+            self._unfinished[fd] = b""
+        self._unfinished[fd] += data[line:]
         return True
 
     def _take(self, data: bytes) -> None:
@@ -295,22 +315,22 @@ class _Listener:
             return
         self._pieces.append(data)
         self._held += len(data)
-        if self._held > HEARD:
+        if self._held > IN_MEMORY:
             self._file = self._file or TemporaryFile(self.tmpdir)
             self._file.write(b"".join(self._pieces))
             self._size += self._held
             self._pieces, self._held = [], 0
 
-    def said(self) -> list[CommandOutput]:
-        """All of it, in memory or in a file."""
-        said: list[CommandOutput] = [] if self._file is None else [_Log(self._file, self._size)]
+    def log(self) -> list[CommandOutput]:
+        """Return the output, in memory or in a file."""
+        log: list[CommandOutput] = [] if self._file is None else [_LogFile(self._file, self._size)]
         if self._pieces:
-            said.append(Words(b"".join(self._pieces)))
-        return said
+            log.append(HeldOutput(b"".join(self._pieces)))
+        return log
 
 
-class _Log:
-    """What was said and is in a file."""
+class _LogFile:
+    """Output in a file."""
 
     mtime = 0
 
@@ -319,11 +339,11 @@ class _Log:
         self.size = size
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop)."""
+        """Return bytes [start, stop)."""
         return self.file.read(start, min(stop, self.size))
 
     def write(self, data: bytes) -> None:
-        """Append to it."""
+        """Append to the file."""
         os.lseek(self.file.fd, self.size, os.SEEK_SET)
         self.file.write(data)
         self.size += len(data)
@@ -333,15 +353,87 @@ class _Log:
         sink.copy(self.file.fd, start, stop)  # type: ignore[attr-defined]
 
 
-def _log(said: Sequence[CommandOutput]) -> bytes | FieldContent:
-    """What was said as the content of a field."""
-    if not said:
+def _log_field(log: Sequence[CommandOutput]) -> bytes | FieldContent:
+    """Return output as the content of a field."""
+    if not log:
         return b""
-    first, *rest = said
-    if isinstance(first, _Log):
+    first, *rest = log
+    if isinstance(first, _LogFile):
         for each in rest:
-            assert isinstance(each, Words)
+            assert isinstance(each, HeldOutput)
             first.write(each.data)
         return first
-    assert isinstance(first, Words)
+    assert isinstance(first, HeldOutput)
     return first.data
+
+
+@contextmanager
+def command_runner(
+    command: str,
+    run: RunOptions,
+    *,
+    environment: Mapping[bytes, bytes],
+    script: bool = False,
+    shell: str | None = None,
+    base: str = "sample",
+    mode: str = "one",
+    add_log: str | None = None,
+    timeout: float | None = None,
+    mtime: int | None = 0,
+    tmpdir: str | None = None,
+    keep: Callable[[str], None] | None = None,
+) -> Iterator[Runner]:
+    """Yield what runs a command for each job.
+
+    Args:
+        command: a command for the shell, or the path of a script, which is executed if it can be and `shell` is None.
+        run: number of commands at a time, order and retries.
+        environment: what commands get besides TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD.
+        base, mode, add_log, timeout: as in `CommandOptions`.
+        mtime: time of new entries, in seconds since 1970; None: that of the file.
+        tmpdir: where the directories of the samples are made.
+        keep: leave these directories; called with their path at the end.
+
+    Raises:
+        TarkitError: there is no such shell or script.
+    """
+    path, words = alternative = _program(
+        command, script, shell, os.fsdecode(environment.get(b"PATH", os.defpath.encode()))
+    )
+    redirects: list[Redirect] = []
+    plain = None if script or shell is not None else direct(command, environment)
+    if plain is not None:
+        path, words, redirects = plain
+    options = CommandOptions(
+        path,
+        words,
+        environment,
+        os.fsencode(base),
+        mode,
+        None if add_log is None else os.fsencode(add_log),
+        timeout,
+        SampleBuilder(mtime),
+        redirects,
+        alternative,
+    )
+    directory = WorkDirectory(tmpdir, keep is not None)
+    try:
+        with Engine(lambda: CommandExecutor(directory, options), run) as engine:
+            yield engine
+    finally:
+        directory.close()
+        if keep is not None:
+            keep(directory.path)
+
+
+def _program(command: str, script: bool, shell: str | None, path: str) -> tuple[str, list[str]]:
+    """Return the path and the words of the program that runs a command or a script."""
+    interpreter = shell or "bash"
+    if not script:
+        return find_program(interpreter, path), [interpreter, "-c", command]
+    file = os.path.abspath(command)
+    if not os.path.isfile(file):
+        raise TarkitError(f"--script {show(command)}: no such file")
+    if shell is None and os.access(file, os.X_OK):
+        return file, [file]
+    return find_program(interpreter, path), [interpreter, file]

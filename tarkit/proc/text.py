@@ -1,4 +1,4 @@
-"""Samples made of text: of each line, of each page, or of a list of keys. Parity: tarproc's --mode."""
+"""Samples made of text: one for each line, for each page, or for each key of a list (tarproc's --mode)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,13 @@ _ENDS = {"keys": b"\n", "lines": b"\n", "pages": b"\f"}
 
 
 def text_samples(locations: Sequence[Location], mode: Mode, shard_slice: Slice | None = None) -> Iterator[TarSample]:
-    """One sample for each line or page: a running number of nine digits as key, the text as the field txt.
+    """Yield one sample for each line or page, with a number of nine digits as key and the text as the field txt.
 
-    A line keeps its end; pages stand between form feeds. With `keys`
-    each line, but for blank ones, is the key of a sample without fields. Raises TarkitError.
+    A line keeps its line end; pages are separated by form feeds. With `keys`, each line that is not blank is the key of
+    a sample without fields.
+
+    Raises:
+        TarkitError: a line is longer than 16 MiB, or is not a valid key.
     """
     number = 0
     for location in locations:
@@ -49,7 +52,7 @@ def text_samples(locations: Sequence[Location], mode: Mode, shard_slice: Slice |
 
 
 def _pieces(source: Source, end: bytes) -> Iterator[bytes]:
-    """The text, cut behind each `end`."""
+    """Yield the text, split after each `end`."""
     pos = 0
     rest = b""
     while view := source.peek(pos, 1):
@@ -59,7 +62,7 @@ def _pieces(source: Source, end: bytes) -> Iterator[bytes]:
         whole = rest + data
         *pieces, rest = whole.split(end)
         if len(rest) > LONGEST:
-            raise TarkitError(f"{source.name}: at {pos - len(rest)}: more than 16 MiB without an end: is this text?")
+            raise TarkitError(f"{source.name}: at {pos - len(rest)}: a line or page of more than 16 MiB: is this text?")
         for piece in pieces:
             yield piece + end
     if source.failure is not None:
@@ -71,8 +74,8 @@ def _pieces(source: Source, end: bytes) -> Iterator[bytes]:
 def _of_key(key: bytes, where: str) -> TarSample:
     if b"\0" in key or split_name(key + b".x") != (key, b"x") or not is_safe(key):
         raise TarkitError(
-            f"{where}: {show(key)} is no key: it has a dot behind its last slash, or is not safe",
-            "--mode lines makes a sample of any line",
+            f"{where}: invalid key {show(key)}: it has a dot after its last slash, or leads out of the directory",
+            "--mode lines makes a sample of every line",
         )
     return TarSample(key, HeldRange(where.rpartition(":")[0], 0, b""), [], 0, 0)
 

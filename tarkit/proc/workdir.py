@@ -1,4 +1,4 @@
-"""Private directories for commands, in one directory of this run that goes with it."""
+"""A temporary directory for each sample, and its fields as files in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from tarkit.errors import show
 from tarkit.proc.engine import BatchFailed, Failure, InputField, Job
-from tarkit.proc.result import FieldContent, Maker, Stored, Timed
+from tarkit.proc.result import BytesContent, FieldContent, FileContent, SampleBuilder
 from tarkit.samples.sample import TarSample
 from tarkit.signals import DIRECTORIES, register_cleanup
 from tarkit.streams.copy import seconds
@@ -17,61 +17,61 @@ from tarkit.streams.sink import Sink
 from tarkit.streams.tempfile import FALLBACK
 from tarkit.tables.recipe import without_end
 
-places: set[str] = set()
-"""The directories of runs that are to go."""
+directories: set[str] = set()
+"""The directories that are to be removed."""
 
 
-def remove_places() -> None:
-    """Remove the directories that are left."""
-    for path in list(places):
+def remove_directories() -> None:
+    """Remove all directories, before a signal ends the process."""
+    for path in list(directories):
         remove_tree(os.fsencode(path))
-        places.discard(path)
+        directories.discard(path)
 
 
-register_cleanup(DIRECTORIES, remove_places)
+register_cleanup(DIRECTORIES, remove_directories)
 
 
 class WorkDirectory:
-    """A new directory in `folder` for all that a run has to unpack. `keep` leaves it, and all that is in it."""
+    """A new directory in `parent` for the directories of all samples of a run; `keep` leaves them."""
 
-    def __init__(self, folder: str | None = None, keep: bool = False) -> None:
+    def __init__(self, parent: str | None = None, keep: bool = False) -> None:
         self.keep = keep
-        base = os.path.abspath(folder or FALLBACK)
+        base = os.path.abspath(parent or FALLBACK)
         for attempt in range(1000):
             self.path = os.path.join(base, f".tarkit-{os.getpid()}-{attempt}")
             if not keep:
-                places.add(self.path)
+                directories.add(self.path)
             try:
                 os.mkdir(self.path, 0o700)
                 return
             except FileExistsError:
-                places.discard(self.path)
+                directories.discard(self.path)
             except OSError:
-                places.discard(self.path)
+                directories.discard(self.path)
                 raise
         raise FileExistsError(17, "too many directories of this name", self.path)
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the directory."""
         if not self.keep:
             remove_tree(os.fsencode(self.path))
-            places.discard(self.path)
+            directories.discard(self.path)
 
-    def folder(self, name: bytes) -> PrivateDirectory:
-        """A new private directory in it, called `name` or something like it."""
+    def subdirectory(self, name: bytes) -> SampleDirectory:
+        """Return a new directory in it, called `name` or NAME-2 and so on."""
         path = os.path.join(os.fsencode(self.path), name)
         again = 1
         while True:
             try:
                 os.mkdir(path, 0o700)
-                return PrivateDirectory(path, self.keep)
-            except FileExistsError:  # of an earlier attempt
+                return SampleDirectory(path, self.keep)
+            except FileExistsError:  # an earlier attempt
                 again += 1
                 path = os.path.join(os.fsencode(self.path), b"%b-%d" % (name, again))
 
 
-class PrivateDirectory:
-    """A private directory, which goes when nobody refers to it."""
+class SampleDirectory:
+    """The directory of a sample, which is removed with the last reference to it."""
 
     def __init__(self, path: bytes, keep: bool) -> None:
         self.path = path
@@ -83,33 +83,33 @@ class PrivateDirectory:
 
 
 def remove_tree(root: bytes) -> None:
-    """Remove a directory with all that is in it, as far as that is possible. Links are removed, never followed."""
-    for _ in range(3):  # somebody may still be writing to it
-        folders = [root]
-        for folder in folders:  # it grows
+    """Remove a directory and its contents as far as possible. Links are removed, never followed."""
+    for _ in range(3):  # a process may still be writing to it
+        found = [root]
+        for directory in found:  # it grows
             for attempt in range(2):
                 try:
-                    folders += _emptied(folder)
+                    found += _emptied(directory)
                     break
                 except PermissionError:
                     if attempt == 0:
-                        _open_up(folder)
+                        _open_up(directory)
                 except OSError:
                     break
-        for folder in reversed(folders):
+        for directory in reversed(found):
             try:
-                os.rmdir(folder)
+                os.rmdir(directory)
             except OSError:
                 continue
-            if folder is root:
+            if directory is root:
                 return
         if not os.path.lexists(root):
             return
 
 
-def _emptied(folder: bytes) -> list[bytes]:
-    """Remove what is in a directory, but for other directories, which are handed back."""
-    with os.scandir(folder) as found:
+def _emptied(directory: bytes) -> list[bytes]:
+    """Remove the files in a directory; return the directories in it."""
+    with os.scandir(directory) as found:
         entries = list(found)
     inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
     for entry in entries:
@@ -118,30 +118,29 @@ def _emptied(folder: bytes) -> list[bytes]:
     return inner
 
 
-def _open_up(folder: bytes) -> None:
+def _open_up(directory: bytes) -> None:
     try:
-        if stat.S_ISDIR(os.lstat(folder).st_mode):
-            os.chmod(folder, 0o700)
+        if stat.S_ISDIR(os.lstat(directory).st_mode):
+            os.chmod(directory, 0o700)
     except OSError:
         pass
 
 
 # ---- A sample as files, `sample.FIELD`, and files as samples
-# A field may have a name that no file can have. Such a file gets another name, and the field its own when it comes
-# back.
+# The file of a field whose name is not valid for a file gets another name, which is mapped back.
 
-SMALL = 1 << 16  # bytes of a file that is taken into memory at once
-HELD = 1 << 20  # and of all files of one sample
+SMALL = 1 << 16  # bytes of a file that is read into memory
+HELD = 1 << 20  # bytes of all such files of one sample
 LONGEST = 255  # bytes of a file's name
-KEY = b"__key__"  # what would be the field of the file that has the key
+KEY = b"__key__"  # suffix of the file with the key
 _KEY_LIMIT = 1 << 16
-_TAIL = 40  # bytes of the end of a name that stay when it is cut: the suffixes that programs look at
+_TAIL = 40  # bytes at the end of a name that are kept when it is cut: the suffixes that programs look at
 
 Gathered = tuple[bytes | None, list[tuple[bytes, bytes | FieldContent]]]
 
 
-class FieldFiles:
-    """The files of a sample's fields: `BASE.FIELD`, or another name where that is impossible."""
+class FileNames:
+    """The names of the files of fields: `BASE.FIELD`, or another name where that is not valid."""
 
     def __init__(self, base: bytes, inputs: Sequence[InputField]) -> None:
         self.base = base
@@ -163,7 +162,7 @@ class FieldFiles:
             self.field[name[len(base) + 1 :]] = field
 
     def field_of(self, rest: bytes) -> bytes:
-        """The field of a file, of whose name `rest` follows the base and a dot."""
+        """Return the field of a file; `rest` is its name without the base and the dot."""
         return self.field.get(rest, rest)
 
 
@@ -186,9 +185,9 @@ def _cleaned(field: bytes, room: int, taken: set[bytes], base: bytes) -> bytes:
         number += 1
 
 
-def unpack(job: Job, folder: PrivateDirectory, names: FieldFiles) -> None:
+def write_fields(job: Job, directory: SampleDirectory, names: FileNames) -> None:
     """Write the fields of a sample to files, and its key to `BASE.__key__`."""
-    root = folder.path + b"/"
+    root = directory.path + b"/"
     _write(root + names.base + b"." + KEY, job.key)
     for each in job.inputs():
         path = root + names.file[each.field]
@@ -214,22 +213,30 @@ def _write(path: bytes, data: bytes) -> None:
         os.close(fd)
 
 
-class Gatherer:
-    """Makes samples of the files that a command left: `one`, those of `BASE-NUMBER.FIELD` (`multi`), or `subdirs`."""
+class SampleCollector:
+    """Makes samples of the files that a command left; modes are those of `CommandOptions`."""
 
-    def __init__(self, base: bytes, mode: str, make: Maker) -> None:
+    def __init__(self, base: bytes, mode: str, builder: SampleBuilder) -> None:
         self.base = base
         self.mode = mode
-        self.make = make
+        self.builder = builder
 
     def __call__(
-        self, job: Job, folder: PrivateDirectory, names: FieldFiles, extra: Sequence[tuple[bytes, bytes | FieldContent]]
+        self,
+        job: Job,
+        directory: SampleDirectory,
+        names: FileNames,
+        extra: Sequence[tuple[bytes, bytes | FieldContent]],
     ) -> list[TarSample]:
-        """The samples, each with the fields of `extra`. Raises Failed for what is no regular file, and bad keys."""
-        held = _Held(HELD)
+        """Return the samples, each with the fields of `extra`.
+
+        Raises:
+            BatchFailed: a file is not a regular file, or a key is invalid.
+        """
+        held = _Budget(HELD)
         made: list[TarSample] = []
         keys = set()
-        for default, (key, fields) in self._found(job, folder, names, held):
+        for default, (key, fields) in self._found(job, directory, names, held):
             if not fields:
                 continue
             key = default if key is None else key
@@ -237,42 +244,42 @@ class Gatherer:
                 raise BatchFailed(Failure(f"gave two samples of the key {show(key)}"))
             keys.add(key)
             fields += extra
-            made.append(self.make(job, key, fields, first=not made))
+            made.append(self.builder(job, key, fields, first=not made))
         return made
 
     def _found(
-        self, job: Job, folder: PrivateDirectory, names: FieldFiles, held: _Held
+        self, job: Job, directory: SampleDirectory, names: FileNames, held: _Budget
     ) -> Iterator[tuple[bytes, Gathered]]:
         if self.mode == "one":
-            yield job.key, self._read(job, folder.path, folder, names, self.base, _listed(folder.path), held)
+            yield job.key, self._read(job, directory.path, directory, names, self.base, _listed(directory.path), held)
         elif self.mode == "multi":
             groups: dict[bytes, list[bytes]] = {}
             start = self.base + b"-"
-            for name in _listed(folder.path):
+            for name in _listed(directory.path):
                 stem, dot, _ = name.partition(b".")
                 if name.startswith(start) and dot:
                     groups.setdefault(stem, []).append(name)
             for stem in sorted(groups, key=_natural):
                 key = job.key + b"/" + stem[len(start) :]
-                yield key, self._read(job, folder.path, folder, names, stem, groups[stem], held)
+                yield key, self._read(job, directory.path, directory, names, stem, groups[stem], held)
         else:
-            for name in sorted(_listed(folder.path), key=_natural):
-                path = folder.path + b"/" + name
+            for name in sorted(_listed(directory.path), key=_natural):
+                path = directory.path + b"/" + name
                 if not name.startswith(b".") and stat.S_ISDIR(os.lstat(path).st_mode):
                     key = job.key + b"/" + name
-                    yield key, self._read(job, path, folder, names, self.base, _listed(path), held)
+                    yield key, self._read(job, path, directory, names, self.base, _listed(path), held)
 
     def _read(
         self,
         job: Job,
         path: bytes,
-        folder: PrivateDirectory,
-        names: FieldFiles,
+        directory: SampleDirectory,
+        names: FileNames,
         base: bytes,
         files: list[bytes],
-        held: _Held,
+        held: _Budget,
     ) -> Gathered:
-        """The key, if there is one, and the fields of the files in a directory that have this base."""
+        """Return the key, if there is one, and the fields of the files with this base."""
         key = None
         fields: list[tuple[bytes, bytes | FieldContent]] = []
         start = base + b"."
@@ -283,13 +290,13 @@ class Gatherer:
             if rest == KEY:
                 key = _key(path + b"/" + name, job.key)
             else:
-                content = _content(path + b"/" + name, name, folder, held, timed=self.make.mtime is None)
+                content = _content(path + b"/" + name, name, directory, held, timed=self.builder.mtime is None)
                 fields.append((names.field_of(rest), content))
         return key, fields
 
 
-class _Held:
-    """How many bytes of files may still be taken into memory."""
+class _Budget:
+    """The number of bytes of files that may still be read into memory."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -302,12 +309,12 @@ def _listed(path: bytes) -> list[bytes]:
         raise BatchFailed(Failure(f"left a directory that cannot be read: {error.strerror}")) from None
 
 
-def _content(path: bytes, name: bytes, owner: object, held: _Held, timed: bool = False) -> bytes | FieldContent:
-    """What a file holds. It is opened without following links or waiting for a FIFO, then looked at."""
+def _content(path: bytes, name: bytes, owner: object, held: _Budget, timed: bool = False) -> bytes | FieldContent:
+    """Return the content of a file. It is opened without following links or waiting for a FIFO."""
     kind = os.lstat(path).st_mode
     if not stat.S_ISREG(kind):
-        what = next((words for test, words in _KINDS if test(kind)), "no regular file")
-        hint = ": copy what it leads to" if stat.S_ISLNK(kind) else ""
+        what = next((words for test, words in _KINDS if test(kind)), "not a regular file")
+        hint = ": copy its target instead" if stat.S_ISLNK(kind) else ""
         raise BatchFailed(Failure(f"left {show(name)}, which is {what}{hint}"))
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -317,19 +324,19 @@ def _content(path: bytes, name: bytes, owner: object, held: _Held, timed: bool =
         status = os.fstat(fd)
         size = status.st_size
         if size > min(SMALL, held.left):
-            return Stored(path, size, seconds(status), owner)
+            return FileContent(path, size, seconds(status), owner)
         held.left -= size
         data = os.read(fd, size) if size else b""
         if len(data) < size:
-            raise BatchFailed(Failure(f"left {show(name)}, which became shorter while it was read"))
-        return Timed(data, seconds(status)) if timed else data
+            raise BatchFailed(Failure(f"left {show(name)}, which shrank while it was read"))
+        return BytesContent(data, seconds(status)) if timed else data
     finally:
         os.close(fd)
 
 
 def _key(path: bytes, given: bytes) -> bytes:
-    """The key that a file holds. One line end at its end is not part of it, unless the file has the key `given`."""
-    found = _content(path, path.rpartition(b"/")[2], None, _Held(_KEY_LIMIT))
+    """Return the key in a file, without one line end at its end unless the content is the key `given`."""
+    found = _content(path, path.rpartition(b"/")[2], None, _Budget(_KEY_LIMIT))
     if not isinstance(found, bytes):
         raise BatchFailed(Failure(f"left a key of {found.size} bytes"))
     return given if found == given else without_end(found)

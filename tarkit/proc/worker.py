@@ -1,10 +1,11 @@
-"""proc --worker: programs that stay, one for each of -p, get samples as a tar stream and answer with another.
+"""proc --worker: N long-lived programs get samples as a tar stream and answer with another.
 
-Samples are dealt out in runs, and the results come in the order of the input. How far a program reads ahead, and how
-much it holds back, is its own affair: whoever owes the next result is always given more, so that nobody waits for ever.
+Samples are distributed in runs, and the results come in the order of the input. Programs may read ahead and delay
+answers without limit; the program with the next result always gets more samples, so that there is no deadlock. (This is
+why `Engine` cannot run them: its executors return the outcomes of some jobs before they get more.)
 
-A program that dies has samples in hand, and which of them it died of is not to be seen. Where failures do not end the
-run these samples are given to new programs by halves, each with an end to its input, until those that fail are alone.
+When a program dies, it is not known which of its pending samples was the cause. If failures do not end the run, these
+samples are sent to new programs by halves, each as a complete input, until those that fail are alone.
 """
 
 from __future__ import annotations
@@ -19,62 +20,65 @@ from types import TracebackType
 from typing import Self
 
 from tarkit.errors import TarkitError, show
-from tarkit.proc.engine import Failure, Job, Outcome
-from tarkit.proc.result import Maker
-from tarkit.proc.session import Broken, Feed, Session
+from tarkit.proc.engine import Failure, Finished, Job, Outcome, Runner, RunOptions
+from tarkit.proc.result import SampleBuilder
+from tarkit.proc.session import JobQueue, Session, SessionFailed
+from tarkit.proc.shell import find_program
 
-RUN = 64  # samples that one program gets before it is another's turn
-RUN_BYTES = 1 << 20  # or so many bytes of them
+RUN = 64  # samples that one program gets before the next one
+RUN_BYTES = 1 << 20  # bytes of samples, likewise
 WAITING = 2 * RUN_BYTES  # bytes of samples that wait for one program
-QUEUED = 4 * RUN  # and how many
+QUEUED = 4 * RUN  # number of samples that wait for one program
 HELD = 64 << 20  # bytes of samples whose results wait for their turn
-IN_VAIN = 50  # samples that may fail before a program that has never answered any is given up
-IDLE = 2  # programs that may die one after the other without a sample in hand
-SHOWN = 5  # keys of samples in hand that a message names
-LOOK = 0.1  # seconds between two looks whether a program takes too long, and for signals
+MAX_FAILURES = 50  # samples that may fail before a program that has never answered is an error
+IDLE = 2  # programs that may die one after the other without a pending sample
+SHOWN = 5  # keys of pending samples in a message
+POLL = 0.1  # seconds between two checks of timeouts and signals
 
-Finished = tuple[Job, Outcome]
 Event = tuple[Job, Outcome] | BaseException | None
 
 
 @dataclass(frozen=True)
-class Resident:
-    """The program: the words that start it, and what is kept to.
+class WorkerOptions:
+    """The program, and how it is run.
 
-    With `settle` it is found out which sample a program died of; each of those is tried `retries` times more. `timeout`
-    is in seconds: so long it may neither read nor write when it could.
+    Args:
+        words: the program and its arguments.
+        text: what messages call it.
+        builder: makes the samples of its answers.
+        timeout: seconds for which it may neither read nor write when it could.
     """
 
     words: list[str]
     text: str
-    maker: Maker
-    settle: bool = False
-    retries: int = 0
+    builder: SampleBuilder
     timeout: float | None = None
     tmpdir: str | None = None
 
 
-class _Hand:
-    """One program at a time, in a thread that sees to it that there is one."""
+class _Worker:
+    """A thread that runs one program at a time, and starts another one when it dies."""
 
-    def __init__(self, resident: Resident, events: SimpleQueue[Event]) -> None:
-        self.resident = resident
+    def __init__(self, options: WorkerOptions, run: RunOptions, events: SimpleQueue[Event]) -> None:
+        self.options = options
+        self.run = run
         self.events = events
-        self.feed = Feed(WAITING, QUEUED, lambda: events.put(None))
+        self.queue = JobQueue(WAITING, QUEUED, lambda: events.put(None))
         self._session: Session | None = None
         self._lock = threading.Lock()
-        self._over = self._answered = False
+        self._cancelled = self._answered = False
         self._failed = 0
+        self._isolates = not run.stops or run.retries > 0  # find out which sample the program died of
         self.thread = threading.Thread(target=self._work, daemon=True)
-        self._open(self.feed)  # an error of starting it comes before all others
+        self._open(self.queue)  # here, so that an error of starting it comes first
         self.thread.start()
 
-    def _open(self, feed: Feed) -> Session:
+    def _open(self, queue: JobQueue) -> Session:
         with self._lock:
-            if self._over:
-                raise TarkitError("it was given up")
-            resident = self.resident
-            self._session = Session(resident.words, resident.maker, feed, self._done, resident.tmpdir)
+            if self._cancelled:
+                raise TarkitError("it was cancelled")
+            options = self.options
+            self._session = Session(options.words, options.builder, queue, self._done, options.tmpdir)
             return self._session
 
     def _done(self, job: Job, outcome: Outcome) -> None:
@@ -89,153 +93,154 @@ class _Hand:
                 try:
                     session.run()
                     break
-                except Broken as broken:
-                    if self._over:
+                except SessionFailed as failed:
+                    if self._cancelled:
                         break
-                    idle = 0 if broken.hand else idle + 1
-                    if not self.resident.settle or session.unsure or idle > IDLE or (idle and self.feed.ended):
-                        raise TarkitError(self._words(broken)) from None
-                    if broken.hand:
-                        self._settle(broken.hand)
-                if self.feed.ended:
+                    idle = 0 if failed.pending else idle + 1
+                    if not self._isolates or session.unsure or idle > IDLE or (idle and self.queue.ended):
+                        raise TarkitError(self._message(failed)) from None
+                    if failed.pending:
+                        self._isolate(failed.pending)
+                if self.queue.ended:
                     break
-                session = self._open(self.feed)
+                session = self._open(self.queue)
         except BaseException as error:
             self.events.put(error)
         else:
             self.events.put(None)
 
-    def _settle(self, jobs: list[Job]) -> None:
-        """Find out which of these fail."""
+    def _isolate(self, jobs: list[Job]) -> None:
+        """Find out which of these jobs fail."""
         if len(jobs) == 1:
             self._alone(jobs[0])
             return
         middle = len(jobs) // 2
         for half in (jobs[:middle], jobs[middle:]):
-            broken = self._once(half) if len(half) > 1 else Broken(Failure(""), half)
-            if broken is not None:
-                self._settle(broken.hand)
+            failed = self._once(half) if len(half) > 1 else SessionFailed(Failure(""), half)
+            if failed is not None:
+                self._isolate(failed.pending)
 
     def _alone(self, job: Job) -> None:
         attempts = 0
-        while (broken := self._once([job])) is not None:
+        while (failed := self._once([job])) is not None:
             attempts += 1
-            if attempts > self.resident.retries:
+            if attempts > self.run.retries:
                 self._failed += 1
-                if self._failed > IN_VAIN and not self._answered:
-                    raise TarkitError(self._words(broken))
-                self._done(job, Outcome(failure=broken.failure._replace(attempts=attempts)))
+                if self._failed > MAX_FAILURES and not self._answered:
+                    raise TarkitError(self._message(failed))
+                self._done(job, Outcome(failure=failed.failure._replace(attempts=attempts)))
                 return
 
-    def _once(self, jobs: list[Job]) -> Broken | None:
-        """Give a new program just these; what went wrong."""
-        feed = Feed()
+    def _once(self, jobs: list[Job]) -> SessionFailed | None:
+        """Run a new program on just these jobs; return what went wrong."""
+        queue = JobQueue()
         for job in jobs:
-            feed.put(job)
-        feed.close()
+            queue.put(job)
+        queue.close()
         try:
-            session = self._open(feed)
+            session = self._open(queue)
             session.run()
-        except Broken as broken:
-            left = feed.rest()
-            if self._over or session.unsure or not (broken.hand or left):
-                raise TarkitError(self._words(broken)) from None
-            return Broken(broken.failure, broken.hand + left)
+        except SessionFailed as failed:
+            left = queue.take_all()
+            if self._cancelled or session.unsure or not (failed.pending or left):
+                raise TarkitError(self._message(failed)) from None
+            return SessionFailed(failed.failure, failed.pending + left)
         return None
 
-    def _words(self, broken: Broken) -> str:
-        """What went wrong, and what the program had in hand."""
-        keys = [show(job.key) for job in broken.hand]
-        text = f"--worker {self.resident.text}: {broken.failure.reason}"
+    def _message(self, failed: SessionFailed) -> str:
+        """Return what went wrong, and the pending samples, for a message."""
+        keys = [show(job.key) for job in failed.pending]
+        text = f"--worker {self.options.text}: {failed.failure.reason}"
         if keys:
             more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
-            text += f"; it had in hand {', '.join(keys[:SHOWN])}{more}"
-        lines = broken.failure.tail.decode("utf-8", "backslashreplace").strip().splitlines()
+            text += f"; pending samples: {', '.join(keys[:SHOWN])}{more}"
+        lines = failed.failure.tail.decode("utf-8", "backslashreplace").strip().splitlines()
         return f"{text}: {lines[-1].strip()}" if lines else text
 
-    def look(self) -> None:
-        """End a program that takes too long."""
-        session, limit = self._session, self.resident.timeout
+    def check_timeout(self) -> None:
+        """Kill a program that takes too long."""
+        session, limit = self._session, self.options.timeout
         if session is not None and limit is not None and session.overdue(limit):
-            session.end_late()
+            session.time_out()
 
     def end(self, act: str) -> None:
-        """Ask the program to `terminate`, or `kill` it; no other is started."""
+        """`terminate` the program, or `kill` it; start no other."""
         with self._lock:
-            self._over = True
+            self._cancelled = True
             if self._session is not None:
-                self._session.give_up(act)
+                self._session.cancel(act)
 
 
-class Residents:
-    """As `tarkit.proc.engine.Engine`, with `parallel` programs."""
+class WorkerPool:
+    """Runs jobs through programs; a `tarkit.proc.engine.Runner`."""
 
-    def __init__(self, resident: Resident, parallel: int, *, ordered: bool = True) -> None:
-        self.resident = resident
-        self.parallel = parallel
-        self.ordered = ordered
-        self._hands: list[_Hand] = []
+    def __init__(self, options: WorkerOptions, run: RunOptions) -> None:
+        self.options = options
+        self.run = run
+        self._workers: list[_Worker] = []
         self._events: SimpleQueue[Event] = SimpleQueue()
-        self._line: deque[tuple[Job, _Hand | None]] = deque()  # all that was given and not handed on, in order
-        self._results: dict[int, Finished] = {}  # by the identity of the job
+        self._pending: deque[tuple[Job, _Worker | None]] = deque()  # jobs that were not yielded yet, in order
+        self._results: dict[int, Finished] = {}  # by identity of the job
         self._held = 0
         self._left = 0  # jobs without result
-        self._turn: _Hand | None = None
-        self._run = (0, 0)  # samples and bytes that the one whose turn it is has had
+        self._turn: _Worker | None = None
+        self._streak = (0, 0)  # samples and bytes of the current run
 
     def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
-        """Each job with what became of it."""
+        """Yield each job with its outcome."""
         for job in jobs:
             if job.passes:
-                self._line.append((job, None))
+                self._pending.append((job, None))
                 self._results[id(job)] = (job, Outcome((job.sample,)))
             else:
-                yield from self._give(job)
+                yield from self._submit(job)
             del job
             while self._receive(0):
                 pass
             yield from self._ready()
-        for hand in self._hands:
-            hand.feed.close()
+        for worker in self._workers:
+            worker.queue.close()
         while self._left:
-            self._receive(LOOK)
+            self._receive(POLL)
             yield from self._ready()
         yield from self._ready()
         self._wait()
 
-    def _give(self, job: Job) -> Iterator[Finished]:
-        """Give a job to somebody, as soon as there is room."""
-        while (hand := self._chosen()) is None:
-            self._receive(LOOK)
+    def _submit(self, job: Job) -> Iterator[Finished]:
+        """Give a job to a program as soon as there is room; yield results meanwhile."""
+        while (worker := self._chosen()) is None:
+            self._receive(POLL)
             yield from self._ready()
-        samples, size = self._run if hand is self._turn else (0, 0)
-        self._turn, self._run = hand, (samples + 1, size + job.sample.size)
-        self._line.append((job, hand))
+        samples, size = self._streak if worker is self._turn else (0, 0)
+        self._turn, self._streak = worker, (samples + 1, size + job.sample.size)
+        self._pending.append((job, worker))
         self._left += 1
-        hand.feed.put(job)
+        worker.queue.put(job)
 
-    def _chosen(self) -> _Hand | None:
-        """Whose turn it is; None while there is no room."""
+    def _chosen(self) -> _Worker | None:
+        """Return the worker that gets the next job, None while there is no room."""
         turn = self._turn
-        if self._held > HELD or len(self._results) > HELD // RUN_BYTES * RUN:  # they all wait for one
-            turn = next((hand for job, hand in self._line if hand is not None and id(job) not in self._results), turn)
-        elif turn is None or self._run[0] >= RUN or self._run[1] >= RUN_BYTES:
-            if len(self._hands) < self.parallel:
-                turn = _Hand(self.resident, self._events)
-                self._hands.append(turn)
+        if self._held > HELD or len(self._results) > HELD // RUN_BYTES * RUN:  # they all wait for one program
+            turn = next(
+                (worker for job, worker in self._pending if worker is not None and id(job) not in self._results), turn
+            )
+        elif turn is None or self._streak[0] >= RUN or self._streak[1] >= RUN_BYTES:
+            if len(self._workers) < self.run.parallel:
+                turn = _Worker(self.options, self.run, self._events)
+                self._workers.append(turn)
                 return turn
-            turn = min(self._hands, key=lambda hand: hand.feed.size)
+            turn = min(self._workers, key=lambda worker: worker.queue.size)
         assert turn is not None
-        return turn if turn.feed.size < WAITING and len(turn.feed) < QUEUED else None
+        return turn if turn.queue.size < WAITING and len(turn.queue) < QUEUED else None
 
     def _receive(self, seconds: float) -> bool:
-        """Take in what somebody has to say; whether there was anything."""
+        """Take an event of a worker; return whether there was one."""
         try:
             event = self._events.get(timeout=seconds) if seconds else self._events.get_nowait()
         except Empty:
             if seconds:
-                for hand in self._hands:
-                    hand.look()
+                for worker in self._workers:
+                    worker.check_timeout()
             return False
         if isinstance(event, BaseException):
             raise event
@@ -246,26 +251,26 @@ class Residents:
         return True
 
     def _ready(self) -> Iterator[Finished]:
-        """The results whose turn it is."""
-        while self._line:
-            found = self._results.pop(id(self._line[0][0]), None)
-            if found is None and not self.ordered:
-                place = next((n for n, (job, _) in enumerate(self._line) if id(job) in self._results), None)
+        """Yield the results whose turn it is."""
+        while self._pending:
+            found = self._results.pop(id(self._pending[0][0]), None)
+            if found is None and not self.run.ordered:
+                place = next((n for n, (job, _) in enumerate(self._pending) if id(job) in self._results), None)
                 if place is not None:
-                    found = self._results.pop(id(self._line[place][0]))
-                    del self._line[place]
-                    self._line.appendleft((found[0], None))
+                    found = self._results.pop(id(self._pending[place][0]))
+                    del self._pending[place]
+                    self._pending.appendleft((found[0], None))
             if found is None:
                 return
-            self._line.popleft()
+            self._pending.popleft()
             if not found[0].passes:
                 self._held -= sum(sample.size for sample in found[1].samples)
             yield found
 
     def _wait(self) -> None:
-        """Wait until all programs have ended, well."""
-        while any(hand.thread.is_alive() for hand in self._hands) or not self._events.empty():
-            self._receive(LOOK)
+        """Wait until all programs have ended."""
+        while any(worker.thread.is_alive() for worker in self._workers) or not self._events.empty():
+            self._receive(POLL)
 
     def __enter__(self) -> Self:
         return self
@@ -274,8 +279,31 @@ class Residents:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for act, seconds in (("terminate", 2.0), ("kill", 5.0)):
-            for hand in self._hands:
-                hand.end(act)
+            for worker in self._workers:
+                worker.end(act)
             limit = time.monotonic() + seconds
-            for hand in self._hands:
-                hand.thread.join(max(0.0, limit - time.monotonic()))
+            for worker in self._workers:
+                worker.thread.join(max(0.0, limit - time.monotonic()))
+
+
+def worker_runner(
+    command: str,
+    run: RunOptions,
+    *,
+    path: str,
+    timeout: float | None = None,
+    mtime: int | None = 0,
+    tmpdir: str | None = None,
+) -> Runner:
+    """Return what runs jobs through long-lived programs, each started by `bash -c`.
+
+    Args:
+        command: a command that reads samples as a tar stream and writes its answers as one.
+        run: number of programs, order and retries.
+        path: directories in which bash is looked for, as PATH has them.
+        timeout: seconds for which a program may neither read nor write when it could.
+        mtime: time of new entries, in seconds since 1970.
+        tmpdir: directory for large fields of answers.
+    """
+    words = [find_program("bash", path), "-o", "pipefail", "-c", command]
+    return WorkerPool(WorkerOptions(words, command, SampleBuilder(mtime), timeout, tmpdir), run)

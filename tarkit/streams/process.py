@@ -7,7 +7,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tarkit.errors import TarkitError, show
@@ -24,6 +24,7 @@ class Program:
     Args:
         words: its name, which is also its path unless `path` is given, and its arguments.
         folder: its working directory.
+        popen: called in place of `subprocess.Popen`.
 
     Raises:
         TarkitError: it cannot be started.
@@ -40,6 +41,7 @@ class Program:
         folder: str | bytes | None = None,
         environment: Mapping[bytes, bytes] | None = None,
         pass_fds: Sequence[int] = (),
+        popen: Callable[..., Any] | None = None,
     ) -> None:
         import subprocess
 
@@ -47,7 +49,7 @@ class Program:
         self._status: int | None = None
 
         def start() -> Program:
-            self.process: subprocess.Popen[bytes] = subprocess.Popen(
+            self.process: subprocess.Popen[bytes] = (popen or subprocess.Popen)(
                 words,
                 executable=path,
                 stdin=stdin,

@@ -233,7 +233,7 @@ def test_a_name_with_a_nul(run: Run, here: Path) -> None:
     assert (
         run("proc", "-c", "echo > sample.a%00b", "in.tar", exit=1)
         .lines[-2]
-        .endswith("'k' gave 'k.a\\x00b', which cannot be the name of an entry")
+        .endswith("'k' gave 'k.a\\x00b', which is not a valid name of an entry")
     )
 
 
@@ -297,14 +297,14 @@ def test_sparse_files(run: Run, here: Path) -> None:
 @each_row(
     ("command", "what"),
     [
-        ("ln -s /etc/passwd sample.x", "left 'sample.x', which is a symbolic link: copy what it leads to"),
-        ("ln -s sample.txt sample.x", "left 'sample.x', which is a symbolic link: copy what it leads to"),
+        ("ln -s /etc/passwd sample.x", "left 'sample.x', which is a symbolic link: copy its target instead"),
+        ("ln -s sample.txt sample.x", "left 'sample.x', which is a symbolic link: copy its target instead"),
         ("mkdir sample.x", "left 'sample.x', which is a directory"),
         ("mkfifo sample.x", "left 'sample.x', which is a FIFO"),
         ("rm sample.__key__; ln -s /etc/hostname sample.__key__", "left 'sample.__key__', which is a symbolic link"),
-        ("echo a.b > sample.__key__", "gave the key 'a.b', which is none"),
-        (": > sample.__key__", "gave the key '', which is none"),
-        ("echo ../x > sample.__key__", "gave the key '../x', which is absolute or has a '..' in it"),
+        ("echo a.b > sample.__key__", "gave the invalid key 'a.b'"),
+        (": > sample.__key__", "gave the invalid key ''"),
+        ("echo ../x > sample.__key__", "gave the key '../x', which is absolute or contains '..'"),
         ("echo /x > sample.__key__", "gave the key '/x', which is absolute"),
         ("head -c 100000 /dev/zero > sample.__key__", "left a key of 100000 bytes"),
     ],
@@ -397,7 +397,7 @@ def test_shells(run: Run, archive: Archive) -> None:
     os.chmod("s.py", 0o755)
     assert entries(run("proc", "--script", "s.py", "in.tar").stdout) == [("a.x", b"py")]
     assert "was not found" in run("proc", "--shell", "no-such-shell", "-c", ":", "in.tar", exit=1).stderr
-    assert "there is no such file" in run("proc", "--script", "nothing", "in.tar", exit=1).stderr
+    assert "no such file" in run("proc", "--script", "nothing", "in.tar", exit=1).stderr
 
 
 def test_keep_dir(run: Run, archive: Archive, here: Path) -> None:
@@ -435,7 +435,7 @@ def test_keys(run: Run, here: Path) -> None:
     assert (
         run("proc", "--mode", "keys", "-c", ":", "list", exit=1)
         .lines[0]
-        .startswith("tarkit: list:2: 'b.jpg' is no key")
+        .startswith("tarkit: list:2: invalid key 'b.jpg'")
     )
 
 
@@ -443,20 +443,20 @@ def test_keys(run: Run, here: Path) -> None:
     ("words", "message"),
     [
         ([], "nothing to run"),
-        (["-c", ":", "-m", ":"], "-c and -m: one thing is run"),
-        (["-m", ":", "-S"], "-m looks for files, -S for directories"),
-        (["-c", ":", "--batch", "2"], "--batch is not for -c"),
-        (["--map", "a:b", "--add-log", "x"], "--add-log is not for --map"),
-        (["-c", ":", "--base", "a.b"], "--base 'a.b': a name without dots"),
-        (["-c", ":", "--add-log", "a/b"], "--add-log 'a/b': it is the name of a field"),
-        (["-c", ":", "--max-errors", "x"], "--max-errors 'x': it is a number"),
-        (["-c", ":", "--max-errors", "101%"], "--max-errors '101%': it is a number"),
+        (["-c", ":", "-m", ":"], "-c and -m exclude each other"),
+        (["-m", ":", "-S"], "-S cannot be used with -m"),
+        (["-c", ":", "--batch", "2"], "--batch cannot be used with -c"),
+        (["--map", "a:b", "--add-log", "x"], "--add-log cannot be used with --map"),
+        (["-c", ":", "--base", "a.b"], "--base 'a.b': expected a name without dots"),
+        (["-c", ":", "--add-log", "a/b"], "--add-log 'a/b': expected the name of a field"),
+        (["-c", ":", "--max-errors", "x"], "--max-errors 'x': expected a number"),
+        (["-c", ":", "--max-errors", "101%"], "--max-errors '101%': expected a number"),
         (["-c", ":", "--on-error", "error", "--rejects", "r.tar"], "--on-error error ends at the first failure"),
-        (["-c", ":", "--rejects", "-"], "--rejects needs a file: stdout is for the output"),
+        (["-c", ":", "--rejects", "-"], "--rejects needs a file: stdout is the output"),
         (["-c", ":", "--rejects", "in.tar"], "in.tar is the output too"),
         (["-c", ":", "--rejects", "out.tar", "-o", "out.tar"], "out.tar is the output, and the rejects too"),
-        (["-c", ":", "--redo", "in.tar", "--rekey", "#"], "--redo puts samples where their keys belong"),
-        (["-c", ":", "--redo", "in.tar", "--count", "1"], "--redo takes all samples of its inputs"),
+        (["-c", ":", "--redo", "in.tar", "--rekey", "#"], "--rekey cannot be used with --redo"),
+        (["-c", ":", "--redo", "in.tar", "--count", "1"], "--redo reads all samples of its inputs"),
     ],
 )
 def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:

@@ -43,7 +43,7 @@ def test_error(number: str, run: Run, archive: Archive) -> None:
     assert ran.lines == [
         "bad 1",
         "tarkit: in.tar: '1' ended with status 3: bad 1",
-        "hint: --on-error skip goes on without such samples, --rejects OUT.tar collects them",
+        "hint: --on-error skip leaves such samples out, --rejects OUT.tar collects them",
     ]
     assert left() == []
     assert run("proc", "-q", "-c", THIRD, "in.tar", exit=1).lines[0] == ran.lines[1]
@@ -165,8 +165,8 @@ def test_redo_twice(run: Run, archive: Archive) -> None:
         run("proc", "-c", test, "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
         run("proc", "--redo", "bad.tar", "-c", ":", "out.tar", "-o", "whole.tar")
         again = run("proc", "--redo", "bad.tar", "-c", ":", "whole.tar", "-o", "x.tar", exit=1)
-        assert again.lines[0] == f"tarkit: whole.tar: at {start}: '{key}' is there already, and in the rejects too"
-        assert again.lines[1].endswith("; if it was put back there since, leave it out of them")
+        assert again.lines[0] == f"tarkit: whole.tar: at {start}: '{key}' is in the input and in the rejects"
+        assert again.lines[1].endswith("; remove samples from the rejects that are in it again")
 
 
 def test_redo_of_what_was_kept(run: Run, archive: Archive) -> None:
@@ -191,13 +191,13 @@ def test_redo_of_what_does_not_belong(run: Run, archive: Archive) -> None:
     archive(TEN)
     run("proc", "-c", THIRD, "in.tar", "--rejects", "bad.tar", "-o", "out.tar")
     lines = run("proc", "--redo", "bad.tar", "-c", ":", "in.tar", "-o", "x.tar", exit=1).lines
-    assert lines[0] == "tarkit: in.tar: at 2048: '1' is there already, and in the rejects too"
+    assert lines[0] == "tarkit: in.tar: at 2048: '1' is in the input and in the rejects"
     run("cat", "in.tar", "--slice", "5:", "-o", "other.tar")
     lines = run("proc", "--redo", "bad.tar", "-c", ":", "other.tar", "-o", "x.tar", exit=1).lines
-    assert lines[0] == "tarkit: bad.tar: '1' belongs behind '0', as number 1, and the inputs have something else there"
+    assert lines[0] == "tarkit: bad.tar: '1' belongs after '0', as sample 1, but the inputs have something else there"
     os.unlink("other.tar")
     lines = run("proc", "--redo", "in.tar", "-c", ":", "out.tar", "-o", "x.tar", exit=1).lines
-    assert lines[0].startswith("tarkit: in.tar: '0' has no __error__.json that says where it belongs: ")
+    assert lines[0].startswith("tarkit: in.tar: '0' has no valid __error__.json: ")
     assert left() == ["bad.tar", "out.tar"]
 
 
@@ -209,7 +209,7 @@ def test_nothing_is_left(run: Run, archive: Archive) -> None:
     archive(TEN)
     Path("f.py").write_text("def lost(sample): sample['z'] = b''\ndef one(sample): return None\n")
     assert run("proc", "--map", "f.py:lost", "in.tar", "-o", "out.tar").lines == [
-        "tarkit: warning: nothing is left of 10 samples: the function gave None: does it return them?"
+        "tarkit: warning: nothing is left of 10 samples: the function returned None: does it return them?"
     ]
     assert run("proc", "-c", "rm sample.*", "in.tar", "-o", "out.tar").lines == [
         "tarkit: warning: nothing is left of 10 samples: the command left no file sample.*"
@@ -228,9 +228,7 @@ def test_all_fail(run: Run, archive: Archive) -> None:
         "tarkit: warning: nothing is left of 10 samples: all failed",
         "tarkit: 10 samples failed and were left out",
     ]
-    more = (
-        "tarkit: warning: more samples fail in the same way: 'ended with status 3'; they are only counted, -v names all"
-    )
+    more = "tarkit: warning: more samples fail in the same way: 'ended with status 3'; they are counted, -v shows all"
     for option in (("--on-error", "skip"), ("--rejects", "bad.tar")):
         lines = [line for line in run(*words, *option).lines if line.startswith("tarkit")]
         assert lines == [*failed[:3], more, *end]
@@ -261,7 +259,7 @@ def test_a_program_that_is_not_there(command: str, run: Run, archive: Archive) -
     """Where a command runs is said to whoever looks for a program in another folder."""
     archive(TEN)
     lines = run("proc", "-c", command, "in.tar", "-o", "out.tar", exit=1).lines
-    assert lines[-1].startswith("hint: a command runs in the directory of its sample: ")
+    assert lines[-1].startswith("hint: commands run in the directory of the sample: ")
 
 
 # ---- many samples
@@ -291,7 +289,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_hundreds(run: Run, many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each policy does what it says, to the sample, whatever -p is; what is mended in the end is whole."""
+    """Each policy does what it says, to the sample, whatever -p is; what is repaired in the end is whole."""
     monkeypatch.setattr("tarkit.proc.function.TOGETHER", 20)
     function, word = ("--map", f"{many}/f.py:some"), many / "in.tar"
     bad = set(range(7, MANY, 100))

@@ -144,8 +144,8 @@ def test_a_key_twice(run: Run, archive: Archive) -> None:
     ("words", "line"),
     [
         (("--map", "fun.py:nothing"), "tarkit: --map: fun.py has no nothing"),
-        (("--map", "none:f"), "tarkit: --map: there is no module none, in this folder or where Python looks"),
-        (("--map", "fun.py"), "tarkit: 'fun.py' names no function"),
+        (("--map", "none:f"), "tarkit: --map: no module none in the current directory or on Python's path"),
+        (("--map", "fun.py"), "tarkit: 'fun.py' is not the name of a function"),
     ],
 )
 def test_errors_before_any_output(words: tuple[str, ...], line: str, run: Run, archive: Archive) -> None:
@@ -162,7 +162,7 @@ def test_keys_to_samples(run: Run) -> None:
     ran = run("proc", "--mode", "keys", "--map", "fun.py:fetch", "keys.txt")
     assert entries(ran.stdout) == [("a.txt", b"content of a"), ("b/c.txt", b"content of b/c")]
     lines = run("proc", "--mode", "keys", "--worker", "cat", "keys.txt", exit=1).lines
-    assert lines[0] == "tarkit: keys.txt: 'a' has no field that could be sent"
+    assert lines[0] == "tarkit: keys.txt: 'a' has no field to send"
 
 
 def test_a_signal_ends_all(archive: Archive, here: Path) -> None:
@@ -187,10 +187,10 @@ def test_a_signal_ends_all(archive: Archive, here: Path) -> None:
 
 
 def test_a_program_that_dies(run: Run, archive: Archive) -> None:
-    """Names what it had in hand, and leaves no output."""
+    """Names what pending samples:, and leaves no output."""
     lines = run("proc", "--worker", "head -c 700; kill -9 $$", archive(ABC), "-o", "out.tar", exit=1).lines
     assert lines == [
-        "tarkit: --worker head -c 700; kill -9 $$: the program was ended by SIGKILL; it had in hand 'a', 'b', 'c'"
+        "tarkit: --worker head -c 700; kill -9 $$: the program was ended by SIGKILL; pending samples: 'a', 'b', 'c'"
     ]
     assert not Path("out.tar").exists()
 

@@ -13,7 +13,7 @@ import pytest
 from tarkit.errors import Interrupted, TarkitError
 from tarkit.problems import Policy
 from tarkit.proc import engine as engines
-from tarkit.proc.engine import BatchFailed, Engine, Failure, Job, Outcome
+from tarkit.proc.engine import BatchFailed, Engine, Failure, Job, Outcome, RunOptions
 from tarkit.samples.pipeline import keeper
 from tarkit.samples.reader import SampleReader
 from tests._tools import archive, on_disk, stream
@@ -31,7 +31,7 @@ def jobs(count: int, pulled: list[int] | None = None) -> Iterator[Job]:
         yield Job(index, sample)
 
 
-class Hand:
+class Recorder:
     """An executor that calls a function for a list of jobs."""
 
     def __init__(self, work: Callable[[Sequence[Job]], list[Outcome]]) -> None:
@@ -67,7 +67,7 @@ def test_order(parallel: int, batch: int) -> None:
         time.sleep(0.01 if jobs[0].index in (0, 50) else 0)
         return good(jobs)
 
-    with Engine(lambda: Hand(work), parallel, batch=batch) as engine:
+    with Engine(lambda: Recorder(work), RunOptions(parallel), batch=batch) as engine:
         found = [(job.index, outcome.samples[0].key) for job, outcome in engine(jobs(100))]
     assert found == [(index, b"%05d" % index) for index in range(100)]
 
@@ -81,7 +81,7 @@ def test_unordered() -> None:
             assert gate.wait(20)
         return good(jobs)
 
-    with Engine(lambda: Hand(work), 2, ordered=False) as engine:
+    with Engine(lambda: Recorder(work), RunOptions(2, ordered=False)) as engine:
         found = []
         for job, _ in engine(jobs(10)):
             found.append(job.index)
@@ -102,7 +102,7 @@ def test_batches_are_halved(bad: set[int]) -> None:
             raise BatchFailed(Failure(f"bad {jobs[0].index}"))
         return good(jobs)
 
-    with Engine(lambda: Hand(work), 2, batch=50, exact=True, retries=1) as engine:
+    with Engine(lambda: Recorder(work), RunOptions(2, retries=1), batch=50, exact=True) as engine:
         found = list(engine(jobs(100)))
     assert [job.index for job, _ in found] == list(range(100))
     for job, outcome in found:
@@ -113,20 +113,20 @@ def test_batches_are_halved(bad: set[int]) -> None:
 
 
 def test_batches_grow_while_they_are_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What takes its time is handed out one by one, so that all hands have something to do."""
+    """Slow jobs are submitted one by one, so that all workers have something to do."""
     sizes: list[int] = []
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
         sizes.append(len(jobs))
         return good(jobs)
 
-    with Engine(lambda: Hand(work), 1, batch=32) as engine:
+    with Engine(lambda: Recorder(work), RunOptions(1), batch=32) as engine:
         assert len(list(engine(jobs(500)))) == 500
     assert sizes[0] == 1
     assert max(sizes) == 32
     sizes.clear()
     monkeypatch.setattr(engines, "QUICK", 0.0)
-    with Engine(lambda: Hand(work), 1, batch=32) as engine:
+    with Engine(lambda: Recorder(work), RunOptions(1), batch=32) as engine:
         assert len(list(engine(jobs(40)))) == 40
     assert sizes == [1] * 40
 
@@ -139,13 +139,11 @@ def test_retries() -> None:
         [job] = jobs
         tries[job.index] = tries.get(job.index, 0) + 1
         if tries[job.index] <= job.index:
-            return [Outcome(failure=Failure("no"), said=("s",))]  # type: ignore[arg-type]
-        return [Outcome((job.sample,), said=("t",))]  # type: ignore[arg-type]
+            return [Outcome(failure=Failure("no"), log=("s",))]  # type: ignore[arg-type]
+        return [Outcome((job.sample,), log=("t",))]  # type: ignore[arg-type]
 
-    with Engine(lambda: Hand(work), 1, retries=2) as engine:
-        found = [
-            (outcome.failure and outcome.failure.attempts, "".join(outcome.said)) for _, outcome in engine(jobs(5))
-        ]  # type: ignore[arg-type]
+    with Engine(lambda: Recorder(work), RunOptions(1, retries=2)) as engine:
+        found = [(outcome.failure and outcome.failure.attempts, "".join(outcome.log)) for _, outcome in engine(jobs(5))]  # type: ignore[arg-type]
     assert found == [(None, "t"), (None, "st"), (None, "sst"), (3, "sss"), (3, "sss")]
 
 
@@ -158,25 +156,25 @@ def test_so_many_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
         assert gate.wait(20) or jobs[0].index
         return good(jobs)
 
-    with Engine(lambda: Hand(work), 2) as engine:
+    with Engine(lambda: Recorder(work), RunOptions(2)) as engine:
         threading.Timer(0.05, gate.set).start()
         found = engine(jobs(500, pulled))
         next(found)
-        assert len(pulled) <= engines.LEAST + 2
+        assert len(pulled) <= engines.MIN_PENDING + 2
         for _ in range(100):
             next(found)
-        assert len(pulled) <= 100 + engines.LEAST + 3
+        assert len(pulled) <= 100 + engines.MIN_PENDING + 3
     monkeypatch.setattr(engines, "HELD", 3000)
     pulled.clear()
     gate.clear()
-    with Engine(lambda: Hand(work), 2) as engine:
+    with Engine(lambda: Recorder(work), RunOptions(2)) as engine:
         threading.Timer(0.05, gate.set).start()
         next(engine(jobs(500, pulled)))
         assert len(pulled) <= 5
 
 
 def test_what_passes() -> None:
-    """It goes by nobody's hands, and stays in its place."""
+    """No executor gets it, and it stays in its place."""
 
     def some() -> Iterator[Job]:
         for job in jobs(20):
@@ -187,44 +185,44 @@ def test_what_passes() -> None:
         assert all(job.index % 3 for job in jobs)
         return [Outcome() for _ in jobs]
 
-    with Engine(lambda: Hand(work), 2, batch=5) as engine:
+    with Engine(lambda: Recorder(work), RunOptions(2), batch=5) as engine:
         found = [(job.index, len(outcome.samples)) for job, outcome in engine(some())]
     assert found == [(index, int(index % 3 == 0)) for index in range(20)]
 
 
-def test_hands_are_made_when_they_are_needed() -> None:
+def test_executors_are_made_when_they_are_needed() -> None:
     """No more than there are jobs; each is closed."""
-    made: list[Hand] = []
+    made: list[Recorder] = []
 
-    def start() -> Hand:
+    def start() -> Recorder:
         assert threading.current_thread() is threading.main_thread()
-        made.append(Hand(good))
+        made.append(Recorder(good))
         return made[-1]
 
-    with Engine(start, 8) as engine:
+    with Engine(start, RunOptions(8)) as engine:
         assert len(list(engine(jobs(2)))) == 2
     assert 1 <= len(made) <= 2
-    assert all("close" in hand.acts for hand in made)
-    with Engine(start, 8) as engine:
+    assert all("close" in executor.acts for executor in made)
+    with Engine(start, RunOptions(8)) as engine:
         assert list(engine(iter(()))) == []
 
 
 @pytest.mark.parametrize("well", [True, False])
-def test_hands_end_at_the_same_time(well: bool) -> None:
+def test_executors_end_at_the_same_time(well: bool) -> None:
     """Each may take its time to end, but not after the others have taken theirs."""
     together = threading.Barrier(4)
     started = threading.Barrier(4)
 
-    def start() -> Hand:
-        hand = Hand(work)
-        hand.close = lambda: (together.wait(20), hand.acts.append("close"))[1]  # type: ignore[method-assign]
-        return hand
+    def start() -> Recorder:
+        executor = Recorder(work)
+        executor.close = lambda: (together.wait(20), executor.acts.append("close"))[1]  # type: ignore[method-assign]
+        return executor
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
         started.wait(20)
         return good(jobs)
 
-    with suppress(KeyboardInterrupt), Engine(start, 4) as engine:
+    with suppress(KeyboardInterrupt), Engine(start, RunOptions(4)) as engine:
         assert len(list(engine(jobs(4)))) == 4
         if not well:
             raise KeyboardInterrupt
@@ -234,67 +232,67 @@ def test_hands_end_at_the_same_time(well: bool) -> None:
 def test_what_goes_wrong_at_the_end() -> None:
     """An executor that ends badly is an error when all is done."""
 
-    def start() -> Hand:
-        hand = Hand(good)
+    def start() -> Recorder:
+        executor = Recorder(good)
 
         def close() -> None:
             raise TarkitError("it ended badly")
 
-        hand.close = close  # type: ignore[method-assign]
-        return hand
+        executor.close = close  # type: ignore[method-assign]
+        return executor
 
-    with pytest.raises(TarkitError, match="it ended badly"), Engine(start, 2) as engine:
+    with pytest.raises(TarkitError, match="it ended badly"), Engine(start, RunOptions(2)) as engine:
         list(engine(jobs(3)))
 
 
 def test_an_error_of_all() -> None:
     """What an executor raises is raised by the engine, and the others are told to end."""
-    made: list[Hand] = []
+    made: list[Recorder] = []
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
         if jobs[0].index == 3:
             raise TarkitError("no such program")
         return good(jobs)
 
-    def start() -> Hand:
-        made.append(Hand(work))
+    def start() -> Recorder:
+        made.append(Recorder(work))
         return made[-1]
 
-    with pytest.raises(TarkitError, match="no such program"), Engine(start, 2) as engine:
+    with pytest.raises(TarkitError, match="no such program"), Engine(start, RunOptions(2)) as engine:
         list(engine(jobs(50)))
-    assert all(hand.acts[0] == "cancel" for hand in made)
-    assert all(hand.acts[-1] == "close" for hand in made)
+    assert all(executor.acts[0] == "cancel" for executor in made)
+    assert all(executor.acts[-1] == "close" for executor in made)
 
 
 def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever stops taking results ends all that runs; a hand that does not hear it is killed."""
+    """Leaving the block ends all that runs; an executor that ignores `cancel` is killed."""
     monkeypatch.setattr(engines, "PATIENCE", 0.2)
-    made: list[Hand] = []
-    deaf: list[Hand] = []
+    made: list[Recorder] = []
+    deaf: list[Recorder] = []
     busy, killed = threading.Event(), threading.Event()
 
-    def start() -> Hand:
-        hand = Hand(good)
+    def start() -> Recorder:
+        executor = Recorder(good)
 
         def work(jobs: Sequence[Job]) -> list[Outcome]:
             if jobs[0].index == 1:
-                deaf.append(hand)
+                deaf.append(executor)
                 busy.set()
                 killed.wait(20)
             elif jobs[0].index > 1:
-                hand.stop.wait(20)
+                executor.stop.wait(20)
             return good(jobs)
 
         def kill() -> None:
-            hand.acts.append("kill")
+            executor.acts.append("kill")
             killed.set()
 
-        hand.work, hand.kill = work, kill  # type: ignore[method-assign]
-        made.append(hand)
-        return hand
+        executor.work, executor.kill = work, kill  # type: ignore[method-assign]
+        made.append(executor)
+        return executor
 
     def leave() -> None:
-        with Engine(start, 2) as engine:
+        with Engine(start, RunOptions(2)) as engine:
             next(engine(jobs(50)))
             busy.wait(20)
             raise KeyboardInterrupt
@@ -302,8 +300,8 @@ def test_leaving_early(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         leave()
     assert deaf[0].acts == ["cancel", "kill", "close"]
-    assert all(hand.acts[0] == "cancel" for hand in made)
-    assert all(hand.acts[-1] == "close" for hand in made)
+    assert all(executor.acts[0] == "cancel" for executor in made)
+    assert all(executor.acts[-1] == "close" for executor in made)
 
 
 def test_samples_of_streams() -> None:
@@ -316,21 +314,21 @@ def test_samples_of_streams() -> None:
             yield Job(index, keep(sample))
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
-        return [Outcome((job.sample,), said=(job.inputs()[0].read(),)) for job in jobs]  # type: ignore[arg-type]
+        return [Outcome((job.sample,), log=(job.inputs()[0].read(),)) for job in jobs]  # type: ignore[arg-type]
 
-    with Engine(lambda: Hand(work), 4, batch=3) as engine:
+    with Engine(lambda: Recorder(work), RunOptions(4), batch=3) as engine:
         for _, outcome in engine(some()):
-            seen.append(outcome.said[0])
+            seen.append(outcome.log[0])
     assert seen == [b"%d" % index for index in range(500)]
 
 
 def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a limit of the system on threads fewer hands do the work; without any it is an error, and no hand stays."""
-    hands: list[Hand] = []
+    """With a limit on threads fewer workers do the work; without any it is an error, and no executor is left open."""
+    executors: list[Recorder] = []
 
-    def start() -> Hand:
-        hands.append(Hand(good))
-        return hands[-1]
+    def start() -> Recorder:
+        executors.append(Recorder(good))
+        return executors[-1]
 
     begin, left = threading.Thread.start, [2]
 
@@ -341,41 +339,41 @@ def test_threads_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None
         begin(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    slow = Engine(start, 8)
+    slow = Engine(start, RunOptions(8))
     with slow:
         assert [job.index for job, _ in slow(jobs(100))] == list(range(100))
-    assert len(hands) <= 3
-    assert all("close" in hand.acts for hand in hands)
+    assert len(executors) <= 3
+    assert all("close" in executor.acts for executor in executors)
     with (
-        pytest.raises(TarkitError, match="no thread can be started: can't start new thread"),
-        Engine(start, 8) as engine,
+        pytest.raises(TarkitError, match="cannot start a thread: can't start new thread"),
+        Engine(start, RunOptions(8)) as engine,
     ):
         list(engine(jobs(10)))
-    assert all("close" in hand.acts for hand in hands)
+    assert all("close" in executor.acts for executor in executors)
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_signal_while_a_hand_is_hired(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends that hand too, whether its thread runs already or not, and nobody waits for one that is idle."""
+def test_a_signal_while_a_worker_is_added(before: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends that worker too, whether its thread runs already or not; an idle one is not waited for."""
 
     class Thread(threading.Thread):
         def start(self) -> None:
-            if not (before and hands[1:]):
+            if not (before and executors[1:]):
                 super().start()
-            if hands[1:]:
+            if executors[1:]:
                 raise Interrupted(signal.SIGTERM)
 
-    hands: list[Hand] = []
+    executors: list[Recorder] = []
 
     def work(jobs: Sequence[Job]) -> list[Outcome]:
-        assert hands[0].stop.wait(20)
+        assert executors[0].stop.wait(20)
         return good(jobs)
 
-    def hire() -> Hand:
-        hands.append(Hand(work))
-        return hands[-1]
+    def start() -> Recorder:
+        executors.append(Recorder(work))
+        return executors[-1]
 
     monkeypatch.setattr(engines.threading, "Thread", Thread)
-    with pytest.raises(Interrupted), Engine(hire, 2) as engine:
+    with pytest.raises(Interrupted), Engine(start, RunOptions(2)) as engine:
         list(engine(jobs(10)))
-    assert [hand.acts for hand in hands] == [["cancel", "close"]] * 2
+    assert [executor.acts for executor in executors] == [["cancel", "close"]] * 2

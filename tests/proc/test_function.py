@@ -18,12 +18,10 @@ from hypothesis import given, settings, strategies
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.proc import function as caller
-from tarkit.proc import function as mapper
 from tarkit.proc import result
-from tarkit.proc import result as plain
 from tarkit.proc.engine import BatchFailed, Job, Outcome
-from tarkit.proc.function import Call, Mapper, Mappers
-from tarkit.proc.result import Maker
+from tarkit.proc.function import FunctionExecutor, FunctionExecutors, FunctionOptions
+from tarkit.proc.result import SampleBuilder
 from tarkit.samples.reader import SampleReader
 from tarkit.tar.writer import EntryWriter
 from tests._copies import Copied, Popen
@@ -138,7 +136,7 @@ class Collected:
         pass
 
 
-Start = Callable[..., Mapper]
+Start = Callable[..., FunctionExecutor]
 
 
 @pytest.fixture(autouse=True)
@@ -158,11 +156,11 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Make an executor for a function of the module above, which ends with the test."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fun.py").write_text(textwrap.dedent(MODULE))
-    made: list[Mapper] = []
+    made: list[FunctionExecutor] = []
 
-    def start(function: str, **settings: Any) -> Mapper:
+    def start(function: str, **settings: Any) -> FunctionExecutor:
         spec = function if ":" in function else f"fun.py:{function}"
-        made.append(Mapper(Call(spec, tmpdir=str(tmp_path), **settings)))
+        made.append(FunctionExecutor(FunctionOptions(spec, tmpdir=str(tmp_path), **settings)))
         return made[-1]
 
     yield start
@@ -179,7 +177,7 @@ def calls(name: str) -> None:
 
 def said(outcome: Outcome) -> str:
     """What was said about a job."""
-    return "".join(each.read(0, 1 << 30).decode() for each in outcome.said)
+    return "".join(each.read(0, 1 << 30).decode() for each in outcome.log)
 
 
 def fields(*templates: str) -> list[tuple[str, bytes]]:
@@ -230,22 +228,22 @@ def test_names_that_are_no_utf8(start: Start) -> None:
 
 
 RUBBISH = {
-    "3": "handed back an int, not a dict, several dicts or None",
-    "'abc'": "handed back a str, not a dict, several dicts or None",
-    "[s, 3]": "handed back an int among several, not a dict",
-    "[s, None]": "handed back None among several, not a dict",
-    "[s, dict(s)]": "handed back two samples with the key 'a': set another __key__ for each",
-    "{}": "handed back a sample without any field; for no sample it is None",
-    "{**s, '__key__': b'a'}": "handed back a bytes as __key__, not a str",
-    "{**s, '__key__': 'a.b'}": "gave the key 'a.b', which is none: a key is not empty and has no dot behind its last",
-    "{**s, '__key__': ''}": "gave the key '', which is none",
-    "{**s, '__key__': 'd/'}": "gave the key 'd/', which is none",
-    "{**s, '__key__': '/etc/a'}": "gave the key '/etc/a', which is absolute or has a '..' in it",
-    "{**s, 3: b''}": "handed back a field whose name is an int, not a str",
-    "{**s, '': b''}": "handed back a field named '', which cannot be one",
-    "{**s, 'x/y': b''}": "handed back a field named 'x/y', which cannot be one",
-    "{**s, 'x\\0': b''}": "handed back a field named 'x\\x00', which cannot be one",
-    "{**s, '__url__': b''}": "handed back a field named '__url__'; of such names there is __key__ alone",
+    "3": "returned an int, not a dict, several dicts or None",
+    "'abc'": "returned a str, not a dict, several dicts or None",
+    "[s, 3]": "returned an int among several, not a dict",
+    "[s, None]": "returned None among several, not a dict",
+    "[s, dict(s)]": "returned two samples with the key 'a': set another __key__ for each",
+    "{}": "returned a sample without fields; return None for no sample",
+    "{**s, '__key__': b'a'}": "returned a bytes as __key__, not a str",
+    "{**s, '__key__': 'a.b'}": "gave the invalid key 'a.b': a key is not empty and has no dot after its last",
+    "{**s, '__key__': ''}": "gave the invalid key ''",
+    "{**s, '__key__': 'd/'}": "gave the invalid key 'd/'",
+    "{**s, '__key__': '/etc/a'}": "gave the key '/etc/a', which is absolute or contains '..'",
+    "{**s, 3: b''}": "returned a field whose name is an int, not a str",
+    "{**s, '': b''}": "returned a field with the invalid name ''",
+    "{**s, 'x/y': b''}": "returned a field with the invalid name 'x/y'",
+    "{**s, 'x\\0': b''}": "returned a field with the invalid name 'x\\x00'",
+    "{**s, '__url__': b''}": "returned a field named '__url__'; the only such name is __key__",
     "{**s, 'n': 3}": "field 'n' is an int, not bytes or str; --decode encodes other values by the name of the field",
     "{**s, 'n': None}": "field 'n' is None, not bytes or str",
     "{**s, 'n': '\\udc80'}": "field 'n': 'utf-8' codec can't encode character",
@@ -276,9 +274,9 @@ def test_what_no_dict_can_hold(start: Start) -> None:
     reasons = [outcome.failure and outcome.failure.reason for outcome in start("same").run(each)]
     assert reasons == [
         None,
-        "has a field with the name __key__, which --map has for the key",
+        "has a field named __key__, which is reserved for the key",
         "has 'c.txt', a symbolic link, which has no content to work on",
-        "has two fields of one name, which no dict can hold",
+        "has two fields of the same name",
     ]
 
 
@@ -308,7 +306,6 @@ def test_failures(start: Start) -> None:
         assert failure.status == status
         assert re.fullmatch(reason, failure.reason)
         assert re.fullmatch(tail, failure.tail.decode(), re.S), failure.tail
-        assert b"calling.py" not in failure.tail
         assert b"child.py" not in failure.tail
         assert written(outcomes) == [(name, data) for name, data in ABC.items() if name[0] != "b"]
 
@@ -399,7 +396,7 @@ def test_batches(start: Start) -> None:
 
 
 def test_items_of_a_batch(start: Start) -> None:
-    """Each is what one call may hand back, and a bad one is the failure of its own sample."""
+    """Each is what one call may return, and a bad one is the failure of its own sample."""
     executor = start("named", batches=True)
     calls("lazy")
     keys = [[sample.key for sample in outcome.samples] for outcome in executor.run(jobs(archive(ABC)))]
@@ -408,7 +405,7 @@ def test_items_of_a_batch(start: Start) -> None:
     outcomes = executor.run(jobs(archive(ABC)))
     assert [outcome.failure and outcome.failure.reason for outcome in outcomes] == [
         None,
-        "handed back an int, not a dict, several dicts or None",
+        "returned an int, not a dict, several dicts or None",
         None,
     ]
 
@@ -423,10 +420,10 @@ def test_a_batch_that_fails(start: Start) -> None:
         ("poison", "raised ValueError in fun.py, line "),
         ("kill_batch", "the process that calls the function ended with status 7"),
         ("kill_batch", "the process that calls the function ended with status 7"),
-        ("same_key", "handed back a dict for a batch, not a list"),
-        ("short", "handed back 1 items for a batch of 3"),
-        ("long", "handed back more items than the batch of 3 has"),
-        ("none", "handed back None for a batch, not a list"),
+        ("same_key", "returned a dict for a batch, not a list"),
+        ("short", "returned 1 items for a batch of 3"),
+        ("long", "returned more items than the batch of 3 has"),
+        ("none", "returned None for a batch, not a list"),
     ):
         calls(function)
         with pytest.raises(BatchFailed) as raised:
@@ -439,9 +436,9 @@ def test_a_batch_that_fails(start: Start) -> None:
 @each_row(
     ("spec", "said"),
     [
-        ("nofile.py:f", "--map: .*/nofile.py: there is no such file"),
-        ("nomodule:f", "--map: there is no module nomodule, in this folder or where Python looks"),
-        ("nopackage.sub:f", "--map: there is no module nopackage, in this folder or where Python looks"),
+        ("nofile.py:f", "--map: .*/nofile.py: no such file"),
+        ("nomodule:f", "--map: no module nomodule in the current directory or on Python's path"),
+        ("nopackage.sub:f", "--map: no module nopackage in the current directory or on Python's path"),
         ("fun.py:nothere", "--map: fun.py has no nothere"),
         ("fun:Space.nothere", "--map: fun has no Space.nothere"),
         ("fun.py:number", "--map: fun.py:number is an int, not a function"),
@@ -449,7 +446,7 @@ def test_a_batch_that_fails(start: Start) -> None:
         ("needs.py:f", "--map: needs.py cannot be imported: ModuleNotFoundError in needs.py, line 1: .* 'nope'"),
         ("needs:f", "--map: needs cannot be imported: ModuleNotFoundError in needs.py, line 1: .* 'nope'"),
         ("exits.py:f", "--map: exits.py cannot be imported: SystemExit in exits.py, line 1: 3"),
-        ("dies.py:f", "--map dies.py:f: the process ended with status 4 before it had the function: so long"),
+        ("dies.py:f", "--map dies.py:f: the process ended with status 4 before it had loaded the function: so long"),
     ],
 )
 def test_what_cannot_be_imported(spec: str, said: str, start: Start, tmp_path: Path) -> None:
@@ -459,7 +456,7 @@ def test_what_cannot_be_imported(spec: str, said: str, start: Start, tmp_path: P
     (tmp_path / "exits.py").write_text("import sys; sys.exit(3)\n")
     (tmp_path / "dies.py").write_text("import os; print('so long', flush=True); os._exit(4)\n")
     with pytest.raises(TarkitError) as raised:
-        Mappers(Call(spec)).prepare()
+        FunctionExecutors(FunctionOptions(spec)).prepare()
     assert re.fullmatch(said, str(raised.value)), raised.value
     assert "\n" not in str(raised.value)
 
@@ -467,17 +464,17 @@ def test_what_cannot_be_imported(spec: str, said: str, start: Start, tmp_path: P
 @each_row("spec", ["fun", "fun.py", ":f", "fun:", "fun:a b", "fun:f()", "fun:a..b"])
 def test_what_names_no_function(spec: str) -> None:
     """It is said before anything is started."""
-    with pytest.raises(TarkitError, match="names no function"):
-        Call(spec)
-    with pytest.raises(TarkitError, match="names no function"):
-        Call("fun:f", init=spec)
+    with pytest.raises(TarkitError, match="is not the name of a function"):
+        FunctionOptions(spec)
+    with pytest.raises(TarkitError, match="is not the name of a function"):
+        FunctionOptions("fun:f", init=spec)
 
 
 def test_init_that_fails(start: Start) -> None:
     """It is as an import that fails."""
-    mappers = Mappers(Call("fun.py:same", init="fun.py:fails"))
+    executors = FunctionExecutors(FunctionOptions("fun.py:same", init="fun.py:fails"))
     with pytest.raises(TarkitError, match=r"--map: fun.py:fails raised TypeError: fails\(\) missing 1 required"):
-        mappers.prepare()
+        executors.prepare()
 
 
 def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> None:
@@ -486,9 +483,9 @@ def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> 
     there.mkdir()
     (there / "helper.py").write_text("word = 'helped'\n")
     (there / "json.py").write_text("import helper\ndef f(s): return {'txt': helper.word}\n")
-    mappers = Mappers(Call("there/json.py:f"))
-    mappers.prepare()
-    executor = mappers()
+    executors = FunctionExecutors(FunctionOptions("there/json.py:f"))
+    executors.prepare()
+    executor = executors()
     assert written(executor.run(jobs(archive(ABC))))[0] == ("a.txt", b"helped")
     executor.close()
     assert not list(tmp_path.rglob("__pycache__"))
@@ -496,12 +493,11 @@ def test_modules_beside_the_file(start: Start, python: None, tmp_path: Path) -> 
 
 def test_prepared_and_not_needed(start: Start) -> None:
     """A process that is not asked for ends."""
-    mappers = Mappers(Call("fun.py:pid"))
-    mappers.prepare()
-    first = mappers._first
-    assert first is not None
+    executors = FunctionExecutors(FunctionOptions("fun.py:pid"))
+    executors.prepare()
+    [first] = executors._prepared
     assert first._process is not None
-    mappers.close()
+    executors.close()
     assert first._process is None
 
 
@@ -525,10 +521,10 @@ def test_cancel_ends_what_runs(start: Start) -> None:
     timer = threading.Timer(0.2, executor.cancel)
     timer.start()
     began = time.monotonic()
-    with pytest.raises(BatchFailed, match="was given up"):
+    with pytest.raises(BatchFailed, match="was cancelled"):
         executor.run(jobs(archive(ABC)))
     assert time.monotonic() - began < 20
-    with pytest.raises(BatchFailed, match="was given up"):
+    with pytest.raises(BatchFailed, match="was cancelled"):
         executor.run(jobs(archive(ABC)))
     timer.join()
 
@@ -572,10 +568,10 @@ def test_decoded_values(tmp_path: Path, start: Start) -> None:
     assert outcome.failure.reason == "field 'cls': it takes an integer, not str (int() makes one of it)"
 
 
-def test_too_many_deaths_in_vain(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_deaths_deaths(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes that end before they begin anything do not go on for ever."""
     executor = start("same")
-    real = mapper.FunctionProcess
+    real = caller.FunctionProcess
 
     class Dying(real):  # type: ignore[valid-type,misc]
         def send(self, value: Any) -> None:
@@ -588,8 +584,8 @@ def test_too_many_deaths_in_vain(start: Start, monkeypatch: pytest.MonkeyPatch) 
     assert executor._process is not None
     executor._process.close()
     executor._process = None
-    monkeypatch.setattr(mapper, "FunctionProcess", Dying)
-    with pytest.raises(TarkitError, match="its process ends again and again before it does anything"):
+    monkeypatch.setattr(caller, "FunctionProcess", Dying)
+    with pytest.raises(TarkitError, match="its process ended 3 times before it began a sample"):
         executor.run(jobs(archive(ABC)))
 
 
@@ -614,11 +610,11 @@ def test_the_short_way_makes_the_same(
     )
     sample = list(SampleReader(on_disk(data + bytes(1024)), Policy()))[1]
     job, entries, base = Job(0, sample), list(map(tuple, sample.entries)), len(head)
-    fields = plain.taken(b"d.d/k", entries, data[base:], base)
+    fields = result.plain_fields(b"d.d/k", entries, data[base:], base)
     assert fields == list(before.items())
-    short = plain.given(b"d.d/k", entries, data[base:], base, fields, list(after.items()), mtime)
+    short = result.build_plain(b"d.d/k", entries, data[base:], base, fields, list(after.items()), mtime)
     contents = [(f.encode("utf-8", "surrogateescape"), before[f] if c is None else c) for f, c in after.items()]
-    made = Maker(mtime)(job, b"d.d/k", contents)
+    made = SampleBuilder(mtime)(job, b"d.d/k", contents)
     if made is sample:
         assert short is None
     else:
@@ -634,7 +630,7 @@ def test_contents_are_compared_to_their_end(at: int | None) -> None:
         content[at] = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(result, "COMPARED", 4)
-        made = Maker()(job, b"a", [(b"x", result.Timed(bytes(content), 7))])
+        made = SampleBuilder()(job, b"a", [(b"x", result.BytesContent(bytes(content), 7))])
     assert (made is job.sample) == (at is None)
     assert written([Outcome([made])]) == [("a.x", content)]
 
@@ -651,4 +647,4 @@ def test_contents_are_compared_to_their_end(at: int | None) -> None:
 def test_samples_that_are_not_plain(data: bytes) -> None:
     """Other entries between the fields, links, two fields of one name: the short way is not for them."""
     [sample] = SampleReader(on_disk(data + bytes(1024)), Policy(allow=["duplicate-entry"]), moves=False)
-    assert plain.taken(b"a", list(map(tuple, sample.entries)), data, 0) is None
+    assert result.plain_fields(b"a", list(map(tuple, sample.entries)), data, 0) is None

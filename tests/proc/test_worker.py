@@ -11,16 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.proc import worker
-from tarkit.proc.engine import Job, Outcome
-from tarkit.proc.result import Maker
-from tarkit.proc.worker import Resident, Residents
+from tarkit.proc.engine import Job, Outcome, RunOptions
+from tarkit.proc.result import SampleBuilder
+from tarkit.proc.worker import WorkerOptions, WorkerPool
 from tarkit.samples.reader import SampleReader
 from tarkit.streams.files import Descriptor, File
 from tarkit.streams.source import FileSource
@@ -75,12 +74,19 @@ def jobs(data: bytes) -> Iterator[Job]:
 
 
 def run(
-    words: list[str], data: bytes, parallel: int = 1, ordered: bool = True, **settings: Any
+    words: list[str],
+    data: bytes,
+    parallel: int = 1,
+    ordered: bool = True,
+    isolate: bool = False,
+    retries: int = 0,
+    timeout: float | None = None,
 ) -> list[tuple[Job, Outcome]]:
     """Run programs over an archive; nothing is left of them."""
     before = threading.active_count()
-    with Residents(Resident(words, "it", Maker(), **settings), parallel, ordered=ordered) as residents:
-        finished = list(residents(jobs(data)))
+    options = WorkerOptions(words, "it", SampleBuilder(), timeout)
+    with WorkerPool(options, RunOptions(parallel, retries, ordered, stops=not isolate)) as pool:
+        finished = list(pool(jobs(data)))
     assert threading.active_count() == before
     return finished
 
@@ -190,15 +196,18 @@ def test_no_samples() -> None:
 
 
 NOT_SENT = "which it was not sent, or answered before"
-NOT_ALL = "the program ended with status 0 before it had read all"
+NOT_ALL = "the program ended with status 0 before it had read all its input"
 NOTHING = "it wrote nothing, not even an empty archive"
 RULES = [
     (python("if entry.name == 'b.cls': put('z.txt', data)"), f"the program answered 'z', {NOT_SENT}"),
     (
         python("if key == 'b': put('README' + field, data)"),
-        "the program answered 'READMEcls', which belongs to no sample",
+        "the program answered 'READMEcls', which has no key",
     ),
-    (python("put(entry.name, b'', type=b'2', linkname='x')"), "the program answered 'a.cls', which is no regular file"),
+    (
+        python("put(entry.name, b'', type=b'2', linkname='x')"),
+        "the program answered 'a.cls', which is not a regular file",
+    ),
     (python("put(entry.name, data)\nput(entry.name, data)"), "its output: 'a.cls' is there twice"),
     (python("pass", "put('b.x', b'1')\nput('a.x', b'1')"), "the program answered 'a' too late: a later sample"),
     (shell("cat >&2 | true"), NOTHING),
@@ -219,14 +228,14 @@ RULES = [
 
 @each_row(("words", "said"), RULES)
 def test_what_programs_must_not_do(words: list[str], said: str) -> None:
-    """It ends the run, with what they had in hand, and is never the end of a stream."""
+    """It ends the run, with their pending samples, and is never the end of a stream."""
     with pytest.raises(TarkitError) as raised:
         run(words, archive(ABC))
     assert re.match(f"--worker it: ({said})", str(raised.value)), raised.value
     assert "\n" not in str(raised.value)
     if "had read all" in said or "exit" not in words[-1]:
         # what was not sent yet when a program ended is not among them
-        assert re.search("it had in hand '[abc]'(, '[bc]')*|SIGKILL|status 1$|status 127", str(raised.value))
+        assert re.search("pending samples: '[abc]'(, '[bc]')*|SIGKILL|status 1$|status 127", str(raised.value))
 
 
 def test_a_program_that_cannot_be_started() -> None:
@@ -239,22 +248,22 @@ def test_answers_in_another_order() -> None:
     """What was passed over counts as removed, so this ends every run."""
     late = python("pass", "put('b.x', b'1')\nput('a.x', b'1')")
     with pytest.raises(TarkitError, match="the program answered 'a' too late: a later sample was answered before it"):
-        run(late, archive(ABC), settle=True)
+        run(late, archive(ABC), isolate=True)
 
 
 def test_a_program_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where failures do not end the run it is asked for some samples one by one, and then no more."""
-    monkeypatch.setattr(worker, "IN_VAIN", 5)
+    monkeypatch.setattr(worker, "MAX_FAILURES", 5)
     for words in (shell("exit 3"), shell("sleep 0.02; exit 3"), shell("head -c 100 > /dev/null; exit 3")):
         with pytest.raises(TarkitError, match="--worker it: the program ended with status 3"):
-            run(words, archive(MANY), settle=True)
-    assert len(failed(run(shell("head -c 1 > /dev/null; exit 3"), archive(ABC), settle=True))) == 3
+            run(words, archive(MANY), isolate=True)
+    assert len(failed(run(shell("head -c 1 > /dev/null; exit 3"), archive(ABC), isolate=True))) == 3
 
 
-def test_many_in_hand() -> None:
+def test_many_pending_samples() -> None:
     """Some are named, the others counted."""
     with pytest.raises(
-        TarkitError, match=r"it had in hand '0000', '0001', '0002', '0003', '0004' and \d+ more: oh no$"
+        TarkitError, match=r"pending samples: '0000', '0001', '0002', '0003', '0004' and \d+ more: oh no$"
     ):
         run(python("pass", "sys.stderr.write('oh no')\nsys.exit(4)"), archive(MANY))
 
@@ -272,7 +281,7 @@ POISON = {
 def test_which_samples_it_died_of(kind: str, parallel: int) -> None:
     """They are found by halves; all others are done, once, in order."""
     data = dict(list(MANY.items())[:26])
-    finished = run(python(POISON[kind]), archive(data), parallel, settle=True)
+    finished = run(python(POISON[kind]), archive(data), parallel, isolate=True)
     assert list(failed(finished)) == ["0007", "0012"]
     assert written(finished) == [(name, data) for name, data in data.items() if name[:4] not in failed(finished)]
     reasons = {
@@ -286,7 +295,7 @@ def test_which_samples_it_died_of(kind: str, parallel: int) -> None:
 def test_a_few_samples_one_of_which_fails(kind: str) -> None:
     """Whatever it is that fails."""
     data = {f"{number:04}.txt": b"x" for number in (6, 7)}
-    finished = run(python(POISON[kind]), archive(data), settle=True)
+    finished = run(python(POISON[kind]), archive(data), isolate=True)
     assert list(failed(finished)) == ["0007"]
     assert written(finished) == [(name, data) for name, data in data.items() if name[:4] != "0007"]
     [failure] = [outcome.failure for _, outcome in finished if outcome.failure]
@@ -301,11 +310,11 @@ def test_retries(tmp_path: Path) -> None:
     if os.path.getsize({str(tmp_path / "count")!r}) < 4: os._exit(1)
 put(entry.name, data)"""
     data = archive({f"{key}.txt": b"x" for key in "ab"})
-    finished = run(python(flaky), data, settle=True, retries=2)
+    finished = run(python(flaky), data, isolate=True, retries=2)
     assert failed(finished) == {}
     assert [job.key for job, _ in finished] == [b"a", b"b"]
     (tmp_path / "count").unlink()
-    [(_, outcome)] = [each for each in run(python(flaky), data, settle=True, retries=1) if each[1].failure]
+    [(_, outcome)] = [each for each in run(python(flaky), data, isolate=True, retries=1) if each[1].failure]
     assert outcome.failure is not None
     assert outcome.failure.attempts == 2
 
@@ -313,9 +322,9 @@ put(entry.name, data)"""
 def test_a_program_that_takes_too_long() -> None:
     """It is ended; whose fault it was is found out."""
     hangs = python("if key == 'b': time.sleep(60)\nput(entry.name, data)")
-    with pytest.raises(TarkitError, match="--worker it: the program took too long; it had in hand 'a', 'b', 'c'"):
+    with pytest.raises(TarkitError, match="--worker it: the program took too long; pending samples: 'a', 'b', 'c'"):
         run(hangs, archive(ABC), timeout=1)
-    finished = run(hangs, archive(ABC), timeout=1, settle=True)
+    finished = run(hangs, archive(ABC), timeout=1, isolate=True)
     assert failed(finished) == {"b": "the program took too long"}
     assert written(finished) == [(name, data) for name, data in ABC.items() if name[0] != "b"]
 
@@ -328,14 +337,14 @@ def test_two_samples_of_one_key() -> None:
         for index, number in enumerate(numbers):
             yield Job(index, next(iter(SampleReader(on_disk(parts[number]), Policy()))))
 
-    with Residents(Resident(["cat"], "it", Maker()), 1) as residents:
-        finished = list(residents(chosen(0, 2)))
+    with WorkerPool(WorkerOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
+        finished = list(pool(chosen(0, 2)))
     assert [outcome.failure and outcome.failure.reason for _, outcome in finished] == [
         None,
-        "has the key of the sample before it, so that the two would be one",
+        "has the key of the sample before it: a reader would join the two",
     ]
-    with Residents(Resident(["cat"], "it", Maker()), 1) as residents:
-        assert written(list(residents(chosen(0, 1, 2)))) == [("a.txt", b"1"), ("b.txt", b"1"), ("a.txt", b"2")]
+    with WorkerPool(WorkerOptions(["cat"], "it", SampleBuilder()), RunOptions()) as pool:
+        assert written(list(pool(chosen(0, 1, 2)))) == [("a.txt", b"1"), ("b.txt", b"1"), ("a.txt", b"2")]
 
 
 def test_what_is_no_file_is_not_sent() -> None:
@@ -346,8 +355,8 @@ def test_what_is_no_file_is_not_sent() -> None:
     assert written(finished) == [("a.txt", b"1"), ("c.txt", b"1")]
 
 
-@pytest.mark.parametrize("settle", [False, True])
-def test_a_sample_that_cannot_be_read(settle: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_sample_that_cannot_be_read(isolate: bool, tmp_path: Path) -> None:
     """What is wrong is said, and not what the program made of an input that ends there."""
     path = tmp_path / "x.tar"
     path.write_bytes(archive(ABC))
@@ -361,23 +370,23 @@ def test_a_sample_that_cannot_be_read(settle: bool, tmp_path: Path) -> None:
             source.file.close()
 
     with (
-        Residents(Resident(python(UPPER), "it", Maker(), settle=settle), 2) as residents,
+        WorkerPool(WorkerOptions(python(UPPER), "it", SampleBuilder()), RunOptions(2, stops=not isolate)) as pool,
         pytest.raises(TarkitError, match=r"^x\.tar: the file was changed while it was read$"),
     ):
-        list(residents(chosen()))
+        list(pool(chosen()))
 
 
 def test_leaving_early_ends_all() -> None:
     """Nothing goes on after the block."""
     before = threading.active_count()
     began = time.monotonic()
-    with Residents(Resident(python("time.sleep(60)"), "it", Maker()), 2) as residents:
-        iterator = residents(jobs(archive(MANY)))
+    with WorkerPool(WorkerOptions(python("time.sleep(60)"), "it", SampleBuilder()), RunOptions(2)) as pool:
+        iterator = pool(jobs(archive(MANY)))
         pids = []
 
         def give_up() -> None:
-            happens(lambda: any(hand._session for hand in residents._hands))
-            pids.extend(hand._session.program.pid for hand in residents._hands if hand._session)
+            happens(lambda: any(each._session for each in pool._workers))
+            pids.extend(each._session.program.pid for each in pool._workers if each._session)
             for pid in pids:
                 os.kill(pid, signal.SIGKILL)
 

@@ -1,0 +1,380 @@
+"""Functions of the running process: called in it, or in copies of it, from samples to samples."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarkit.errors import TarkitError
+from tarkit.problems import Policy
+from tarkit.proc.engine import RunOptions
+from tarkit.proc.function import ForkedProcess, FunctionOptions, function_runner
+from tarkit.proc.policy import ErrorLimit, FailurePolicy
+from tarkit.proc.run import run_samples
+from tarkit.proc.shell import command_runner
+from tarkit.proc.worker import worker_runner
+from tarkit.samples.reader import SampleReader
+from tarkit.samples.sample import TarSample
+from tarkit.streams.command import lives
+from tests._tools import PATIENT, archive, on_disk
+
+Sample = dict[str, Any]
+Found = list[tuple[str, dict[str, bytes]]]
+
+COUNT = 40
+DATA = archive({f"{number:03}.{field}": b"%d" % number for number in range(COUNT) for field in ("cls", "txt")})
+IN = [(f"{number:03}", {"cls": b"%d" % number, "txt": b"%d" % number}) for number in range(COUNT)]
+
+PROCESSES = [1, 2, 4]
+pytestmark = pytest.mark.forks
+
+
+def found(samples: Iterator[TarSample]) -> Found:
+    """Keys and fields of samples."""
+    return [
+        (
+            (sample.key or b"").decode(),
+            {
+                entry.name.decode().partition(".")[2]: sample.source.read(entry.data, entry.data + entry.size)
+                for entry in sample.entries
+            },
+        )
+        for sample in samples
+    ]
+
+
+def mapped(
+    function: Callable[..., Any],
+    processes: int,
+    batch: int | None = None,
+    failures: FailurePolicy | None = None,
+    retries: int = 0,
+    **settings: Any,
+) -> Found:
+    """What a function makes of DATA; neither threads nor processes are left."""
+    before = threading.active_count()
+    policy = Policy()
+    options = FunctionOptions(function, batches=batch is not None, **settings)
+    samples: Iterator[TarSample] = iter(SampleReader(on_disk(DATA), policy))
+    try:
+        with function_runner(options, batch, RunOptions(processes, retries)) as runner:
+            return found(run_samples(samples, runner, policy, failures))
+    finally:
+        assert threading.active_count() == before
+        with pytest.raises(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+
+
+class Scale:
+    """A method, and a callable object, with a state."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    def times(self, sample: Sample) -> Sample:
+        """The method."""
+        return {**sample, "cls": str(int(sample["cls"]) * self.factor)}
+
+    __call__ = times
+
+
+def several(sample: Sample) -> Iterator[Sample]:
+    """A generator function."""
+    for number in range(int(sample["cls"]) % 3):
+        yield {"__key__": f"{sample['__key__']}/{number}", "n": str(number)}
+
+
+@pytest.mark.parametrize("processes", PROCESSES)
+def test_every_kind_of_callable(processes: int) -> None:
+    """Lambdas, closures, methods, objects, functions of others: none needs to be pickled."""
+    factor = 3
+    tripled = [(key, {**fields, "cls": b"%d" % (3 * int(fields["cls"]))}) for key, fields in IN]
+
+    def closure(sample: Sample) -> Sample:
+        sample["cls"] = str(int(sample["cls"]) * factor)
+        return sample
+
+    assert mapped(lambda sample: {**sample, "cls": str(int(sample["cls"]) * factor)}, processes) == tripled
+    for function in (closure, Scale(3).times, Scale(3)):
+        assert mapped(function, processes) == tripled
+    assert mapped(dict, processes) == IN
+    assert mapped(lambda sample: None if int(sample["cls"]) % 2 else sample, processes) == IN[::2]
+    assert mapped(several, processes) == [
+        (f"{number:03}/{each}", {"n": b"%d" % each}) for number in range(COUNT) for each in range(number % 3)
+    ]
+    assert mapped(lambda sample: list(several(sample)), processes) == mapped(several, processes)
+
+
+@pytest.mark.parametrize("processes", PROCESSES)
+def test_batches(processes: int) -> None:
+    """The function gets lists of the same samples, whatever the number of processes."""
+    sizes = mapped(lambda samples: [{"n": str(len(samples))} for _ in samples], processes, batch=16)
+    assert [fields["n"] for _, fields in sizes] == [b"16"] * 32 + [b"8"] * 8
+
+
+@pytest.mark.parametrize("processes", PROCESSES)
+def test_an_exception_ends_the_run(processes: int) -> None:
+    """The error names the sample, the exception and the line; in this process the exception is its cause."""
+
+    def fails(sample: Sample) -> Sample:
+        if sample["cls"] == b"7":
+            raise ValueError("no sevens")
+        return sample
+
+    with pytest.raises(
+        TarkitError, match=r"^x.tar: '007' raised ValueError in test_callables.py, line \d+: .*no sevens"
+    ) as raised:
+        mapped(fails, processes)
+    assert isinstance(raised.value.__cause__, ValueError if processes == 1 else type(None))
+
+
+@pytest.mark.parametrize("processes", PROCESSES)
+@pytest.mark.parametrize("batch", [None, 8])
+def test_failures_are_judged(processes: int, batch: int | None) -> None:
+    """As those of commands: left out, tried again, counted; a batch is halved until the one that fails is alone."""
+
+    def fails(given: Any) -> Any:
+        for sample in given if batch else [given]:
+            if int(sample["cls"]) % 10 == 7:
+                raise ValueError("no sevens")
+        return given
+
+    lines: list[str] = []
+    failures = FailurePolicy("skip", warn=lines.append, every=True)
+    assert mapped(fails, processes, batch, failures, retries=1) == [each for each in IN if each[0][-1] != "7"]
+    assert (failures.failed, failures.done) == (4, COUNT)
+    assert ["(2 attempts)" in line for line in lines] == [True] * 4
+    with pytest.raises(TarkitError, match="2 of 18 samples failed, more than --max-errors allows"):
+        mapped(fails, processes, batch, FailurePolicy("skip", ErrorLimit(count=1)))
+
+
+def test_where_it_is_called() -> None:
+    """One process: here, in the thread that takes the results; several: in as many copies, none of them here."""
+    pids = lambda processes: {fields["n"] for _, fields in mapped(lambda _: {"n": str(os.getpid())}, processes)}  # noqa: E731
+    here = b"%d" % os.getpid()
+    assert pids(1) == {here}
+    assert here not in pids(2)
+    threads: set[threading.Thread] = set()
+    mapped(lambda sample: threads.add(threading.current_thread()), 1)
+    assert threads == {threading.main_thread()}
+
+
+def test_copies_have_the_state_of_their_start() -> None:
+    """What is in memory when the run begins is there in each process; what changes there is not seen here."""
+    state = {"word": "before"}
+
+    def function(sample: Sample) -> Sample:
+        sample["txt"] = state["word"]
+        state["word"] = "changed"
+        return sample
+
+    state["word"] = "later"
+    words = [fields["txt"] for _, fields in mapped(function, 4)]
+    assert set(words) == {b"later", b"changed"}
+    assert state == {"word": "later"}
+
+
+def test_init_is_called_in_each_process() -> None:
+    """Before the first sample, once; what it raises is an error of the run."""
+    calls: list[int] = []
+    numbers = mapped(lambda sample: {"n": str(len(calls))}, 4, init=lambda: calls.append(1))
+    assert {fields["n"] for _, fields in numbers} == {b"1"}
+    assert calls == []
+    mapped(lambda sample: sample, 1, init=lambda: calls.append(1))
+    assert calls == [1]
+    for processes in PROCESSES:
+        with pytest.raises(TarkitError, match=r"^map\(.*<lambda>\): .*<lambda> raised ZeroDivisionError"):
+            mapped(lambda sample: sample, processes, init=lambda: 1 / 0)
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_a_process_that_dies(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sample that it worked on has failed; a new copy goes on with the others: the one that is made late."""
+    monkeypatch.setattr("tests.conftest.several_threads", lambda: False)
+
+    def dies(sample: Sample) -> Sample:
+        if sample["cls"] in (b"3", b"20"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return sample
+
+    lines: list[str] = []
+    failures = FailurePolicy("skip", warn=lines.append)
+    assert mapped(dies, processes, failures=failures) == [each for each in IN if each[0] not in ("003", "020")]
+    assert [line for line in lines if "the process that calls the function was ended by SIGKILL" in line] == lines
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_timeout(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that takes too long is ended, with its process: with a timeout there is one."""
+    monkeypatch.setattr("tests.conftest.several_threads", lambda: False)
+
+    def hangs(sample: Sample) -> Sample:
+        if sample["cls"] == b"3":
+            time.sleep(PATIENT)
+        return sample
+
+    with pytest.raises(TarkitError, match=r"'003' took longer than 0\.5 s"):
+        mapped(hangs, processes, timeout=0.5)
+
+
+def test_output_of_copies_is_handed_over() -> None:
+    """It comes with the results and not in the middle of ours; what we had not yet written is written once."""
+    printed: list[tuple[bytes, str]] = []
+
+    def prints(sample: Sample) -> Sample:
+        sys.stdout.write("out ")
+        sys.stderr.write("err\n")
+        os.write(1, b"raw")
+        return sample
+
+    from tarkit.proc.run import SampleRun, number_jobs
+
+    policy = Policy()
+    sys.stdout.write("ours")
+    with function_runner(FunctionOptions(prints), None, RunOptions(2)) as runner:
+        run = SampleRun(
+            runner,
+            policy,
+            FailurePolicy(),
+            log=lambda key, log: printed.append((key, b"".join(each.read(0, 99) for each in log).decode())),
+        )
+        assert len(found(run(number_jobs(iter(SampleReader(on_disk(DATA), policy)), policy)))) == COUNT
+    assert [key for key, _ in printed] == [key.encode() for key, _ in IN]
+    assert all(
+        sorted(text.split()) in (["err", "out", "raw"], ["err", "outraw"], ["err", "rawout"], ["out", "rawerr"])
+        for _, text in printed
+    ), printed[0]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_argument_and_the_values_may_be_others(processes: int) -> None:
+    """`wrap` makes what the function gets, whose attribute `key` names the result; `encode` takes what it returns."""
+
+    class Wrapped(dict[str, bytes]):
+        key = ""
+
+    def wrap(sample: TarSample) -> Mapping[str, bytes]:
+        [(key, fields)] = found(iter([sample]))
+        wrapped = Wrapped(fields)
+        wrapped.key = f"{key}@{sample.start}"
+        return wrapped
+
+    got = mapped(
+        lambda sample: {**sample, "n": 1.5, "__key__": sample.key},
+        processes,
+        wrap=wrap,
+        encode=lambda field, value: value if isinstance(value, bytes) else repr((field, value)).encode(),
+    )
+    assert got[:2] == [
+        ("000@0", {**IN[0][1], "n": b"('n', 1.5)"}),
+        ("001@2048", {**IN[1][1], "n": b"('n', 1.5)"}),
+    ]
+    assert [key for key, _ in mapped(lambda sample: sample, processes, wrap=wrap)] == [
+        f"{number:03}@{2048 * number}" for number in range(COUNT)
+    ]
+    plain = mapped(lambda sample: wrap_other({**sample}), processes)
+    assert [key for key, _ in plain] == [key for key, _ in IN]  # without `wrap` an attribute means nothing
+
+
+def wrap_other(sample: Sample) -> Sample:
+    """A dict with an attribute that is not for us."""
+
+    class Other(dict[str, Any]):
+        key = "other"
+
+    return Other(sample)
+
+
+def test_pipes_of_others_are_not_kept_open() -> None:
+    """Each copy closes what it has of the others: leaving early ends all at once, by the end of their input."""
+    policy = Policy()
+    started = time.monotonic()
+    with function_runner(FunctionOptions(lambda sample: sample), None, RunOptions(4)) as runner:
+        samples = run_samples(iter(SampleReader(on_disk(DATA), policy)), runner, policy)
+        assert len(found(samples)) == COUNT
+    assert time.monotonic() - started < PATIENT / 6  # nobody was waited for
+    assert not [each for each in ForkedProcess.running if each.returncode is None]
+
+
+def test_leaving_early_ends_the_copies() -> None:
+    """Nothing runs on after the block, whoever works."""
+    policy = Policy()
+    with function_runner(FunctionOptions(lambda sample: time.sleep(PATIENT)), None, RunOptions(2)) as runner:
+        samples = runner(iter([]))
+        assert list(samples) == []
+    with (
+        function_runner(FunctionOptions(lambda sample: sample), None, RunOptions(2)) as runner,
+        closing(
+            run_samples(iter(SampleReader(on_disk(DATA), policy)), runner, policy)  # type: ignore[type-var]
+        ) as several,
+    ):
+        next(several)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_a_copy_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an error of the system, and no pipe stays open."""
+
+    def refuses() -> int:
+        raise OSError(errno.EAGAIN, "no more processes")
+
+    monkeypatch.setattr(os, "fork", refuses)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(TarkitError, match=r"'map\(several\)' cannot be started: no more processes"):
+        mapped(several, 2)
+    assert os.listdir("/proc/self/fd") == before
+
+
+PARENT = """
+import os, signal, sys
+from tarkit.problems import Policy
+from tarkit.proc.engine import RunOptions
+from tarkit.proc.function import ForkedProcess, FunctionOptions, function_runner
+from tarkit.proc.run import run_samples
+from tarkit.samples.dataset import DatasetReader
+from tarkit.streams.location import expand_inputs
+with function_runner(FunctionOptions(lambda sample: sample), None, RunOptions(3)) as runner:
+    for sample in run_samples(iter(DatasetReader(expand_inputs(("in.tar",)), Policy())), runner, Policy()):
+        print(*[each.pid for each in ForkedProcess.running], flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_copies_end_with_the_process_that_made_them(tmp_path: Path) -> None:
+    """Even when that is killed: their input ends."""
+    (tmp_path / "in.tar").write_bytes(DATA)
+    done = subprocess.run([sys.executable, "-c", PARENT], cwd=tmp_path, stdout=subprocess.PIPE, check=False)
+    assert done.returncode == -signal.SIGKILL
+    pids = set(map(int, done.stdout.split()))
+    assert len(pids) == 3
+    limit = time.monotonic() + PATIENT
+    while any(lives(pid) for pid in pids):
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+
+
+def test_commands_and_programs(tmp_path: Path) -> None:
+    """The same from samples to samples with a command for each, and with programs that stay."""
+    environment, policy = dict(os.environb), Policy()
+    with command_runner(
+        "tr 0-4 5-9 <sample.cls >new; mv new sample.cls", RunOptions(2), environment=environment, tmpdir=str(tmp_path)
+    ) as runner:
+        new = found(run_samples(iter(SampleReader(on_disk(DATA), policy)), runner, policy))
+    table = bytes.maketrans(b"01234", b"56789")
+    assert new == [(key, {**fields, "cls": fields["cls"].translate(table)}) for key, fields in IN]
+    assert list(tmp_path.iterdir()) == []
+    with worker_runner("cat", RunOptions(2), path=os.environ["PATH"]) as runner:
+        assert found(run_samples(iter(SampleReader(on_disk(DATA), policy)), runner, policy)) == IN
