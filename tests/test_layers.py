@@ -113,7 +113,6 @@ CITED = {
     "tarkit/streams/location.py": 1,
     "tarkit/tables/reader.py": 1,
     "tarkit/tables/recipe.py": 1,
-    "tarkit/views/layout.py": 1,
     "tests/commands/test_cat.py": 1,
     "tests/commands/test_shuffle.py": 2,
     "tests/commands/test_split_series.py": 1,

@@ -67,13 +67,13 @@ class _Lines(Shown):
 
         seen, at = see_sample(sample), screen()
         if at.terminal:
-            from tarkit.views.panels import panel
+            from tarkit.views.terminal import panel
 
             text = panel(seen, at.width, at.rich_colors)
         else:
-            from tarkit.views.plain import plain
+            from tarkit.views.text import sample_lines
 
-            text = plain(seen)
+            text = sample_lines(seen)
         self.sink.write(text.encode())
 
 
@@ -85,7 +85,7 @@ class _Batch(Shown):
         self._held = bytearray()
 
     def add(self, sample: TarSample) -> None:
-        from tarkit.views.plain import json_line, name_lines
+        from tarkit.views.text import json_line, name_lines
 
         if self.chosen.view == "names":
             pass_by(sample)
@@ -129,7 +129,7 @@ class _Images(Shown):
         self._without += not drawn
 
     def _draw(self, item: Item, key: bytes) -> None:
-        from tarkit.views.words import about_words, escaped, label_of
+        from tarkit.views.text import about_words, escaped, label_of
 
         try:
             image = self._pictures.thumbnail(item, *self._views.room(self._how, self._screen.cell))

@@ -201,11 +201,12 @@ def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions) -> str
 
         name = shards[0].name if len(shards) == 1 else f"{len(shards)} shards"
         return page(f"tarkit stats: {name}", report)
-    from tarkit.views.text import coloured, plain
+    from tarkit.views.terminal import coloured
+    from tarkit.views.text import report_lines
 
     if os.isatty(1) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
         return coloured(report, os.get_terminal_size(1).columns or 80)
-    return plain(report)
+    return report_lines(report)
 
 
 def _write(chosen: StatsOptions, locations: list[Location], text: str) -> None:

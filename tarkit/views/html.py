@@ -19,9 +19,8 @@ from typing import NamedTuple
 from tarkit.errors import printable
 from tarkit.inspecting.item import Item, Seen
 from tarkit.views import pictures
-from tarkit.views.panels import indented
 from tarkit.views.report import Bar, Cell, Section, Spark, number
-from tarkit.views.words import about_words, escaped, label_of, one_line, safe, shortened, size_words
+from tarkit.views.text import about_words, escaped, indented, label_of, one_line, safe, shortened, size_words
 
 # ---- Histograms: sizes of fields, and values of fields that name a class
 

@@ -1,4 +1,4 @@
-"""A report: sections with tables, whose cells are text, numbers and bars. `text` and `report_page` draw it."""
+"""A report: sections with tables, whose cells are text, numbers and bars. `text`, `terminal` and `html` draw it."""
 
 from __future__ import annotations
 

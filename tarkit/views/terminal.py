@@ -1,20 +1,149 @@
-"""Rows of pictures for a terminal, in the four ways that terminals have: kitty, iTerm2, sixel, and blocks anywhere.
+"""Samples, reports and rows of pictures for a terminal, with colours where they are wanted.
 
-A row is one picture for those that take real ones: so pictures stand side by side whatever the protocol does with the
-cursor. Sources: kitty "Terminal graphics protocol"; iTerm2 "Inline Images Protocol"; DEC STD 070, chapter 9 (sixel).
+Pictures are drawn in the four ways that terminals have: kitty, iTerm2, sixel, and blocks anywhere. A row is one picture
+for those that take real ones, so pictures stand side by side whatever the protocol does with the cursor. Sources: kitty
+"Terminal graphics protocol"; iTerm2 "Inline Images Protocol"; DEC STD 070, chapter 9 (sixel).
 """
 
 from __future__ import annotations
 
+import io
 from base64 import b64encode
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from tarkit.inspecting.item import Item, Seen
 from tarkit.views.pictures import encoded
-from tarkit.views.words import shortened
+from tarkit.views.report import Bar, Section, Spark
+from tarkit.views.text import (
+    ELLIPSIS,
+    about_words,
+    cell_text,
+    escaped,
+    indented,
+    label_of,
+    lines_of,
+    safe,
+    shortened,
+    size_words,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from rich.text import Text
+
+# ---- A panel for each sample
+
+TEXT_LINES, JSON_LINES = 8, 14
+NARROW = 24  # columns that what an item says needs beside its size and kind
+_COLORS = {"picture": "magenta", "array": "cyan", "sound": "yellow", "text": "green"}
+
+
+def panel(seen: Seen, width: int, color: str | None) -> str:
+    """A sample in a frame `width` columns wide; `color` is a colour system of rich (`truecolor`, `256`), or None."""
+    from rich.cells import cell_len, chop_cells
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.text import Text
+
+    key = escaped(seen.key) if seen.key is not None else "no sample"
+    archive, at = safe(seen.archive), f" at {seen.offset}"
+    room = width - 8 - len(at)
+    if cell_len(archive) > room:  # the end of a path says more than its beginning
+        archive = ELLIPSIS + archive[len(archive) - max(room // 2, 1) :]
+    long = cell_len(key) > width - 8
+    title, where = Text(ELLIPSIS if long else key, "bold"), Text(archive + at, "dim")
+    heads = [Text(piece, "bold") for piece in chop_cells(key, width - 4)] if long else []
+    body = Text("\n").join([*heads, *_rows(seen.items, width - 4)])
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, force_terminal=color is not None, color_system=color or None, highlight=False,  # type: ignore[arg-type]
+        emoji=False, markup=False, legacy_windows=False, no_color=color is None,
+    )  # fmt: skip
+    console.print(Panel(body, title=title, title_align="left", subtitle=where, subtitle_align="right"))
+    return out.getvalue()
+
+
+def _rows(items: Sequence[Item], width: int) -> Iterator[Text]:
+    """Lines for each item, in columns; what it says stands beside them, or below them where that is too narrow."""
+    from rich.cells import cell_len, chop_cells
+    from rich.text import Text
+
+    rows = [(chop_cells(label_of(item), max(12, width // 3)), size_words(item.size), item) for item in items]
+    first = max((cell_len(label[0]) for label, _, _ in rows), default=0)
+    second = max((len(size) for _, size, _ in rows), default=0)
+    third = max((len(item.kind) for item in items), default=0)
+    left = first + second + third + 6
+    beside = width - left >= NARROW
+    indent, room = (left, width - left) if beside else (2, width - 2)
+    for label, size, item in rows:
+        for piece in label[:-1]:  # a long name takes several lines
+            yield Text(piece, "bold")
+        line = Text(label[-1] + " " * (first - cell_len(label[-1])), "bold")
+        line.append(f"  {size:>{second}}  ", "not bold")
+        line.append(f"{item.kind:<{third}}", f"not bold {_COLORS.get(_family(item), '')}")
+        says = [(piece, style) for text, style in _says(item, room) for piece in chop_cells(text, room) or [""]]
+        if says and beside:
+            piece, style = says.pop(0)
+            line.append("  ").append(piece, f"not bold {style}")
+        yield line
+        for piece, style in says:
+            yield Text(" " * indent).append(piece, style)
+
+
+def _family(item: Item) -> str:
+    if "width" in item.about:
+        return "picture"
+    if "shape" in item.about or "arrays" in item.about:
+        return "array"
+    return "sound" if "rate" in item.about else "text" if item.text is not None else ""
+
+
+def _says(item: Item, width: int) -> Iterator[tuple[str, str]]:
+    """Lines of what an item says, each with its style: its header, then its text."""
+    if about := about_words(item):
+        yield about, "yellow" if "named" in item.about else ""
+    if item.text is None:
+        return
+    if item.kind == "json":
+        lines, style = lines_of(indented(item.text), width, JSON_LINES), ""
+    else:
+        lines, style = lines_of(item.text, 3 * width, TEXT_LINES), "green"
+    if item.cut and not lines[-1].endswith(ELLIPSIS):
+        lines.append(ELLIPSIS)
+    for line in lines:
+        yield line, style
+
+
+# ---- A report
+
+
+def coloured(sections: Sequence[Section], width: int) -> str:
+    """For a terminal of that width."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(width=width, force_terminal=True, highlight=False)
+    with console.capture() as capture:
+        for section in sections:
+            right = section.numeric()
+            title = Text(section.title, "bold green")
+            table = Table(title=title, title_justify="left", box=None, padding=(0, 0, 0, 2), pad_edge=True)
+            table.show_header = any(section.heads)
+            for place, head in enumerate(section.heads):
+                justify: Any = "right" if place in right else "left"
+                table.add_column(Text(head, "dim"), justify=justify, overflow="fold", no_wrap=place in right)
+            for row in section.rows:
+                table.add_row(
+                    *(Text(cell_text(cell), "cyan" if isinstance(cell, (Bar, Spark)) else "") for cell in row)
+                )
+            console.print(table)
+            console.print(Text(f"  {section.note}\n" if section.note else "", "dim"))
+    return capture.get()
+
+
+# ---- Rows of pictures
 
 How = Literal["kitty", "iterm", "sixel", "blocks"]
 Colors = Literal["truecolor", "256", "none"]

@@ -24,7 +24,7 @@ from tarkit.problems import Policy
 from tarkit.streams.source import FileSource
 from tarkit.tar.block import BLOCK
 from tarkit.views.report import amount
-from tarkit.views.text import plain
+from tarkit.views.text import report_lines
 from tests._tools import Peeked, each_row, on_disk
 from tests.conftest import GNU, PAX, USTAR, Archive, Content, Feed, Link, Run, each_feed, tar
 from tests.laws.test_laws import archives
@@ -490,7 +490,7 @@ def test_a_terminal(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch)
 
 def test_empty_report() -> None:
     """Nothing to draw is drawn."""
-    assert plain([]) == ""
+    assert report_lines([]) == ""
 
 
 @each_feed
