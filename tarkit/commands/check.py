@@ -21,6 +21,7 @@ from tarkit.cli.app import Command
 from tarkit.cli.check_findings import Form, Printer
 from tarkit.cli.check_fix import Fix
 from tarkit.cli.console import Run, current
+from tarkit.cli.output import total_size
 from tarkit.errors import Usage
 from tarkit.parallel import in_order
 from tarkit.problems import PROBLEMS
@@ -241,7 +242,7 @@ def _items(
                 fix.write(last=index == len(locations) - 1)
 
     if run.shows_progress:
-        return run.draw(items(), lambda: run.bytes, lambda: run.samples)
+        return run.draw(items(), lambda: run.bytes, lambda: run.samples, total_size(locations))
     return items()
 
 

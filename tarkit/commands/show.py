@@ -15,6 +15,7 @@ from tarkit.cli.console import Run, current
 from tarkit.cli.output import Output, text_output
 from tarkit.cli.show_views import ShowOptions, view
 from tarkit.errors import Usage
+from tarkit.inspecting.classes import find_class_names
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
@@ -54,7 +55,9 @@ _NO_SAMPLE = "there is no sample: a key ends at the first dot behind the last sl
     metavar="HOW",
     help="Draw them so: kitty, iterm, sixel or blocks.  [default: what the terminal can]",
 )
-@click.option("--html", metavar="FILE", help="Write a page with thumbnails, search and histograms to FILE.")
+@click.option("--html", metavar="FILE", help="Write a page with pictures, search and histograms to FILE.")
+@click.option("--by", metavar="FIELD", help="The class, for --html and --images: cls, or json.label.")
+@click.option("--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt beside an input]")
 @options.problems
 def show(
     inputs: list[Location],
@@ -68,6 +71,8 @@ def show(
     images: bool,
     draw: str | None,
     html: str | None,
+    by: str | None,
+    classes: str | None,
     policy: Policy,
 ) -> None:
     """Look into archives: fields, kinds, sizes, texts, pictures.
@@ -81,8 +86,9 @@ def show(
     Names are written so that they can be read back: \\\\ is a backslash, \\xNN a byte that is no printable text. With
     --names and -0 they are raw: path, key, field and size of an entry, each ended by NUL.
 
-    The page of --html is one file that needs no network. Thumbnails on it need tarkit[images]; without that, pictures
-    of up to 32 KiB are taken as they are.
+    The page of --html is one file that needs no network: pictures with their captions and classes, sounds, videos,
+    arrays. Pictures of over 64 KiB need tarkit[images] to be made smaller; without that, those of up to 32 KiB are
+    taken as they are. Without --by, classes are in fields or members of JSON called cls, class, label or category.
     """
     chosen = [
         name for name, on in (("names", names), ("json", as_json), ("images", images or draw), ("html", html)) if on
@@ -93,7 +99,13 @@ def show(
         raise Usage("--all and --count do not go together")
     nul = bool(click.get_current_context().params.get("null")) and names
     view_: Any = chosen[0] if chosen else "lines"
-    run_show(current(), inputs, ShowOptions(select, fields, view_, shard_slice, count, every, nul, draw), policy, html)
+    if (by or classes) and view_ not in ("html", "images"):
+        raise Usage("--by and --classes require --html or --images")
+    run = current()
+    run.reserve(classes, "the names of classes", written=False)
+    class_names = find_class_names(classes, inputs) if view_ in ("html", "images") else ()
+    options_ = ShowOptions(select, fields, view_, shard_slice, count, every, nul, draw, by, class_names)
+    run_show(run, inputs, options_, policy, html)
 
 
 def run_show(run: Run, locations: list[Location], chosen: ShowOptions, policy: Policy, html: str | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import click
@@ -12,12 +12,14 @@ import click
 from tarkit.cli import options
 from tarkit.cli.app import Command
 from tarkit.cli.console import Run, current
-from tarkit.cli.output import text_output
+from tarkit.cli.output import text_output, total_size
 from tarkit.errors import Usage
 from tarkit.inspecting.census import Census, count_input
+from tarkit.inspecting.classes import ClassCounts, find_class_names
 from tarkit.parallel import results_in_order
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
+from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
@@ -26,10 +28,11 @@ EXAMPLES = (
     "tarkit stats 'train-{000..099}.tar' -p 4",
     "tarkit stats shards/ --total",
     "tarkit stats shards/ --world 8 --workers 4",
-    "tarkit stats a.tar --html a.html",
+    "tarkit stats shards/ --by cls --html stats.html",
 )
 COST = (
-    "One pass over the headers: contents of files are jumped over, those of streams and compressed inputs passed by. "
+    "One pass over the headers: contents of files are jumped over, those of streams and compressed inputs passed by; "
+    "--by reads its field. "
     "Memory does not grow with the data: medians are exact up to 65536 different sizes of a field, then 1/256 off at "
     "most, and 4096 fields and sets of fields are told apart."
 )
@@ -44,6 +47,8 @@ class StatsOptions:
     total: bool = False
     json: bool = False
     html: str | None = None
+    by: str | None = None
+    class_names: Sequence[str] = ()
     world: int = 0
     workers: int = 1
     processes: int = 1
@@ -54,6 +59,7 @@ class _Said:
     """What one input came to, with what was said about it."""
 
     census: Census
+    classes: ClassCounts
     warnings: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
@@ -64,6 +70,8 @@ class _Said:
 @click.option("--total", is_flag=True, help="Print the number of samples and nothing else.")
 @click.option("--json", is_flag=True, help="Print all as one JSON object.")
 @click.option("--html", type=options.WRITTEN, metavar="FILE", help="Write one self-contained page to FILE instead.")
+@click.option("--by", metavar="FIELD", help="Count classes too: the values of a field, cls, or json.label.")
+@click.option("--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt beside an input]")
 @click.option(
     "--world", type=click.IntRange(1), metavar="W", help="Who would get how many samples: W nodes, as in webdataset."
 )
@@ -78,6 +86,8 @@ def stats(
     total: bool,
     json: bool,
     html: str | None,
+    by: str | None,
+    classes: str | None,
     world: int | None,
     workers: int | None,
     parallel: int,
@@ -98,33 +108,41 @@ def stats(
     select.count = count
     if sum((total, json, html is not None)) > 1:
         raise Usage("--total, --json and --html are three outputs: choose one")
-    if total and (world or workers):
-        raise Usage("--total prints one number: --world and --workers want a table")
+    if total and (world or workers or by):
+        raise Usage("--total prints one number: it does not go with --world, --workers or --by")
+    if classes is not None and by is None:
+        raise Usage("--classes requires --by")
+    run = current()
+    run.reserve(classes, "the names of classes", written=False)
+    names = [] if by is None else find_class_names(classes, inputs)
     wanted = 0 if world is None and workers is None else world or 1
-    chosen = StatsOptions(select, shard_slice, total, json, html, wanted, workers or 1, parallel)
-    run_stats(current(), inputs, chosen, policy)
+    chosen = StatsOptions(select, shard_slice, total, json, html, by, names, wanted, workers or 1, parallel)
+    run_stats(run, inputs, chosen, policy)
 
 
 def run_stats(run: Run, locations: list[Location], chosen: StatsOptions, policy: Policy) -> None:
-    """Count all inputs, and tell what was found."""
+    """Count all inputs, and write what was found."""
     run.refuse(locations, chosen.html)
     run.reserve(chosen.html, "the page")
-    if chosen.select.all and chosen.shard_slice is None:
-        shards = _count_all(run, locations, chosen, policy)
-    else:
-        shards = _count_chosen(run, locations, chosen, policy)
+    classes = ClassCounts()
+    count_all = chosen.select.all and chosen.shard_slice is None
+    shards = (_count_all if count_all else _count_chosen)(run, locations, chosen, policy, classes)
     total = Census()
     for each in shards:
         total.merge(each)
     run.samples, run.shards, run.bytes, run.dropped = total.samples, len(shards), total.size, total.dropped
-    _write(chosen, locations, _drawn(total, shards, chosen))
+    if chosen.by is not None and total.samples and not classes.counts:
+        run.warn(f"no sample has {chosen.by!r}")
+    _write(chosen, locations, _drawn(total, shards, chosen, classes))
     run.finish()
 
 
-def _count_all(run: Run, locations: list[Location], chosen: StatsOptions, policy: Policy) -> list[Census]:
+def _count_all(
+    run: Run, locations: list[Location], chosen: StatsOptions, policy: Policy, classes: ClassCounts
+) -> list[Census]:
     """Each input on its own, several at a time."""
     processes = 1 if policy.maxerr else min(chosen.processes, len(locations))  # so many errors are passed over in all
-    work = partial(_count_one, allowed=policy.allowed, skipped=policy.skipped, tmpdir=run.tmpdir)
+    work = partial(_count_one, allowed=policy.allowed, skipped=policy.skipped, tmpdir=run.tmpdir, by=chosen.by)
     shards: list[Census] = []
     position = 0
 
@@ -134,10 +152,10 @@ def _count_all(run: Run, locations: list[Location], chosen: StatsOptions, policy
     found = (
         results_in_order(work, locations, processes, run.tmpdir)
         if not policy.maxerr
-        else map(partial(_said, policy, run.tmpdir), locations)
+        else map(partial(_said, policy, run.tmpdir, chosen.by), locations)
     )
     if run.shows_progress:
-        found = run.draw(iter(found), counted, lambda: run.samples)
+        found = run.draw(iter(found), counted, lambda: run.samples, total_size(locations))
     for said in found:
         run.note(f"{said.census.name}: {said.census.samples} samples, {said.census.size} bytes")
         for line in said.warnings:
@@ -147,24 +165,39 @@ def _count_all(run: Run, locations: list[Location], chosen: StatsOptions, policy
         run.samples += said.census.samples
         position += said.census.size
         shards.append(said.census)
+        classes.merge(said.classes)
     return shards
 
 
-def _said(policy: Policy, tmpdir: str | None, location: Location) -> _Said:
-    """One input under the policy of all."""
-    return _Said(count_input(location, policy, tmpdir))
+def _said(policy: Policy, tmpdir: str | None, by: str | None, location: Location) -> _Said:
+    """Count one input under the policy of all."""
+    classes = ClassCounts()
+    visit = None
+    if by is not None:
+        from tarkit.samples.values import Name
+
+        name = Name(by)
+
+        def visit(sample: TarSample) -> None:
+            classes.add(name, sample, policy)
+
+    return _Said(count_input(location, policy, tmpdir, visit), classes)
 
 
-def _count_one(location: Location, allowed: frozenset[str], skipped: frozenset[str], tmpdir: str | None) -> _Said:
-    """One input, with a policy of its own, perhaps in another process."""
+def _count_one(
+    location: Location, allowed: frozenset[str], skipped: frozenset[str], tmpdir: str | None, by: str | None
+) -> _Said:
+    """Count one input with a policy of its own, perhaps in another process."""
     warnings: list[str] = []
     policy = Policy(allowed, skipped, warn=warnings.append)
-    census = count_input(location, policy, tmpdir)
-    return _Said(census, warnings, dict(policy.counts), dict(policy.dropped))
+    said = _said(policy, tmpdir, by, location)
+    return replace(said, warnings=warnings, counts=dict(policy.counts), dropped=dict(policy.dropped))
 
 
-def _count_chosen(run: Run, locations: list[Location], chosen: StatsOptions, policy: Policy) -> list[Census]:
-    """The samples that were chosen, each with the input that it is from."""
+def _count_chosen(
+    run: Run, locations: list[Location], chosen: StatsOptions, policy: Policy, classes: ClassCounts
+) -> list[Census]:
+    """Count the samples that were chosen, each with the input that it is from."""
     shards: list[Census] = []
     inputs = DatasetReader(
         locations,
@@ -174,8 +207,15 @@ def _count_chosen(run: Run, locations: list[Location], chosen: StatsOptions, pol
         tmpdir=run.tmpdir,
         announce=lambda name: shards.append(Census(name)),
     )
+    name = None
+    if chosen.by is not None:
+        from tarkit.samples.values import Name
+
+        name = Name(chosen.by)
     samples = chosen.select(sample for sample in inputs if sample.key is not None)
-    for sample in run.watch(samples, lambda: sum(each.size for each in shards), None):
+    for sample in run.watch(samples, lambda: sum(each.size for each in shards), total_size(locations)):
+        if name is not None:
+            classes.add(name, sample, policy)
         shards[-1].add(sample)
     options.report_keys(run, chosen.select)
     if shards:
@@ -183,24 +223,28 @@ def _count_chosen(run: Run, locations: list[Location], chosen: StatsOptions, pol
     return shards
 
 
-def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions) -> str:
-    """What to write."""
+def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions, classes: ClassCounts) -> str:
+    """Return what is written."""
     if chosen.total:
         return f"{total.samples}\n"
     from tarkit.inspecting.census import deal
-    from tarkit.views.report import as_json, sections
+    from tarkit.views.report import Balance, as_json, sections
 
     shares = deal([each.samples for each in shards], chosen.world, chosen.workers) if chosen.world else []
+    balance = None if chosen.by is None else Balance(chosen.by, classes, chosen.class_names)
     if chosen.json:
         import json
 
-        return json.dumps(as_json(total, shards, shares), indent=2) + "\n"
-    report = sections(total, shards, shares)
+        return json.dumps(as_json(total, shards, shares, balance), indent=2) + "\n"
+    report = sections(total, shards, shares, balance)
     if chosen.html is not None:
-        from tarkit.views.html import page
+        from tarkit.views.html import report_page
 
-        name = shards[0].name if len(shards) == 1 else f"{len(shards)} shards"
-        return page(f"tarkit stats: {name}", report)
+        title = shards[0].name if shards else "no shard"
+        title += f" and {len(shards) - 1} more" if len(shards) > 1 else ""
+        return report_page(
+            title, "Statistics of all samples" if chosen.select.all else "Statistics of chosen samples", report
+        )
     from tarkit.views.terminal import coloured
     from tarkit.views.text import report_lines
 

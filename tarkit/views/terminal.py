@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tarkit.inspecting.item import Item, Seen
-from tarkit.views.pictures import encoded
+from tarkit.views.labels import captions_of, labels_of
+from tarkit.views.pictures import Undrawn, encoded, is_picture, thumbnail
 from tarkit.views.report import Bar, Section, Spark
 from tarkit.views.text import (
     ELLIPSIS,
@@ -23,8 +24,8 @@ from tarkit.views.text import (
     indented,
     label_of,
     lines_of,
+    one_line,
     safe,
-    shortened,
     size_words,
 )
 
@@ -148,8 +149,9 @@ def coloured(sections: Sequence[Section], width: int) -> str:
 How = Literal["kitty", "iterm", "sixel", "blocks"]
 Colors = Literal["truecolor", "256", "none"]
 
-COLUMNS, LINES = 24, 10  # of a picture, in cells
+WIDTH = 36  # columns that a picture has about
 GAP = 2
+CAPTION = 3  # lines of captions below a picture
 _CHUNK = 4096  # characters that kitty takes at once
 _GREY = " .:-=+*#%@"
 
@@ -161,51 +163,141 @@ class Cell(NamedTuple):
     height: int = 20
 
 
+Style = Literal["", "bold", "dim", "cyan"]
+
+
 class Drawn(NamedTuple):
-    """A picture (None: it could not be drawn) and the lines below it."""
+    """A picture (None: it could not be drawn) and the lines below it, each with its style."""
 
     image: Image | None
-    caption: Sequence[str]
+    below: Sequence[tuple[str, Style]]
 
 
-def per_row(width: int) -> int:
-    """How many pictures stand in a row of a terminal of `width` columns."""
-    return max(1, (width + GAP) // (COLUMNS + GAP))
+class PictureRows:
+    """Gathers pictures and returns rows of them that together have the width of a terminal."""
+
+    def __init__(self, width: int, how: How, colors: Colors, cell: Cell, class_names: Sequence[str] = ()) -> None:
+        self.count = max(1, round((width + GAP) / (WIDTH + GAP)))  # pictures in a row
+        self.columns = (width + GAP) // self.count - GAP  # of a picture
+        self.how, self.colors, self.cell = how, colors, cell
+        self.without = 0  # samples that have no picture
+        self._names = class_names
+        self._new: list[tuple[Image | None, str]] = []
+        self._waiting: list[Drawn] = []
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """The most pixels that a thumbnail may have: two to a character for blocks."""
+        lines = self.columns * 5 // 12
+        if self.how == "blocks":
+            return self.columns, 2 * lines
+        return self.columns * self.cell.width, lines * self.cell.height
+
+    def take(self, item: Item) -> None:
+        """Take in the picture of an item, if it is one, while its bytes can be read."""
+        if not is_picture(item):
+            return
+        try:
+            image = thumbnail(item, *self.room)
+            self._new.append((image, f"{label_of(item)} {about_words(item)}"))
+        except Undrawn as error:
+            self._new.append((None, f"{label_of(item)}: {error}"))
+
+    def add(self, seen: Seen, by: tuple[str, str] | None = None) -> str:
+        """Return the rows that are complete with a sample whose pictures were taken in; `by` is its class."""
+        labels = [label.name for label in labels_of(seen, self._names, by)]
+        captions = [caption.text for caption in captions_of(seen)]
+        self.without += not self._new
+        new, self._new = self._new, []
+        rows = ""
+        for image, about in new:
+            self._waiting.append(Drawn(image, self._below(escaped(seen.key or b""), labels, captions, about)))
+            if len(self._waiting) == self.count:
+                rows += self.rest()
+        return rows
+
+    def rest(self) -> str:
+        """Return the row that is not complete."""
+        row, self._waiting = self._waiting, []
+        return self.row(row) if row else ""
+
+    def row(self, pictures: Sequence[Drawn]) -> str:
+        """Return pictures side by side, and below them their lines."""
+        lines = self._blocks(pictures) if self.how == "blocks" else self._strip(pictures)
+        for place in range(max(len(each.below) for each in pictures)):
+            columns = (self._line(*each.below[place]) if place < len(each.below) else self._line() for each in pictures)
+            lines += (" " * GAP).join(columns).rstrip() + "\n"
+        return lines + "\n"
+
+    def _below(self, key: str, labels: Sequence[str], captions: Sequence[str], about: str) -> list[tuple[str, Style]]:
+        """Return the lines below a picture: key, classes, the first caption, and what its header says."""
+        lines: list[tuple[str, Style]] = [(key, "bold")]
+        if labels:
+            lines.append((", ".join(labels), "cyan"))
+        for caption in captions[:1]:
+            lines += [(line, "") for line in cell_lines(caption, self.columns, CAPTION)]
+        return [*lines, (about, "dim")]
+
+    def _line(self, text: str = "", style: Style = "") -> str:
+        """Return a line below a picture as wide as that, the end cut off if there is no room."""
+        text = next(iter(cell_lines(text, self.columns, 1)), "")
+        blanks = " " * (self.columns - cells(text))
+        code = {"bold": "1", "dim": "2", "cyan": "36"}.get(style)
+        return text + blanks if code is None or self.colors == "none" else f"\x1b[{code}m{text}\x1b[0m{blanks}"
+
+    def _strip(self, pictures: Sequence[Drawn]) -> str:
+        """Return the row as one picture, transparent where there is none."""
+        from PIL import Image
+
+        cell = self.cell
+        height = max((each.image.height for each in pictures if each.image is not None), default=0)
+        if height == 0:
+            return ""
+        lines = -(-height // cell.height)
+        columns = len(pictures) * (self.columns + GAP) - GAP
+        strip = Image.new("RGBA", (columns * cell.width, lines * cell.height))
+        for place, each in enumerate(pictures):
+            if each.image is not None:
+                strip.paste(each.image, (place * (self.columns + GAP) * cell.width, 0))
+        if self.how == "sixel":
+            return sixel(strip) + "\n"
+        data = b64encode(encoded(strip, "PNG")).decode()
+        return (kitty if self.how == "kitty" else iterm)(data, columns, lines) + "\n"
+
+    def _blocks(self, pictures: Sequence[Drawn]) -> str:
+        """Return lines whose characters are two pixels: an upper half block in one colour on the other."""
+        height = max((each.image.height for each in pictures if each.image is not None), default=0)
+        out = []
+        for y in range(0, height, 2):
+            line = (_cells(each.image, y, self.colors, self.columns) for each in pictures)
+            out.append((" " * GAP).join(line).rstrip() + "\n")
+        return "".join(out)
 
 
-def room(how: How, cell: Cell) -> tuple[int, int]:
-    """The most pixels that a thumbnail may have: two to a character for blocks."""
-    return (COLUMNS, 2 * LINES) if how == "blocks" else (COLUMNS * cell.width, LINES * cell.height)
+def cells(text: str) -> int:
+    """Return the columns that a text takes: wide letters have two."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
-def row(pictures: Sequence[Drawn], how: How, colors: Colors, cell: Cell) -> str:
-    """Pictures side by side, and below them their captions."""
-    lines = _blocks(pictures, colors) if how == "blocks" else _strip(pictures, how, cell)
-    depth = max(len(each.caption) for each in pictures)
-    for place in range(depth):
-        words = [each.caption[place] if place < len(each.caption) else "" for each in pictures]
-        lines += (" " * GAP).join(f"{shortened(word, COLUMNS):<{COLUMNS}}" for word in words).rstrip() + "\n"
-    return lines + "\n"
+def cell_lines(text: str, width: int, height: int) -> list[str]:
+    """Return the first lines of a text, broken between words, at most `width` columns each."""
+    from rich.cells import chop_cells
 
-
-def _strip(pictures: Sequence[Drawn], how: How, cell: Cell) -> str:
-    """The row as one picture, transparent where there is none."""
-    from PIL import Image
-
-    step = (COLUMNS + GAP) * cell.width
-    height = max((each.image.height for each in pictures if each.image is not None), default=0)
-    if height == 0:
-        return ""
-    lines = -(-height // cell.height)
-    columns = len(pictures) * (COLUMNS + GAP) - GAP
-    strip = Image.new("RGBA", (columns * cell.width, lines * cell.height))
-    for place, each in enumerate(pictures):
-        if each.image is not None:
-            strip.paste(each.image, (place * step, 0))
-    if how == "sixel":
-        return sixel(strip) + "\n"
-    data = b64encode(encoded(strip, "PNG")).decode()
-    return (kitty if how == "kitty" else iterm)(data, columns, lines) + "\n"
+    lines: list[str] = []
+    for word in safe(one_line(text)).split(" "):
+        for place, piece in enumerate(chop_cells(word, width)):
+            if lines and place == 0 and cells(lines[-1]) + 1 + cells(piece) <= width:
+                lines[-1] += " " + piece
+            else:
+                lines.append(piece)
+    if len(lines) > height:
+        line = f"{lines[height - 1]} {lines[height]}"
+        while cells(line) > width - 1:
+            line = line[:-1]
+        lines[height - 1 :] = [line.rstrip() + ELLIPSIS]
+    return lines
 
 
 def kitty(data: str, columns: int, lines: int) -> str:
@@ -260,20 +352,10 @@ def _runs(bits: bytearray) -> str:
     return "".join(out)
 
 
-def _blocks(pictures: Sequence[Drawn], colors: Colors) -> str:
-    """Each character is two pixels: an upper half block in the colour of one on the colour of the other."""
-    height = max((each.image.height for each in pictures if each.image is not None), default=0)
-    out = []
-    for y in range(0, height, 2):
-        cells = [_cells(each.image, y, colors) for each in pictures]
-        out.append((" " * GAP).join(cells).rstrip() + "\n")
-    return "".join(out)
-
-
-def _cells(image: Image | None, y: int, colors: Colors) -> str:
-    """Line `y` and the one below it of a picture, COLUMNS characters wide."""
+def _cells(image: Image | None, y: int, colors: Colors, columns: int) -> str:
+    """Return line `y` and the one below it of a picture, `columns` characters wide."""
     if image is None or y >= image.height:
-        return " " * COLUMNS
+        return " " * columns
     data: bytes = image.tobytes()
     width: int = image.width
     upper = data[3 * width * y : 3 * width * (y + 1)]
@@ -288,7 +370,7 @@ def _cells(image: Image | None, y: int, colors: Colors) -> str:
         code = f"\x1b[{_color(38, top, colors)};{_color(48, bottom, colors) if bottom else '49'}m"
         out.append((code if code != last else "") + "\u2580")
         last = code
-    return "".join(out) + ("" if colors == "none" else "\x1b[0m") + " " * (COLUMNS - width)
+    return "".join(out) + ("" if colors == "none" else "\x1b[0m") + " " * (columns - width)
 
 
 def _color(what: int, rgb: bytes, colors: Colors) -> str:
