@@ -89,7 +89,7 @@ def test_text(run: Run, archive: Archive, feed: Feed) -> None:
         "  end      1.02 kB  10.0 %",
         "  84.2 % is not content: each entry costs 512 bytes and fills up its last 512",
     ]
-    assert "  jpg          3  100.0 %  1.61 kB   10 B   600 B  1.00 kB  █    ██" in lines
+    assert "  jpg          3  100.0 %  1.61 kB  10 B   600 B  1.00 kB  █    ██" in lines
     assert "  cls jpg                2  66.7 %  ████████████████████" in lines
     assert "  1 kB to 2 kB        1  ██████████████████████████████" in lines
 

@@ -92,7 +92,7 @@ def test_colours() -> None:
 
 
 def test_curves() -> None:
-    """A point for each number of a series; of many the smallest and the largest at each place; a few series together."""
+    """A point for each number of a series; of many the smallest and the largest at each place."""
     [line] = points(sketch(item(numpy.array([0.0, 1.0, math.nan, 0.5]))))
     assert line == [(60.0, 228.0), (180.0, 12.0), (420.0, 120.0)]
     assert points(sketch(item(numpy.array([[3], [3]])))) == [[(120.0, 120.0), (360.0, 120.0)]]
