@@ -31,7 +31,7 @@ EXAMPLES = (
     "tarkit stats shards/ --by cls --html stats.html",
 )
 COST = (
-    "One pass over the headers: contents of files are jumped over, those of streams and compressed inputs passed by; "
+    "One pass over the headers: contents of files are skipped, those of streams and compressed inputs read; "
     "--by reads its field. "
     "Memory does not grow with the data: medians are exact up to 65536 different sizes of a field, then 1/256 off at "
     "most, and 4096 fields and sets of fields are told apart."
@@ -40,7 +40,7 @@ COST = (
 
 @dataclass
 class StatsOptions:
-    """What is wanted of the counts."""
+    """What is counted and what is written."""
 
     select: Select
     shard_slice: Slice | None = None
@@ -56,7 +56,7 @@ class StatsOptions:
 
 @dataclass
 class _Said:
-    """What one input came to, with what was said about it."""
+    """The counts of one input, and the problems found in it."""
 
     census: Census
     classes: ClassCounts
@@ -73,9 +73,9 @@ class _Said:
 @click.option("--by", metavar="FIELD", help="Count classes too: the values of a field, cls, or json.label.")
 @click.option("--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt beside an input]")
 @click.option(
-    "--world", type=click.IntRange(1), metavar="W", help="Who would get how many samples: W nodes, as in webdataset."
+    "--world", type=click.IntRange(1), metavar="W", help="Show the samples that each of W nodes gets from webdataset."
 )
-@click.option("--workers", type=click.IntRange(1), metavar="K", help="The same, with K workers on each node.")
+@click.option("--workers", type=click.IntRange(1), metavar="K", help="Show those of K workers on each node too.")
 @click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Count N inputs at a time.")
 @options.shard_slice
 @options.select
@@ -101,9 +101,9 @@ def stats(
     INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
 
     Samples, fields with their sizes, which fields go together, how even the shards are, and what the tar format costs.
-    Shares are dealt as webdataset does it: shard i to node i mod W, and of those shard j to worker j mod K.
+    webdataset gives shard i to node i mod W, and of these shard j to worker j mod K.
 
-    Options that choose samples count those alone; inputs are then read one after the other, whatever -p says.
+    Options that select samples count those alone; inputs are then read one after the other, and -p has no effect.
     """
     select.count = count
     if sum((total, json, html is not None)) > 1:
@@ -140,7 +140,7 @@ def run_stats(run: Run, locations: list[Location], chosen: StatsOptions, policy:
 def _count_all(
     run: Run, locations: list[Location], chosen: StatsOptions, policy: Policy, classes: ClassCounts
 ) -> list[Census]:
-    """Each input on its own, several at a time."""
+    """Count each input on its own, several at a time."""
     processes = 1 if policy.maxerr else min(chosen.processes, len(locations))  # so many errors are passed over in all
     work = partial(_count_one, allowed=policy.allowed, skipped=policy.skipped, tmpdir=run.tmpdir, by=chosen.by)
     shards: list[Census] = []

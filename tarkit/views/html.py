@@ -21,7 +21,7 @@ from tarkit.inspecting.classes import class_order
 from tarkit.inspecting.item import Item, Seen
 from tarkit.views import pictures
 from tarkit.views.arrays import sketch
-from tarkit.views.labels import Label, captions_of, class_values, is_class, labels_of
+from tarkit.views.labels import CAPTION_FIELDS, Label, captions_of, class_values, is_class, labels_of
 from tarkit.views.report import Bar, Cell, Section, Spark, number, range_words
 from tarkit.views.text import about_words, escaped, indented, label_of, one_line, safe, shortened, size_words
 
@@ -119,7 +119,7 @@ class Gallery:
         charts, labels = self._charts()
         classes = _numbered(labels)
         cards = (
-            _card(at + 1, seen, self._media[at], [(classes[each], each) for each in labels[at]], texts)
+            _card(at + 1, seen, self._media[at], sorted((classes[each], each) for each in labels[at]), texts)
             for at, seen in enumerate(self.samples)
         )
         page = _page(
@@ -204,12 +204,17 @@ class Gallery:
                 if field not in named:
                     counts.setdefault(field, Counter())[value] += 1
         classes = {field: each for field, each in counts.items() if is_class(each)}
-        words = {field for field, each in classes.items() if not all(map(_is_plain_value, each))}
+        words = {
+            field
+            for field, each in classes.items()
+            if field.rpartition(".")[2] not in CAPTION_FIELDS and not all(map(_is_plain_value, each))
+        }
         labels = [
             [*row, *(Label(field, value, value) for field, value in pairs if field in words - named)]
             for row, pairs in zip(self._labels, found, strict=True)
         ]
-        charts = [Chart(field, [(*bar, None) for bar in class_bars(each)]) for field, each in classes.items()]
+        order = sorted(classes, key=lambda field: (field not in named, -counts[field].total()))
+        charts = [Chart(field, [(*bar, None) for bar in class_bars(counts[field])]) for field in order]
         return self._with_names(charts, labels), labels
 
     def _with_names(self, charts: list[Chart], labels: list[list[Label]]) -> list[Chart]:
@@ -233,9 +238,12 @@ class Gallery:
 
 
 def _numbered(labels: list[list[Label]]) -> dict[Label, _Class]:
-    """Return all classes, those of a field together, the most frequent first."""
+    """Return all classes: fields that most samples have first, of a field the most frequent class first."""
     counts = Counter(label for row in labels for label in row)
-    fields = list(dict.fromkeys(label.field for label in counts))
+    totals: Counter[str] = Counter()
+    for label, count in counts.items():
+        totals[label.field] += count
+    fields = sorted(totals, key=lambda field: -totals[field])
     order = sorted(counts, key=lambda label: (fields.index(label.field), -counts[label]))
     colored = [label for label in order if label.field == fields[0]]
     hues = {label: f" hue{place % HUES}" for place, label in enumerate(colored)}

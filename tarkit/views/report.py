@@ -37,7 +37,7 @@ class Section:
     note: str = ""
 
     def numeric(self) -> set[int]:
-        """The columns that hold numbers alone, with units perhaps."""
+        """Return the columns that hold nothing but numbers, with or without units."""
         columns = range(len(self.heads))
         return {place for place in columns if self.rows and all(_is_number(row[place]) for row in self.rows)}
 
@@ -51,7 +51,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def amount(size: float) -> str:
-    """Bytes for eyes, three digits and a unit: 999 B, 1.50 kB, 12.3 MB."""
+    """Return bytes with three digits and a unit: 999 B, 1.50 kB, 12.3 MB."""
     for unit in _UNITS:
         if size < 999.5 or unit == _UNITS[-1]:
             break
@@ -62,32 +62,35 @@ def amount(size: float) -> str:
 
 
 def range_words(low: int, high: int) -> str:
-    """Return a range of sizes from its first and last byte count, as in `2 kB to 5 kB`."""
-    return round_amount(low) if low == high else f"{round_amount(low)} to {round_amount(high + 1)}"
+    """Return a range of sizes from its first and last byte count, as in `2 to 5 kB`; the end is not in it."""
+    (first, one), (end, other) = _round_amount(low), _round_amount(high + 1)
+    if low == high:
+        return f"{first} {one}"
+    return f"{first} to {end} {other}" if one == other or not low else f"{first} {one} to {end} {other}"
 
 
-def round_amount(size: int) -> str:
-    """Return bytes with a unit and no more digits than needed: 500 B, 2 kB, 1.5 MB."""
+def _round_amount(size: int) -> tuple[str, str]:
+    """Return bytes in a unit with no more digits than needed, and the unit: 500 B, 2 kB, 1.5 MB."""
     unit = min((len(str(size)) - 1) // 3, len(_UNITS) - 1)
-    return f"{size / 1000**unit:.15g} {_UNITS[unit]}"
+    return f"{size / 1000**unit:.15g}", _UNITS[unit]
 
 
 def share(part: float, whole: float) -> str:
-    """A part of the whole in per cent."""
+    """Return a part of the whole in per cent."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
 def number(value: int) -> str:
-    """A number with blanks between its thousands."""
+    """Return a number with blanks between its thousands."""
     return f"{value:,}".replace(",", " ")
 
 
-# ---- What `stats` tells, as sections of a report and as an object for JSON
+# ---- The report of `stats`, as sections and as an object for JSON
 
 MOST_ROWS = 40  # of a table; JSON has all
 CLASS = 60  # characters of the name of a class
 DRAWN = 4  # fields that have a histogram of their own
-HIGH_OVERHEAD = 0.25  # from which on a word about it is in place
+HIGH_OVERHEAD = 0.25  # share of the bytes from which a note explains it
 
 
 @dataclass
@@ -126,7 +129,7 @@ def _summary(total: Census, shards: Sequence[Census]) -> Section:
         ("end", amount(total.end), share(total.end, total.size)),
     ]
     if total.dropped:
-        rows.append(("left out", number(total.dropped), "samples with problems"))
+        rows.append(("skipped", number(total.dropped), "samples with problems"))
     note = ""
     if total.size and total.overhead > HIGH_OVERHEAD * total.size and total.samples:
         note = (
@@ -136,7 +139,7 @@ def _summary(total: Census, shards: Sequence[Census]) -> Section:
 
 
 def _by_size(total: Census) -> list[tuple[bytes, Sizes]]:
-    """Fields by their bytes, then by name; the rest together at the end."""
+    """Return fields by their bytes, then by name; the rest together at the end."""
     return sorted(total.fields.items(), key=lambda item: (item[0] == OTHERS, -item[1].bytes, item[0]))
 
 

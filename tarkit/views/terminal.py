@@ -41,7 +41,7 @@ _COLORS = {"picture": "magenta", "array": "cyan", "sound": "yellow", "text": "gr
 
 
 def panel(seen: Seen, width: int, color: str | None) -> str:
-    """A sample in a frame `width` columns wide; `color` is a colour system of rich (`truecolor`, `256`), or None."""
+    """Return a sample in a frame `width` columns wide; `color` is a colour system of rich or None."""
     from rich.cells import cell_len, chop_cells
     from rich.console import Console
     from rich.panel import Panel
@@ -66,7 +66,7 @@ def panel(seen: Seen, width: int, color: str | None) -> str:
 
 
 def _rows(items: Sequence[Item], width: int) -> Iterator[Text]:
-    """Lines for each item, in columns; what it says stands beside them, or below them where that is too narrow."""
+    """Yield lines for each item, in columns; a narrow frame has header and text below them."""
     from rich.cells import cell_len, chop_cells
     from rich.text import Text
 
@@ -101,7 +101,7 @@ def _family(item: Item) -> str:
 
 
 def _says(item: Item, width: int) -> Iterator[tuple[str, str]]:
-    """Lines of what an item says, each with its style: its header, then its text."""
+    """Yield the lines of the header and the text of an item, each with its style."""
     if about := about_words(item):
         yield about, "yellow" if "named" in item.about else ""
     if item.text is None:
@@ -120,7 +120,7 @@ def _says(item: Item, width: int) -> Iterator[tuple[str, str]]:
 
 
 def coloured(sections: Sequence[Section], width: int) -> str:
-    """For a terminal of that width."""
+    """Return a report for a terminal of that width."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -174,7 +174,7 @@ class Drawn(NamedTuple):
 
 
 class PictureRows:
-    """Gathers pictures and returns rows of them that together have the width of a terminal."""
+    """Rows of pictures that have the width of a terminal."""
 
     def __init__(self, width: int, how: How, colors: Colors, cell: Cell, class_names: Sequence[str] = ()) -> None:
         self.count = max(1, round((width + GAP) / (WIDTH + GAP)))  # pictures in a row
@@ -301,7 +301,7 @@ def cell_lines(text: str, width: int, height: int) -> list[str]:
 
 
 def kitty(data: str, columns: int, lines: int) -> str:
-    """A PNG in base64 for kitty's protocol, scaled to cells."""
+    """Return a PNG in base64 for kitty's protocol, scaled to cells."""
     chunks = [data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK)]
     out = []
     for number, chunk in enumerate(chunks):
@@ -311,12 +311,12 @@ def kitty(data: str, columns: int, lines: int) -> str:
 
 
 def iterm(data: str, columns: int, lines: int) -> str:
-    """A PNG in base64 for iTerm2's protocol, scaled to cells."""
+    """Return a PNG in base64 for iTerm2's protocol, scaled to cells."""
     return f"\x1b]1337;File=inline=1;width={columns};height={lines};preserveAspectRatio=1:{data}\x07"
 
 
 def sixel(image: Image) -> str:
-    """An RGBA picture in sixels, of at most 255 colours; what is transparent keeps the terminal's background."""
+    """Return an RGBA picture in sixels, of at most 255 colours; transparent pixels are not painted."""
     width, height = image.size
     solid = image.getchannel("A").tobytes()
     flat = image.convert("RGB").quantize(255)
@@ -340,7 +340,7 @@ def sixel(image: Image) -> str:
 
 
 def _runs(bits: bytearray) -> str:
-    """A band of one colour: a run of more than three is written as its length."""
+    """Return a band of one colour; a run of more than three has its length."""
     out, x, width = [], 0, len(bits.rstrip(b"\0"))
     while x < width:
         end = x + 1
@@ -384,5 +384,5 @@ def _color(what: int, rgb: bytes, colors: Colors) -> str:
 
 
 def _level(value: int) -> int:
-    """The nearest of the six levels of xterm's cube: 0, 95, 135, 175, 215, 255."""
+    """Return the nearest of the six levels of xterm's cube: 0, 95, 135, 175, 215, 255."""
     return 0 if value < 48 else 1 if value < 115 else (value - 35) // 40

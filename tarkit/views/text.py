@@ -35,34 +35,34 @@ PREVIEW = 80  # characters of a text on one line
 
 
 def escaped(name: bytes) -> str:
-    r"""A name so that it can be read back: `\\` is a backslash, `\xNN` a byte, all else is UTF-8 as it stands."""
+    r"""Return a name so that it can be read back: `\\` is a backslash, `\xNN` a byte, all else is UTF-8."""
     return show(name)[1:-1]
 
 
 def safe(text: str) -> str:
-    """Text on one line: what is not printable as escapes."""
+    """Return text on one line, with escapes for what is not printable."""
     return printable(text)
 
 
 def lines_of(text: str, width: int, height: int) -> list[str]:
-    """The first lines of a text, each at most `width` characters; an ellipsis stands where there is more."""
+    """Return the first lines of a text, at most `width` characters each, with an ellipsis for what is cut off."""
     pieces = text.replace("\r\n", "\n").expandtabs(4).rstrip("\n").split("\n")
     shown = [shortened(safe(piece), width) for piece in pieces[:height]]
     return shown + [ELLIPSIS] if len(pieces) > height else shown
 
 
 def shortened(text: str, width: int) -> str:
-    """The beginning of one line of text, with an ellipsis if there is more."""
+    """Return the beginning of a line of text, with an ellipsis if there is more."""
     return text if len(text) <= width else text[: max(width - 1, 0)] + ELLIPSIS
 
 
 def one_line(text: str) -> str:
-    """A text with its runs of white space as single blanks, nothing else changed."""
+    """Return a text with single blanks for its runs of white space."""
     return " ".join(text.split())
 
 
 def size_words(size: int) -> str:
-    """Bytes in the unit that fits, as in `1.2 MB`: powers of 1000."""
+    """Return bytes in the unit that fits, as in `1.2 MB`: powers of 1000."""
     number = float(size)
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if number < 999.5 or unit == "TB":
@@ -72,7 +72,7 @@ def size_words(size: int) -> str:
 
 
 def about_words(item: Item) -> str:
-    """What the header of an item says, as words: `640 x 480`, `float32 [3, 4]`, `2.5 s, 44100 Hz, 2 channels`."""
+    """Return what the header of an item says: `640 x 480`, `float32 [3, 4]`, `2.5 s, 44100 Hz, 2 channels`."""
     about, words = item.about, []
     if "width" in about:
         words.append(f"{about['width']} x {about['height']}")
@@ -100,12 +100,12 @@ def _array(about: dict[str, Any]) -> str:
 
 
 def label_of(item: Item) -> str:
-    """What an item is called in its sample: the field, or the name of what has no key."""
+    """Return the name of an item in its sample: the field, or the whole name if it has no key."""
     return escaped(item.name if item.field is None else item.field) or "(no name)"
 
 
 def indented(text: str) -> str:
-    """JSON on several lines, token by token: nothing in it is changed, also if it is not whole.
+    """Return JSON on several lines, token by token: no token is changed, and it may be cut.
 
     >>> print(indented('{"a":1.50,"b":[1,2]}'))
     {
@@ -117,7 +117,7 @@ def indented(text: str) -> str:
 
 
 def _laid_out(tokens: list[str]) -> Iterable[str]:
-    """The tokens with blanks and line ends between them: what is short and flat stays on one line."""
+    """Yield the tokens with blanks and line ends between them; a short list of plain values stays on one line."""
     depth, at = 0, 0
     while at < len(tokens):
         token = tokens[at]
@@ -139,7 +139,7 @@ def _laid_out(tokens: list[str]) -> Iterable[str]:
 
 
 def _flat(tokens: list[str], at: int) -> tuple[str, int] | None:
-    """A list or object of plain values that is short, and where it ends. The outermost is none, but if it is a list."""
+    """Return a short list or object of plain values, and where it ends; the outermost object is never one."""
     words, first = "", tokens[at]
     for place in range(at, min(at + _FLAT, len(tokens))):
         token = tokens[place]
@@ -157,7 +157,7 @@ def _flat(tokens: list[str], at: int) -> tuple[str, int] | None:
 
 
 def sample_lines(seen: Seen) -> str:
-    """A line for the sample, then one for each entry: field, bytes, kind, and what its header or its text says."""
+    """Return a line for the sample and one for each entry: field, bytes, kind, and what its header or text says."""
     head = f"{escaped(seen.key)}" if seen.key is not None else "(no sample)"
     rows = [(label_of(item), str(item.size), item.kind, _says(item)) for item in seen.items]
     wide = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
@@ -177,7 +177,7 @@ def _says(item: Item) -> str:
 
 
 def json_line(seen: Seen) -> str:
-    """The sample as a line of JSON. Names are written as in messages, `\\xNN` for a byte that is no text."""
+    """Return the sample as a line of JSON. Names are escaped as in messages."""
     line = {
         "key": None if seen.key is None else escaped(seen.key),
         "archive": seen.archive,
@@ -206,7 +206,7 @@ def _fields(item: Item) -> dict[str, Any]:
 
 
 def name_lines(sample: TarSample, nul: bool) -> bytes:
-    """The names in a sample: `SIZE  PATH -> KEY | FIELD`; with `nul` path, key, field and size raw, each ended by NUL.
+    """Return names: `SIZE  PATH -> KEY | FIELD`; with `nul` path, key, field and size raw, each ended by NUL.
 
     What has no key is `PATH -> no key`; its raw key and field are empty.
     """
@@ -230,7 +230,7 @@ _SUFFIXES = sorted((*ARCHIVE_SUFFIXES, ".zip"), key=len, reverse=True)
 
 
 def human_size(size: int) -> str:
-    """Bytes in binary units: `100B`, `30.00KiB`, `1.07MiB`."""
+    """Return bytes in binary units: `100B`, `30.00KiB`, `1.07MiB`."""
     if size < 1024:
         return f"{size}B"
     value, unit = size / 1024, 0
@@ -240,13 +240,13 @@ def human_size(size: int) -> str:
 
 
 def bare_name(name: str) -> str:
-    """The name of a shard without its suffix."""
+    """Return the name of a shard without its suffix."""
     suffix = next((each for each in _SUFFIXES if name.lower().endswith(each)), "")
     return name[: len(name) - len(suffix)]
 
 
 def layout_lines(layout: PackLayout, keys: bool, content: bool) -> Iterator[bytes]:
-    """Lines: a shard and its size, below it `SHARD/ENTRY` with its bytes, before a sample its [key].
+    """Yield lines: a shard and its size, below it `SHARD/ENTRY` with its bytes, before a sample its [key].
 
     The size is that of the tar before compression, or with `content` of the contents: what the size rule limits.
     What would break a line is escaped as in our tables.
@@ -265,7 +265,7 @@ def layout_lines(layout: PackLayout, keys: bool, content: bool) -> Iterator[byte
 
 
 def layout_json(layout: PackLayout) -> Iterator[bytes]:
-    """An object a line for each shard: shard, bytes (of content), tar (its length), samples with key and entries."""
+    """Yield a line of JSON for each shard: shard, bytes (of content), tar (its length), samples."""
     for shard, samples in layout.shards():
         yield json.dumps(_shard(shard, samples)).encode() + b"\n"
 
@@ -296,7 +296,7 @@ _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
 def report_lines(sections: Sequence[Section]) -> str:
-    """As plain lines, columns below one another."""
+    """Return a report as plain lines with aligned columns."""
     return "\n".join("\n".join(_section_lines(section)) + "\n" for section in sections)
 
 
@@ -318,7 +318,7 @@ def _section_lines(section: Section) -> Iterator[str]:
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell as text on one line."""
+    """Return a cell as text on one line."""
     if isinstance(cell, Bar):
         eighths = max(round(cell.share * BAR * 8), cell.share > 0)
         return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()

@@ -162,7 +162,7 @@ def test_sparse_files(run: Run) -> None:
 @each_feed
 def test_no_sample(run: Run, archive: Archive, feed: Feed) -> None:
     """Entries are shown, and why a loader sees nothing is said."""
-    why = "tarkit: there is no sample: a key ends at the first dot behind the last slash of a name, and none has one"
+    why = "tarkit: no sample found: no name has a dot after its last slash, which ends the key"
     word = feed(archive({"README": b"x"}))
     ran = run("show", word)
     assert from_feed(ran.stdout, word) == ["(no sample)  in.tar at 0", "  README  1  text  x  (no key)"]
@@ -317,11 +317,11 @@ def test_the_first_of_two_inputs_is_damaged(run: Run, archive: Archive) -> None:
 @each_row(
     ("words", "message"),
     [
-        (["--json", "--names"], "--names and --json are two ways to show samples"),
-        (["--images", "--html", "x"], "--images and --html are two ways to show samples"),
+        (["--json", "--names"], "--names and --json exclude each other"),
+        (["--images", "--html", "x"], "--images and --html exclude each other"),
         (["--by", "cls"], "--by and --classes require --html or --images"),
         (["--json", "--classes", "x"], "--by and --classes require --html or --images"),
-        (["--all", "-c", "1"], "--all and --count do not go together"),
+        (["--all", "-c", "1"], "--all and --count exclude each other"),
         (["--html", ""], "the name of the output is empty"),
         (["--html", "in.tar"], "in.tar is the output too"),
         (["-c", "x"], "show: Invalid value for '-c' / '--count': 'x' is not a valid integer range."),

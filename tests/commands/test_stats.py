@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -24,7 +25,7 @@ from tarkit.inspecting.classes import ClassCounts
 from tarkit.problems import Policy
 from tarkit.streams.source import FileSource
 from tarkit.tar.block import BLOCK
-from tarkit.views.report import amount
+from tarkit.views.report import amount, range_words
 from tarkit.views.text import report_lines
 from tests._tools import Peeked, each_row, on_disk
 from tests.conftest import GNU, PAX, USTAR, Archive, Content, Feed, Link, Run, each_feed, tar
@@ -91,7 +92,7 @@ def test_text(run: Run, archive: Archive, feed: Feed) -> None:
     ]
     assert "  jpg          3  100.0 %  1.61 kB  10 B   600 B  1.00 kB  █    ██" in lines
     assert "  cls jpg                2  66.7 %  ████████████████████" in lines
-    assert "  1 kB to 2 kB        1  ██████████████████████████████" in lines
+    assert "  1 to 2 kB          1  ██████████████████████████████" in lines
 
 
 @each_feed
@@ -315,6 +316,17 @@ def test_no_samples(run: Run, archive: Archive, feed: Feed) -> None:
     assert (found["samples"], found["strays"], found["content"]) == (0, 1, 1)
 
 
+def test_the_bar_knows_its_end(run: Run, archive: Archive) -> None:
+    """Bytes of all inputs, of plain files; how far it came of them."""
+    names = [archive(ROWS, "1.tar"), archive(ROWS, "2.tar")]
+    for words in (("stats",), ("stats", "--match", ""), ("check",)):
+        stderr = run(*words, "--progress", *names, exit=None).stderr
+        assert "/20.5k [" in stderr
+        assert "100%" in stderr
+    Path("1.tar.gz").write_bytes(gzip.compress(Path("1.tar").read_bytes()))
+    assert "%" not in run("stats", "--progress", "1.tar.gz").stderr
+
+
 # ---- classes
 
 CLASSED: dict[str, Content] = {
@@ -457,6 +469,16 @@ def test_sizes(values: list[int], distinct: int, pieces: int) -> None:
     assert found.exact == (len(set(values)) <= distinct) or not found.exact
     if found.exact:
         assert (found.median, found.least, found.most) == (median, min(values), max(values))
+
+
+@each_row(
+    ("low", "high", "words"),
+    [(0, 0, "0 B"), (0, 4, "0 to 5 B"), (54, 55, "54 to 56 B"), (500, 999, "500 B to 1 kB"),
+     (1200, 1399, "1.2 to 1.4 kB"), (112_600, 112_799, "112.6 to 112.8 kB"), (10**18, 2 * 10**18 - 1, "1 to 2 EB")],
+)  # fmt: skip
+def test_range_words(low: int, high: int, words: str) -> None:
+    """As short as it can be."""
+    assert range_words(low, high) == words
 
 
 @each_row(

@@ -371,7 +371,7 @@ def test_size_charts() -> None:
     [chart] = size_charts(samples)
     assert chart.title == "size of a"
     assert [(label, count) for label, count, _ in chart.bars if count] == [
-        ("0 B", 1), ("2 B to 5 B", 1), ("5 B to 10 B", 1), ("500 B to 1 kB", 1), ("20 kB to 50 kB", 1)
+        ("0 B", 1), ("2 to 5 B", 1), ("5 to 10 B", 1), ("500 B to 1 kB", 1), ("20 to 50 kB", 1)
     ]  # fmt: skip
 
 
