@@ -221,7 +221,7 @@ def main() -> None:
             words = painters[name](poster)
             body = ("a full moon" if time == "night" else "a pale sun") if light else "an empty sky"
             caption = f"{words[0].upper()}{words[1:]}, under {body}: {time}."
-            told = {"time": time, "sun": light, "colors": len(poster.palette), "seed": number}
+            told = {"time": time, "sun": light, "seed": number}
             base = folder / name / f"{number:04d}"
             base.with_suffix(".png").write_bytes(poster.png())
             base.with_suffix(".txt").write_text(caption + "\n")
