@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,7 +15,6 @@ from tarkit.cli.console import Run, current
 from tarkit.cli.output import Output, text_output
 from tarkit.cli.show_views import ShowOptions, view
 from tarkit.errors import Usage
-from tarkit.inspecting.classes import find_class_names
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
@@ -103,7 +102,11 @@ def show(
         raise Usage("--by and --classes require --html or --images")
     run = current()
     run.reserve(classes, "the names of classes", written=False)
-    class_names = find_class_names(classes, inputs) if view_ in ("html", "images") else ()
+    class_names: Sequence[str] = ()
+    if view_ in ("html", "images"):
+        from tarkit.inspecting.classes import find_class_names
+
+        class_names = find_class_names(classes, inputs)
     options_ = ShowOptions(select, fields, view_, shard_slice, count, every, nul, draw, by, class_names)
     run_show(run, inputs, options_, policy, html)
 

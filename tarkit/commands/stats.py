@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,7 +16,6 @@ from tarkit.cli.console import Run, current
 from tarkit.cli.output import text_output, total_size
 from tarkit.errors import Usage
 from tarkit.inspecting.census import Census, count_input
-from tarkit.inspecting.classes import ClassCounts, find_class_names
 from tarkit.parallel import results_in_order
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
@@ -23,6 +23,9 @@ from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
+
+if TYPE_CHECKING:
+    from tarkit.inspecting.classes import ClassCounts
 
 EXAMPLES = (
     "tarkit stats 'train-{000..099}.tar' -p 4",
@@ -59,7 +62,7 @@ class _Said:
     """The counts of one input, and the problems found in it."""
 
     census: Census
-    classes: ClassCounts
+    classes: ClassCounts | None = None
     warnings: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
@@ -114,7 +117,11 @@ def stats(
         raise Usage("--classes requires --by")
     run = current()
     run.reserve(classes, "the names of classes", written=False)
-    names = [] if by is None else find_class_names(classes, inputs)
+    names: list[str] = []
+    if by is not None:
+        from tarkit.inspecting.classes import find_class_names
+
+        names = find_class_names(classes, inputs)
     wanted = 0 if world is None and workers is None else world or 1
     chosen = StatsOptions(select, shard_slice, total, json, html, by, names, wanted, workers or 1, parallel)
     run_stats(run, inputs, chosen, policy)
@@ -124,21 +131,21 @@ def run_stats(run: Run, locations: list[Location], chosen: StatsOptions, policy:
     """Count all inputs, and write what was found."""
     run.refuse(locations, chosen.html)
     run.reserve(chosen.html, "the page")
-    classes = ClassCounts()
+    classes = _no_classes(chosen.by)
     count_all = chosen.select.all and chosen.shard_slice is None
     shards = (_count_all if count_all else _count_chosen)(run, locations, chosen, policy, classes)
     total = Census()
     for each in shards:
         total.merge(each)
     run.samples, run.shards, run.bytes, run.dropped = total.samples, len(shards), total.size, total.dropped
-    if chosen.by is not None and total.samples and not classes.counts:
+    if classes is not None and total.samples and not classes.counts:
         run.warn(f"no sample has {chosen.by!r}")
     _write(chosen, locations, _drawn(total, shards, chosen, classes))
     run.finish()
 
 
 def _count_all(
-    run: Run, locations: list[Location], chosen: StatsOptions, policy: Policy, classes: ClassCounts
+    run: Run, locations: list[Location], chosen: StatsOptions, policy: Policy, classes: ClassCounts | None
 ) -> list[Census]:
     """Count each input on its own, several at a time."""
     processes = 1 if policy.maxerr else min(chosen.processes, len(locations))  # so many errors are passed over in all
@@ -165,23 +172,33 @@ def _count_all(
         run.samples += said.census.samples
         position += said.census.size
         shards.append(said.census)
-        classes.merge(said.classes)
+        if classes is not None and said.classes is not None:
+            classes.merge(said.classes)
     return shards
+
+
+def _no_classes(by: str | None) -> ClassCounts | None:
+    """Return counts of classes to add to; None without --by."""
+    if by is None:
+        return None
+    from tarkit.inspecting.classes import ClassCounts
+
+    return ClassCounts()
+
+
+def _class_counter(classes: ClassCounts | None, by: str | None, policy: Policy) -> Callable[[TarSample], None] | None:
+    """Return the function that counts the class of a sample; None without --by."""
+    if classes is None or by is None:
+        return None
+    from tarkit.samples.values import Name
+
+    return partial(classes.add, Name(by), policy)
 
 
 def _said(policy: Policy, tmpdir: str | None, by: str | None, location: Location) -> _Said:
     """Count one input under the policy of all."""
-    classes = ClassCounts()
-    visit = None
-    if by is not None:
-        from tarkit.samples.values import Name
-
-        name = Name(by)
-
-        def visit(sample: TarSample) -> None:
-            classes.add(name, sample, policy)
-
-    return _Said(count_input(location, policy, tmpdir, visit), classes)
+    classes = _no_classes(by)
+    return _Said(count_input(location, policy, tmpdir, _class_counter(classes, by, policy)), classes)
 
 
 def _count_one(
@@ -195,7 +212,7 @@ def _count_one(
 
 
 def _count_chosen(
-    run: Run, locations: list[Location], chosen: StatsOptions, policy: Policy, classes: ClassCounts
+    run: Run, locations: list[Location], chosen: StatsOptions, policy: Policy, classes: ClassCounts | None
 ) -> list[Census]:
     """Count the samples that were chosen, each with the input that it is from."""
     shards: list[Census] = []
@@ -207,15 +224,11 @@ def _count_chosen(
         tmpdir=run.tmpdir,
         announce=lambda name: shards.append(Census(name)),
     )
-    name = None
-    if chosen.by is not None:
-        from tarkit.samples.values import Name
-
-        name = Name(chosen.by)
+    count_class = _class_counter(classes, chosen.by, policy)
     samples = chosen.select(sample for sample in inputs if sample.key is not None)
     for sample in run.watch(samples, lambda: sum(each.size for each in shards), total_size(locations)):
-        if name is not None:
-            classes.add(name, sample, policy)
+        if count_class is not None:
+            count_class(sample)
         shards[-1].add(sample)
     options.report_keys(run, chosen.select)
     if shards:
@@ -223,7 +236,7 @@ def _count_chosen(
     return shards
 
 
-def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions, classes: ClassCounts) -> str:
+def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions, classes: ClassCounts | None) -> str:
     """Return what is written."""
     if chosen.total:
         return f"{total.samples}\n"
@@ -231,7 +244,9 @@ def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions, classe
     from tarkit.views.report import Balance, as_json, sections
 
     shares = deal([each.samples for each in shards], chosen.world, chosen.workers) if chosen.world else []
-    balance = None if chosen.by is None else Balance(chosen.by, classes, chosen.class_names)
+    balance = None
+    if chosen.by is not None and classes is not None:
+        balance = Balance(chosen.by, classes, chosen.class_names)
     if chosen.json:
         import json
 

@@ -83,7 +83,7 @@ class ClassCounts:
     missing: int = 0
     others: int = 0
 
-    def add(self, name: Name, sample: TarSample, policy: Policy) -> None:
+    def add(self, name: Name, policy: Policy, sample: TarSample) -> None:
         """Count a sample. Raises Problem as `class_of` does."""
         value = class_of(name, sample, policy)
         if value is None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import printable
 from tarkit.inspecting.census import OTHERS, Census, Set, Share, Sizes
-from tarkit.inspecting.classes import ClassCounts, class_name, class_order
+
+if TYPE_CHECKING:
+    from tarkit.inspecting.classes import ClassCounts
 
 
 class Bar(NamedTuple):
@@ -166,6 +168,8 @@ def _common(total: Census) -> list[tuple[Set, int]]:
 
 
 def _classes(balance: Balance) -> Section:
+    from tarkit.inspecting.classes import class_name, class_order
+
     classes = balance.classes
     order = class_order(classes.counts)
     total = classes.counts.total() + classes.missing + classes.others
@@ -268,6 +272,8 @@ def as_json(
 
 
 def _balance(balance: Balance) -> dict[str, Any]:
+    from tarkit.inspecting.classes import class_name, class_order
+
     classes = []
     for value, count in class_order(balance.classes.counts):
         name = class_name(value, balance.names)

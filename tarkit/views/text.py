@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 from tarkit.errors import printable, show
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.location import ARCHIVE_SUFFIXES
-from tarkit.tables.tsv import escape_tsv
-from tarkit.views.report import Bar, Cell, Section, Spark, number
 
 if TYPE_CHECKING:
     from tarkit.inspecting.item import Item, Seen
     from tarkit.packing.batch import File
     from tarkit.packing.layout import PackLayout, ShardLayout
+    from tarkit.views.report import Cell, Section
 
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"?|[{}\[\],:]|[^\s{}\[\],:"]+')
 _OPENS, _CLOSES = "{[", "}]"
@@ -251,6 +250,8 @@ def layout_lines(layout: PackLayout, keys: bool, content: bool) -> Iterator[byte
     The size is that of the tar before compression, or with `content` of the contents: what the size rule limits.
     What would break a line is escaped as in our tables.
     """
+    from tarkit.tables.tsv import escape_tsv
+
     for shard, samples in layout.shards():
         size = shard.content if content else shard.tar
         yield b"%b\t%b\n" % (escape_tsv(os.fsencode(shard.name)), human_size(size).encode())
@@ -319,6 +320,8 @@ def _section_lines(section: Section) -> Iterator[str]:
 
 def cell_text(cell: Cell) -> str:
     """Return a cell as text on one line."""
+    from tarkit.views.report import Bar, Spark, number  # not loaded for samples
+
     if isinstance(cell, Bar):
         eighths = max(round(cell.share * BAR * 8), cell.share > 0)
         return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
