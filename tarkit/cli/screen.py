@@ -1,4 +1,4 @@
-"""The terminal that stdout is: its size, its colours, and in which way it takes pictures."""
+"""The terminal on stdout: its size, its colours, and its protocol for pictures."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from tarkit.views.terminal import Cell, Colors, How
 
-PATIENCE = 0.3  # seconds that a terminal has to say what it can do
+PATIENCE = 0.3  # seconds that a terminal has to answer
 _LONGEST = 256  # bytes of its answer
 
 
 @dataclass(frozen=True)
 class Screen:
-    """What is known of stdout: `terminal` says whether it is one, `width` counts characters."""
+    """What is known of stdout: whether it is a `terminal`, its `width` in columns, colours, and size of a character."""
 
     terminal: bool
     width: int
@@ -29,19 +29,19 @@ class Screen:
 
     @property
     def rich_colors(self) -> str | None:
-        """The colour system in rich's words, None for no colours."""
+        """The colour system as rich names it; None for no colours."""
         return None if self.colors == "none" else self.colors
 
 
 def screen() -> Screen:
-    """Look at stdout."""
+    """Return what is known of stdout."""
     terminal = os.isatty(1)
     width = shutil.get_terminal_size().columns if terminal or "COLUMNS" in os.environ else 100
     return Screen(terminal, max(40, width), colors(os.environ), _cell())
 
 
 def colors(env: Mapping[str, str]) -> Colors:
-    """The colours that a terminal shows, as its environment says."""
+    """Return the colours that a terminal with this environment shows."""
     term = env.get("TERM", "")
     if env.get("NO_COLOR") or term == "dumb":
         return "none"
@@ -50,8 +50,8 @@ def colors(env: Mapping[str, str]) -> Colors:
 
 
 def how_to_draw(env: Mapping[str, str]) -> How:
-    """In which way a terminal with this environment takes pictures; for sixel it is asked. Blocks go anywhere."""
-    if env.get("TMUX") or env.get("STY"):  # they keep what they do not know to themselves
+    """Return the protocol for pictures of a terminal with this environment; for sixel the terminal is asked."""
+    if env.get("TMUX") or env.get("STY"):  # they drop unknown sequences
         return "sixel" if takes_sixel() else "blocks"
     program, term = env.get("TERM_PROGRAM", ""), env.get("TERM", "")
     if env.get("KITTY_WINDOW_ID") or term in ("xterm-kitty", "xterm-ghostty") or program == "ghostty":
@@ -62,13 +62,13 @@ def how_to_draw(env: Mapping[str, str]) -> How:
 
 
 def takes_sixel() -> bool:
-    """Ask the terminal for its attributes (DA1, ECMA-48 8.3.24): 4 is sixel. No answer is no."""
+    """Ask the terminal for its attributes (DA1, ECMA-48 8.3.24) and return whether 4, sixel, is one of them."""
     try:
         fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        if os.tcgetpgrp(fd) != os.getpgrp():  # in the background it would stop us
+        if os.tcgetpgrp(fd) != os.getpgrp():  # writing would stop a background process
             return False
         return b"4" in _attributes(fd)
     except (OSError, termios.error):
@@ -78,7 +78,7 @@ def takes_sixel() -> bool:
 
 
 def _attributes(fd: int) -> list[bytes]:
-    """The numbers in the answer `ESC [ ? N ; N ... c`; whatever else was typed meanwhile is lost."""
+    """Return the numbers in the answer `ESC [ ? N ; N ... c`; what is typed meanwhile is lost."""
     before = termios.tcgetattr(fd)
     quiet = [*before]
     quiet[3] &= ~(termios.ICANON | termios.ECHO)
@@ -98,7 +98,7 @@ def _attributes(fd: int) -> list[bytes]:
 
 
 def _cell() -> Cell:
-    """A character in pixels, if the terminal says so."""
+    """Return the size of a character in pixels, if the terminal knows it."""
     try:
         lines, columns, width, height = struct.unpack("4H", fcntl.ioctl(1, termios.TIOCGWINSZ, bytes(8)))
     except OSError:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tarkit.cli.console import ConsoleRun
-from tarkit.inspecting.item import Item, pass_by, see_sample
+from tarkit.inspecting.item import pass_by, see_sample
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
@@ -22,7 +23,7 @@ View = Literal["lines", "names", "json", "images", "html"]
 
 @dataclass
 class ShowOptions:
-    """What `show` is to show, and how; `count` None is the default of the view, `every` has no limit."""
+    """What `show` shows, and how: `count` None is the default of the view, `every` is no limit."""
 
     select: Select
     fields: Fields
@@ -32,10 +33,12 @@ class ShowOptions:
     every: bool = False
     nul: bool = False
     draw: str | None = None
+    by: str | None = None
+    class_names: Sequence[str] = ()
 
     @property
     def limit(self) -> int | None:
-        """How many samples are shown at most."""
+        """The number of samples that are shown at most; None for all."""
         every = self.every or (self.select.keys is not None and self.select.keys.require_all)
         if every or self.count is not None:
             return self.count
@@ -43,7 +46,7 @@ class ShowOptions:
 
 
 class Shown:
-    """Takes samples one by one. `end` is called whatever happens, `finish` when all went well."""
+    """A way to show samples, one by one. `end` is called in any case, `finish` after the last without an error."""
 
     def __init__(self, chosen: ShowOptions, run: ConsoleRun, sink: Sink) -> None:
         self.chosen, self.run, self.sink = chosen, run, sink
@@ -53,27 +56,27 @@ class Shown:
         raise NotImplementedError
 
     def end(self) -> None:
-        """Show what was held back."""
+        """Write what is buffered."""
 
     def finish(self) -> None:
-        """Say what is to be said at the end."""
+        """Write what needs all samples."""
 
 
 class _Lines(Shown):
-    """Panels for a terminal, plain lines for what is none."""
+    """Panels in a terminal, plain lines elsewhere."""
 
     def add(self, sample: TarSample) -> None:
         from tarkit.cli.screen import screen
 
         seen, at = see_sample(sample), screen()
         if at.terminal:
-            from tarkit.views.panels import panel
+            from tarkit.views.terminal import panel
 
             text = panel(seen, at.width, at.rich_colors)
         else:
-            from tarkit.views.plain import plain
+            from tarkit.views.text import sample_lines
 
-            text = plain(seen)
+            text = sample_lines(seen)
         self.sink.write(text.encode())
 
 
@@ -85,7 +88,7 @@ class _Batch(Shown):
         self._held = bytearray()
 
     def add(self, sample: TarSample) -> None:
-        from tarkit.views.plain import json_line, name_lines
+        from tarkit.views.text import json_line, name_lines
 
         if self.chosen.view == "names":
             pass_by(sample)
@@ -102,52 +105,28 @@ class _Batch(Shown):
 
 
 class _Images(Shown):
-    """Rows of pictures in the terminal."""
+    """Rows of pictures in the terminal, with key, classes and caption below each."""
 
     def __init__(self, chosen: ShowOptions, run: ConsoleRun, sink: Sink) -> None:
         from tarkit.cli.screen import how_to_draw, screen
-        from tarkit.views import pictures, terminal
+        from tarkit.views.terminal import PictureRows
 
         super().__init__(chosen, run, sink)
-        self._screen, self._views, self._pictures = screen(), terminal, pictures
-        how: Any = chosen.draw or (how_to_draw(os.environ) if self._screen.terminal else "blocks")
-        self._how: terminal.How = how
-        self._row: list[terminal.Drawn] = []
-        self._without = 0
+        at = screen()
+        how: Any = chosen.draw or (how_to_draw(os.environ) if at.terminal else "blocks")
+        self._rows = PictureRows(at.width, how, at.colors, at.cell, chosen.class_names)
+        self._class = _ClassField(chosen.by, run)
 
     def add(self, sample: TarSample) -> None:
-        key = sample.key
-        drawn = 0
-
-        def visit(item: Item) -> None:
-            nonlocal drawn
-            if self._pictures.is_picture(item):
-                drawn += 1
-                self._draw(item, key or b"")
-
-        see_sample(sample, visit)
-        self._without += not drawn
-
-    def _draw(self, item: Item, key: bytes) -> None:
-        from tarkit.views.words import about_words, escaped, label_of
-
-        try:
-            image = self._pictures.thumbnail(item, *self._views.room(self._how, self._screen.cell))
-            says = f"{label_of(item)} {about_words(item)}"
-        except self._pictures.Undrawn as error:
-            image, says = None, f"{label_of(item)}: {error}"
-        self._row.append(self._views.Drawn(image, (escaped(key), says)))
-        if len(self._row) == self._views.per_row(self._screen.width):
-            self.end()
+        by = self._class.of(sample)
+        self.sink.write(self._rows.add(see_sample(sample, self._rows.take), by).encode())
 
     def end(self) -> None:
-        row, self._row = self._row, []
-        if row:
-            self.sink.write(self._views.row(row, self._how, self._screen.colors, self._screen.cell).encode())
+        self.sink.write(self._rows.rest().encode())
 
     def finish(self) -> None:
-        if self._without:
-            self.run.tell(f"without a picture: {self._without} of {self.run.samples} samples")
+        if self._rows.without:
+            self.run.tell(f"without a picture: {self._rows.without} of {self.run.samples} samples")
 
 
 class _Page(Shown):
@@ -157,11 +136,13 @@ class _Page(Shown):
         from tarkit.views.html import Gallery
 
         super().__init__(chosen, run, sink)
-        self._gallery = Gallery()
+        self._gallery = Gallery(chosen.class_names)
+        self._class = _ClassField(chosen.by, run)
         self._names = [location.name for location in locations]
 
     def add(self, sample: TarSample) -> None:
-        self._gallery.add(see_sample(sample, self._gallery.take))
+        by = self._class.of(sample)
+        self._gallery.add(see_sample(sample, self._gallery.take), by)
 
     def finish(self) -> None:
         first, *rest = self._names
@@ -169,12 +150,31 @@ class _Page(Shown):
         words = f"The first {self.run.samples} of the" if self.run.samples == self.chosen.limit else "All"
         words += " samples" if self.chosen.select.all and self.chosen.shard_slice is None else " chosen samples"
         if left := self._gallery.left_out:
-            self.run.tell(f"the page has no room for {left} of the pictures: show fewer samples with -c")
+            self.run.tell(f"the page has no room for {left} of the pictures and sounds: show fewer samples with -c")
         self.sink.write(self._gallery.page(title, words))
 
 
+class _ClassField:
+    """The field that --by names, and its value in each sample."""
+
+    def __init__(self, field: str | None, run: ConsoleRun) -> None:
+        from tarkit.samples.values import Name
+
+        self._name = None if field is None else Name(field)
+        self._run = run
+
+    def of(self, sample: TarSample) -> tuple[str, str] | None:
+        """Return the field and its value; None without --by. Raises Problem unless the policy lets it pass."""
+        if self._name is None:
+            return None
+        from tarkit.inspecting.classes import class_of
+
+        value = class_of(self._name, sample, self._run.policy) if sample.key is not None else None
+        return self._name.text, value or ""
+
+
 def view(chosen: ShowOptions, run: ConsoleRun, sink: Sink, locations: list[Location]) -> Shown:
-    """What shows samples as the options say."""
+    """Return the view that the options choose."""
     if chosen.view == "html":
         return _Page(chosen, run, sink, locations)
     if chosen.view == "images":

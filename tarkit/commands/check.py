@@ -11,6 +11,7 @@ import click
 
 from tarkit.api.check import Checks, Comparison, find
 from tarkit.api.fix import Fix
+from tarkit.api.output import total_size
 from tarkit.checking.compare import Sameness
 from tarkit.checking.findings import FINDINGS
 from tarkit.checking.manifest import places, read_manifest
@@ -187,8 +188,10 @@ def run_check(run: ConsoleRun, locations: Sequence[Location], chosen: CheckOptio
         fix = Fix(run, run.reserve, locations, chosen.fix, chosen.rejects, chosen.checks.unique, chosen.allowed)
     printer = Printer(run, chosen.form, chosen.allowed, chosen.strict, chosen.null)
 
+    total = total_size(locations)
+
     def watch(items: Iterator[tuple[int, Item]]) -> Iterator[tuple[int, Item]]:
-        return run.draw(items, lambda: run.bytes, lambda: run.samples) if run.shows_progress else items
+        return run.draw(items, lambda: run.bytes, lambda: run.samples, total) if run.shows_progress else items
 
     for item in find(run, locations, chosen.checks, fix, watch):
         printer.take(item)

@@ -264,10 +264,10 @@ def _hand_over(run: ConsoleRun, chosen: ShardOptions, layout: PackLayout, templa
         return
     lines: Iterator[bytes] = map(recipe_line, layout.rows())
     if chosen.recipe is None:
-        from tarkit.views.layout import as_json, as_text
+        from tarkit.views.text import layout_json, layout_lines
 
         content = chosen.division.size_rule == "content"
-        lines = as_json(layout) if chosen.json else as_text(layout, chosen.show_keys, content)
+        lines = layout_json(layout) if chosen.json else layout_lines(layout, chosen.show_keys, content)
     output = text_output(chosen.recipe)
     with output.open() as sink:
         for line in lines:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -33,7 +33,7 @@ COST = (
     "but for -f and streams with samples of over 16 MiB."
 )
 
-_NO_SAMPLE = "there is no sample: a key ends at the first dot behind the last slash of a name, and none has one"
+_NO_SAMPLE = "no sample found: no name has a dot after its last slash, which ends the key"
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
@@ -45,16 +45,18 @@ _NO_SAMPLE = "there is no sample: a key ends at the first dot behind the last sl
 )
 @click.option("--all", "every", is_flag=True, help="All of them.")
 @options.fields
-@click.option("--names", is_flag=True, help="Names and what becomes of them: PATH -> KEY | FIELD; -0 for programs.")
-@click.option("--json", "as_json", is_flag=True, help="An object on a line for each sample.")
-@click.option("--images", is_flag=True, help="Draw the pictures in the terminal (needs tarkit[images]).")
+@click.option("--names", is_flag=True, help="Print names as PATH -> KEY | FIELD; with -0 for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each sample, one a line.")
+@click.option("--images", is_flag=True, help="Draw the pictures in the terminal (requires tarkit[images]).")
 @click.option(
     "--draw",
     type=click.Choice(["kitty", "iterm", "sixel", "blocks"]),
     metavar="HOW",
-    help="Draw them so: kitty, iterm, sixel or blocks.  [default: what the terminal can]",
+    help="Protocol of --images: kitty, iterm, sixel or blocks.  [default: what the terminal has]",
 )
-@click.option("--html", metavar="FILE", help="Write a page with thumbnails, search and histograms to FILE.")
+@click.option("--html", metavar="FILE", help="Write a page with pictures, search and histograms to FILE.")
+@click.option("--by", metavar="FIELD", help="The class, for --html and --images: cls, or json.label.")
+@click.option("--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt beside an input]")
 @options.problems
 def show(
     inputs: list[Location],
@@ -68,38 +70,51 @@ def show(
     images: bool,
     draw: str | None,
     html: str | None,
+    by: str | None,
+    classes: str | None,
     policy: Policy,
 ) -> None:
     """Look into archives: fields, kinds, sizes, texts, pictures.
 
     INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
 
-    A terminal gets a panel for each sample, a pipe plain lines. What a field holds is told by its first bytes; pickles
-    are never opened. Unless -c or --all says otherwise the first 10 samples are shown, 200 on a page of --html, and all
-    with --names and --json. Nothing behind them is read.
+    A terminal gets a panel for each sample, a pipe plain lines. The first bytes of a field tell what it holds; pickles
+    are never opened. Without -c and --all the first 10 samples are shown, 200 on a page of --html, and all with --names
+    and --json. Nothing after them is read.
 
-    Names are written so that they can be read back: \\\\ is a backslash, \\xNN a byte that is no printable text. With
+    Names can be read back: \\\\ is a backslash, \\xNN a byte that is no printable text. With
     --names and -0 they are raw: path, key, field and size of an entry, each ended by NUL.
 
-    The page of --html is one file that needs no network. Thumbnails on it need tarkit[images]; without that, pictures
-    of up to 32 KiB are taken as they are.
+    The page of --html is one file that needs no network: pictures with their captions and classes, sounds, videos,
+    arrays. Pictures of over 64 KiB need tarkit[images] to be made smaller; without that, those of up to 32 KiB are
+    taken as they are. Without --by, classes are in fields or members of JSON called cls, class, label or category.
     """
     chosen = [
         name for name, on in (("names", names), ("json", as_json), ("images", images or draw), ("html", html)) if on
     ]
     if len(chosen) > 1:
-        raise Usage(f"--{chosen[0]} and --{chosen[1]} are two ways to show samples", "choose one")
+        raise Usage(f"--{chosen[0]} and --{chosen[1]} exclude each other", "choose one view")
     if every and count is not None:
-        raise Usage("--all and --count do not go together")
+        raise Usage("--all and --count exclude each other")
     nul = bool(click.get_current_context().params.get("null")) and names
     view_: Any = chosen[0] if chosen else "lines"
-    run_show(current(), inputs, ShowOptions(select, fields, view_, shard_slice, count, every, nul, draw), policy, html)
+    if (by or classes) and view_ not in ("html", "images"):
+        raise Usage("--by and --classes require --html or --images")
+    run = current()
+    run.reserve(classes, "the names of classes", written=False)
+    class_names: Sequence[str] = ()
+    if view_ in ("html", "images"):
+        from tarkit.inspecting.classes import find_class_names
+
+        class_names = find_class_names(classes, inputs)
+    options_ = ShowOptions(select, fields, view_, shard_slice, count, every, nul, draw, by, class_names)
+    run_show(run, inputs, options_, policy, html)
 
 
 def run_show(
     run: ConsoleRun, locations: list[Location], chosen: ShowOptions, policy: Policy, html: str | None = None
 ) -> None:
-    """Show the samples that were chosen. What came before an error is shown, but a page is written whole or not."""
+    """Show the selected samples: those before an error too, but a page is written only when all is well."""
     output = text_output() if html is None else _page(run, html)
     if chosen.view == "images":
         from tarkit.views.pictures import require
@@ -126,7 +141,7 @@ def run_show(
         finally:
             shown.end()
         keys = chosen.select.keys
-        if run.samples != chosen.limit or (keys and keys.require_all):  # else some keys may not have come by yet
+        if run.samples != chosen.limit or (keys and keys.require_all):  # else reading ended early
             options.report_keys(run, chosen.select)
         shown.finish()
     if run.samples == 0:
@@ -140,12 +155,12 @@ def run_show(
 def _page(run: ConsoleRun, html: str) -> Output:
     output = text_output(html)
     if output.location.kind == "stdout" and os.isatty(1):
-        raise Usage("stdout is a terminal, and a page is for a browser", "name a file: --html gallery.html")
+        raise Usage("refusing to write a page to a terminal", "name a file: --html gallery.html")
     if output.location.kind == "path":
         run.reserve(output.location.text, "the page")
     return output
 
 
 def _first(samples: Iterator[TarSample], limit: int | None) -> Iterator[TarSample]:
-    """The first samples; what has no key does not count, and what follows the last is not asked for."""
+    """Return the first samples. Nothing after the last of them is read."""
     return samples if limit is None else islice(samples, limit)

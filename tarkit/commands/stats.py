@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
-from tarkit.api.output import text_output
+from tarkit.api.output import text_output, total_size
 from tarkit.cli import options
 from tarkit.cli.app import Command
 from tarkit.cli.console import ConsoleRun, current
@@ -18,18 +19,23 @@ from tarkit.inspecting.census import Census, count_input
 from tarkit.parallel import results_in_order
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
+from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
+
+if TYPE_CHECKING:
+    from tarkit.inspecting.classes import ClassCounts
 
 EXAMPLES = (
     "tarkit stats 'train-{000..099}.tar' -p 4",
     "tarkit stats shards/ --total",
     "tarkit stats shards/ --world 8 --workers 4",
-    "tarkit stats a.tar --html a.html",
+    "tarkit stats shards/ --by cls --html stats.html",
 )
 COST = (
-    "One pass over the headers: contents of files are jumped over, those of streams and compressed inputs passed by. "
+    "One pass over the headers: contents of files are skipped, those of streams and compressed inputs read; "
+    "--by reads its field. "
     "Memory does not grow with the data: medians are exact up to 65536 different sizes of a field, then 1/256 off at "
     "most, and 4096 fields and sets of fields are told apart."
 )
@@ -37,13 +43,15 @@ COST = (
 
 @dataclass
 class StatsOptions:
-    """What is wanted of the counts."""
+    """What is counted and what is written."""
 
     select: Select
     shard_slice: Slice | None = None
     total: bool = False
     json: bool = False
     html: str | None = None
+    by: str | None = None
+    class_names: Sequence[str] = ()
     world: int = 0
     workers: int = 1
     processes: int = 1
@@ -51,9 +59,10 @@ class StatsOptions:
 
 @dataclass
 class _Said:
-    """What one input came to, with what was said about it."""
+    """The counts of one input, and the problems found in it."""
 
     census: Census
+    classes: ClassCounts | None = None
     warnings: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
@@ -64,10 +73,12 @@ class _Said:
 @click.option("--total", is_flag=True, help="Print the number of samples and nothing else.")
 @click.option("--json", is_flag=True, help="Print all as one JSON object.")
 @click.option("--html", type=options.WRITTEN, metavar="FILE", help="Write one self-contained page to FILE instead.")
+@click.option("--by", metavar="FIELD", help="Count classes too: the values of a field, cls, or json.label.")
+@click.option("--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt beside an input]")
 @click.option(
-    "--world", type=click.IntRange(1), metavar="W", help="Who would get how many samples: W nodes, as in webdataset."
+    "--world", type=click.IntRange(1), metavar="W", help="Show the samples that each of W nodes gets from webdataset."
 )
-@click.option("--workers", type=click.IntRange(1), metavar="K", help="The same, with K workers on each node.")
+@click.option("--workers", type=click.IntRange(1), metavar="K", help="Show those of K workers on each node too.")
 @click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Count N inputs at a time.")
 @options.shard_slice
 @options.select
@@ -78,6 +89,8 @@ def stats(
     total: bool,
     json: bool,
     html: str | None,
+    by: str | None,
+    classes: str | None,
     world: int | None,
     workers: int | None,
     parallel: int,
@@ -91,40 +104,52 @@ def stats(
     INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
 
     Samples, fields with their sizes, which fields go together, how even the shards are, and what the tar format costs.
-    Shares are dealt as webdataset does it: shard i to node i mod W, and of those shard j to worker j mod K.
+    webdataset gives shard i to node i mod W, and of these shard j to worker j mod K.
 
-    Options that choose samples count those alone; inputs are then read one after the other, whatever -p says.
+    Options that select samples count those alone; inputs are then read one after the other, and -p has no effect.
     """
     select.count = count
     if sum((total, json, html is not None)) > 1:
         raise Usage("--total, --json and --html are three outputs: choose one")
-    if total and (world or workers):
-        raise Usage("--total prints one number: --world and --workers want a table")
+    if total and (world or workers or by):
+        raise Usage("--total prints one number: it does not go with --world, --workers or --by")
+    if classes is not None and by is None:
+        raise Usage("--classes requires --by")
+    run = current()
+    run.reserve(classes, "the names of classes", written=False)
+    names: list[str] = []
+    if by is not None:
+        from tarkit.inspecting.classes import find_class_names
+
+        names = find_class_names(classes, inputs)
     wanted = 0 if world is None and workers is None else world or 1
-    chosen = StatsOptions(select, shard_slice, total, json, html, wanted, workers or 1, parallel)
-    run_stats(current(), inputs, chosen, policy)
+    chosen = StatsOptions(select, shard_slice, total, json, html, by, names, wanted, workers or 1, parallel)
+    run_stats(run, inputs, chosen, policy)
 
 
 def run_stats(run: ConsoleRun, locations: list[Location], chosen: StatsOptions, policy: Policy) -> None:
-    """Count all inputs, and tell what was found."""
+    """Count all inputs, and write what was found."""
     run.refuse(locations, chosen.html)
     run.reserve(chosen.html, "the page")
-    if chosen.select.all and chosen.shard_slice is None:
-        shards = _count_all(run, locations, chosen, policy)
-    else:
-        shards = _count_chosen(run, locations, chosen, policy)
+    classes = _no_classes(chosen.by)
+    count_all = chosen.select.all and chosen.shard_slice is None
+    shards = (_count_all if count_all else _count_chosen)(run, locations, chosen, policy, classes)
     total = Census()
     for each in shards:
         total.merge(each)
     run.samples, run.shards, run.bytes, run.dropped = total.samples, len(shards), total.size, total.dropped
-    _write(chosen, locations, _drawn(total, shards, chosen))
+    if classes is not None and total.samples and not classes.counts:
+        run.warn(f"no sample has {chosen.by!r}")
+    _write(chosen, locations, _drawn(total, shards, chosen, classes))
     run.finish()
 
 
-def _count_all(run: ConsoleRun, locations: list[Location], chosen: StatsOptions, policy: Policy) -> list[Census]:
-    """Each input on its own, several at a time."""
+def _count_all(
+    run: ConsoleRun, locations: list[Location], chosen: StatsOptions, policy: Policy, classes: ClassCounts | None
+) -> list[Census]:
+    """Count each input on its own, several at a time."""
     processes = 1 if policy.maxerr else min(chosen.processes, len(locations))  # so many errors are passed over in all
-    work = partial(_count_one, allowed=policy.allowed, skipped=policy.skipped, tmpdir=run.tmpdir)
+    work = partial(_count_one, allowed=policy.allowed, skipped=policy.skipped, tmpdir=run.tmpdir, by=chosen.by)
     shards: list[Census] = []
     position = 0
 
@@ -134,10 +159,10 @@ def _count_all(run: ConsoleRun, locations: list[Location], chosen: StatsOptions,
     found = (
         results_in_order(work, locations, processes, run.tmpdir)
         if not policy.maxerr
-        else map(partial(_said, policy, run.tmpdir), locations)
+        else map(partial(_said, policy, run.tmpdir, chosen.by), locations)
     )
     if run.shows_progress:
-        found = run.draw(iter(found), counted, lambda: run.samples)
+        found = run.draw(iter(found), counted, lambda: run.samples, total_size(locations))
     for said in found:
         run.note(f"{said.census.name}: {said.census.samples} samples, {said.census.size} bytes")
         for line in said.warnings:
@@ -147,24 +172,49 @@ def _count_all(run: ConsoleRun, locations: list[Location], chosen: StatsOptions,
         run.samples += said.census.samples
         position += said.census.size
         shards.append(said.census)
+        if classes is not None and said.classes is not None:
+            classes.merge(said.classes)
     return shards
 
 
-def _said(policy: Policy, tmpdir: str | None, location: Location) -> _Said:
-    """One input under the policy of all."""
-    return _Said(count_input(location, policy, tmpdir))
+def _no_classes(by: str | None) -> ClassCounts | None:
+    """Return counts of classes to add to; None without --by."""
+    if by is None:
+        return None
+    from tarkit.inspecting.classes import ClassCounts
+
+    return ClassCounts()
 
 
-def _count_one(location: Location, allowed: frozenset[str], skipped: frozenset[str], tmpdir: str | None) -> _Said:
-    """One input, with a policy of its own, perhaps in another process."""
+def _class_counter(classes: ClassCounts | None, by: str | None, policy: Policy) -> Callable[[TarSample], None] | None:
+    """Return the function that counts the class of a sample; None without --by."""
+    if classes is None or by is None:
+        return None
+    from tarkit.samples.values import Name
+
+    return partial(classes.add, Name(by), policy)
+
+
+def _said(policy: Policy, tmpdir: str | None, by: str | None, location: Location) -> _Said:
+    """Count one input under the policy of all."""
+    classes = _no_classes(by)
+    return _Said(count_input(location, policy, tmpdir, _class_counter(classes, by, policy)), classes)
+
+
+def _count_one(
+    location: Location, allowed: frozenset[str], skipped: frozenset[str], tmpdir: str | None, by: str | None
+) -> _Said:
+    """Count one input with a policy of its own, perhaps in another process."""
     warnings: list[str] = []
     policy = Policy(allowed, skipped, warn=warnings.append)
-    census = count_input(location, policy, tmpdir)
-    return _Said(census, warnings, dict(policy.counts), dict(policy.dropped))
+    said = _said(policy, tmpdir, by, location)
+    return replace(said, warnings=warnings, counts=dict(policy.counts), dropped=dict(policy.dropped))
 
 
-def _count_chosen(run: ConsoleRun, locations: list[Location], chosen: StatsOptions, policy: Policy) -> list[Census]:
-    """The samples that were chosen, each with the input that it is from."""
+def _count_chosen(
+    run: ConsoleRun, locations: list[Location], chosen: StatsOptions, policy: Policy, classes: ClassCounts | None
+) -> list[Census]:
+    """Count the samples that were chosen, each with the input that it is from."""
     shards: list[Census] = []
     inputs = DatasetReader(
         locations,
@@ -174,8 +224,11 @@ def _count_chosen(run: ConsoleRun, locations: list[Location], chosen: StatsOptio
         tmpdir=run.tmpdir,
         announce=lambda name: shards.append(Census(name)),
     )
+    count_class = _class_counter(classes, chosen.by, policy)
     samples = chosen.select(sample for sample in inputs if sample.key is not None)
-    for sample in run.watch(samples, lambda: sum(each.size for each in shards), None):
+    for sample in run.watch(samples, lambda: sum(each.size for each in shards), total_size(locations)):
+        if count_class is not None:
+            count_class(sample)
         shards[-1].add(sample)
     options.report_keys(run, chosen.select)
     if shards:
@@ -183,29 +236,36 @@ def _count_chosen(run: ConsoleRun, locations: list[Location], chosen: StatsOptio
     return shards
 
 
-def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions) -> str:
-    """What to write."""
+def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions, classes: ClassCounts | None) -> str:
+    """Return what is written."""
     if chosen.total:
         return f"{total.samples}\n"
     from tarkit.inspecting.census import deal
-    from tarkit.views.report import as_json, sections
+    from tarkit.views.report import Balance, as_json, sections
 
     shares = deal([each.samples for each in shards], chosen.world, chosen.workers) if chosen.world else []
+    balance = None
+    if chosen.by is not None and classes is not None:
+        balance = Balance(chosen.by, classes, chosen.class_names)
     if chosen.json:
         import json
 
-        return json.dumps(as_json(total, shards, shares), indent=2) + "\n"
-    report = sections(total, shards, shares)
+        return json.dumps(as_json(total, shards, shares, balance), indent=2) + "\n"
+    report = sections(total, shards, shares, balance)
     if chosen.html is not None:
-        from tarkit.views.html import page
+        from tarkit.views.html import report_page
 
-        name = shards[0].name if len(shards) == 1 else f"{len(shards)} shards"
-        return page(f"tarkit stats: {name}", report)
-    from tarkit.views.text import coloured, plain
+        title = shards[0].name if shards else "no shard"
+        title += f" and {len(shards) - 1} more" if len(shards) > 1 else ""
+        return report_page(
+            title, "Statistics of all samples" if chosen.select.all else "Statistics of chosen samples", report
+        )
+    from tarkit.views.terminal import coloured
+    from tarkit.views.text import report_lines
 
     if os.isatty(1) and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
         return coloured(report, os.get_terminal_size(1).columns or 80)
-    return plain(report)
+    return report_lines(report)
 
 
 def _write(chosen: StatsOptions, locations: list[Location], text: str) -> None:

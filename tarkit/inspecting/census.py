@@ -5,8 +5,9 @@ One archive is counted at a time and the counts are merged, so that it does not 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ from tarkit.tar.reader import Entry, Raw, TarReader
 # ---- How sizes are spread: counted one by one while they are few, then in narrow classes, so that memory is bounded
 
 DISTINCT = 1 << 16  # sizes that are counted one by one
+EVEN = 12  # ranges of equal width, at most
+_ROUND = [first * 10**power for power in range(21) for first in (1, 2, 5)]
 BITS = 8  # leading bits that tell classes apart: one is at most 1/256 of its size wide
 
 
@@ -87,15 +90,27 @@ class Sizes:
         return 0
 
     def bins(self) -> list[tuple[int, int, int]]:
-        """From, to, how many, by powers of two; without gaps. What is empty is a bin of its own."""
-        found: Counter[int] = Counter()
-        for size, count in self.counts.items():
-            found[size.bit_length()] += count
-        if not found:
-            return []
-        return [
-            (1 << level >> 1, max((1 << level) - 1, 0), found[level]) for level in range(min(found), max(found) + 1)
-        ]
+        """Return ranges with round ends: see `round_bins`."""
+        return round_bins(self.counts)
+
+
+def round_bins(counts: Mapping[int, int]) -> list[tuple[int, int, int]]:
+    """Return the first and the last size of each range and how many sizes are in it; ranges have round ends, no gaps.
+
+    Sizes that differ little have ranges of equal width; others those of 1, 2, 5, 10, 20, 50, ... bytes and 0.
+    """
+    low, high = min(counts, default=0), max(counts, default=0)
+    if high - low < EVEN or high <= 10 * low:
+        step = next(step for step in _ROUND if high // step - low // step < EVEN)
+        edges = list(range(low // step * step, high + step + 1, step))
+    else:
+        edges = [0, *_ROUND]
+    found: Counter[int] = Counter()
+    for size, count in counts.items():
+        found[bisect_right(edges, size) - 1] += count
+    if not found:
+        return []
+    return [(edges[place], edges[place + 1] - 1, found[place]) for place in range(min(found), max(found) + 1)]
 
 
 def _class(size: int) -> int:
@@ -332,22 +347,34 @@ class _Counting:
         self.judge.name(Entry._make(raw))
 
 
-def count_samples(source: Source, policy: Policy) -> Census:
-    """Count an archive whose faults may be passed over: sample by sample, as any command would read it."""
+def count_samples(source: Source, policy: Policy, visit: Callable[[TarSample], None] | None = None) -> Census:
+    """Count an archive whose faults may be passed over: sample by sample, as any command would read it.
+
+    `visit` is called with each sample.
+    """
     samples, census = SampleReader(source, policy, moves=False), Census()
     for sample in samples:
+        if visit is not None and sample.key is not None:
+            visit(sample)
         census.add(sample)
     census.end = samples.zeros or 0
     census.dropped = samples.dropped
     return census
 
 
-def count_input(location: Location, policy: Policy, tmpdir: str | None = None) -> Census:
-    """Count one input. Raises Problem, and what opening an input raises."""
+def count_input(
+    location: Location,
+    policy: Policy,
+    tmpdir: str | None = None,
+    visit: Callable[[TarSample], None] | None = None,
+) -> Census:
+    """Count one input, and call `visit` with each sample. Raises Problem, and what opening an input raises."""
     source = open_source(location, tmpdir=tmpdir)
     try:
-        lenient = policy.allowed or policy.skipped or policy.maxerr
-        census = (count_samples if lenient else count)(source, policy)
+        if visit is not None or policy.allowed or policy.skipped or policy.maxerr:
+            census = count_samples(source, policy, visit)
+        else:
+            census = count(source, policy)
     finally:
         source.close()
     census.name = source.name

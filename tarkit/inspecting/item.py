@@ -1,6 +1,6 @@
-"""What can be seen of a sample: for each entry its kind, what its header says, the beginning of its text.
+"""What `show` shows of a sample: for each entry its kind, what its header says, the beginning of its text.
 
-Only heads are read, and never more of a large entry than is looked at. Nothing is unpickled.
+Only the first bytes of an entry are read, and its header. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class Payload:
     reach: int
 
     def read(self, pos: int, n: int) -> bytes:
-        """At most `n` bytes from `pos` on; none behind `reach`."""
+        """Return at most `n` bytes from `pos` on, none after `reach`."""
         stop = min(pos + n, self.size, self.reach)
         return self.source.read(self.start + pos, self.start + stop) if 0 <= pos < stop else b""
 
 
 @dataclass(slots=True)
 class Item:
-    """An entry as it is seen. `field` is None without a key, `size` in bytes, `about` what its header says:
+    """What is known of an entry. `field` is None without a key, `size` in bytes, `about` what its header says:
 
-    `width` `height` · `seconds` `rate` `channels` · `dtype` `shape` · `arrays` · `members` · `target` · `named` (what
-    the name says that it is, and it is not) · `note`. `text` is its text, or, if `cut`, the beginning of that.
+    `width` `height` · `seconds` `rate` `channels` · `dtype` `shape` · `arrays` · `members` · `target` · `named` (the
+    format of the name, when the content has another) · `note`. `text` is its text, or, if `cut`, the beginning of that.
     `payload` is good until the next item is asked for.
     """
 
@@ -71,7 +71,7 @@ class Item:
 
 @dataclass(slots=True)
 class Seen:
-    """A sample as it is seen: its key (None: entries of an archive that has no sample), where it begins, its items."""
+    """What is known of a sample: its key (None: entries of an archive without samples), where it begins, its items."""
 
     key: bytes | None
     archive: str
@@ -80,7 +80,7 @@ class Seen:
 
 
 def look(sample: TarSample) -> Iterator[Item]:
-    """Look at the entries of a sample, one after the other; what of a stream was looked at is let go."""
+    """Yield the entries of a sample; those of a stream that were yielded before are released."""
     source, done = sample.source, 0
     while True:
         entries = sample.entries
@@ -184,7 +184,7 @@ def _arrays(members: list[arrays.NpzMember]) -> list[dict[str, Any]]:
 
 
 def see_sample(sample: TarSample, visit: Callable[[Item], None] | None = None) -> Seen:
-    """A sample as it is seen; `visit` gets each item while its payload is good."""
+    """Return what is known of a sample; `visit` is called with each item while its payload can be read."""
     items = []
     for item in look(sample):
         if visit is not None:
@@ -195,7 +195,7 @@ def see_sample(sample: TarSample, visit: Callable[[Item], None] | None = None) -
 
 
 def pass_by(sample: TarSample) -> None:
-    """Read on to the end of a sample, whose names alone are wanted: nothing of it is kept."""
+    """Read to the end of a sample and keep nothing but names."""
     while sample.more is not None:
         sample.source.release(sample.stop)
         sample.more()

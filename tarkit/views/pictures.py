@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tarkit.errors import MissingLibrary
@@ -19,11 +21,11 @@ _FORMATS = ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM")  # no others: fe
 
 
 class Undrawn(Exception):
-    """A picture that is not drawn, and why."""
+    """Why a picture is not drawn."""
 
 
 def available() -> bool:
-    """Whether Pillow is installed."""
+    """Return whether Pillow is installed."""
     try:
         import PIL.Image  # noqa: F401
     except ImportError:
@@ -32,19 +34,48 @@ def available() -> bool:
 
 
 def require() -> None:
-    """Raises MissingLibrary unless Pillow is installed."""
+    """Raise MissingLibrary unless Pillow is installed."""
     if not available():
         raise MissingLibrary("drawing pictures", "Pillow", "images")
 
 
 def is_picture(item: Item) -> bool:
-    """Whether an item is a picture that can be drawn."""
+    """Return whether an item is a picture that can be drawn."""
     return item.kind in DECODED
 
 
 def thumbnail(item: Item, width: int, height: int) -> Image:
-    """A picture in RGB, at most `width` x `height` pixels, turned as its EXIF says. Raises Undrawn."""
+    """Return a picture in RGB, at most `width` x `height` pixels, turned as its EXIF says. Raises Undrawn."""
+    from PIL import ImageOps
+
+    with _opened(item) as image:
+        image.draft("RGB", (2 * width, 2 * height))
+        turned = ImageOps.exif_transpose(_rgb(image))
+        turned.thumbnail((width, height))
+        return turned
+
+
+def looks_right_as_is(item: Item) -> bool:
+    """Return whether browsers show all tones of a picture, not so with 16 bits and floats. Raises Undrawn."""
+    with _opened(item) as image:
+        image.load()
+        return not _is_deep(image)
+
+
+def smaller(data: bytes, side: int, quality: int) -> bytes:
+    """Return a picture as JPEG, at most `side` x `side` pixels."""
     from PIL import Image, ImageOps
+
+    with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+        turned = ImageOps.exif_transpose(_rgb(image))
+        turned.thumbnail((side, side))
+        return encoded(turned, "JPEG", quality)
+
+
+@contextmanager
+def _opened(item: Item) -> Iterator[Image]:
+    """Open a picture for a block that decodes it. Raises Undrawn."""
+    from PIL import Image
 
     payload = item.payload
     if payload is None or item.size > LARGEST:
@@ -58,19 +89,20 @@ def thumbnail(item: Item, width: int, height: int) -> Image:
             with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
                 if image.width * image.height > PIXELS:
                     raise Undrawn("too many pixels")
-                image.draft("RGB", (2 * width, 2 * height))
-                turned = ImageOps.exif_transpose(_rgb(image))
-                turned.thumbnail((width, height))
-                return turned
+                yield image
     except Undrawn:
         raise
     except Exception as error:  # whatever a decoder makes of damaged bytes
         raise Undrawn("it cannot be decoded") from error
 
 
+def _is_deep(image: Image) -> bool:
+    return image.mode in ("I", "F") or image.mode.startswith("I;16")
+
+
 def _rgb(image: Image) -> Image:
-    """In RGB, on white where it is transparent; 16 bits and floats are spread from black to white."""
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+    """Return a picture in RGB, on white where it is transparent; 16 bits and floats are spread from black to white."""
+    if _is_deep(image):
         low, high = image.getextrema()
         assert isinstance(low, (int, float))
         assert isinstance(high, (int, float))
@@ -91,7 +123,7 @@ def _rgb(image: Image) -> Image:
 
 
 def encoded(image: Image, format: str, quality: int = 0) -> bytes:
-    """The bytes of a picture as JPEG or PNG."""
+    """Return a picture as JPEG or PNG."""
     out = io.BytesIO()
     if format == "JPEG":
         image.save(out, format, quality=quality, optimize=True)

@@ -1,14 +1,17 @@
-"""A report: sections with tables, whose cells are text, numbers and bars. `text` and `report_page` draw it."""
+"""A report: sections with tables, whose cells are text, numbers and bars. `text`, `terminal` and `html` draw it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tarkit.errors import printable
 from tarkit.inspecting.census import OTHERS, Census, Set, Share, Sizes
+
+if TYPE_CHECKING:
+    from tarkit.inspecting.classes import ClassCounts
 
 
 class Bar(NamedTuple):
@@ -36,7 +39,7 @@ class Section:
     note: str = ""
 
     def numeric(self) -> set[int]:
-        """The columns that hold numbers alone, with units perhaps."""
+        """Return the columns that hold nothing but numbers, with or without units."""
         columns = range(len(self.heads))
         return {place for place in columns if self.rows and all(_is_number(row[place]) for row in self.rows)}
 
@@ -50,7 +53,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def amount(size: float) -> str:
-    """Bytes for eyes, three digits and a unit: 999 B, 1.50 kB, 12.3 MB."""
+    """Return bytes with three digits and a unit: 999 B, 1.50 kB, 12.3 MB."""
     for unit in _UNITS:
         if size < 999.5 or unit == _UNITS[-1]:
             break
@@ -60,26 +63,55 @@ def amount(size: float) -> str:
     return f"{size:.{2 if size < 9.995 else 1 if size < 99.95 else 0}f} {unit}"
 
 
+def range_words(low: int, high: int) -> str:
+    """Return a range of sizes from its first and last byte count, as in `2 to 5 kB`; the end is not in it."""
+    (first, one), (end, other) = _round_amount(low), _round_amount(high + 1)
+    if low == high:
+        return f"{first} {one}"
+    return f"{first} to {end} {other}" if one == other or not low else f"{first} {one} to {end} {other}"
+
+
+def _round_amount(size: int) -> tuple[str, str]:
+    """Return bytes in a unit with no more digits than needed, and the unit: 500 B, 2 kB, 1.5 MB."""
+    unit = min((len(str(size)) - 1) // 3, len(_UNITS) - 1)
+    return f"{size / 1000**unit:.15g}", _UNITS[unit]
+
+
 def share(part: float, whole: float) -> str:
-    """A part of the whole in per cent."""
+    """Return a part of the whole in per cent."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
 def number(value: int) -> str:
-    """A number with blanks between its thousands."""
+    """Return a number with blanks between its thousands."""
     return f"{value:,}".replace(",", " ")
 
 
-# ---- What `stats` tells, as sections of a report and as an object for JSON
+# ---- The report of `stats`, as sections and as an object for JSON
 
 MOST_ROWS = 40  # of a table; JSON has all
+CLASS = 60  # characters of the name of a class
 DRAWN = 4  # fields that have a histogram of their own
-HIGH_OVERHEAD = 0.25  # from which on a word about it is in place
+HIGH_OVERHEAD = 0.25  # share of the bytes from which a note explains it
 
 
-def sections(total: Census, shards: Sequence[Census], shares: Sequence[Share]) -> list[Section]:
-    """The report: what there is in all, fields, sets of fields, sizes, shards, shares."""
-    found = [_summary(total, shards), _fields(total), _sets(total), *_histograms(total)]
+@dataclass
+class Balance:
+    """How many samples have each value of a field, and the names of numbered classes."""
+
+    field: str
+    classes: ClassCounts
+    names: Sequence[str] = ()
+
+
+def sections(
+    total: Census, shards: Sequence[Census], shares: Sequence[Share], balance: Balance | None = None
+) -> list[Section]:
+    """Return the report: what there is in all, fields, classes, sets of fields, sizes, shards, shares."""
+    found = [_summary(total, shards), _fields(total)]
+    if balance is not None:
+        found.append(_classes(balance))
+    found += [_sets(total), *_histograms(total)]
     if len(shards) > 1:
         found.append(_spread(shards))
     if shares:
@@ -99,7 +131,7 @@ def _summary(total: Census, shards: Sequence[Census]) -> Section:
         ("end", amount(total.end), share(total.end, total.size)),
     ]
     if total.dropped:
-        rows.append(("left out", number(total.dropped), "samples with problems"))
+        rows.append(("skipped", number(total.dropped), "samples with problems"))
     note = ""
     if total.size and total.overhead > HIGH_OVERHEAD * total.size and total.samples:
         note = (
@@ -109,7 +141,7 @@ def _summary(total: Census, shards: Sequence[Census]) -> Section:
 
 
 def _by_size(total: Census) -> list[tuple[bytes, Sizes]]:
-    """Fields by their bytes, then by name; the rest together at the end."""
+    """Return fields by their bytes, then by name; the rest together at the end."""
     return sorted(total.fields.items(), key=lambda item: (item[0] == OTHERS, -item[1].bytes, item[0]))
 
 
@@ -120,7 +152,7 @@ def _fields(total: Census) -> Section:
         ends = (amount(sizes.least), median, amount(sizes.most))
         part = share(sizes.count, total.samples)
         rows.append((_name(name), sizes.count, part, amount(sizes.bytes), *ends, _spark(sizes)))
-    heads = ("field", "count", "samples", "bytes", "least", "median", "most", "sizes")
+    heads = ("field", "count", "samples", "bytes", "min", "median", "max", "sizes")
     return Section("Fields", heads, rows, _more(len(total.fields)))
 
 
@@ -128,11 +160,38 @@ def _sets(total: Census) -> Section:
     rows: list[Sequence[Cell]] = []
     for names, count in _common(total)[:MOST_ROWS]:
         rows.append((" ".join(map(_name, names)), count, share(count, total.samples), Bar(count / total.samples)))
-    return Section("Fields that go together", ("fields", "samples", "share", ""), rows, _more(len(total.sets)))
+    return Section("Sets of fields", ("fields", "samples", "share", ""), rows, _more(len(total.sets)))
 
 
 def _common(total: Census) -> list[tuple[Set, int]]:
     return sorted(total.sets.items(), key=lambda item: (item[0] == (OTHERS,), -item[1], item[0]))
+
+
+def _classes(balance: Balance) -> Section:
+    from tarkit.inspecting.classes import class_name, class_order
+
+    classes = balance.classes
+    order = class_order(classes.counts)
+    total = classes.counts.total() + classes.missing + classes.others
+    most = max((count for _, count in order), default=0) or 1
+    rows: list[Sequence[Cell]] = []
+    for value, count in order[:MOST_ROWS]:
+        name = class_name(value, balance.names)
+        rows.append(
+            (
+                printable(name if len(name) <= 60 else name[:59] + "\u2026"),
+                count,
+                share(count, total),
+                Bar(count / most),
+            )
+        )
+    for word, count in (("(other values)", classes.others), ("(no value)", classes.missing)):
+        if count:
+            rows.append((word, count, share(count, total), Bar(min(count / most, 1.0))))
+    note = _more(len(order))
+    if len(order) > 1 and not note:
+        note = f"{len(order)} classes; the largest has {order[0][1] / order[-1][1]:.3g} times as many as the smallest"
+    return Section(f"Classes by {printable(balance.field)}", ("class", "samples", "share", ""), rows, note)
 
 
 def _more(count: int) -> str:
@@ -147,7 +206,7 @@ def _name(name: bytes) -> str:
 
 
 def _spark(sizes: Sizes) -> Spark:
-    counts = [count for _, _, count in sizes.bins()]
+    counts = [count for _, _, count in sizes.bins()] if len(sizes.counts) > 1 else []
     return Spark(tuple(count / max(counts) for count in counts))
 
 
@@ -157,9 +216,9 @@ def _histograms(total: Census) -> Iterator[Section]:
         if len(bins) > 1:
             most = max(count for _, _, count in bins)
             rows: list[Sequence[Cell]] = [
-                (amount(low), amount(high), count, Bar(count / most)) for low, high, count in bins
+                (range_words(low, high), count, Bar(count / most)) for low, high, count in bins
             ]
-            yield Section(f"Sizes of {_name(name)}", ("from", "to", "count", ""), rows)
+            yield Section(f"Sizes of {_name(name)}", ("size", "count", ""), rows)
 
 
 def _spread(shards: Sequence[Census]) -> Section:
@@ -172,9 +231,9 @@ def _spread(shards: Sequence[Census]) -> Section:
         rows.append(
             ("bytes" if what == "size" else what, shown[0], shown[middle], shown[-1], ordered[0].name, ordered[-1].name)
         )
-    heads = ("per shard", "least", "median", "most", "the least", "the most")
+    heads = ("per shard", "min", "median", "max", "shard with min", "shard with max")
     even = len({each.samples for each in shards}) == 1
-    return Section("Shards", heads, rows, "all have as many samples" if even else "")
+    return Section("Shards", heads, rows, "all shards have the same number of samples" if even else "")
 
 
 def _shares(shares: Sequence[Share]) -> Section:
@@ -186,14 +245,16 @@ def _shares(shares: Sequence[Share]) -> Section:
         rows.append((who, each.shards, each.samples, Bar(each.samples / most if most else 0)))
     low, high = min(each.samples for each in finest), max(each.samples for each in finest)
     empty = sum(each.shards == 0 for each in finest)
-    note = f"from {number(low)} to {number(high)} samples each"
+    note = f"{number(low)} to {number(high)} samples each"
     if empty:
-        note += f"; {empty} of {len(finest)} get no shard at all"
-    return Section("Who gets what", ("", "shards", "samples", ""), rows, note)
+        note += f"; {empty} of {len(finest)} get no shard"
+    return Section("Samples by node and worker", ("", "shards", "samples", ""), rows, note)
 
 
-def as_json(total: Census, shards: Sequence[Census], shares: Sequence[Share]) -> dict[str, Any]:
-    """The same with nothing left out. Names that are no UTF-8 have surrogates, as Python writes them."""
+def as_json(
+    total: Census, shards: Sequence[Census], shares: Sequence[Share], balance: Balance | None = None
+) -> dict[str, Any]:
+    """Return the same with nothing left out. Names that are no UTF-8 have surrogates, as Python writes them."""
     return {
         **_counts(total),
         "shards": [{"name": each.name, **_counts(each)} for each in shards],
@@ -205,7 +266,23 @@ def as_json(total: Census, shards: Sequence[Census], shares: Sequence[Share]) ->
             if names != (OTHERS,)
         ],
         **({"other_sets": total.sets[(OTHERS,)]} if (OTHERS,) in total.sets else {}),
+        **({} if balance is None else {"by": _balance(balance)}),
         **({"shares": [each._asdict() for each in shares]} if shares else {}),
+    }
+
+
+def _balance(balance: Balance) -> dict[str, Any]:
+    from tarkit.inspecting.classes import class_name, class_order
+
+    classes = []
+    for value, count in class_order(balance.classes.counts):
+        name = class_name(value, balance.names)
+        classes.append({"value": value, **({"name": name} if name != value else {}), "samples": count})
+    return {
+        "field": balance.field,
+        "classes": classes,
+        "missing": balance.classes.missing,
+        **({"others": balance.classes.others} if balance.classes.others else {}),
     }
 
 

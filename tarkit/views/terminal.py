@@ -1,26 +1,157 @@
-"""Rows of pictures for a terminal, in the four ways that terminals have: kitty, iTerm2, sixel, and blocks anywhere.
+"""Samples, reports and rows of pictures for a terminal, with colours where they are wanted.
 
-A row is one picture for those that take real ones: so pictures stand side by side whatever the protocol does with the
-cursor. Sources: kitty "Terminal graphics protocol"; iTerm2 "Inline Images Protocol"; DEC STD 070, chapter 9 (sixel).
+Pictures are drawn in the four ways that terminals have: kitty, iTerm2, sixel, and blocks anywhere. A row is one picture
+for those that take real ones, so pictures stand side by side whatever the protocol does with the cursor. Sources: kitty
+"Terminal graphics protocol"; iTerm2 "Inline Images Protocol"; DEC STD 070, chapter 9 (sixel).
 """
 
 from __future__ import annotations
 
+import io
 from base64 import b64encode
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tarkit.views.pictures import encoded
-from tarkit.views.words import shortened
+from tarkit.inspecting.item import Item, Seen
+from tarkit.views.labels import captions_of, labels_of
+from tarkit.views.pictures import Undrawn, encoded, is_picture, thumbnail
+from tarkit.views.report import Bar, Section, Spark
+from tarkit.views.text import (
+    ELLIPSIS,
+    about_words,
+    cell_text,
+    escaped,
+    indented,
+    label_of,
+    lines_of,
+    one_line,
+    safe,
+    size_words,
+)
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from rich.text import Text
+
+# ---- A panel for each sample
+
+TEXT_LINES, JSON_LINES = 8, 14
+NARROW = 24  # columns that what an item says needs beside its size and kind
+_COLORS = {"picture": "magenta", "array": "cyan", "sound": "yellow", "text": "green"}
+
+
+def panel(seen: Seen, width: int, color: str | None) -> str:
+    """Return a sample in a frame `width` columns wide; `color` is a colour system of rich or None."""
+    from rich.cells import cell_len, chop_cells
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.text import Text
+
+    key = escaped(seen.key) if seen.key is not None else "no sample"
+    archive, at = safe(seen.archive), f" at {seen.offset}"
+    room = width - 8 - len(at)
+    if cell_len(archive) > room:  # the end of a path says more than its beginning
+        archive = ELLIPSIS + archive[len(archive) - max(room // 2, 1) :]
+    long = cell_len(key) > width - 8
+    title, where = Text(ELLIPSIS if long else key, "bold"), Text(archive + at, "dim")
+    heads = [Text(piece, "bold") for piece in chop_cells(key, width - 4)] if long else []
+    body = Text("\n").join([*heads, *_rows(seen.items, width - 4)])
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, force_terminal=color is not None, color_system=color or None, highlight=False,  # type: ignore[arg-type]
+        emoji=False, markup=False, legacy_windows=False, no_color=color is None,
+    )  # fmt: skip
+    console.print(Panel(body, title=title, title_align="left", subtitle=where, subtitle_align="right"))
+    return out.getvalue()
+
+
+def _rows(items: Sequence[Item], width: int) -> Iterator[Text]:
+    """Yield lines for each item, in columns; a narrow frame has header and text below them."""
+    from rich.cells import cell_len, chop_cells
+    from rich.text import Text
+
+    rows = [(chop_cells(label_of(item), max(12, width // 3)), size_words(item.size), item) for item in items]
+    first = max((cell_len(label[0]) for label, _, _ in rows), default=0)
+    second = max((len(size) for _, size, _ in rows), default=0)
+    third = max((len(item.kind) for item in items), default=0)
+    left = first + second + third + 6
+    beside = width - left >= NARROW
+    indent, room = (left, width - left) if beside else (2, width - 2)
+    for label, size, item in rows:
+        for piece in label[:-1]:  # a long name takes several lines
+            yield Text(piece, "bold")
+        line = Text(label[-1] + " " * (first - cell_len(label[-1])), "bold")
+        line.append(f"  {size:>{second}}  ", "not bold")
+        line.append(f"{item.kind:<{third}}", f"not bold {_COLORS.get(_family(item), '')}")
+        says = [(piece, style) for text, style in _says(item, room) for piece in chop_cells(text, room) or [""]]
+        if says and beside:
+            piece, style = says.pop(0)
+            line.append("  ").append(piece, f"not bold {style}")
+        yield line
+        for piece, style in says:
+            yield Text(" " * indent).append(piece, style)
+
+
+def _family(item: Item) -> str:
+    if "width" in item.about:
+        return "picture"
+    if "shape" in item.about or "arrays" in item.about:
+        return "array"
+    return "sound" if "rate" in item.about else "text" if item.text is not None else ""
+
+
+def _says(item: Item, width: int) -> Iterator[tuple[str, str]]:
+    """Yield the lines of the header and the text of an item, each with its style."""
+    if about := about_words(item):
+        yield about, "yellow" if "named" in item.about else ""
+    if item.text is None:
+        return
+    if item.kind == "json":
+        lines, style = lines_of(indented(item.text), width, JSON_LINES), ""
+    else:
+        lines, style = lines_of(item.text, 3 * width, TEXT_LINES), "green"
+    if item.cut and not lines[-1].endswith(ELLIPSIS):
+        lines.append(ELLIPSIS)
+    for line in lines:
+        yield line, style
+
+
+# ---- A report
+
+
+def coloured(sections: Sequence[Section], width: int) -> str:
+    """Return a report for a terminal of that width."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(width=width, force_terminal=True, highlight=False)
+    with console.capture() as capture:
+        for section in sections:
+            right = section.numeric()
+            title = Text(section.title, "bold green")
+            table = Table(title=title, title_justify="left", box=None, padding=(0, 0, 0, 2), pad_edge=True)
+            table.show_header = any(section.heads)
+            for place, head in enumerate(section.heads):
+                justify: Any = "right" if place in right else "left"
+                table.add_column(Text(head, "dim"), justify=justify, overflow="fold", no_wrap=place in right)
+            for row in section.rows:
+                table.add_row(
+                    *(Text(cell_text(cell), "cyan" if isinstance(cell, (Bar, Spark)) else "") for cell in row)
+                )
+            console.print(table)
+            console.print(Text(f"  {section.note}\n" if section.note else "", "dim"))
+    return capture.get()
+
+
+# ---- Rows of pictures
 
 How = Literal["kitty", "iterm", "sixel", "blocks"]
 Colors = Literal["truecolor", "256", "none"]
 
-COLUMNS, LINES = 24, 10  # of a picture, in cells
+WIDTH = 36  # columns that a picture has about
 GAP = 2
+CAPTION = 3  # lines of captions below a picture
 _CHUNK = 4096  # characters that kitty takes at once
 _GREY = " .:-=+*#%@"
 
@@ -32,55 +163,145 @@ class Cell(NamedTuple):
     height: int = 20
 
 
+Style = Literal["", "bold", "dim", "cyan"]
+
+
 class Drawn(NamedTuple):
-    """A picture (None: it could not be drawn) and the lines below it."""
+    """A picture (None: it could not be drawn) and the lines below it, each with its style."""
 
     image: Image | None
-    caption: Sequence[str]
+    below: Sequence[tuple[str, Style]]
 
 
-def per_row(width: int) -> int:
-    """How many pictures stand in a row of a terminal of `width` columns."""
-    return max(1, (width + GAP) // (COLUMNS + GAP))
+class PictureRows:
+    """Rows of pictures that have the width of a terminal."""
+
+    def __init__(self, width: int, how: How, colors: Colors, cell: Cell, class_names: Sequence[str] = ()) -> None:
+        self.count = max(1, round((width + GAP) / (WIDTH + GAP)))  # pictures in a row
+        self.columns = (width + GAP) // self.count - GAP  # of a picture
+        self.how, self.colors, self.cell = how, colors, cell
+        self.without = 0  # samples that have no picture
+        self._names = class_names
+        self._new: list[tuple[Image | None, str]] = []
+        self._waiting: list[Drawn] = []
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """The most pixels that a thumbnail may have: two to a character for blocks."""
+        lines = self.columns * 5 // 12
+        if self.how == "blocks":
+            return self.columns, 2 * lines
+        return self.columns * self.cell.width, lines * self.cell.height
+
+    def take(self, item: Item) -> None:
+        """Take in the picture of an item, if it is one, while its bytes can be read."""
+        if not is_picture(item):
+            return
+        try:
+            image = thumbnail(item, *self.room)
+            self._new.append((image, f"{label_of(item)} {about_words(item)}"))
+        except Undrawn as error:
+            self._new.append((None, f"{label_of(item)}: {error}"))
+
+    def add(self, seen: Seen, by: tuple[str, str] | None = None) -> str:
+        """Return the rows that are complete with a sample whose pictures were taken in; `by` is its class."""
+        labels = [label.name for label in labels_of(seen, self._names, by)]
+        captions = [caption.text for caption in captions_of(seen)]
+        self.without += not self._new
+        new, self._new = self._new, []
+        rows = ""
+        for image, about in new:
+            self._waiting.append(Drawn(image, self._below(escaped(seen.key or b""), labels, captions, about)))
+            if len(self._waiting) == self.count:
+                rows += self.rest()
+        return rows
+
+    def rest(self) -> str:
+        """Return the row that is not complete."""
+        row, self._waiting = self._waiting, []
+        return self.row(row) if row else ""
+
+    def row(self, pictures: Sequence[Drawn]) -> str:
+        """Return pictures side by side, and below them their lines."""
+        lines = self._blocks(pictures) if self.how == "blocks" else self._strip(pictures)
+        for place in range(max(len(each.below) for each in pictures)):
+            columns = (self._line(*each.below[place]) if place < len(each.below) else self._line() for each in pictures)
+            lines += (" " * GAP).join(columns).rstrip() + "\n"
+        return lines + "\n"
+
+    def _below(self, key: str, labels: Sequence[str], captions: Sequence[str], about: str) -> list[tuple[str, Style]]:
+        """Return the lines below a picture: key, classes, the first caption, and what its header says."""
+        lines: list[tuple[str, Style]] = [(key, "bold")]
+        if labels:
+            lines.append((", ".join(labels), "cyan"))
+        for caption in captions[:1]:
+            lines += [(line, "") for line in cell_lines(caption, self.columns, CAPTION)]
+        return [*lines, (about, "dim")]
+
+    def _line(self, text: str = "", style: Style = "") -> str:
+        """Return a line below a picture as wide as that, the end cut off if there is no room."""
+        text = next(iter(cell_lines(text, self.columns, 1)), "")
+        blanks = " " * (self.columns - cells(text))
+        code = {"bold": "1", "dim": "2", "cyan": "36"}.get(style)
+        return text + blanks if code is None or self.colors == "none" else f"\x1b[{code}m{text}\x1b[0m{blanks}"
+
+    def _strip(self, pictures: Sequence[Drawn]) -> str:
+        """Return the row as one picture, transparent where there is none."""
+        from PIL import Image
+
+        cell = self.cell
+        height = max((each.image.height for each in pictures if each.image is not None), default=0)
+        if height == 0:
+            return ""
+        lines = -(-height // cell.height)
+        columns = len(pictures) * (self.columns + GAP) - GAP
+        strip = Image.new("RGBA", (columns * cell.width, lines * cell.height))
+        for place, each in enumerate(pictures):
+            if each.image is not None:
+                strip.paste(each.image, (place * (self.columns + GAP) * cell.width, 0))
+        if self.how == "sixel":
+            return sixel(strip) + "\n"
+        data = b64encode(encoded(strip, "PNG")).decode()
+        return (kitty if self.how == "kitty" else iterm)(data, columns, lines) + "\n"
+
+    def _blocks(self, pictures: Sequence[Drawn]) -> str:
+        """Return lines whose characters are two pixels: an upper half block in one colour on the other."""
+        height = max((each.image.height for each in pictures if each.image is not None), default=0)
+        out = []
+        for y in range(0, height, 2):
+            line = (_cells(each.image, y, self.colors, self.columns) for each in pictures)
+            out.append((" " * GAP).join(line).rstrip() + "\n")
+        return "".join(out)
 
 
-def room(how: How, cell: Cell) -> tuple[int, int]:
-    """The most pixels that a thumbnail may have: two to a character for blocks."""
-    return (COLUMNS, 2 * LINES) if how == "blocks" else (COLUMNS * cell.width, LINES * cell.height)
+def cells(text: str) -> int:
+    """Return the columns that a text takes: wide letters have two."""
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
-def row(pictures: Sequence[Drawn], how: How, colors: Colors, cell: Cell) -> str:
-    """Pictures side by side, and below them their captions."""
-    lines = _blocks(pictures, colors) if how == "blocks" else _strip(pictures, how, cell)
-    depth = max(len(each.caption) for each in pictures)
-    for place in range(depth):
-        words = [each.caption[place] if place < len(each.caption) else "" for each in pictures]
-        lines += (" " * GAP).join(f"{shortened(word, COLUMNS):<{COLUMNS}}" for word in words).rstrip() + "\n"
-    return lines + "\n"
+def cell_lines(text: str, width: int, height: int) -> list[str]:
+    """Return the first lines of a text, broken between words, at most `width` columns each."""
+    from rich.cells import chop_cells
 
-
-def _strip(pictures: Sequence[Drawn], how: How, cell: Cell) -> str:
-    """The row as one picture, transparent where there is none."""
-    from PIL import Image
-
-    step = (COLUMNS + GAP) * cell.width
-    height = max((each.image.height for each in pictures if each.image is not None), default=0)
-    if height == 0:
-        return ""
-    lines = -(-height // cell.height)
-    columns = len(pictures) * (COLUMNS + GAP) - GAP
-    strip = Image.new("RGBA", (columns * cell.width, lines * cell.height))
-    for place, each in enumerate(pictures):
-        if each.image is not None:
-            strip.paste(each.image, (place * step, 0))
-    if how == "sixel":
-        return sixel(strip) + "\n"
-    data = b64encode(encoded(strip, "PNG")).decode()
-    return (kitty if how == "kitty" else iterm)(data, columns, lines) + "\n"
+    lines: list[str] = []
+    for word in safe(one_line(text)).split(" "):
+        for place, piece in enumerate(chop_cells(word, width)):
+            if lines and place == 0 and cells(lines[-1]) + 1 + cells(piece) <= width:
+                lines[-1] += " " + piece
+            else:
+                lines.append(piece)
+    if len(lines) > height:
+        line = f"{lines[height - 1]} {lines[height]}"
+        while cells(line) > width - 1:
+            line = line[:-1]
+        lines[height - 1 :] = [line.rstrip() + ELLIPSIS]
+    return lines
 
 
 def kitty(data: str, columns: int, lines: int) -> str:
-    """A PNG in base64 for kitty's protocol, scaled to cells."""
+    """Return a PNG in base64 for kitty's protocol, scaled to cells."""
     chunks = [data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK)]
     out = []
     for number, chunk in enumerate(chunks):
@@ -90,12 +311,12 @@ def kitty(data: str, columns: int, lines: int) -> str:
 
 
 def iterm(data: str, columns: int, lines: int) -> str:
-    """A PNG in base64 for iTerm2's protocol, scaled to cells."""
+    """Return a PNG in base64 for iTerm2's protocol, scaled to cells."""
     return f"\x1b]1337;File=inline=1;width={columns};height={lines};preserveAspectRatio=1:{data}\x07"
 
 
 def sixel(image: Image) -> str:
-    """An RGBA picture in sixels, of at most 255 colours; what is transparent keeps the terminal's background."""
+    """Return an RGBA picture in sixels, of at most 255 colours; transparent pixels are not painted."""
     width, height = image.size
     solid = image.getchannel("A").tobytes()
     flat = image.convert("RGB").quantize(255)
@@ -119,7 +340,7 @@ def sixel(image: Image) -> str:
 
 
 def _runs(bits: bytearray) -> str:
-    """A band of one colour: a run of more than three is written as its length."""
+    """Return a band of one colour; a run of more than three has its length."""
     out, x, width = [], 0, len(bits.rstrip(b"\0"))
     while x < width:
         end = x + 1
@@ -131,20 +352,10 @@ def _runs(bits: bytearray) -> str:
     return "".join(out)
 
 
-def _blocks(pictures: Sequence[Drawn], colors: Colors) -> str:
-    """Each character is two pixels: an upper half block in the colour of one on the colour of the other."""
-    height = max((each.image.height for each in pictures if each.image is not None), default=0)
-    out = []
-    for y in range(0, height, 2):
-        cells = [_cells(each.image, y, colors) for each in pictures]
-        out.append((" " * GAP).join(cells).rstrip() + "\n")
-    return "".join(out)
-
-
-def _cells(image: Image | None, y: int, colors: Colors) -> str:
-    """Line `y` and the one below it of a picture, COLUMNS characters wide."""
+def _cells(image: Image | None, y: int, colors: Colors, columns: int) -> str:
+    """Return line `y` and the one below it of a picture, `columns` characters wide."""
     if image is None or y >= image.height:
-        return " " * COLUMNS
+        return " " * columns
     data: bytes = image.tobytes()
     width: int = image.width
     upper = data[3 * width * y : 3 * width * (y + 1)]
@@ -159,7 +370,7 @@ def _cells(image: Image | None, y: int, colors: Colors) -> str:
         code = f"\x1b[{_color(38, top, colors)};{_color(48, bottom, colors) if bottom else '49'}m"
         out.append((code if code != last else "") + "\u2580")
         last = code
-    return "".join(out) + ("" if colors == "none" else "\x1b[0m") + " " * (COLUMNS - width)
+    return "".join(out) + ("" if colors == "none" else "\x1b[0m") + " " * (columns - width)
 
 
 def _color(what: int, rgb: bytes, colors: Colors) -> str:
@@ -173,5 +384,5 @@ def _color(what: int, rgb: bytes, colors: Colors) -> str:
 
 
 def _level(value: int) -> int:
-    """The nearest of the six levels of xterm's cube: 0, 95, 135, 175, 215, 255."""
+    """Return the nearest of the six levels of xterm's cube: 0, 95, 135, 175, 215, 255."""
     return 0 if value < 48 else 1 if value < 115 else (value - 35) // 40

@@ -1,26 +1,309 @@
-"""A report as text: plain lines, or with colours and rules for a terminal."""
+r"""Everything as plain text: samples, names, plans of shards, reports; and the words that all views share.
+
+Text from an archive goes through `safe` before it reaches a terminal: what is not printable, such as escape sequences
+and marks that change the direction of text, becomes `\xNN`. `escaped` also doubles the backslash, so that a name can be
+read back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from tarkit.errors import printable
-from tarkit.views.report import Bar, Cell, Section, Spark, number
+from tarkit.errors import printable, show
+from tarkit.samples.sample import TarSample, key_of
+from tarkit.streams.location import ARCHIVE_SUFFIXES
 
-WIDTH = 30  # characters of the longest bar
+if TYPE_CHECKING:
+    from tarkit.inspecting.item import Item, Seen
+    from tarkit.packing.batch import File
+    from tarkit.packing.layout import PackLayout, ShardLayout
+    from tarkit.views.report import Cell, Section
+
+_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"?|[{}\[\],:]|[^\s{}\[\],:"]+')
+_OPENS, _CLOSES = "{[", "}]"
+_FLAT = 60  # characters of a list or an object that stays on one line
+ELLIPSIS = "\u2026"
+INSIDE = 12  # members of a file that are named
+PREVIEW = 80  # characters of a text on one line
+
+# ---- Words that all views share
+
+
+def escaped(name: bytes) -> str:
+    r"""Return a name so that it can be read back: `\\` is a backslash, `\xNN` a byte, all else is UTF-8."""
+    return show(name)[1:-1]
+
+
+def safe(text: str) -> str:
+    """Return text on one line, with escapes for what is not printable."""
+    return printable(text)
+
+
+def lines_of(text: str, width: int, height: int) -> list[str]:
+    """Return the first lines of a text, at most `width` characters each, with an ellipsis for what is cut off."""
+    pieces = text.replace("\r\n", "\n").expandtabs(4).rstrip("\n").split("\n")
+    shown = [shortened(safe(piece), width) for piece in pieces[:height]]
+    return shown + [ELLIPSIS] if len(pieces) > height else shown
+
+
+def shortened(text: str, width: int) -> str:
+    """Return the beginning of a line of text, with an ellipsis if there is more."""
+    return text if len(text) <= width else text[: max(width - 1, 0)] + ELLIPSIS
+
+
+def one_line(text: str) -> str:
+    """Return a text with single blanks for its runs of white space."""
+    return " ".join(text.split())
+
+
+def size_words(size: int) -> str:
+    """Return bytes in the unit that fits, as in `1.2 MB`: powers of 1000."""
+    number = float(size)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if number < 999.5 or unit == "TB":
+            break
+        number /= 1000
+    return f"{size} B" if unit == "B" else f"{number:.3g} {unit}"
+
+
+def about_words(item: Item) -> str:
+    """Return what the header of an item says: `640 x 480`, `float32 [3, 4]`, `2.5 s, 44100 Hz, 2 channels`."""
+    about, words = item.about, []
+    if "width" in about:
+        words.append(f"{about['width']} x {about['height']}")
+    if "rate" in about:
+        words += [] if about["seconds"] is None else [f"{about['seconds']:.4g} s"]
+        words += [f"{about['rate']} Hz", f"{about['channels']} channel" + "s" * (about["channels"] != 1)]
+    if "dtype" in about:
+        words.append(_array(about))
+    inside = [f"{safe(each['name'])}: {_array(each)}" for each in about.get("arrays", ())]
+    inside += [safe(name) for name in about.get("members", ())]
+    words += inside[:INSIDE] + [f"and {len(inside) - INSIDE} more"] * (len(inside) > INSIDE)
+    if "target" in about:
+        words.append(f"to {escaped(about['target'])}")
+    if "named" in about:
+        words.append(f"but named {about['named']}")
+    if "note" in about:
+        words.append(about["note"])
+    if item.field is None:
+        words.append("no key")
+    return ", ".join(words)
+
+
+def _array(about: dict[str, Any]) -> str:
+    return f"{safe(about['dtype'])} {about['shape']}" if about["dtype"] is not None else "an array"
+
+
+def label_of(item: Item) -> str:
+    """Return the name of an item in its sample: the field, or the whole name if it has no key."""
+    return escaped(item.name if item.field is None else item.field) or "(no name)"
+
+
+def indented(text: str) -> str:
+    """Return JSON on several lines, token by token: no token is changed, and it may be cut.
+
+    >>> print(indented('{"a":1.50,"b":[1,2]}'))
+    {
+      "a": 1.50,
+      "b": [1, 2]
+    }
+    """
+    return "".join(_laid_out(_TOKEN.findall(text))).strip()
+
+
+def _laid_out(tokens: list[str]) -> Iterable[str]:
+    """Yield the tokens with blanks and line ends between them; a short list of plain values stays on one line."""
+    depth, at = 0, 0
+    while at < len(tokens):
+        token = tokens[at]
+        if token in _OPENS and (flat := _flat(tokens, at)):
+            yield flat[0]
+            at = flat[1]
+            continue
+        at += 1
+        if token in _OPENS:
+            depth += 1
+            yield token + "\n" + "  " * depth
+        elif token in _CLOSES:
+            depth = max(depth - 1, 0)
+            yield "\n" + "  " * depth + token
+        elif token == ",":
+            yield ",\n" + "  " * depth
+        else:
+            yield ": " if token == ":" else token
+
+
+def _flat(tokens: list[str], at: int) -> tuple[str, int] | None:
+    """Return a short list or object of plain values, and where it ends; the outermost object is never one."""
+    words, first = "", tokens[at]
+    for place in range(at, min(at + _FLAT, len(tokens))):
+        token = tokens[place]
+        if place > at and token in _OPENS:
+            return None
+        words += ", " if token == "," else ": " if token == ":" else token
+        if len(words) > _FLAT:
+            return None
+        if token in _CLOSES:
+            return None if at == 0 and first == "{" and place > at + 1 else (words, place + 1)
+    return None
+
+
+# ---- Samples
+
+
+def sample_lines(seen: Seen) -> str:
+    """Return a line for the sample and one for each entry: field, bytes, kind, and what its header or text says."""
+    head = f"{escaped(seen.key)}" if seen.key is not None else "(no sample)"
+    rows = [(label_of(item), str(item.size), item.kind, _says(item)) for item in seen.items]
+    wide = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    lines = [f"{head}  {safe(seen.archive)} at {seen.offset}"]
+    for label, size, kind, says in rows:
+        lines.append(f"  {label:<{wide[0]}}  {size:>{wide[1]}}  {kind:<{wide[2]}}  {says}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _says(item: Item) -> str:
+    about = about_words(item)
+    if item.text is None:
+        return about
+    text = one_line(item.text)
+    text = shortened(safe(text + "\u2026" * (item.cut and len(text) < PREVIEW)), PREVIEW)
+    return f"{text}  ({about})" if about else text
+
+
+def json_line(seen: Seen) -> str:
+    """Return the sample as a line of JSON. Names are escaped as in messages."""
+    line = {
+        "key": None if seen.key is None else escaped(seen.key),
+        "archive": seen.archive,
+        "offset": seen.offset,
+        "fields": [_fields(item) for item in seen.items],
+    }
+    text = json.dumps(line, ensure_ascii=False)
+    if text.isprintable():
+        return text + "\n"
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text) + "\n"
+
+
+def _fields(item: Item) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "name": escaped(item.name),
+        "field": None if item.field is None else escaped(item.field),
+        "size": item.size,
+        "kind": item.kind,
+        **item.about,
+    }
+    if "target" in told:
+        told["target"] = escaped(told["target"])
+    if item.text is not None:
+        told |= {"text": item.text, "cut": item.cut}
+    return told
+
+
+def name_lines(sample: TarSample, nul: bool) -> bytes:
+    """Return names: `SIZE  PATH -> KEY | FIELD`; with `nul` path, key, field and size raw, each ended by NUL.
+
+    What has no key is `PATH -> no key`; its raw key and field are empty.
+    """
+    lines = []
+    for entry in sample.entries:
+        size = entry.real if entry.sparse else entry.size
+        keyed = sample.key is not None and key_of(entry) is not None
+        key, field = (sample.key or b"", entry.name[len(sample.key or b"") + 1 :]) if keyed else (b"", b"")
+        if nul:
+            lines.append(b"%b\0%b\0%b\0%d\0" % (entry.name, key, field, size))
+        else:
+            become = f"{escaped(key)} | {escaped(field)}" if keyed else "no key"
+            lines.append(f"{size:>10}  {escaped(entry.name)} -> {become}\n".encode())
+    return b"".join(lines)
+
+
+# ---- Plans of shards: the layout that `shard --dry-run` prints
+
+_UNITS = ("KiB", "MiB", "GiB", "TiB")
+_SUFFIXES = sorted((*ARCHIVE_SUFFIXES, ".zip"), key=len, reverse=True)
+
+
+def human_size(size: int) -> str:
+    """Return bytes in binary units: `100B`, `30.00KiB`, `1.07MiB`."""
+    if size < 1024:
+        return f"{size}B"
+    value, unit = size / 1024, 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.2f}{_UNITS[unit]}"
+
+
+def bare_name(name: str) -> str:
+    """Return the name of a shard without its suffix."""
+    suffix = next((each for each in _SUFFIXES if name.lower().endswith(each)), "")
+    return name[: len(name) - len(suffix)]
+
+
+def layout_lines(layout: PackLayout, keys: bool, content: bool) -> Iterator[bytes]:
+    """Yield lines: a shard and its size, below it `SHARD/ENTRY` with its bytes, before a sample its [key].
+
+    The size is that of the tar before compression, or with `content` of the contents: what the size rule limits.
+    What would break a line is escaped as in our tables.
+    """
+    from tarkit.tables.tsv import escape_tsv
+
+    for shard, samples in layout.shards():
+        size = shard.content if content else shard.tar
+        yield b"%b\t%b\n" % (escape_tsv(os.fsencode(shard.name)), human_size(size).encode())
+        front = escape_tsv(os.fsencode(bare_name(shard.name)))
+        for key, files in samples:
+            lines = [
+                b"    %b/%b\t%b\n" % (front, escape_tsv(name), human_size(size).encode()) for name, size, _ in files
+            ]
+            if keys:
+                lines.insert(0, b"  [%b]\t\n" % escape_tsv(key))
+            yield b"".join(lines)
+
+
+def layout_json(layout: PackLayout) -> Iterator[bytes]:
+    """Yield a line of JSON for each shard: shard, bytes (of content), tar (its length), samples."""
+    for shard, samples in layout.shards():
+        yield json.dumps(_shard(shard, samples)).encode() + b"\n"
+
+
+def _shard(shard: ShardLayout, samples: Iterable[tuple[bytes, list[File]]]) -> dict[str, object]:
+    return {
+        "shard": shard.name,
+        "bytes": shard.content,
+        "tar": shard.tar,
+        "samples": [
+            {
+                "key": os.fsdecode(key),
+                "entries": [
+                    {"name": os.fsdecode(name), "source": os.fsdecode(source), "size": size}
+                    for name, size, source in files
+                ],
+            }
+            for key, files in samples
+        ],
+    }
+
+
+# ---- Reports
+
+BAR = 30  # characters of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
-def plain(sections: Sequence[Section]) -> str:
-    """As plain lines, columns below one another."""
-    return "\n".join("\n".join(_lines(section)) + "\n" for section in sections)
+def report_lines(sections: Sequence[Section]) -> str:
+    """Return a report as plain lines with aligned columns."""
+    return "\n".join("\n".join(_section_lines(section)) + "\n" for section in sections)
 
 
-def _lines(section: Section) -> Iterator[str]:
+def _section_lines(section: Section) -> Iterator[str]:
     yield section.title
-    rows = [[drawn(cell) for cell in row] for row in section.rows]
+    rows = [[cell_text(cell) for cell in row] for row in section.rows]
     if any(section.heads) or not rows:
         rows.insert(0, list(section.heads))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -35,34 +318,13 @@ def _lines(section: Section) -> Iterator[str]:
         yield f"  {section.note}"
 
 
-def drawn(cell: Cell) -> str:
-    """A cell as text on one line."""
+def cell_text(cell: Cell) -> str:
+    """Return a cell as text on one line."""
+    from tarkit.views.report import Bar, Spark, number  # not loaded for samples
+
     if isinstance(cell, Bar):
-        eighths = max(round(cell.share * WIDTH * 8), cell.share > 0)
+        eighths = max(round(cell.share * BAR * 8), cell.share > 0)
         return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
     if isinstance(cell, Spark):
         return "".join(_LEVELS[max(round(each * 8), each > 0)] for each in cell.shares)
     return number(cell) if isinstance(cell, int) else printable(cell)
-
-
-def coloured(sections: Sequence[Section], width: int) -> str:
-    """For a terminal of that width."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(width=width, force_terminal=True, highlight=False)
-    with console.capture() as capture:
-        for section in sections:
-            right = section.numeric()
-            title = Text(section.title, "bold green")
-            table = Table(title=title, title_justify="left", box=None, padding=(0, 0, 0, 2), pad_edge=True)
-            table.show_header = any(section.heads)
-            for place, head in enumerate(section.heads):
-                justify: Any = "right" if place in right else "left"
-                table.add_column(Text(head, "dim"), justify=justify, overflow="fold", no_wrap=place in right)
-            for row in section.rows:
-                table.add_row(*(Text(drawn(cell), "cyan" if isinstance(cell, (Bar, Spark)) else "") for cell in row))
-            console.print(table)
-            console.print(Text(f"  {section.note}\n" if section.note else "", "dim"))
-    return capture.get()

@@ -162,7 +162,7 @@ def test_sparse_files(run: Run) -> None:
 @each_feed
 def test_no_sample(run: Run, archive: Archive, feed: Feed) -> None:
     """Entries are shown, and why a loader sees nothing is said."""
-    why = "tarkit: there is no sample: a key ends at the first dot behind the last slash of a name, and none has one"
+    why = "tarkit: no sample found: no name has a dot after its last slash, which ends the key"
     word = feed(archive({"README": b"x"}))
     ran = run("show", word)
     assert from_feed(ran.stdout, word) == ["(no sample)  in.tar at 0", "  README  1  text  x  (no key)"]
@@ -317,9 +317,11 @@ def test_the_first_of_two_inputs_is_damaged(run: Run, archive: Archive) -> None:
 @each_row(
     ("words", "message"),
     [
-        (["--json", "--names"], "--names and --json are two ways to show samples"),
-        (["--images", "--html", "x"], "--images and --html are two ways to show samples"),
-        (["--all", "-c", "1"], "--all and --count do not go together"),
+        (["--json", "--names"], "--names and --json exclude each other"),
+        (["--images", "--html", "x"], "--images and --html exclude each other"),
+        (["--by", "cls"], "--by and --classes require --html or --images"),
+        (["--json", "--classes", "x"], "--by and --classes require --html or --images"),
+        (["--all", "-c", "1"], "--all and --count exclude each other"),
         (["--html", ""], "the name of the output is empty"),
         (["--html", "in.tar"], "in.tar is the output too"),
         (["-c", "x"], "show: Invalid value for '-c' / '--count': 'x' is not a valid integer range."),
@@ -345,16 +347,22 @@ def real_picture(color: str = "red") -> bytes:
 
 
 def test_images(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of pictures; those that cannot be drawn keep their place; how many samples had none is said."""
+    """Rows as wide as the terminal; key, class and caption below each; how many samples have no picture."""
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("NO_COLOR", "1")
-    word = archive({"a.png": real_picture("white"), "b.txt": b"x", "c.png": PNG, "d.png": real_picture("white")})
-    ran = run("show", word, "--images")
-    block = ["@" * 24] * 10
+    white = real_picture("white")
+    name = archive(
+        {"a.png": white, "a.cls": b"1", "a.txt": b"A white square.", "b.txt": b"x", "c.png": PNG, "d.png": white}
+    )
+    Path("classes.txt").write_text("cat\ndog\n")
+    ran = run("show", name, "--images")
+    block = ["@" * 29] * 12
     assert ran.stdout.decode().splitlines() == [
         *block,
-        "a                         c",
-        "png 480 x 400             png: it cannot be decod\u2026",
+        "a                              c",
+        "dog                            png: it cannot be decoded",
+        "A white square.",
+        "png 480 x 400",
         "",
         *block,
         "d",
@@ -362,6 +370,8 @@ def test_images(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> 
         "",
     ]
     assert ran.lines == ["tarkit: without a picture: 1 of 4 samples"]
+    out = run("show", name, "--images", "--by", "size.png", "-c", "1").stdout.decode().splitlines()
+    assert out[12:14] == ["a", str(len(white))]
 
 
 def test_images_before_damage(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +379,7 @@ def test_images_before_damage(run: Run, archive: Archive, monkeypatch: pytest.Mo
     monkeypatch.setenv("NO_COLOR", "1")
     data = tar({"a.png": real_picture("white"), "b.png": real_picture("white")})
     ran = run("show", archive(data[: data.rindex(b"b.png") + 600]), "--draw", "blocks", exit=1)
-    assert ran.stdout.decode().splitlines()[0] == "@" * 24
+    assert ran.stdout.decode().splitlines()[0] == "@" * 38
     assert "[truncated]" in ran.stderr
 
 
@@ -396,6 +406,25 @@ def test_html(run: Run, archive: Archive, feed: Feed) -> None:
     page = Path("page.html").read_text()
     assert re.findall('data-key="(.*?)"', page) == ["d/a"]
     assert "<p>The first 1 of the chosen samples</p>" in page
+
+
+def test_classes(run: Run, archive: Archive) -> None:
+    """Names of numbered classes are in classes.txt beside the shards, or in the file that --classes names."""
+    Path("shards").mkdir()
+    name = archive({f"{i}.cls": b"%d" % (i % 3) for i in range(6)} | {"6.cls": b"9"}, "shards/a.tar")
+
+    def chips(*words: str) -> list[str]:
+        run("show", name, "--html", "page.html", *words)
+        return re.findall('class="chip[^s][^>]*>(.*?)<', Path("page.html").read_text())
+
+    assert chips() == ["0", "1", "2", "0", "1", "2", "9"]
+    Path("shards/classes.txt").write_bytes(b"\xef\xbb\xbfcat\r\n\n<b>\r\n\xe7\x8a\xac\r\n")
+    assert chips() == ["cat", "&lt;b&gt;", "\u72ac"] * 2 + ["9"]
+    Path("mine").write_text("zero\n")
+    assert chips("--classes", "mine") == ["zero", "1", "2", "zero", "1", "2", "9"]
+    assert chips("--by", "size.cls") == ["&lt;b&gt;"] * 7
+    assert chips("--by", "nothing") == []
+    run("show", name, "--html", "page.html", "--classes", "nowhere", exit=1)
 
 
 def test_html_of_many(run: Run, archive: Archive) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -10,7 +11,7 @@ import re
 import tarfile
 from contextlib import suppress
 from html.parser import HTMLParser
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarkit.inspecting import census
-from tarkit.inspecting.census import Sizes, count, count_samples, deal
+from tarkit.inspecting import census, classes
+from tarkit.inspecting.census import Sizes, count, count_samples, deal, round_bins
+from tarkit.inspecting.classes import ClassCounts
 from tarkit.problems import Policy
 from tarkit.streams.source import FileSource
 from tarkit.tar.block import BLOCK
-from tarkit.views.report import amount
-from tarkit.views.text import plain
+from tarkit.views.report import amount, range_words
+from tarkit.views.text import report_lines
 from tests._tools import Peeked, each_row, on_disk
 from tests.conftest import GNU, PAX, USTAR, Archive, Content, Feed, Link, Run, each_feed, tar
 from tests.laws.test_laws import archives
@@ -62,8 +64,9 @@ def test_counts(run: Run, archive: Archive, feed: Feed) -> None:
         for name, each in found["fields"].items()
     }
     assert fields == FIELDS
+    edges = (10, 20, 50, 100, 200, 500, 1000, 2000)
     assert found["fields"]["jpg"]["histogram"] == [
-        {"from": low, "to": 2 * low - 1, "count": {8: 1, 512: 2}.get(low, 0)} for low in (8, 16, 32, 64, 128, 256, 512)
+        {"from": low, "to": high - 1, "count": {10: 1, 500: 1, 1000: 1}.get(low, 0)} for low, high in pairwise(edges)
     ]
     assert found["sets"] == [
         {"fields": ["cls", "jpg"], "samples": 2},
@@ -87,9 +90,9 @@ def test_text(run: Run, archive: Archive, feed: Feed) -> None:
         "  end      1.02 kB  10.0 %",
         "  84.2 % is not content: each entry costs 512 bytes and fills up its last 512",
     ]
-    assert "  jpg          3  100.0 %  1.61 kB   10 B   600 B  1.00 kB  ▄     █" in lines
+    assert "  jpg          3  100.0 %  1.61 kB  10 B   600 B  1.00 kB  █    ██" in lines
     assert "  cls jpg                2  66.7 %  ████████████████████" in lines
-    assert "  512 B  1.02 kB      2  ██████████████████████████████" in lines
+    assert "  1 to 2 kB          1  ██████████████████████████████" in lines
 
 
 @each_feed
@@ -313,6 +316,89 @@ def test_no_samples(run: Run, archive: Archive, feed: Feed) -> None:
     assert (found["samples"], found["strays"], found["content"]) == (0, 1, 1)
 
 
+def test_the_bar_knows_its_end(run: Run, archive: Archive) -> None:
+    """Bytes of all inputs, of plain files; how far it came of them."""
+    names = [archive(ROWS, "1.tar"), archive(ROWS, "2.tar")]
+    for words in (("stats",), ("stats", "--match", ""), ("check",)):
+        stderr = run(*words, "--progress", *names, exit=None).stderr
+        assert "/20.5k [" in stderr
+        assert "100%" in stderr
+    Path("1.tar.gz").write_bytes(gzip.compress(Path("1.tar").read_bytes()))
+    assert "%" not in run("stats", "--progress", "1.tar.gz").stderr
+
+
+# ---- classes
+
+CLASSED: dict[str, Content] = {
+    **{f"{i}.cls": b"%d\n" % (i % 3) for i in range(8)},
+    **{f"{i}.json": json.dumps({"a": {"b": "xy"[i % 2]}, "l": [1, "\u00e9"]}).encode() for i in range(8)},
+    "8.txt": b"no class",
+}
+
+
+@each_feed
+def test_by(run: Run, archive: Archive, feed: Feed) -> None:
+    """The values of a field and how many samples have each, the most frequent first; names from classes.txt."""
+    name = feed(archive(sorted(CLASSED.items())))
+    by = told(run, name, "--by", "cls")["by"]
+    counts = [{"value": "0", "samples": 3}, {"value": "1", "samples": 3}, {"value": "2", "samples": 2}]
+    assert by == {"field": "cls", "classes": counts, "missing": 1}
+    assert told(run, name, "--by", "json.a.b", "--match", "[0-6]")["by"]["classes"] == [
+        {"value": "x", "samples": 4}, {"value": "y", "samples": 3}
+    ]  # fmt: skip
+    assert told(run, name, "--by", "json.l")["by"]["classes"] == [{"value": '[1, "\u00e9"]', "samples": 8}]
+    Path("names").write_text("cat\ndog\n")
+    lines = run("stats", name, "--by", "cls", "--classes", "names").stdout.decode().splitlines()
+    at = lines.index("Classes by cls")
+    assert lines[at + 1 : at + 7] == [
+        "  class       samples   share",
+        "  cat               3  33.3 %  ██████████████████████████████",
+        "  dog               3  33.3 %  ██████████████████████████████",
+        "  2                 2  22.2 %  ████████████████████",
+        "  (no value)        1  11.1 %  ██████████",
+        "  3 classes; the largest has 1.5 times as many as the smallest",
+    ]
+    assert told(run, name, "--by", "cls", "--classes", "names")["by"]["classes"][1] == {
+        "value": "1", "name": "dog", "samples": 3
+    }  # fmt: skip
+
+
+@pytest.mark.forks
+def test_by_counts_the_same_otherwise(run: Run, archive: Archive) -> None:
+    """What is counted without --by is counted with it, in several processes too; classes.txt lies beside a shard."""
+    names = [archive(ROWS, "1.tar"), archive(tar(sorted(CLASSED.items()), PAX), "2.tar")]
+    plain = told(run, *names)
+    Path("classes.txt").write_text("cat\ndog\n")
+    for words in ((), ("-p", "2")):
+        found = told(run, *names, "--by", "cls", *words)
+        by = found.pop("by")
+        assert found == plain
+        assert [(each["value"], each.get("name"), each["samples"]) for each in by["classes"]] == [
+            ("0", "cat", 3), ("1", "dog", 3), ("2", None, 2), ("3", None, 1), ("4", None, 1), ("12", None, 1)
+        ]  # fmt: skip
+
+
+def test_by_what_is_not_there(run: Run, archive: Archive) -> None:
+    """A field that no sample has is told of; one that is no text is an error that can be allowed."""
+    name = archive({"a.cls": b"1", "a.jpg": b"\xff\xd8\xff"})
+    ran = run("stats", name, "--by", "clss")
+    assert ran.lines == ["tarkit: warning: no sample has 'clss'"]
+    assert "[bad-field]" in run("stats", name, "--by", "jpg", exit=1).stderr
+    assert told(run, name, "--by", "jpg", "--allow", "bad-field")["by"] == {"field": "jpg", "classes": [], "missing": 1}
+
+
+def test_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many are told apart; the rest is counted together, whatever is merged."""
+    monkeypatch.setattr(classes, "MOST", 3)
+    one, other = ClassCounts(), ClassCounts()
+    for value in "aabcde":
+        one._count(value, 1)
+    for value in "xab":
+        other._count(value, 2)
+    one.merge(other)
+    assert (dict(one.counts), one.others) == ({"a": 4, "b": 3, "c": 1}, 4)
+
+
 # ---- who gets what
 
 
@@ -329,7 +415,7 @@ def test_shares(run: Run, archive: Archive) -> None:
         (1, 1, 1, 4),
     ]
     text = run("stats", *names, "--world", "8").stdout.decode()
-    assert "  from 0 to 5 samples each; 3 of 8 get no shard at all\n" in text
+    assert "  0 to 5 samples each; 3 of 8 get no shard\n" in text
     assert [each["samples"] for each in told(run, *names, "--workers", "2")["shares"]] == [15, 9, 6]
 
 
@@ -345,7 +431,16 @@ def test_shares_are_those_of_webdataset() -> None:
         assert [each.samples for each in deal(urls, world, workers)] == expected
 
 
-@each_row("words", [("--total", "--json"), ("--json", "--html", "x"), ("--total", "--world", "2")])
+@each_row(
+    "words",
+    [
+        ("--total", "--json"),
+        ("--json", "--html", "x"),
+        ("--total", "--world", "2"),
+        ("--total", "--by", "a"),
+        ("--classes", "x"),
+    ],
+)
 def test_usage(words: tuple[str, ...], run: Run) -> None:
     """One output at a time."""
     assert run("stats", "pipe:touch read", *words, exit=2).stdout == b""
@@ -374,6 +469,36 @@ def test_sizes(values: list[int], distinct: int, pieces: int) -> None:
     assert found.exact == (len(set(values)) <= distinct) or not found.exact
     if found.exact:
         assert (found.median, found.least, found.most) == (median, min(values), max(values))
+
+
+@each_row(
+    ("low", "high", "words"),
+    [(0, 0, "0 B"), (0, 4, "0 to 5 B"), (54, 55, "54 to 56 B"), (500, 999, "500 B to 1 kB"),
+     (1200, 1399, "1.2 to 1.4 kB"), (112_600, 112_799, "112.6 to 112.8 kB"), (10**18, 2 * 10**18 - 1, "1 to 2 EB")],
+)  # fmt: skip
+def test_range_words(low: int, high: int, words: str) -> None:
+    """As short as it can be."""
+    assert range_words(low, high) == words
+
+
+@each_row(
+    ("sizes", "bins"),
+    [
+        ({}, []),
+        ({7: 2}, [(7, 7, 2)]),
+        ({0: 1, 3: 1}, [(0, 0, 1), (1, 1, 0), (2, 2, 0), (3, 3, 1)]),
+        ({54: 1, 69: 2}, [(54, 55, 1), *[(low, low + 1, 0) for low in range(56, 68, 2)], (68, 69, 2)]),
+        ({1000: 1, 3100: 1}, [(1000, 1199, 1), *[(low, low + 199, 0) for low in range(1200, 3000, 200)],
+                              (3000, 3199, 1)]),
+        ({0: 1, 40: 2, 250: 3}, [(0, 0, 1), (1, 1, 0), (2, 4, 0), (5, 9, 0), (10, 19, 0), (20, 49, 2), (50, 99, 0),
+                                 (100, 199, 0), (200, 499, 3)]),
+        ({1: 1, 1 << 60: 1}, [(1, 1, 1), *[(low, high - 1, 0) for low, high in pairwise(census._ROUND[1:55])],
+                              (10**18, 2 * 10**18 - 1, 1)]),
+    ],
+)  # fmt: skip
+def test_round_bins(sizes: dict[int, int], bins: list[tuple[int, int, int]]) -> None:
+    """Of equal width for sizes that differ little, else by 1, 2, 5; no gaps."""
+    assert round_bins(sizes) == bins
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -437,10 +562,22 @@ def test_html(run: Run, archive: Archive) -> None:
     assert not {"script", "img", "link", "iframe", "b"} & set(page.tags)
     assert not re.search(r"https?:|url\(|@import|\x1b", text)
     assert "prefers-color-scheme: dark" in text
-    assert "tarkit stats: <b>&.tar" in page.text
+    assert page.text.count("<b>&.tar") == 2
+    assert re.search("default-src 'none'; style-src 'sha256-[^ ]*'; base-uri 'none'", text)
     assert "'\"><img src=x onerror=alert(1)>'" in page.text
     assert "\\x1b[31m" in page.text
     assert "\\xe9" in page.text
+
+
+def test_html_has_the_report(run: Run, archive: Archive) -> None:
+    """Each section with its rows, classes among them."""
+    run("stats", archive(ROWS), "--by", "cls", "--html", "page.html")
+    text = Path("page.html").read_text()
+    titles = ["Summary", "Fields", "Classes by cls", "Sets of fields", "Sizes of jpg", "Sizes of cls"]
+    assert re.findall("<h2>(.*?)</h2>", text) == titles
+    assert re.findall("<dt>samples</dt><dd>(.*?)</dd>", text) == ["3"]
+    assert text.count("<td>cls jpg</td>") == text.count("<td>12</td>".replace("<td>", '<td class="n">')) == 1
+    assert '<rect width="100.0%"' in text
 
 
 def test_html_is_complete_or_absent(run: Run, archive: Archive) -> None:
@@ -490,7 +627,7 @@ def test_a_terminal(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch)
 
 def test_empty_report() -> None:
     """Nothing to draw is drawn."""
-    assert plain([]) == ""
+    assert report_lines([]) == ""
 
 
 @each_feed

@@ -9,15 +9,15 @@ import pty
 import re
 import select
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from tarkit.cli import screen
-from tarkit.inspecting.item import Item, Payload
+from tarkit.inspecting.item import Item, Payload, Seen
 from tarkit.views import pictures, terminal
-from tarkit.views.terminal import Cell, Drawn
+from tarkit.views.terminal import Cell, Colors, Drawn, How, PictureRows
 from tests._tools import each_row
 
 Images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -32,17 +32,21 @@ def drawing(*rows: list[tuple[int, int, int]]) -> Any:
     return image
 
 
+def row(pictures: Sequence[Drawn], how: How, colors: Colors, width: int = 76, cell: Cell = Cell()) -> str:  # noqa: B008
+    """A row in a terminal of this width: of 76 columns two pictures of 37 each."""
+    return PictureRows(width, how, colors, cell).row(pictures)
+
+
 SMALL = drawing([RED, GREEN], [BLUE, WHITE], [RED, RED])
-PAD = " " * (terminal.COLUMNS - 2)
 
 
 def test_blocks_in_full_colour() -> None:
     """Two pixels to a character, colours said once for a run; the last line alone keeps the background below it."""
-    text = terminal.row([Drawn(SMALL, ("key", "png 2 x 3"))], "blocks", "truecolor", Cell())
+    text = row([Drawn(SMALL, (("key", "bold"), ("png 2 x 3", "")))], "blocks", "truecolor")
     assert text.splitlines() == [
         "\x1b[38;2;255;0;0;48;2;0;0;255m\u2580\x1b[38;2;0;255;0;48;2;255;255;255m\u2580\x1b[0m",
         "\x1b[38;2;255;0;0;49m\u2580\u2580\x1b[0m",
-        "key",
+        "\x1b[1mkey\x1b[0m",
         "png 2 x 3",
         "",
     ]
@@ -51,32 +55,64 @@ def test_blocks_in_full_colour() -> None:
 def test_blocks_with_256_colours_and_none() -> None:
     """The nearest of the cube or of the greys; without colours, letters as dark as the picture."""
     image = drawing([RED, GREY, (90, 140, 180)], [BLUE, WHITE, (0, 0, 0)])
-    text = terminal.row([Drawn(image, ())], "blocks", "256", Cell())
+    text = row([Drawn(image, ())], "blocks", "256")
     assert re.findall(r"38;5;(\d+);48;5;(\d+)", text) == [("196", "21"), ("241", "231"), ("67", "16")]
     image = drawing([WHITE, (0, 0, 0), GREY], [WHITE, (0, 0, 0), GREY])
-    assert terminal.row([Drawn(image, ())], "blocks", "none", Cell()) == "@ -\n\n"
+    assert row([Drawn(image, ())], "blocks", "none") == "@ -\n\n"
 
 
 def test_several_in_a_row() -> None:
     """Side by side with a gap, of different heights, with one that could not be drawn."""
-    text = terminal.row(
-        [Drawn(SMALL, ("a", "x" * 30)), Drawn(None, ("b", "why")), Drawn(SMALL.crop((0, 0, 2, 2)), ("c",))],
+    text = row(
+        [
+            Drawn(SMALL, (("a", "bold"), ("x" * 30, "dim"))),
+            Drawn(None, (("b", "bold"), ("why", "dim"))),
+            Drawn(SMALL.crop((0, 0, 2, 2)), (("\u732b" * 20, ""),)),
+        ],
         "blocks",
         "none",
-        Cell(),
+        80 - 4,
     )
-    step = " " * terminal.GAP
-    blank = " " * terminal.COLUMNS
-    assert text.splitlines()[2:] == [
-        "a".ljust(24) + step + "b".ljust(24) + step + "c",
-        "x" * 23 + "\u2026" + step + "why",
+    first, second, *below = text.splitlines()
+    assert below == [
+        "a".ljust(37) + "  " + "b".ljust(37) + "  " + "\u732b" * 18 + "\u2026",
+        "x" * 30 + " " * 7 + "  why",
         "",
     ]
-    first, second = text.splitlines()[:2]
-    assert first[:2] == first[52:54]
-    assert first[2:52] == PAD + step + blank + step
+    assert first[:2] == first[78:80]
+    assert first[2:78] == " " * 76
     assert len(second) == 2
-    assert [terminal.per_row(width) for width in (20, 49, 50, 76, 102)] == [1, 1, 2, 3, 4]
+    found = [PictureRows(width, "blocks", "none", Cell()) for width in (40, 54, 55, 80, 100, 160, 250)]
+    assert [(each.count, each.columns) for each in found] == [
+        (1, 40), (1, 54), (2, 26), (2, 39), (3, 32), (4, 38), (7, 34)
+    ]  # fmt: skip
+    assert [found[3].room, PictureRows(80, "kitty", "none", Cell(8, 16)).room] == [(39, 32), (312, 256)]
+
+
+def test_words_below() -> None:
+    """Key, classes, a caption in at most three lines, what the header says; rows come when they are full."""
+    rows = PictureRows(80, "blocks", "none", Cell(), ["cat", "\u72d7"])
+    found = []
+    for key, cls, caption in (("d/a", "1", "word " * 40), ("d/b", "7", ""), ("d/c", "0", "two\nlines")):
+        picture = item(SMALL, "PNG")
+        picture.about = {"width": 2, "height": 3}
+        texts = [Item(b"k.cls", b"cls", 1, "text", {}, cls), Item(b"k.txt", b"txt", 1, "text", {}, caption)]
+        rows.take(picture)
+        found.append(rows.add(Seen(key.encode(), "x", 0, [picture, *texts])))
+    assert rows.add(Seen(b"d", "x", 0, texts)) == found[0] == found[2] == ""
+    assert rows.without == 1
+    words = "word word word word word word word word"
+    assert found[1].splitlines()[2:] == [
+        "d/a" + " " * 38 + "d/b",
+        "\u72d7" + " " * 39 + "7",
+        words + "  x 2 x 3",
+        words,
+        words[:-1] + "\u2026",
+        "x 2 x 3",
+        "",
+    ]
+    assert rows.rest().splitlines()[2:] == ["d/c", "cat", "two lines", "x 2 x 3", ""]
+    assert rows.rest() == ""
 
 
 def kitty_picture(text: str) -> tuple[str, Any]:
@@ -93,19 +129,19 @@ def kitty_picture(text: str) -> tuple[str, Any]:
 def test_kitty_and_iterm() -> None:
     """One PNG for the row, scaled to cells, transparent where there is none."""
     big = Images.effect_noise((200, 180), 90).convert("RGB")
-    row = [Drawn(SMALL, ("a",)), Drawn(None, ("b",)), Drawn(big, ("c",))]
-    head, strip = kitty_picture(terminal.row(row, "kitty", "none", Cell(10, 20)))
-    assert head == "a=T,f=100,q=2,c=76,r=9"
-    assert strip.size == (760, 180)
+    pictures = [Drawn(SMALL, (("a", ""),)), Drawn(None, (("b", ""),)), Drawn(big, (("c", ""),))]
+    head, strip = kitty_picture(row(pictures, "kitty", "none", 96, Cell(10, 20)))
+    assert head == "a=T,f=100,q=2,c=94,r=9"
+    assert strip.size == (940, 180)
     assert [strip.getpixel(at) for at in ((0, 0), (1, 1), (2, 0), (300, 9))] == [
         (*RED, 255), (*WHITE, 255), (0, 0, 0, 0), (0, 0, 0, 0)
     ]  # fmt: skip
-    assert strip.crop((520, 0, 720, 180)).convert("RGB").tobytes() == big.tobytes()
-    text = terminal.row(row[:1], "iterm", "none", Cell(10, 20))
-    found = re.fullmatch(r"\x1b\]1337;File=inline=1;width=24;height=1;preserveAspectRatio=1:(.*)\x07\na\n\n", text)
+    assert strip.crop((640, 0, 840, 180)).convert("RGB").tobytes() == big.tobytes()
+    text = row(pictures[:1], "iterm", "none", 96, Cell(10, 20))
+    found = re.fullmatch(r"\x1b\]1337;File=inline=1;width=30;height=1;preserveAspectRatio=1:(.*)\x07\na\n\n", text)
     assert found
     assert Images.open(io.BytesIO(base64.b64decode(found[1]))).getpixel((0, 0)) == (*RED, 255)
-    assert terminal.row([Drawn(None, ("a", "why"))], "kitty", "none", Cell()) == "a\nwhy\n\n"
+    assert row([Drawn(None, (("a", ""), ("why", "")))], "kitty", "none") == "a\nwhy\n\n"
 
 
 def sixel_pixels(text: str) -> tuple[tuple[int, int], dict[tuple[int, int], tuple[int, ...]]]:

@@ -1,4 +1,4 @@
-"""Samples as text: plain lines, JSON, names, panels. Whatever an archive holds, no terminal obeys it."""
+"""Samples as text: plain lines, JSON, names, terminal. Whatever an archive holds, no terminal obeys it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from tarkit.errors import show
 from tarkit.inspecting.item import Item, Seen
-from tarkit.views import panels, plain, words
+from tarkit.views import terminal
+from tarkit.views import text as views
 from tests._tools import each_row
 
 ESC = "\x1b]0;owned\x07\x1b[2J"
@@ -44,7 +45,7 @@ HOSTILE = Seen(
 def test_plain() -> None:
     """A line for the sample, and one for each entry, in columns."""
     long = ("word " * 16)[:79] + "\u2026"
-    assert plain.plain(SEEN).splitlines() == [
+    assert views.sample_lines(SEEN).splitlines() == [
         "d/a  x.tar at 512",
         "  jpg       23456  jpeg           640 x 480",
         '  json         21  json           {"a": 1, "b": [1, 2]}',
@@ -60,7 +61,7 @@ def test_plain() -> None:
 def test_plain_without_a_sample() -> None:
     """What has no key is shown under its name."""
     seen = Seen(None, "x.tar", 0, [Item(b"d/", None, 0, "directory"), Item(b"", None, 9, "global header")])
-    assert plain.plain(seen).splitlines() == [
+    assert views.sample_lines(seen).splitlines() == [
         "(no sample)  x.tar at 0",
         "  d/         0  directory      no key",
         "  (no name)  9  global header  no key",
@@ -69,7 +70,7 @@ def test_plain_without_a_sample() -> None:
 
 def test_json() -> None:
     """One object on one line; names can be read back, texts are whole or said to be cut."""
-    line = plain.json_line(SEEN)
+    line = views.json_line(SEEN)
     assert line.count("\n") == 1
     found = json.loads(line)
     fields: list[dict[str, Any]] = found.pop("fields")
@@ -98,7 +99,7 @@ def unescaped(text: str) -> bytes:
 )
 def test_names_can_be_read_back(name: bytes) -> None:
     """Every byte, from what is printable alone."""
-    text = words.escaped(name)
+    text = views.escaped(name)
     assert text.isprintable()
     assert unescaped(text) == name
     assert show(name) == f"'{text}'"
@@ -111,25 +112,25 @@ def obedient(text: str) -> list[str]:
 
 def test_hostile_names_and_texts() -> None:
     """Escape sequences come out as text, in every view."""
-    assert obedient(plain.plain(HOSTILE)) == []
-    assert len(plain.plain(HOSTILE).splitlines()) == 6
-    assert obedient(plain.json_line(HOSTILE)) == []
-    assert json.loads(plain.json_line(HOSTILE))["fields"][0]["text"] == HOSTILE.items[0].text
-    assert unescaped(json.loads(plain.json_line(HOSTILE))["key"]) == HOSTILE.key
-    assert obedient(panels.panel(HOSTILE, 80, None)) == []
-    coloured = panels.panel(HOSTILE, 80, "truecolor")
+    assert obedient(views.sample_lines(HOSTILE)) == []
+    assert len(views.sample_lines(HOSTILE).splitlines()) == 6
+    assert obedient(views.json_line(HOSTILE)) == []
+    assert json.loads(views.json_line(HOSTILE))["fields"][0]["text"] == HOSTILE.items[0].text
+    assert unescaped(json.loads(views.json_line(HOSTILE))["key"]) == HOSTILE.key
+    assert obedient(terminal.panel(HOSTILE, 80, None)) == []
+    coloured = terminal.panel(HOSTILE, 80, "truecolor")
     assert obedient(re.sub(r"\x1b\[[0-9;]*m", "", coloured)) == []
     assert "[2J" in re.sub(r"\x1b\[[0-9;]*m", "", coloured)
     lone = Seen(b"a", "x", 0, [Item(b"a.t", b"t", 1, "latin text", {}, "caf\udce9")])
-    assert "caf\\xe9" in plain.plain(lone)
-    assert '"caf\\udce9"' in plain.json_line(lone)
-    assert "caf\\xe9" in panels.panel(lone, 80, "256")
+    assert "caf\\xe9" in views.sample_lines(lone)
+    assert '"caf\\udce9"' in views.json_line(lone)
+    assert "caf\\xe9" in terminal.panel(lone, 80, "256")
 
 
 def test_markup_is_text() -> None:
     """What looks like markup of the library that draws panels is none."""
     seen = Seen(b"[red]k[/]", "[bold]", 0, [Item(b"a.t", b"[t]", 1, "text", {}, "[link=x]:smile:[/nope]")])
-    text = panels.panel(seen, 80, None)
+    text = terminal.panel(seen, 80, None)
     for each in ("[red]k[/]", "[bold]", "[t]", "[link=x]:smile:[/nope]"):
         assert each in text
 
@@ -170,12 +171,14 @@ LONG = """\
 def test_panel() -> None:
     """A frame of the width that was asked for; JSON is laid out, long texts end."""
     seen = Seen(SEEN.key, "x.tar", 512, [*SEEN.items[:4], SEEN.items[7]])
-    assert panels.panel(seen, 60, None).splitlines() == PANEL.splitlines()
-    assert panels.panel(Seen(None, "x.tar", 0, [SEEN.items[1]]), 40, None).splitlines() == NARROW.splitlines()
-    assert panels.panel(Seen(b"k" * 40, "b" * 40 + "/aaaaaaaaaaaa", 77, []), 40, None).splitlines() == LONG.splitlines()
+    assert terminal.panel(seen, 60, None).splitlines() == PANEL.splitlines()
+    assert terminal.panel(Seen(None, "x.tar", 0, [SEEN.items[1]]), 40, None).splitlines() == NARROW.splitlines()
+    assert (
+        terminal.panel(Seen(b"k" * 40, "b" * 40 + "/aaaaaaaaaaaa", 77, []), 40, None).splitlines() == LONG.splitlines()
+    )
     for width in (40, 41, 72, 200):
-        assert {len(line) for line in panels.panel(SEEN, width, None).splitlines()} == {width}
-    assert panels.panel(Seen(b"a", "x", 0, []), 40, None).count("\n") == 3
+        assert {len(line) for line in terminal.panel(SEEN, width, None).splitlines()} == {width}
+    assert terminal.panel(Seen(b"a", "x", 0, []), 40, None).count("\n") == 3
 
 
 @each_row(
@@ -194,7 +197,7 @@ def test_panel() -> None:
 )
 def test_indented(text: str, laid_out: str) -> None:
     """Only blanks and line ends are put in: numbers and equal names stay as they are, cut JSON too."""
-    assert panels.indented(text) == laid_out
+    assert views.indented(text) == laid_out
     assert re.sub(r"\s", "", laid_out) == re.sub(r"\s", "", text)
 
 
@@ -205,21 +208,21 @@ def test_indented(text: str, laid_out: str) -> None:
 )  # fmt: skip
 def test_size_words(size: int, text: str) -> None:
     """Three digits and a unit."""
-    assert words.size_words(size) == text
+    assert views.size_words(size) == text
 
 
 def test_lines_of() -> None:
     """The first lines, each as long as there is room."""
-    assert words.lines_of("a\nb\n", 10, 2) == ["a", "b"]
-    assert words.lines_of("a\r\nb\nc", 10, 2) == ["a", "b", "\u2026"]
-    assert words.lines_of("abcdef\n\tx", 4, 2) == ["abc\u2026", "   \u2026"]
-    assert words.lines_of("", 4, 2) == [""]
+    assert views.lines_of("a\nb\n", 10, 2) == ["a", "b"]
+    assert views.lines_of("a\r\nb\nc", 10, 2) == ["a", "b", "\u2026"]
+    assert views.lines_of("abcdef\n\tx", 4, 2) == ["abc\u2026", "   \u2026"]
+    assert views.lines_of("", 4, 2) == [""]
 
 
 def test_many_members() -> None:
     """Of a file with many in it some are named."""
     names = [str(number) for number in range(20)]
     about = {"arrays": [{"name": name, "dtype": "int8", "shape": []} for name in names]}
-    said = words.about_words(Item(b"a.npz", b"npz", 1, "npz", about))
+    said = views.about_words(Item(b"a.npz", b"npz", 1, "npz", about))
     assert said == ", ".join(f"{number}: int8 []" for number in range(12)) + ", and 8 more"
-    assert words.about_words(Item(b"a.zip", b"zip", 1, "zip", {"members": names[:12]})) == ", ".join(names[:12])
+    assert views.about_words(Item(b"a.zip", b"zip", 1, "zip", {"members": names[:12]})) == ", ".join(names[:12])

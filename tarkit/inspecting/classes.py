@@ -1,0 +1,105 @@
+"""Classes of samples: how many samples have each value of a field, and the names of numbered classes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tarkit.errors import Problem, printable
+from tarkit.problems import Policy
+from tarkit.samples.sample import TarSample
+from tarkit.samples.values import MISFITS, Name, View
+from tarkit.streams.location import Location
+
+MOST = 4096  # values that are told apart
+BESIDE = "classes.txt"  # names of classes beside shards
+LONGEST = 200  # characters of a value
+
+
+def class_of(name: Name, sample: TarSample, policy: Policy) -> str | None:
+    """Return the value of a field as text, JSON as JSON; None if the sample has none.
+
+    Raises Problem for a field that cannot be read, unless `policy` lets it pass.
+    """
+    try:
+        value = name.words(View(sample))
+    except Problem as problem:
+        if problem.name not in MISFITS:
+            raise
+        if problem.name != "missing-field":
+            policy.judge(problem)
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return " ".join(text.split())[:LONGEST]
+
+
+def class_name(value: str, names: Sequence[str]) -> str:
+    """Return the name of a class: for a number the line of `names` with that index, else the value itself."""
+    if value.isascii() and value.isdigit() and len(value) < 10 and int(value) < len(names):
+        return names[int(value)]
+    return value
+
+
+def class_order(counts: Counter[str]) -> list[tuple[str, int]]:
+    """Return values and counts, the most frequent first, equal ones by number or text."""
+    return sorted(counts.items(), key=lambda item: (-item[1], _rank(item[0])))
+
+
+def _rank(value: str) -> tuple[float, str]:
+    return (float(value), value) if value.isdecimal() and len(value) < 16 else (float("inf"), value)
+
+
+def read_class_names(path: str) -> list[str]:
+    """Return the names of classes in a file, one a line, the first for class 0. Blank lines are skipped."""
+    with open(path, "rb") as file:
+        lines = file.read().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").splitlines()
+    return [printable(line.strip()) for line in lines if line.strip()]
+
+
+def find_class_names(path: str | None, inputs: Sequence[Location]) -> list[str]:
+    """Return the names of classes in the file `path`, or else in the first `classes.txt` beside an input."""
+    if path is not None:
+        return read_class_names(path)
+    folders = (os.path.dirname(location.text) for location in inputs if location.kind == "path")
+    for folder in dict.fromkeys(folders):
+        try:
+            return read_class_names(os.path.join(folder, BESIDE))
+        except OSError:  # it is not there
+            continue
+    return []
+
+
+@dataclass
+class ClassCounts:
+    """How many samples have each value of a field.
+
+    Beyond MOST different values samples are counted as `others`; those without the field are `missing`.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    missing: int = 0
+    others: int = 0
+
+    def add(self, name: Name, policy: Policy, sample: TarSample) -> None:
+        """Count a sample. Raises Problem as `class_of` does."""
+        value = class_of(name, sample, policy)
+        if value is None:
+            self.missing += 1
+        else:
+            self._count(value, 1)
+
+    def merge(self, other: ClassCounts) -> None:
+        """Add the counts of `other`."""
+        for value, count in other.counts.items():
+            self._count(value, count)
+        self.missing += other.missing
+        self.others += other.others
+
+    def _count(self, value: str, count: int) -> None:
+        if value in self.counts or len(self.counts) < MOST:
+            self.counts[value] += count
+        else:
+            self.others += count

@@ -1,0 +1,129 @@
+"""Pictures of arrays: which numbers become which pixels and points."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import re
+from typing import Any
+
+import pytest
+
+from tarkit.inspecting.item import Item, Payload, see
+from tarkit.views.arrays import SIDE, Sketch, sketch
+from tests._tools import each_row
+
+numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+
+
+class Held:
+    """A source of bytes."""
+
+    name, seekable = "x.tar", True
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def read(self, start: int, stop: int) -> bytes:
+        return self.data[start:stop]
+
+
+def item(array: Any, reach: int | None = None) -> Item:
+    """An item with this array, of which the first bytes can be read."""
+    out = io.BytesIO()
+    numpy.save(out, array)
+    data = out.getvalue()
+    payload = Payload(Held(data), 0, len(data), len(data) if reach is None else reach)  # type: ignore[arg-type]
+    return see(Item(b"a.npy", b"npy", len(data), "", payload=payload), payload)
+
+
+def picture(found: Sketch | None) -> Any:
+    """The picture of a heat map, in RGBA."""
+    images = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    assert found is not None
+    assert found.type == "image/png"
+    return images.open(io.BytesIO(found.data)).convert("RGBA")
+
+
+def points(found: Sketch | None) -> list[list[tuple[float, float]]]:
+    """The points of curves."""
+    assert found is not None
+    assert found.type == "image/svg+xml"
+    return [
+        [(float(x), float(y)) for x, y in (pair.split(",") for pair in line.split())]
+        for line in re.findall('points="(.*?)"', found.data.decode())
+    ]
+
+
+@each_row("dtype", ["f2", "f4", "f8", ">f4", ">i2", "i1", "u1", "i8", "u8", "?"])
+def test_heat_map(dtype: str) -> None:
+    """A pixel for each number, the smallest dark, the largest bright."""
+    found = sketch(item(numpy.array([[0, 1, 0], [1, 1, 0]], dtype)))
+    image = picture(found)
+    assert found
+    assert (image.size, found.range) == ((3, 2), "0 to 1")
+    pixels = [image.getpixel((x, y)) for y in range(2) for x in range(3)]
+    low, high = (38, 22, 73, 255), (250, 230, 70, 255)
+    assert pixels == [low, high, low, high, high, low]
+
+
+def test_many_numbers() -> None:
+    """Some of them are drawn, which is said; of more dimensions the first plane is."""
+    big = numpy.add.outer(numpy.arange(500.0), numpy.arange(1000.0))
+    found = sketch(item(big))
+    image = picture(found)
+    assert found
+    assert max(image.size) <= SIDE
+    assert found.range.startswith("about 0 to 1")
+    stack = numpy.stack([big[:9, :9], big[9:18, :9]])
+    assert picture(sketch(item(stack))).tobytes() == picture(sketch(item(stack[0]))).tobytes()
+    channels = numpy.stack([big[:40, :40], -big[:40, :40]], 2)
+    assert picture(sketch(item(channels))).tobytes() == picture(sketch(item(big[:40, :40]))).tobytes()
+
+
+def test_colours() -> None:
+    """Bytes in three or four channels are the picture itself."""
+    array = numpy.arange(5 * 4 * 3, dtype="u1").reshape(5, 4, 3)
+    image = picture(sketch(item(array)))
+    assert image.convert("RGB").tobytes() == array.tobytes()
+    array = numpy.arange(5 * 4 * 4, dtype="u1").reshape(5, 4, 4)
+    assert picture(sketch(item(array))).tobytes() == array.tobytes()
+
+
+def test_curves() -> None:
+    """A point for each number of a series; of many the smallest and the largest at each place."""
+    [line] = points(sketch(item(numpy.array([0.0, 1.0, math.nan, 0.5]))))
+    assert line == [(60.0, 228.0), (180.0, 12.0), (420.0, 120.0)]
+    assert points(sketch(item(numpy.array([[3], [3]])))) == [[(120.0, 120.0), (360.0, 120.0)]]
+    assert len(points(sketch(item(numpy.zeros((3, 50)))))) == 3
+    found = sketch(item(numpy.sin(numpy.arange(100_000) / 5)))
+    [line] = points(found)
+    assert len(line) <= 480
+    assert found
+    assert found.range == "about -1 to 1"
+
+
+def test_what_is_not_drawn() -> None:
+    """No numbers, none that are finite, objects, columns first, damage, what cannot be read."""
+    fine = numpy.arange(12.0).reshape(3, 4)
+    arrays = [
+        numpy.float64(1), numpy.zeros((0, 3)), numpy.array(["a"]), numpy.array([1j]), numpy.array([None]),
+        numpy.asfortranarray(fine), numpy.full((9, 9), math.inf), numpy.array([1e308, -1e308]),
+        numpy.zeros((5, 1 << 18)),
+    ]  # fmt: skip
+    assert [sketch(item(array)) for array in arrays] == [None] * len(arrays)
+    assert sketch(item(fine, 128)) is None
+    assert sketch(Item(b"a", b"x", 1, "text", {}, "x")) is None
+    cut = item(fine)
+    cut.about["note"] = "by its header it would have more bytes"
+    assert sketch(cut) is None
+
+
+def test_a_curve_is_a_picture_of_its_own() -> None:
+    """It names its language, so that a browser takes it from a data URL; there is no script in it."""
+    found = sketch(item(numpy.arange(9)))
+    assert found
+    assert base64.b64encode(found.data)
+    assert found.data.startswith(b'<svg xmlns="http://www.w3.org/2000/svg" width="480" height="240"')
+    assert b"script" not in found.data
