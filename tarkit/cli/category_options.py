@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import click
+from typing import TYPE_CHECKING
 
 from tarkit.cli import options
+from tarkit.cli.command import choice, option
 from tarkit.cli.console import Run
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.samples.sample import TarSample
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
     from tarkit.shards.categories import Map
     from tarkit.shards.template import Notation
 
-_OLD_WORDS = {"abort": "error", "ignore": "skip", "exclude": "skip"}
+REACTIONS = "error|warn|skip"
+ALIASES = {"abort": "error", "ignore": "skip", "exclude": "skip"}
 
 
 @dataclass(frozen=True)
@@ -87,36 +87,36 @@ class Unmatched:
             run.warn(f"{what} in no category of {self._name} and left out, {show(self._first)} first")
 
 
-def _map(
-    map_: str | None, map_sep: str | None, first_match: bool, unmatched: str | None, on_unmatched: str, on_bad_line: str
-) -> MapOptions:
-    on_unmatched, on_bad_line = (_OLD_WORDS.get(word, word) for word in (on_unmatched, on_bad_line))
-    return MapOptions(map_, map_sep, first_match, unmatched, on_unmatched, on_bad_line)
-
-
-def _reaction(name: str, default: str, what: str) -> Any:
-    return click.option(
-        name,
-        type=click.Choice(["error", "warn", "skip", *_OLD_WORDS]),
-        default=default,
-        metavar="error|warn|skip",
-        help=f"{what}  [default: {default}]",
-    )
-
-
 map_options = options.group(
     "map_",
-    _map,
-    click.option(
+    MapOptions,
+    option(
+        "Categories",
         "--map",
-        "map_",
+        "spec",
         metavar="FILE|JSON",
-        help='Shards by category, after ishard and dSort: {"cats-%06d.tar": ["cat/.*", "glob:pets/cat*"]}, or lines '
-        "PATTERN TEMPLATE.",
+        help="Shards by category, as in ishard and dSort.",
+        more='It is JSON, {"cats-%06d.tar": ["cat/.*", "glob:pets/cat*"]}, or lines PATTERN TEMPLATE.',
     ),
-    click.option("--map-sep", metavar="TEXT", help="What parts the two in a line.  [default: a tab, or blanks]"),
-    click.option("--first-match", is_flag=True, help="Of two categories, the one that --map has first; else an error."),
-    click.option("--unmatched", metavar="TEMPLATE", help="Shards for samples that are in no category."),
-    _reaction("--on-unmatched", "warn", "What to do with those otherwise: leaving them out is counted."),
-    _reaction("--on-bad-line", "error", "What to do with a line of FILE that is none."),
+    option("Categories", "--map-sep", "sep", metavar="TEXT", help="Column separator in FILE.  [default: blanks]"),
+    option("Categories", "--first-match", is_flag=True, help="Take the first of several categories, else fail."),
+    option("Categories", "--unmatched", metavar="TEMPLATE", help="Shards for samples in no category."),
+    choice(
+        "Categories",
+        "--on-unmatched",
+        choices=REACTIONS,
+        default="warn",
+        aliases=ALIASES,
+        metavar="HOW",
+        help="Else: error, warn, skip.",
+        more="With warn they are counted; with skip they are left out silently.",
+    ),
+    choice(
+        "Categories",
+        "--on-bad-line",
+        choices=REACTIONS,
+        aliases=ALIASES,
+        metavar="HOW",
+        help="Malformed line: error, warn, skip.",
+    ),
 )

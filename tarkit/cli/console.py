@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tarkit.cli.app import bars, say
+from tarkit.cli.messages import bars, say
 from tarkit.cli.output import Output, file_name, refuse_overwrite, status_of
 from tarkit.errors import Usage
 from tarkit.problems import Policy

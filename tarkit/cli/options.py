@@ -6,16 +6,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import time
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tarkit.cli.app import Word
+from tarkit.cli.command import Decorator, Function, Word, choice, option
 from tarkit.cli.console import Run, current
 from tarkit.cli.output import Output, file_name, open_output
 from tarkit.cli.output import text_output as open_text
@@ -28,11 +29,6 @@ from tarkit.tar.block import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from tarkit.samples.where import Where
-
-Function = Callable[..., Any]
-Decorator = Callable[[Function], Function]
-
-_OLD_WORDS: dict[str, OnMissing] = {"abort": "error", "exclude": "skip", "ignore": "keep"}
 
 
 class _Written(Word):
@@ -57,18 +53,12 @@ class _Post(Word):
         return command
 
 
-WRITTEN = _Written()
-
-
-def post(*names: str) -> Decorator:
-    """The option for a command that runs after each shard."""
-    text = "Run COMMAND after each shard, which it may move; {} is its name."
-    return click.option(*names, type=_Post(), metavar="COMMAND", help=text)
-
-
 def group(name: str, build: Function, *options: Decorator) -> Decorator:
-    """A decorator that declares `options` and hands over what `build` makes of them as the one argument `name`."""
-    taken = build.__code__.co_varnames[: build.__code__.co_argcount]
+    """Return a decorator that declares `options`, and passes what `build` makes of them as argument `name`.
+
+    `build` is a function or a class whose parameters have the names of the options.
+    """
+    taken = list(inspect.signature(build).parameters)
 
     def decorate(function: Function) -> Function:
         @wraps(function)
@@ -77,8 +67,8 @@ def group(name: str, build: Function, *options: Decorator) -> Decorator:
             return function(**{name: build(**own)}, **given)
 
         decorated: Function = called
-        for option in reversed(options):
-            decorated = option(decorated)
+        for declare in reversed(options):
+            decorated = declare(decorated)
         return decorated
 
     return decorate
@@ -99,15 +89,8 @@ def _memory(memory: str | None) -> int:
     return parse_memory(memory)
 
 
-def _output(output: str | None, compress: str | None, fsync: bool) -> Output:
-    opened = open_output(output, compress, fsync)
-    if opened.location.kind == "path":
-        current().reserve(opened.location.text, "the output")
-    return opened
-
-
-def _text_output(output: str | None, compress: str | None, fsync: bool) -> Output:
-    opened = open_text(output, compress, fsync)
+def _reserved(open_: Callable[..., Output], output: str | None, compress: str | None, fsync: bool) -> Output:
+    opened = open_(output, compress, fsync)
     if opened.location.kind == "path":
         current().reserve(opened.location.text, "the output")
     return opened
@@ -155,17 +138,11 @@ def _keys(keys_from: str, require_all: bool) -> KeyList:
     return read_keys(keys_from, require_all)
 
 
-def _fields_without_choice(
-    drop: tuple[str, ...], require: tuple[str, ...], on_missing_field: str, rekey: str | None
-) -> Fields:
-    return _fields((), drop, require, on_missing_field, rekey)
-
-
 def _fields(
     fields: tuple[str, ...],
     drop: tuple[str, ...],
     require: tuple[str, ...],
-    on_missing_field: str,
+    on_missing_field: OnMissing,
     rekey: str | None,
 ) -> Fields:
     needed = [word.split("|") for word in _words(require)]
@@ -173,7 +150,7 @@ def _fields(
         parse_fields(" ".join(fields)) if fields else [],
         tuple(_words(drop)),
         [tuple(os.fsencode(name) for name in names) for names in needed],
-        _OLD_WORDS.get(on_missing_field, on_missing_field),  # type: ignore[arg-type]
+        on_missing_field,
         rekey,
     )
 
@@ -217,64 +194,152 @@ def parse_mtime(mtime: str | None) -> int | None:
     return seconds
 
 
+def parallel(help: str) -> Decorator:
+    """Return the option for how much is done at a time."""
+    return option("Input", "-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help=help)
+
+
+FILES_FROM = option(
+    "Input", "-T", "--files-from", multiple=True, metavar="LIST", help="Read more inputs from LIST, one a line."
+)
+NULL = option("Input", "-0", "--null", is_flag=True, help="Names in LIST end with NUL.")
 inputs = group(
     "inputs",
     find_inputs,
     click.argument("words", nargs=-1, metavar="[INPUT]..."),
-    click.option("-T", "--files-from", multiple=True, metavar="LIST", help="Take more inputs from LIST, one a line."),
-    click.option("-0", "--null", is_flag=True, help="The names in LIST end with NUL."),
-    click.option("-l", "--load", is_flag=True, help="The one INPUT is such a list."),
+    FILES_FROM,
+    NULL,
+    option("Input", "-l", "--load", is_flag=True, help="The one INPUT is such a list."),
 )
-_OUTPUT = (
-    click.option(
-        "-o", "--output", "--outputs", metavar="OUT", help="Write to file OUT, - or pipe:COMMAND.  [default: -]"
-    ),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, zip, none.  [default: by suffix]"),
-    click.option("--fsync", is_flag=True, help="Have the output on the disk before it gets its name."),
+
+OUT = option("Output", "-o", "--output", "--outputs", metavar="OUT", help="File, - or pipe:COMMAND.  [default: -]")
+COMPRESS = option(
+    "Output", "--compress", metavar="CODEC[:LEVEL]", help="gz zst lz4 xz bz2 zip none.  [default: by suffix]"
 )
-output = group("output", _output, *_OUTPUT)
-text_output = group("output", _text_output, *_OUTPUT)
+FSYNC = option("Output", "--fsync", is_flag=True, help="Call fsync before renaming the file into place.")
+FORCE = option("Output", "--force", is_flag=True, help="Replace existing shards.")
+TEMPLATE = choice(
+    "Output",
+    "--template",
+    choices="auto|printf|bash|at",
+    metavar="HOW",
+    help="Count by: auto, printf, bash, at.",
+    more="It counts by %06d (printf), {0000..4096..8} (bash), or @00001 (at), which auto does not take.",
+)
+SIZE_RULE = choice(
+    "Shards",
+    "--size-rule",
+    choices="tar|content",
+    help="What SIZE limits.",
+    more="tar: no archive exceeds it. content: a shard closes once its contents reach it, as in tarp and ishard.",
+)
+MTIME = option(
+    "Output",
+    "--mtime",
+    metavar="WHEN",
+    help="Times: source, now or @SECONDS.  [default: @0]",
+    more="The modification time of entries that are made.",
+)
+output = group("output", partial(_reserved, open_output), OUT, COMPRESS, FSYNC)
+text_output = group("output", partial(_reserved, open_text), OUT, COMPRESS, FSYNC)
+mtime = group("mtime", parse_mtime, MTIME)
+
+
+def shard_names(default: str) -> tuple[Decorator, ...]:
+    """Return the options for the names of shards, and for how they are written."""
+    return (
+        option(
+            "Output",
+            "-o",
+            "--output",
+            "--outputs",
+            metavar="TEMPLATE",
+            help=f"Names of the shards.  [default: {default}]",
+            more="Without a number, -%06d goes before the suffix.",
+        ),
+        TEMPLATE,
+        COMPRESS,
+        FSYNC,
+    )
+
+
+def post(*names: str) -> Decorator:
+    """Return the option for a command that runs after each shard."""
+    return option(
+        "Output",
+        *names,
+        type=_Post(),
+        metavar="COMMAND",
+        help="Run COMMAND after each shard; {} is its name.",
+        more="It may move or delete the shard.",
+    )
+
+
+def written(name: str, help: str, more: str = "", section: str = "Output") -> Decorator:
+    """Return an option for one file that a command writes besides its output."""
+    return option(section, name, type=_Written(), metavar="FILE", help=help, more=more)
+
+
+MANIFEST = written("--manifest", "List shards in FILE: samples, bytes, sha256, keys.")
+DEPFILE = written("--depfile", "Write the dependencies to FILE, for make.")
+DEPFILE_TARGET = option("Output", "--depfile-target", metavar="NAME", help="Target in the depfile.  [default: OUT]")
+
 shard_slice = group(
     "shard_slice",
     _slice,
-    click.option("--shard-slice", "--shardslice", metavar="LO:HI:STEP", help="Only these samples of each input."),
+    option("Select", "--shard-slice", "--shardslice", metavar="LO:HI:STEP", help="Only these samples of each input."),
 )
 select = group(
     "select",
     _select,
-    click.option("--match", metavar="REGEX", help="Only samples whose key has REGEX in it."),
-    click.option("--keys-from", metavar="FILE[:COLUMN]", help="Only keys that FILE has, one a line, or in a column."),
-    click.option("--require-all", is_flag=True, help="A key of --keys-from that is not found is an error."),
-    click.option("--where", metavar="EXPR", help="Only where EXPR holds: 'cls == 3 and json.width > 512'."),
-    click.option("--sample", type=float, metavar="P", help="Each sample with probability P."),
-    click.option("--seed", type=int, metavar="S", help="Seed for what is random; without it one is drawn and printed."),
-    click.option("--slice", "slice_", metavar="LO:HI:STEP", help="Only these of the samples that are left."),
+    option("Select", "--match", metavar="REGEX", help="Only samples whose key contains REGEX."),
+    option("Select", "--keys-from", metavar="FILE[:COLUMN]", help="Only keys listed in FILE, or in its COLUMN."),
+    option("Select", "--require-all", is_flag=True, help="A missing key of --keys-from is an error."),
+    option(
+        "Select",
+        "--where",
+        metavar="EXPR",
+        help="Only samples for which EXPR is true.",
+        more="It compares fields, as in 'cls == 3 and json.width > 512' or 'size.jpg > 10000'.",
+    ),
+    option("Select", "--sample", type=float, metavar="P", help="Each sample with probability P."),
+    option("Select", "--seed", type=int, metavar="S", help="Random seed.  [default: drawn and printed]"),
+    option("Select", "--slice", "slice_", metavar="LO:HI:STEP", help="Only these of the samples selected so far."),
 )
+count = option("Select", "-c", "--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
 memory = group(
     "memory",
     _memory,
-    click.option(
-        "--memory", metavar="SIZE", help="What may be held in memory: 500M, 4GB.  [default: a quarter of the machine's]"
-    ),
+    option("Order", "--memory", metavar="SIZE", help="Memory to use: 500M, 4GB.  [default: a quarter]"),
 )
-count = click.option("-c", "--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
+
 _FIELDS = (
-    click.option("--drop", multiple=True, metavar="GLOB", help="All but the fields that match GLOB."),
-    click.option("--require", multiple=True, metavar="F1,F2", help="Fields that must be there; a|b asks for either."),
-    click.option(
+    option("Fields", "--drop", multiple=True, metavar="GLOB", help="Drop fields that match GLOB."),
+    option("Fields", "--require", multiple=True, metavar="F1,F2", help="Fields that must exist; a|b is either."),
+    choice(
+        "Fields",
         "--on-missing-field",
-        type=click.Choice(["error", "warn", "skip", "keep", *_OLD_WORDS]),
-        default="error",
-        metavar="error|warn|skip|keep",
-        help="What to do with a sample that lacks one.  [default: error]",
+        choices="error|warn|skip|keep",
+        aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},
+        metavar="HOW",
+        help="Else: error, warn, skip, keep.",
+        more="What becomes of a sample without a field of -f or --require; warn keeps it too.",
     ),
-    click.option("-R", "--rekey", metavar="SPEC", help="New keys: '{stem}/{key}', '{index:06d}', # for nine digits."),
+    option(
+        "Fields",
+        "-R",
+        "--rekey",
+        metavar="SPEC",
+        help="New keys: '{stem}/{key}', '{index:06d}'.",
+        more="Each # is the index with nine digits.",
+    ),
 )
-fields_without_choice = group("fields", _fields_without_choice, *_FIELDS)
+fields_without_choice = group("fields", partial(_fields, ()), *_FIELDS)
 fields = group(
     "fields",
     _fields,
-    click.option(
+    option(
+        "Fields",
         "-f",
         "--fields",
         "--field",
@@ -287,30 +352,24 @@ fields = group(
 problems = group(
     "policy",
     _policy,
-    click.option(
+    option(
+        "Problems",
         "--allow",
         multiple=True,
         metavar="PROBLEM",
         shell_complete=_complete_problem,
-        help="Go on and keep what has this problem (or all).",
+        help="Go on, and keep what has this problem (or all).",
     ),
-    click.option(
+    option(
+        "Problems",
         "--skip",
         multiple=True,
         metavar="PROBLEM",
         shell_complete=_complete_problem,
         help="Go on without what has this problem (or all).",
     ),
-    click.option(
-        "--maxerr", type=click.IntRange(0), default=0, metavar="N", help="Go on over N problems as --skip all."
-    ),
-)
-
-mtime = group(
-    "mtime",
-    parse_mtime,
-    click.option(
-        "--mtime", metavar="WHEN", help="Time of the entries that are made: source, now or @SECONDS.  [default: @0]"
+    option(
+        "Problems", "--maxerr", type=click.IntRange(0), default=0, metavar="N", help="Do --skip all, for N problems."
     ),
 )
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tarkit.cli.app import bars
 from tarkit.cli.console import Run
+from tarkit.cli.messages import bars_hidden
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
 from tarkit.proc.engine import CommandOutput, Finished, Job
@@ -149,15 +149,12 @@ def relay(run: Run, key: bytes, said: Sequence[CommandOutput]) -> None:
     if run.quiet:
         return
     prefix = show(key)[1:-1].encode() + b": " if run.verbose else b""
-    for bar in bars:
-        bar.clear()
     try:
-        for each in said:
-            _relay(each, prefix)
+        with bars_hidden():
+            for each in said:
+                _relay(each, prefix)
     except OSError:
-        pass  # nobody listens to us
-    for bar in bars:
-        bar.refresh()
+        pass  # stderr is closed
 
 
 def _relay(said: CommandOutput, prefix: bytes) -> None:

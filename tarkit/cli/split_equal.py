@@ -10,6 +10,7 @@ from typing import Literal
 import click
 
 from tarkit.cli import options
+from tarkit.cli.command import choice, option
 from tarkit.cli.console import Run
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
@@ -27,7 +28,7 @@ class Equal:
 
     shards: int | None = None
     even: Literal["count", "size"] = "count"
-    remainder: str = "spread"
+    remainder: Literal["spread", "drop", "repeat"] = "spread"
 
     @property
     def given(self) -> bool:
@@ -108,26 +109,23 @@ def _closing_size(run: Run, samples: Iterator[TarSample], shards: int) -> int:
     return size
 
 
-def _equal(shards: int | None, even: Literal["count", "size"], remainder: str) -> Equal:
-    return Equal(shards, even, remainder)
-
-
 equal = options.group(
     "equal",
-    _equal,
-    click.option("-n", "--shards", type=click.IntRange(1), metavar="N", help="N shards with equally many samples."),
-    click.option(
+    Equal,
+    option("Shards", "-n", "--shards", type=click.IntRange(1), metavar="N", help="N shards with equally many samples."),
+    choice(
+        "Shards",
         "--even",
-        type=click.Choice(["count", "size"]),
-        default="count",
-        metavar="count|size",
-        help="N shards equal in samples or about equal in bytes; without -n as many as TEMPLATE has.  [default: count]",
+        choices="count|size",
+        help="What is equal in N shards.",
+        more="Samples, or about equal bytes; without -n there are as many shards as TEMPLATE has names.",
     ),
-    click.option(
+    choice(
+        "Shards",
         "--remainder",
-        type=click.Choice(["spread", "drop", "repeat"]),
-        default="spread",
-        metavar="spread|drop|repeat",
-        help="With -n, samples left over: spread or drop them, or repeat some to fill up.  [default: spread]",
+        choices="spread|drop|repeat",
+        metavar="HOW",
+        help="Rest: spread, drop, repeat.",
+        more="Samples left over are spread, or dropped, or some come twice so that all shards are full.",
     ),
 )

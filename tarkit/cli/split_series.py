@@ -11,6 +11,7 @@ import click
 
 from tarkit.cli import options
 from tarkit.cli.category_options import MapOptions, Unmatched, map_options
+from tarkit.cli.command import option
 from tarkit.cli.console import Run, aligned
 from tarkit.cli.output import Output, numbered_output
 from tarkit.errors import TarkitError, Usage
@@ -34,20 +35,20 @@ OPEN_EACH = 18  # files that one series may have open: a shard, an input, and wh
 class Naming(NamedTuple):
     """What the options say about the names of shards, and how they are written."""
 
-    words: str | None
-    notation: Notation
+    output: str | None
+    template: Notation
     compress: str | None
     fsync: bool
 
-    def output(self, words: str) -> Output:
+    def open_output(self, words: str) -> Output:
         """The output of this name."""
         if words == "-":
             raise Usage("split writes numbered files, not stdout", "name them with -o 'out-%06d.tar'")
         return numbered_output(words, self.compress, self.fsync)
 
-    def template(self, words: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
+    def parse(self, words: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
         """The template that is spelled so; `hint` is for a name with a part that does not count."""
-        return parse_template(words, self.notation, hint)
+        return parse_template(words, self.template, hint)
 
 
 class Lot(NamedTuple):
@@ -136,11 +137,11 @@ class Cuts:
         elif self.given is not None:
             plan = self._parted(naming, policy)
         else:
-            words = DEFAULT_NAME if naming.words is None else naming.words
-            output = naming.output(words)
+            words = DEFAULT_NAME if naming.output is None else naming.output
+            output = naming.open_output(words)
             if PART in words:
                 raise Usage(f"{PART} in a name needs --parts or --folds")
-            return SeriesPlan(output, [Lot("", naming.template(words))])
+            return SeriesPlan(output, [Lot("", naming.parse(words))])
         if plan.output.location.kind == "path":
             _look_for_folders([lot.template for lot in plan.lots])
         most = allow_files(OPEN_EACH * len(plan.lots) + inputs)
@@ -157,17 +158,17 @@ class Cuts:
     def _mapped(self, run: Run, naming: Naming) -> SeriesPlan:
         from tarkit.shards.partition import ByMap
 
-        folder = naming.words or ""
+        folder = naming.output or ""
         if folder and not folder.endswith("/"):
             if folder != "-" and not os.path.isdir(folder):
                 raise Usage("--map names the shards: -o names the folder that they go to", f"-o '{folder}/'")
             folder += "/" * (folder != "-")
-        output = naming.output(folder + DEFAULT_NAME if folder != "-" else folder)
+        output = naming.open_output(folder + DEFAULT_NAME if folder != "-" else folder)
         if output.location.kind != "path":
             raise Usage("--map writes shards that are files")
         codec = None if output.codec is None else {**CODECS, "zip": ZIP}.get(output.codec[0])
         extension = codec.suffixes[0] if codec else ".tar"
-        found = self.map_.read(run, folder.removeprefix("file:"), extension, naming.notation)
+        found = self.map_.read(run, folder.removeprefix("file:"), extension, naming.template)
         unmatched = Unmatched(found.name, self.map_.on_unmatched)
         lots = [Lot(category.text, category.template) for category in found.categories]
         return SeriesPlan(output, lots, ByMap(found, unmatched), unmatched)
@@ -177,8 +178,8 @@ class Cuts:
         from tarkit.shards.partition import folds, parse_parts
 
         parts = folds(self.folds) if self.folds is not None else parse_parts(self.parts or "")
-        words = f"{PART}-%06d.tar" if naming.words is None else naming.words
-        output = naming.output(words)
+        words = f"{PART}-%06d.tar" if naming.output is None else naming.output
+        output = naming.open_output(words)
         if PART not in words:
             if output.location.kind == "pipe":
                 raise Usage(f"a command for several parts needs their name: {PART}")
@@ -187,7 +188,7 @@ class Cuts:
         lots = []
         for part in parts:
             own = words.replace(PART, part.name)
-            lots.append(Lot(part.name, naming.template(own, f"{PART} is the name of the part"), part.share))
+            lots.append(Lot(part.name, naming.parse(own, f"{PART} is the name of the part"), part.share))
         check_apart([lot.template for lot in lots])
         return SeriesPlan(output, lots, self._assign(parts, policy))
 
@@ -213,64 +214,33 @@ def _look_for_folders(templates: Sequence[ShardTemplate]) -> None:
         raise TarkitError(f"{missing[0]}{more}: no such folder", f"mkdir -p {' '.join(missing[:9])}")
 
 
-def _cuts(
-    map_: MapOptions,
-    parts: str | None,
-    folds: int | None,
-    group: str | None,
-    group_field: str | None,
-    salt: str | None,
-    stratify: str | None,
-) -> Cuts:
-    return Cuts(map_, parts, folds, group, group_field, salt, stratify)
-
-
-def _naming(output: str | None, template: Notation, compress: str | None, fsync: bool) -> Naming:
-    return Naming(output, template, compress, fsync)
-
-
-naming = options.group(
-    "naming",
-    _naming,
-    click.option(
-        "-o",
-        "--output",
-        "--outputs",
-        metavar="TEMPLATE",
-        help=f"Names of the shards; without a number, -%06d goes before the suffix.  [default: {DEFAULT_NAME}]",
-    ),
-    click.option(
-        "--template",
-        type=click.Choice(["auto", "printf", "bash", "at"]),
-        default="auto",
-        metavar="auto|printf|bash|at",
-        help="How TEMPLATE counts: %06d, {0000..4096..8}, or @00001, which auto does not take.  [default: auto]",
-    ),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, zip, none.  [default: by suffix]"),
-    click.option("--fsync", is_flag=True, help="Have each shard on the disk before it gets its name."),
-)
-
-_of_parts = options.group(
+naming = options.group("naming", Naming, *options.shard_names(DEFAULT_NAME))
+cuts = options.group(
     "cuts",
-    _cuts,
-    click.option(
+    Cuts,
+    map_options,
+    option(
+        "Parts",
         "--parts",
         metavar="A=0.9,B=0.1",
-        help="Shards for parts such as train and val, by a hash of the key; their name is {part} in TEMPLATE, "
-        "or comes before it.",
+        help="Parts such as train and val, by a hash of the key.",
+        more="The name of a part replaces {part} in TEMPLATE, or comes before it.",
     ),
-    click.option("--folds", type=click.IntRange(2, 9999), metavar="K", help="The same for K equal parts fold-0 .."),
-    click.option("--group", metavar="REGEX", help="Keep keys together where REGEX finds the same, or its group."),
-    click.option("--group-field", metavar="FIELD", help="Keep samples together that agree in FIELD: json.patient."),
-    click.option("--salt", metavar="TEXT", help="Another hash: other samples in each part."),
-    click.option(
+    option("Parts", "--folds", type=click.IntRange(2, 9999), metavar="K", help="K equal parts: fold-0, fold-1 ..."),
+    option(
+        "Parts",
+        "--group",
+        metavar="REGEX",
+        help="Keep keys with one match of REGEX together.",
+        more="If REGEX has a group, keys in which it matched the same text.",
+    ),
+    option("Parts", "--group-field", metavar="FIELD", help="Keep samples with equal FIELD together."),
+    option("Parts", "--salt", metavar="TEXT", help="Change the hash, to get other parts."),
+    option(
+        "Parts",
         "--stratify",
         metavar="FIELD",
-        help="By no hash, but so that each part has its share of each class that FIELD says: cls, json.label.",
+        help="Give each part its share of each value of FIELD.",
+        more="FIELD is a class, as in cls or json.label. Samples are dealt in order, without a hash.",
     ),
 )
-
-
-def cuts(function: options.Function) -> options.Function:
-    """The options of several series, which arrive as one object `cuts`."""
-    return map_options(_of_parts(function))

@@ -10,11 +10,12 @@ from typing import Any
 import click
 
 from tarkit.cli import options
+from tarkit.cli.command import option
 from tarkit.cli.console import Run
 from tarkit.cli.output import Output, numbered_output, open_output, status_of, total_size
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import Usage
 from tarkit.samples.sample import TarSample
-from tarkit.shards.template import ShardTemplate, parse_size, parse_template
+from tarkit.shards.template import ShardTemplate, parse_size, parse_template, refuse_existing
 from tarkit.shards.writer import Limits, SeriesWriter
 from tarkit.streams.location import Location, parse_output
 from tarkit.tar.writer import EntryWriter
@@ -82,10 +83,8 @@ class Opened:
         self._force = force
         self._existing = [] if template is None else template.existing()
         if template is not None:
-            if self._existing and not force:
-                more = f" and {len(self._existing) - 1} more" if len(self._existing) > 1 else ""
-                what = f"{self._existing[0][1]}{more}: there are shards of this name"
-                raise TarkitError(what, "--force replaces them")
+            if not force:
+                refuse_existing([path for _, path in self._existing], "--force replaces them")
             refuse_inputs(self._existing, locations)
 
     def reserved(self, run: Run) -> None:
@@ -174,44 +173,17 @@ def refuse_inputs(existing: list[tuple[int, str]], locations: list[Location]) ->
                     raise Usage(f"{location.name} is an input, and has a name that the shards may get")
 
 
-def _target(
-    output: str | None,
-    count: int | None,
-    size: str | None,
-    size_rule: Any,
-    template: Any,
-    force: bool,
-    compress: str | None,
-    fsync: bool,
-) -> OutputOptions:
-    return OutputOptions(output, template, compress, fsync, count, size, size_rule, force)
-
-
 target = options.group(
     "target",
-    _target,
-    click.option(
-        "-o", "--output", "--outputs", metavar="OUT", help="Write to file OUT, - or pipe:COMMAND.  [default: -]"
+    OutputOptions,
+    options.OUT,
+    options.TEMPLATE,
+    options.COMPRESS,
+    options.FSYNC,
+    options.FORCE,
+    option(
+        "Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="N samples per shard; OUT: 'out-%06d.tar'."
     ),
-    click.option(
-        "-c", "--count", type=click.IntRange(1), metavar="N", help="Cut shards of N samples: OUT is 'out-%06d.tar'."
-    ),
-    click.option("--size", metavar="SIZE", help="Cut shards of at most SIZE bytes: 500M, 16MiB, 1e9."),
-    click.option(
-        "--size-rule",
-        type=click.Choice(["tar", "content"]),
-        default="tar",
-        metavar="tar|content",
-        help="SIZE is what no tar exceeds, or what the contents reach.  [default: tar]",
-    ),
-    click.option(
-        "--template",
-        type=click.Choice(["auto", "printf", "bash", "at"]),
-        default="auto",
-        metavar="auto|printf|bash|at",
-        help="How OUT counts shards, as in split.  [default: auto]",
-    ),
-    click.option("--force", is_flag=True, help="Replace the shards that are there."),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, zip, none.  [default: by suffix]"),
-    click.option("--fsync", is_flag=True, help="Have the output on the disk before it gets its name."),
+    option("Shards", "--size", metavar="SIZE", help="At most SIZE bytes per shard: 500M, 16MiB."),
+    options.SIZE_RULE,
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import click
 
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import Run, current
 from tarkit.cli.output import Output, total_size
 from tarkit.problems import ONE_ARCHIVE, Policy
@@ -45,18 +45,25 @@ class CatOptions:
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
+@options.parallel("Read N inputs ahead.")
 @options.output
+@option("Order", "-m", "--mix", type=click.IntRange(1), default=1, metavar="N", help="Take turns among N open inputs.")
+@option("Order", "-s", "--shuffle", metavar="N", help="Shuffle through a buffer of N samples: locally.")
 @options.shard_slice
 @options.select
 @options.count
 @options.fields
-@click.option("-m", "--mix", type=click.IntRange(1), default=1, metavar="N", help="Take turns among N open inputs.")
-@click.option("-s", "--shuffle", metavar="N", help="Shuffle through a buffer of N samples: this is local only.")
-@click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Read N inputs ahead.")
-@click.option(
-    "-L", "--log", "--logging", type=click.IntRange(0), default=0, metavar="N", help="A line every N samples."
-)
 @options.problems
+@option(
+    "Messages",
+    "-L",
+    "--log",
+    "--logging",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Print a line every N samples.",
+)
 def cat(
     inputs: list[Location],
     output: Output,
@@ -74,8 +81,8 @@ def cat(
 
     INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
 
-    Entries are copied as they are, with their headers, and one whole archive comes out as it is to the last byte.
-    Samples are chosen first, in the order of the options below; then their fields.
+    Entries are copied with their headers, byte for byte; the copy of one whole archive is identical to it. Samples are
+    selected first, in the order of the options under Select, then their fields.
     """
     select.count = count
     buffer = number_of_samples(shuffle, "--shuffle", "-s 1000")

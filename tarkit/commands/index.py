@@ -11,7 +11,7 @@ from typing import NamedTuple
 import click
 
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import Run, current
 from tarkit.cli.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.errors import TarkitError, Usage
@@ -76,15 +76,13 @@ class Done(NamedTuple):
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
-@click.option(
-    "-f", "--format", "formats", multiple=True, metavar="FORMAT", help=f"One or several of: {', '.join(FORMATS)}."
-)
-@click.option("-o", "--output", metavar="OUT", help="The one index, or a folder for all.  [default: beside the shards]")
-@click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Work on N shards at a time.")
-@click.option("--verify", is_flag=True, help="Write nothing: look whether the indexes say what the shards are.")
-@click.option("--md5", is_flag=True, help="Put the MD5 sums of shards into a wids index, as widsindex does.")
-@click.option("--force", is_flag=True, help="Replace files of these names that are no such indexes.")
-@click.option("--fsync", is_flag=True, help="Have each index on the disk before it gets its name.")
+@options.parallel("Index N shards at a time.")
+@option("Output", "-o", "--output", metavar="OUT", help="File, or directory.  [default: beside the shards]")
+@option("Output", "--force", is_flag=True, help="Replace files that are not such indexes.")
+@options.FSYNC
+@option("Index", "-f", "--format", "formats", multiple=True, metavar="FORMAT", help=f"Formats: {', '.join(FORMATS)}.")
+@option("Index", "--verify", is_flag=True, help="Write nothing: compare indexes with their shards.")
+@option("Index", "--md5", is_flag=True, help="Add the MD5 of each shard to a wids index.")
 @options.problems
 def index(
     inputs: list[Location],
@@ -103,8 +101,8 @@ def index(
     shardindex.json for all shards. The tables have a row for each field: its key, name, offset, size, and the offset of
     its first header.
 
-    Regular files with a key are listed. An index that is there is replaced, another file of that name is not. Shards
-    must be plain archives. --verify ends with status 1 when it finds a fault, each on a line of stdout.
+    Regular files with a key are listed. An existing index is replaced, another file of that name is not. Shards must be
+    plain archives. --verify ends with status 1 when it finds a fault, each on a line of stdout.
     """
     chosen = list(dict.fromkeys(" ".join(formats).replace(",", " ").split()))
     unknown = [name for name in chosen if name not in FORMATS]

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import Run, current
 from tarkit.cli.output import Output, text_output
 from tarkit.cli.show_views import ShowOptions, view
@@ -40,21 +40,27 @@ _NO_SAMPLE = "there is no sample: a key ends at the first dot behind the last sl
 @options.inputs
 @options.shard_slice
 @options.select
-@click.option(
-    "-c", "--count", type=click.IntRange(0), metavar="N", help="The first N of those.  [default: 10, see above]"
+@option(
+    "Select",
+    "-c",
+    "--count",
+    type=click.IntRange(0),
+    metavar="N",
+    help="The first N of those.  [default: 10, see above]",
 )
-@click.option("--all", "every", is_flag=True, help="All of them.")
+@option("Select", "--all", "every", is_flag=True, help="All of them.")
 @options.fields
-@click.option("--names", is_flag=True, help="Names and what becomes of them: PATH -> KEY | FIELD; -0 for programs.")
-@click.option("--json", "as_json", is_flag=True, help="An object on a line for each sample.")
-@click.option("--images", is_flag=True, help="Draw the pictures in the terminal (needs tarkit[images]).")
-@click.option(
+@option("Show", "--names", is_flag=True, help="Print names: PATH -> KEY | FIELD; with -0 raw.")
+@option("Output", "--json", "as_json", is_flag=True, help="An object on a line for each sample.")
+@option("Show", "--images", is_flag=True, help="Draw the pictures in the terminal (needs tarkit[images]).")
+@option(
+    "Show",
     "--draw",
     type=click.Choice(["kitty", "iterm", "sixel", "blocks"]),
     metavar="HOW",
-    help="Draw them so: kitty, iterm, sixel or blocks.  [default: what the terminal can]",
+    help="Draw with kitty, iterm, sixel or blocks.  [default: detected]",
 )
-@click.option("--html", metavar="FILE", help="Write a page with thumbnails, search and histograms to FILE.")
+@option("Output", "--html", metavar="FILE", help="Write a page with thumbnails, search and histograms to FILE.")
 @options.problems
 def show(
     inputs: list[Location],
@@ -78,6 +84,7 @@ def show(
     are never opened. Unless -c or --all says otherwise the first 10 samples are shown, 200 on a page of --html, and all
     with --names and --json. Nothing behind them is read.
 
+    \f
     Names are written so that they can be read back: \\\\ is a backslash, \\xNN a byte that is no printable text. With
     --names and -0 they are raw: path, key, field and size of an entry, each ended by NUL.
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import Run, current
 from tarkit.cli.order import note_order, reading, write_in_order
 from tarkit.cli.target import OutputOptions, target
@@ -41,11 +41,10 @@ EXAMPLES = (
     "tarkit shuffle mixed.tar --audit --by cls",
 )
 COST = (
-    "Files that fit into free memory: the headers are read, which where entries are small is to read all, and then "
-    "each byte is read and written once, in the order of the output. Streams, compressed inputs and larger files: what "
-    "--memory does not hold goes to temporary space and comes back, two times read and written. --epochs and --rng pcg "
-    "copy from files always, and keep a stream in temporary space; pcg counts first, and holds 16 bytes a sample "
-    "beside --memory. --buffer N is one pass and holds N samples. --audit reads headers, and holds 150 bytes a sample."
+    "Files that fit into free memory: one pass over headers, one over contents. Others, and streams: two passes, with "
+    "temporary space.\f Where entries are small, to read their headers is to read all. --epochs and --rng pcg always "
+    "copy from files, and keep a stream in temporary space; pcg counts first, and holds 16 bytes a sample beside "
+    "--memory. --buffer N is one pass and holds N samples. --audit reads headers, and holds 150 bytes a sample."
 )
 
 
@@ -67,21 +66,23 @@ class ShuffleOptions:
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
-@target
-@options.memory
-@click.option("--epochs", type=click.IntRange(1), metavar="N", help="N orders; {epoch} in OUT counts from 0.")
-@click.option("--buffer", metavar="N", help="Only locally, through N samples, in the order of webdataset's shuffle.")
-@click.option("--initial", type=click.IntRange(1), metavar="M", help=f"Samples in it at first.  [default: {INITIAL}]")
-@click.option(
-    "--rng",
-    type=click.Choice(["tarkit", "pcg"]),
-    default="tarkit",
-    metavar="tarkit|pcg",
-    help="Whose order: pcg is that of AIStore's dSort.  [default: tarkit]",
+@options.parallel("Read N inputs ahead.")
+@option("Order", "--epochs", type=click.IntRange(1), metavar="N", help="N orders; {epoch} in OUT counts from 0.")
+@option(
+    "Order",
+    "--buffer",
+    metavar="N",
+    help="Shuffle locally, in a buffer of N samples.",
+    more="The order is that of webdataset's shuffle.",
 )
-@click.option("--audit", is_flag=True, help="Write nothing; say how mixed the samples are.")
-@click.option("--by", metavar="FIELD", help="With --audit, also by class: cls, or json.label.")
-@click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Read N inputs ahead.")
+@option(
+    "Order", "--initial", type=click.IntRange(1), metavar="M", help=f"Samples in it at first.  [default: {INITIAL}]"
+)
+@choice("Order", "--rng", choices="tarkit|pcg", help="Generator; pcg as in AIStore's dSort.")
+@option("Order", "--audit", is_flag=True, help="Write nothing; print how mixed the samples are.")
+@option("Order", "--by", metavar="FIELD", help="With --audit, also by class: cls, json.label.")
+@options.memory
+@target
 @options.shard_slice
 @options.select
 @options.fields
@@ -104,18 +105,12 @@ def shuffle(
 
     INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
 
-    The order depends on the inputs, what is selected and --seed alone: not on --memory, nor on whether an input is a
-    file or a stream. A sample stays whole. Entries without key that stand in no sample come first. Fields and keys
-    change afterwards, so that {index} in --rekey counts in the new order. --slice and what else selects samples does so
-    before, in the order of the inputs.
+    The order depends only on the inputs, the selection and --seed, not on --memory, nor on whether an input is a file
+    or a stream. Samples are selected before, in the order of the inputs.
 
-    With --epochs N there are N orders, the first of which is that of one alone. Where OUT has no {epoch} or
-    {epoch:03d}, its name begins with epoch0-, epoch1- and so on.
-
-    --buffer does not mix far: no sample comes more than N places early. Entries without key stay with their sample.
-
-    --audit counts neighbours whose keys are neighbours in natural order, and with --by those of one class, and compares
-    with what chance would have.
+    \f
+    A sample stays whole. Entries without key that are in no sample come first. Fields and keys change afterwards, so
+    that {index} in --rekey counts in the new order.
     """
     run = current()
     if audit:

@@ -10,7 +10,7 @@ from functools import partial
 import click
 
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import Run, current
 from tarkit.cli.output import text_output
 from tarkit.errors import Usage
@@ -61,14 +61,12 @@ class _Said:
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
-@click.option("--total", is_flag=True, help="Print the number of samples and nothing else.")
-@click.option("--json", is_flag=True, help="Print all as one JSON object.")
-@click.option("--html", type=options.WRITTEN, metavar="FILE", help="Write one self-contained page to FILE instead.")
-@click.option(
-    "--world", type=click.IntRange(1), metavar="W", help="Who would get how many samples: W nodes, as in webdataset."
-)
-@click.option("--workers", type=click.IntRange(1), metavar="K", help="The same, with K workers on each node.")
-@click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Count N inputs at a time.")
+@options.parallel("Count N inputs at a time.")
+@option("Output", "--total", is_flag=True, help="Print only the number of samples.")
+@option("Output", "--json", is_flag=True, help="Print everything as one JSON object.")
+@options.written("--html", "Write one self-contained page to FILE instead.")
+@option("Stats", "--world", type=click.IntRange(1), metavar="W", help="Samples for each of W nodes, as in webdataset.")
+@option("Stats", "--workers", type=click.IntRange(1), metavar="K", help="Same, with K workers on each node.")
 @options.shard_slice
 @options.select
 @options.count
