@@ -27,7 +27,7 @@ COMMANDS = {
     "shard": "Pack a tree of files into shards, sample by sample.",
     "split": "Cut archives into shards by number of samples or size.",
     "sort": "Put samples in order, by key or by what is in them.",
-    "shuffle": "Put all samples into a random order, each as likely as any other.",
+    "shuffle": "Put all samples into a uniformly random order.",
     "cat": "Concatenate archives; choose samples and fields on the way.",
     "mix": "Draw from several sources by their weights.",
     "proc": "Run a command, a function or a program over samples.",
@@ -159,18 +159,18 @@ def group() -> None:
     """Work on tar streams of machine-learning samples.
 
     Entries whose paths are equal up to the first dot after the last slash are one sample: a/17.jpg and a/17.json are
-    the fields jpg and json of the sample with the key a/17. They stand together in the archive.
+    the fields jpg and json of the sample with the key a/17. They are adjacent in the archive.
 
     An INPUT is a file, a directory (its archives), - for stdin, pipe:COMMAND, a quoted 'glob*.tar' or names in braces:
-    'train-{000..099}.tar'. Several are read one after the other; without any it is stdin. What is compressed with gz,
-    zst, lz4, xz or bz2 is recognised by its first bytes.
+    'train-{000..099}.tar'. Several are read in order; the default is stdin. Compression with gz, zst, lz4, xz or bz2 is
+    detected by the first bytes.
 
-    An OUTPUT is a file, - for stdout, or pipe:COMMAND. A suffix such as .tar.gz or .tar.zst compresses. A file gets its
-    name when it is complete, so that after an error there is none. No input is ever changed. Where one file is written,
-    a name that looks like a template for shards ({..}, %06d, @ and digits) is an error; file:NAME takes it as it is.
+    An OUTPUT is a file, - for stdout, or pipe:COMMAND. A suffix such as .tar.gz or .tar.zst compresses. A file is
+    renamed into place when it is complete: after an error there is none. Inputs are never changed. Where one file is
+    written, a name that looks like a template for shards ({..}, %06d, @ and digits) is an error; file:NAME is literal.
 
-    A fault in an archive ends the run with a message that ends in its name, such as [truncated]; --allow and --skip
-    with that name go on.
+    A problem in an archive ends the run with a message that ends in the name of the problem, such as [truncated];
+    --allow and --skip with that name continue.
     """
 
 

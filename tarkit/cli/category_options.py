@@ -108,7 +108,7 @@ map_options = options.group(
         default="warn",
         aliases=ALIASES,
         metavar="HOW",
-        help="Else: error, warn, skip.",
+        help="Without it: error, warn, skip.",
         more="With warn they are counted; with skip they are left out silently.",
     ),
     choice(

@@ -48,7 +48,7 @@ class CatOptions:
 @options.parallel("Read N inputs ahead.")
 @options.output
 @option("Order", "-m", "--mix", type=click.IntRange(1), default=1, metavar="N", help="Take turns among N open inputs.")
-@option("Order", "-s", "--shuffle", metavar="N", help="Shuffle through a buffer of N samples: locally.")
+@option("Order", "-s", "--shuffle", metavar="N", help="Shuffle locally, in a buffer of N samples.")
 @options.shard_slice
 @options.select
 @options.count
@@ -79,7 +79,7 @@ def cat(
 ) -> None:
     """Concatenate archives; choose samples and fields on the way.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
     Entries are copied with their headers, byte for byte; the copy of one whole archive is identical to it. Samples are
     selected first, in the order of the options under Select, then their fields.

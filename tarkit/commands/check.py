@@ -127,8 +127,8 @@ class CheckCommand(Command):
 def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **given: Any) -> None:
     """Find what is wrong with shards, and write a clean copy.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin. All words after
-    --same-as, up to the next option, are the other set.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin. All words
+    after --same-as, up to the next option, are the other set.
 
     Each problem is a line that ends in its name, such as [bad-header]; each shard gets a verdict. Notes are no
     problems: entries without key, fields that differ between samples, odd names.

@@ -83,7 +83,7 @@ def extract(
 ) -> None:
     """Unpack samples into a directory, and nowhere else.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
     Each entry becomes the file DIR/NAME, which appears when it is complete. Existing files are kept: one is an error,
     unless --force replaces it. Unsafe names are errors [unsafe-name].

@@ -78,7 +78,7 @@ def show(
 ) -> None:
     """Look into archives: fields, kinds, sizes, texts, pictures.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
     A terminal gets a panel for each sample, a pipe plain lines. What a field holds is told by its first bytes; pickles
     are never opened. Unless -c or --all says otherwise the first 10 samples are shown, 200 on a page of --html, and all

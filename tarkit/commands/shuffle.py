@@ -101,9 +101,9 @@ def shuffle(
     policy: Policy,
     **given: Any,
 ) -> None:
-    """Put all samples into a random order, each as likely as any other.
+    """Put all samples into a uniformly random order.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
     The order depends only on the inputs, the selection and --seed, not on --memory, nor on whether an input is a file
     or a stream. Samples are selected before, in the order of the inputs.

@@ -71,8 +71,8 @@ class SplitOptions:
     "-s",
     "--size",
     metavar="SIZE",
-    help=f"At most SIZE bytes: 500M, 16MiB.  [default: {DEFAULT_SIZE}]",
-    more="The default is for runs without -c.",
+    help=f"At most SIZE bytes.  [default without -c: {DEFAULT_SIZE}]",
+    more="SIZE is 500M, 16MiB or 1e9.",
 )
 @options.SIZE_RULE
 @equal
@@ -105,7 +105,7 @@ def split(
 ) -> None:
     """Cut archives into shards by number of samples or size.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
     Only given limits apply; a shard closes at whichever comes first. A sample stays whole, and one that is larger than
     SIZE has a shard to itself. No shard is empty. A shard appears under its name when it is complete.

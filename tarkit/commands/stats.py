@@ -86,7 +86,7 @@ def stats(
 ) -> None:
     """Count samples, fields and sizes by the headers alone.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
     Samples, fields with their sizes, which fields go together, how even the shards are, and what the tar format costs.
     Shares are dealt as webdataset does it: shard i to node i mod W, and of those shard j to worker j mod K.

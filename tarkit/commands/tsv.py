@@ -100,7 +100,7 @@ def tsv(
 ) -> None:
     """Write a table with a row for each sample.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
     A column is a field (cls), a path into a field of JSON (json.label, json.items.0), size, size.FIELD in bytes,
     width.FIELD and height.FIELD of a picture, shard, offset (of the sample in its archive), offset.FIELD (of the

@@ -530,7 +530,7 @@ def test_update_of_shards_that_are_not_as_they_were(run: Run, here: Path) -> Non
     Path("x-0.tar").write_bytes(whole + b"more")
     assert run(*words, "--update", exit=1).lines == [
         "tarkit: x-0.tar: at 10240: data follow the end of the archive [trailing-data]",
-        "hint: --update has to know what is in each shard: mend it with check --fix, or make it again",
+        "hint: --update has to know what is in each shard: repair it with check --fix, or make it again",
     ]
     Path("x-0.tar").rename("x-0.tar.gz")
     assert run(*words, "--update", exit=1).lines == [
