@@ -1,6 +1,6 @@
-"""The command `tarkit`: a table of commands, each loaded when it is called, and the one place where errors end.
+"""The command `tarkit`: the table of commands, each imported when it is called, and the exit status of errors.
 
-Exit status: 0 done, 1 failed, 2 usage. A signal is answered by cleaning up and dying of it.
+Exit status: 0 done, 1 failed, 2 usage. After a signal, tarkit cleans up and terminates itself by the same signal.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ COMMANDS = {
 }
 
 HEAP = 1 << 20
-"""Bytes of a block that is freed at once. From then on glibc keeps twice as much of what is freed (mallopt(3),
-M_TRIM_THRESHOLD): else it would have each page of what is read for one write after the other mapped again."""
+"""Bytes of a block that is allocated and freed at the start. From then on glibc keeps twice as much freed memory
+(M_TRIM_THRESHOLD in mallopt(3)); otherwise the pages of each buffer that is read would be mapped again."""
 
 
 class Commands(click.Group):
     """The table of commands, each imported when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names, in the order of the table."""
+        """Return the names, in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
@@ -127,7 +127,7 @@ def guarded(function: Callable[..., int], *args: Any) -> int:
 
 
 def usual_repair(error: TarkitError) -> str | None:
-    """The hint for an error without one: that of its name in the table of problems, or of the error behind it."""
+    """Return the hint for an error without one: that of its problem, or of the system error that caused it."""
     from tarkit.problems import PROBLEMS
 
     if isinstance(error, Problem):
@@ -140,16 +140,16 @@ def usual_repair(error: TarkitError) -> str | None:
 
 
 def reserve_standard_descriptors() -> None:
-    """Where stdin, stdout or stderr are closed, put something there: no file of ours may get their numbers.
+    """Open /dev/null for stdin, stdout and stderr where they are closed, so that no other file gets their numbers.
 
-    What is put there fails when it is used: stdin cannot be read, stdout and stderr cannot be written.
+    To use it is an error: stdin is opened for writing, stdout and stderr for reading.
     """
     for fd, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY)):
         try:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, flags)
-            if fd == 1:  # for the help; without a buffer, which would be written once more at the end
+            if fd == 1:  # for the help; unbuffered, since a buffer would be flushed again at exit
                 sys.stdout = io.TextIOWrapper(open(1, "wb", buffering=0, closefd=False), write_through=True)
 
 
@@ -175,23 +175,23 @@ def group() -> None:
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command line of this process and exit."""
     try:
         status = _status()
         release_signals()
-    except Interrupted as error:  # a signal that came before a command began, or after it had ended
+    except Interrupted as error:  # by a signal before a command begins, or after its end
         die(error.signum)
-    except BaseException:  # a bug, which shows
+    except BaseException:  # a bug: Python prints its traceback
         release_signals()
         raise
-    if threading.active_count() > 1:  # one may wait for a FIFO that nobody will ever open
+    if threading.active_count() > 1:  # one may block on opening a FIFO
         sys.stdout.flush()
         os._exit(status if isinstance(status, int) else 1)
     sys.exit(status)
 
 
 def _status() -> Any:
-    """Run the command line; its exit status."""
+    """Run the command line and return its exit status."""
     try:
         catch_signals()
         bytes(HEAP)

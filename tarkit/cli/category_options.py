@@ -1,4 +1,4 @@
-"""The options of a map from names to categories, for the commands that cut by one."""
+"""The options of --map, which assigns names to categories, for split and shard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALIASES = {"abort": "error", "ignore": "skip", "exclude": "skip"}
 
 @dataclass(frozen=True)
 class MapOptions:
-    """What was said about a map; `spec` is its name or JSON, None when there is none."""
+    """The options of a map; `spec` is its file name or JSON, None without a map."""
 
     spec: str | None = None
     sep: str | None = None
@@ -35,12 +35,12 @@ class MapOptions:
         defaults = (None, False, None, "warn", "error")
         said = (self.sep, self.first_match, self.unmatched, self.on_unmatched, self.on_bad_line)
         if self.spec is None and said != defaults:
-            raise Usage("--map-sep, --first-match, --unmatched, --on-unmatched and --on-bad-line are about --map")
+            raise Usage("--map-sep, --first-match, --unmatched, --on-unmatched and --on-bad-line require --map")
         if self.unmatched is not None and self.on_unmatched != "warn":
-            raise Usage("--unmatched collects what --on-unmatched is about: choose one")
+            raise Usage("--unmatched and --on-unmatched: choose one")
 
     def read(self, run: Run, folder: str = "", extension: str = ".tar", notation: Notation = "auto") -> Map:
-        """Read the map, whose templates are below `folder`."""
+        """Read the map; its templates are relative to `folder`."""
         from tarkit.shards.categories import read_map
 
         assert self.spec is not None
@@ -60,7 +60,7 @@ class MapOptions:
 
 
 class Unmatched:
-    """What becomes of samples in no category: an error, or they are counted and told at the end."""
+    """The samples in no category, by --on-unmatched: an error, or a number in the summary."""
 
     def __init__(self, name: str, reaction: str) -> None:
         self.count = 0
@@ -69,16 +69,16 @@ class Unmatched:
         self._first = b""
 
     def __call__(self, sample: TarSample) -> None:
-        """Note one; raises TarkitError when it is an error."""
+        """Count one; raise TarkitError if it is an error."""
         if not self.count:
             self._first = sample.key or b""
         self.count += 1
         if self._reaction == "error":
             what = f"{sample.source.name}: at {sample.start}: {show(self._first)} is in no category of {self._name}"
-            raise TarkitError(what, "--unmatched TEMPLATE collects such samples, --on-unmatched warn leaves them out")
+            raise TarkitError(what, "--unmatched TEMPLATE writes such samples, --on-unmatched warn drops them")
 
     def tell(self, run: Run) -> None:
-        """Say how many there were."""
+        """Print how many there were."""
         run.facts["unmatched"] = self.count
         if self.count:
             run.extra = f", {self.count} in no category"

@@ -70,7 +70,7 @@ class Option(click.Option):
 
 
 class AliasedChoice(click.Choice[str]):
-    """A choice of words, of which some are names of other tools for others."""
+    """A choice of words; aliases, which are the words of other tools, are converted to them."""
 
     def __init__(self, choices: Sequence[str], aliases: Mapping[str, str]) -> None:
         super().__init__([*choices, *aliases])
@@ -126,7 +126,7 @@ def write_sections(command: click.Command, ctx: click.Context, formatter: click.
 
 
 def remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
-    """Keep the value of an option that may stand before and after the command word; the later one counts."""
+    """Store the value of an option that may be given before and after the command word; the later one counts."""
     source = ctx.get_parameter_source(param.name or "")
     if source is not click.core.ParameterSource.DEFAULT:
         ctx.meta[f"tarkit.{param.name}"] = value
@@ -141,7 +141,7 @@ def show_whole_help(ctx: click.Context, param: click.Parameter, value: bool) -> 
 
 
 def common_options() -> list[click.Option]:
-    """Return the options of every command, which may stand before the command word too."""
+    """Return the options of every command, which may be given before the command word too."""
 
     def common(*names: str, callback: Any = remember, **settings: Any) -> click.Option:
         return Option(names, section="Messages", expose_value=False, callback=callback, **settings)
@@ -168,17 +168,17 @@ def common_options() -> list[click.Option]:
 
 
 class Word(click.types.StringParamType):
-    """Text, which a shell completes to the name of a file."""
+    """Text, which a shell completes to a file name."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        """Leave it to the shell."""
+        """Leave the completion of file names to the shell."""
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(incomplete, type="file")]
 
 
 class Command(click.Command):
-    """A command with the common options, and with examples and a line on its cost in its help."""
+    """A command with the common options, and with examples and cost in its help."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), cost: str = "", **kwargs: Any) -> None:
         kwargs.setdefault("context_settings", {})["help_option_names"] = ["-h", "--help"]
@@ -191,7 +191,7 @@ class Command(click.Command):
                 param.type = Word()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; errors know which command they are about."""
+        """Parse the words; errors get the context of this command."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:

@@ -1,4 +1,4 @@
-"""What all commands do around their work: open the output, talk to the user, show progress, sum up."""
+"""The run of a command: common options, messages, progress, the summary and the report."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tarkit.streams.sink import open_sink
 
 Item = TypeVar("Item")
 
-PAUSE = 0.1  # seconds between two looks of the bar
+PAUSE = 0.1  # seconds between two updates of the bar
 
 
 @dataclass
 class Run:
-    """One run of a command: what the common options say, and what there is to tell at the end."""
+    """One run of a command: the common options, and what the summary and the report say."""
 
     command: str
     verbose: bool = False
@@ -54,16 +54,16 @@ class Run:
         self.reserve(self.report, "the report")
 
     def scratch(self, output: Output) -> str | None:
-        """The folder for temporary files: --tmpdir, $TMPDIR, that of the output; None for the last resort."""
+        """Return the directory for temporary files: --tmpdir, $TMPDIR, that of the output; None for the system's."""
         return self.tmpdir or os.environ.get("TMPDIR") or output.folder
 
     def refuse(self, inputs: Sequence[Location], *written: str | None) -> None:
-        """Raises Usage when the report, or another file that is written besides the output, is an input."""
+        """Raise Usage when the report, or another file that is written besides the output, is an input."""
         for path in (self.report, *written):
             refuse_overwrite(status_of(path), inputs)
 
     def reserve(self, path: str | None, what: str, written: bool = True) -> None:
-        """Note a file that is read or written; raises Usage when it is written and something else too."""
+        """Register a file that is read or written; raise Usage when it is written and has a second role."""
         if path is None or path == "-":
             return
         folder = os.path.dirname(path)
@@ -79,22 +79,22 @@ class Run:
             raise Usage(f"{path} is {other[0]}, and {what} too")
 
     def note(self, text: str) -> None:
-        """A line for those who asked for more."""
+        """Print a line with --verbose."""
         if self.verbose and not self.quiet:
             say(text)
 
     def warn(self, text: str) -> None:
-        """A line for all but those who asked for less."""
+        """Print a warning, except with --quiet."""
         if not self.quiet:
             say(f"warning: {text}")
 
     def tell(self, text: str) -> None:
-        """A line that is no warning, for all but those who asked for less."""
+        """Print a line that is no warning, except with --quiet."""
         if not self.quiet:
             say(text)
 
     def remove_others(self, paths: Sequence[str]) -> None:
-        """Remove files that have names of a series and are none of its shards, as --force does; say so."""
+        """Remove old shards that were not replaced, for --force, and print their names."""
         for path in paths:
             os.unlink(path)
         if paths:
@@ -105,7 +105,7 @@ class Run:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether a bar is drawn: asked for, or stderr is a terminal and stdout no pipe, so that a pipeline has one."""
+        """Whether to draw a progress bar: by --progress, else if stderr is a terminal and stdout is no pipe."""
         if self.quiet or self.progress is False or not sys.stderr:
             return False
         if self.progress:
@@ -115,7 +115,7 @@ class Run:
     def watch(
         self, samples: Iterator[TarSample], position: Callable[[], int], total: int | None
     ) -> Iterator[TarSample]:
-        """Count the samples that pass; draw a bar of the bytes written if one is wanted."""
+        """Yield the samples and count them; draw a bar of the bytes written, if progress is shown."""
         counted = self._count(samples)
         return self.draw(counted, position, lambda: self.samples, total) if self.shows_progress else counted
 
@@ -127,7 +127,7 @@ class Run:
     def draw(
         self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None = None
     ) -> Iterator[Item]:
-        """Draw a bar of the bytes written while items pass; the first has passed before there is one."""
+        """Yield the items and draw a bar of the bytes written, from the second item on."""
         bar: Any = None
         started, due = time.monotonic(), 0.0
         try:
@@ -142,7 +142,7 @@ class Run:
                     bar.set_postfix_str(f"{_many(samples(), 'sample')}, {rate:.0f}/s", refresh=False)
                     bar.update(position() - bar.n)
             if bar is not None and total is not None:
-                bar.total = position()  # the end of an archive is no sample, and not all may have been chosen
+                bar.total = position()  # the end of an archive is no sample, and not all may be selected
         finally:
             if bar is not None:
                 bar.n = position()
@@ -150,7 +150,7 @@ class Run:
                 _end(bar)
 
     def finish(self, table: Sequence[str] = ()) -> None:
-        """Print the summary, before it the lines of a table; write the report."""
+        """Print the lines of a table and the summary; write the report."""
         seconds = time.monotonic() - self.started
         dropped = dict(self.policy.dropped)
         summary = {
@@ -182,7 +182,7 @@ class Run:
 
 
 def current() -> Run:
-    """The run of the command that is being called, as the common options describe it."""
+    """Return the run of the current command, made from the common options."""
     context = click.get_current_context()
     run: Run | None = context.meta.get("tarkit.run")
     if run is None:
@@ -193,7 +193,7 @@ def current() -> Run:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Lines of a table; the first column is text, the others are numbers."""
+    """Return the lines of a table; the first column is text, the others are numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -204,7 +204,7 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _bar(command: str, total: int | None, seconds: float) -> Any:
-    """A bar for work that began some seconds ago. It ends with the command at the latest, before an error is told."""
+    """Return a bar for work that began `seconds` ago. It is closed with the command, before an error is printed."""
     from tqdm import tqdm
 
     tqdm.monitor_interval = 0  # no thread

@@ -1,4 +1,4 @@
-"""Messages on stderr, and the progress bars that make room for them."""
+"""Messages on stderr, and the progress bars that are hidden while they are written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tarkit.errors import printable
 
-bars: list[Any] = []  # the progress bar that is on the screen, if there is one
+bars: list[Any] = []  # the progress bar on the screen, if any
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""Options that several commands share. Each group is declared once and arrives as one object of its name.
+"""Options that several commands share. A group of options is declared once and passed as one object.
 
-`@inputs` hands over `inputs`, a list of locations; `@output` an Output; `@select` a Select; `@fields` a Fields;
-`@problems` the Policy, as `policy`.
+`@inputs` passes `inputs`, a list of locations; `@output` an Output; `@select` a Select; `@fields` a Fields; `@problems`
+the Policy, as `policy`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class _Written(Word):
-    """The name of one file that a command writes besides its output; `file:NAME` takes a name as it is."""
+    """The name of a file that a command writes besides its output; `file:NAME` is literal."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse a name that looks like a template."""
+        """Return the path; raise Usage for a template."""
         return file_name(super().convert(value, param, ctx))
 
 
@@ -43,12 +43,12 @@ class _Post(Word):
     """A command that runs after each shard."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse a number, which is no command."""
+        """Return the command; raise Usage for a number."""
         command: str = super().convert(value, param, ctx)
         if re.fullmatch("[0-9]+", command.strip()):
             raise Usage(
                 f"--post {command}: a number is not a command",
-                "was parallel work meant? --post is for a command that runs after each shard",
+                "did you mean parallel work? --post is for a command that runs after each shard",
             )
         return command
 
@@ -75,7 +75,7 @@ def group(name: str, build: Function, *options: Decorator) -> Decorator:
 
 
 def find_inputs(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, load: bool = False) -> list[Location]:
-    """The inputs that the words of a command line name; a file that the command writes is none of them."""
+    """Return the inputs that the words name; raise Usage for one that the command also writes."""
     locations = expand_inputs(words, files_from, null, load)
     current().refuse(locations)
     for path in (*files_from, *(words if load else ())):
@@ -106,7 +106,7 @@ def _select(
     slice_: str | None,
 ) -> Select:
     if require_all and keys_from is None:
-        raise Usage("--require-all is about the keys of --keys-from")
+        raise Usage("--require-all requires --keys-from")
     select = Select(
         match=match,
         keys=_keys(keys_from, require_all) if keys_from is not None else None,
@@ -156,7 +156,7 @@ def _fields(
 
 
 def _words(given: tuple[str, ...]) -> list[str]:
-    """The words of an option that may be given several times, between commas and blanks."""
+    """Return the words of a repeatable option, which are separated by commas and blanks."""
     return " ".join(given).replace(",", " ").split()
 
 
@@ -175,9 +175,9 @@ def _slice(shard_slice: str | None) -> Slice | None:
 
 
 def parse_mtime(mtime: str | None) -> int | None:
-    """Seconds since 1970 for all entries, None for each source's own time; SOURCE_DATE_EPOCH is the default.
+    """Return the time of all entries in seconds since 1970, or None for that of each source.
 
-    Raises Usage for what is no time, and for a time outside the years 1 to 9999.
+    The default is SOURCE_DATE_EPOCH, else 0. Raises Usage for an invalid time, and for one outside the years 1 to 9999.
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH") if mtime is None else None
     if mtime == "source":
@@ -187,10 +187,10 @@ def parse_mtime(mtime: str | None) -> int | None:
     said = f"SOURCE_DATE_EPOCH {show(epoch)}" if epoch else f"--mtime {show(mtime or '')}"
     found = re.fullmatch(r"@(-?)0*([0-9]+)", f"@{epoch or 0}" if mtime is None else mtime)
     if found is None:
-        raise Usage(f"{said}: it is {'seconds since 1970' if epoch else 'source, now or @SECONDS'}")
-    seconds = int(found[1] + found[2][:20])  # Python refuses to read thousands of digits
+        raise Usage(f"{said}: expected {'seconds since 1970' if epoch else 'source, now or @SECONDS'}")
+    seconds = int(found[1] + found[2][:20])  # int() raises for thousands of digits
     if not EARLIEST <= seconds <= LATEST:
-        raise Usage(f"{said}: a time is from {EARLIEST} to {LATEST} seconds since 1970, the years 1 to 9999")
+        raise Usage(f"{said}: must be from {EARLIEST} to {LATEST} seconds since 1970, the years 1 to 9999")
     return seconds
 
 
@@ -381,7 +381,7 @@ problems = group(
 
 
 def draw_seed(given: int | None) -> int:
-    """The seed that was given, or one that is drawn and printed; the report has it."""
+    """Return the seed that was given, or draw and print one; the report has it."""
     run = current()
     value = int.from_bytes(os.urandom(4), "big") if given is None else given
     run.facts["seed"] = value
@@ -391,7 +391,7 @@ def draw_seed(given: int | None) -> int:
 
 
 def report_keys(run: Run, select: Select) -> None:
-    """Say how many of the keys that were wanted came by; raises TarkitError if one did not and all had to."""
+    """Print how many keys of --keys-from were found; raise TarkitError if one is missing and --require-all is given."""
     keys = select.keys
     if keys is None:
         return

@@ -83,8 +83,8 @@ def parse_work(given: dict[str, Any]) -> Work:
     asked = [word for word, name in named.items() if given[name] is not None]
     if len(asked) != 1:
         raise Usage(
-            f"{' and '.join(asked)}: one thing is run" if asked else "nothing to run",
-            "it is one of -c COMMAND, -m COMMAND, --script FILE, --map MODULE:FUNCTION and --worker COMMAND",
+            f"{' and '.join(asked)}: choose one" if asked else "nothing to run",
+            "choose one of -c COMMAND, -m COMMAND, --script FILE, --map MODULE:FUNCTION and --worker COMMAND",
         )
     word = asked[0]
     kinds: dict[str, Kind] = {"--script": "script", "--map": "map", "--worker": "worker"}
@@ -93,17 +93,17 @@ def parse_work(given: dict[str, Any]) -> Work:
     strange += _MAP_ONLY if kind != "map" else ()
     for name in strange:
         if given[name]:
-            raise Usage(f"--{name.replace('_', '-')} is not for {word}")
+            raise Usage(f"--{name.replace('_', '-')} cannot be used with {word}")
     base = given["base"]
     if not base or any(char in base for char in "./\0") or len(os.fsencode(base)) > _LONGEST:
-        raise Usage(f"--base {show(base)}: a name without dots and slashes, of at most {_LONGEST} bytes")
+        raise Usage(f"--base {show(base)}: must be a name without dots and slashes, of at most {_LONGEST} bytes")
     if word == "-m" and given["subdirs"]:
         raise Usage("-m looks for files, -S for directories", "-S goes with -c")
     if given["allow_pickle"] and not given["decode"]:
-        raise Usage("--allow-pickle is about --decode")
+        raise Usage("--allow-pickle requires --decode")
     log = given["add_log"]
     if log is not None and (not log or "/" in log or log == "__key__"):
-        raise Usage(f"--add-log {show(log)}: it is the name of a field, without slashes")
+        raise Usage(f"--add-log {show(log)}: must be the name of a field, without slashes")
     names = ("shell", "base", "add_log", "timeout", "mtime", "batch", "init", "decode", "allow_pickle")
     collect = "subdirs" if given["subdirs"] else "multi" if word == "-m" else "one"
     return Work(kind, given[named[word]], collect=collect, **{name: given[name] for name in names})
@@ -153,7 +153,7 @@ def _words(work: Work) -> tuple[str, list[str]]:
         return interpreter(shell, folders), [shell, "-c", work.what]
     script = os.path.abspath(work.what)
     if not os.path.isfile(script):
-        raise TarkitError(f"--script {show(work.what)}: there is no such file")
+        raise TarkitError(f"--script {show(work.what)}: no such file")
     if work.shell is None and os.access(script, os.X_OK):
         return script, [script]
     return interpreter(shell, folders), [shell, script]

@@ -1,4 +1,4 @@
-"""What `shard` is asked for: which files, which samples they are, how these are divided, what shards are called."""
+"""The options of `shard`: its files, how they form samples, how samples are divided, and the names of shards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SUFFIXES = (*ARCHIVE_SUFFIXES, ".zip")
 
 @dataclass(frozen=True)
 class Files:
-    """Which files of the tree count, and what they are called."""
+    """The files of the tree that are packed, and the prefix of their names."""
 
     keep_root: bool = False
     symlinks: Any = "files"
@@ -47,7 +47,7 @@ class Files:
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """Which files are one sample, and what it is to have."""
+    """How files form samples, and which fields a sample has."""
 
     rule: KeyRule
     rename: Any = "none"
@@ -61,7 +61,7 @@ class SampleOptions:
 
 @dataclass(frozen=True)
 class Division:
-    """How samples are ordered and divided."""
+    """How samples are ordered and divided into shards."""
 
     count: int | None = None
     size: str | None = None
@@ -73,16 +73,16 @@ class Division:
 
     @property
     def limited(self) -> bool:
-        """Whether it says how large shards are."""
+        """Whether an option limits the size of shards."""
         return self.even or not (self.count is None and self.size is None and self.shards is None)
 
     def cut(self, templates: Sequence[ShardTemplate]) -> Cut:
-        """What that comes to for shards of these names. Raises Usage."""
+        """Return the division for shards of these names. Raise Usage."""
         shards = self.shards
         if self.even and shards is None:
             shards = templates[0].count
             if shards is None:
-                raise Usage("--even wants a number of shards", "-n 64, or names that end: -o 'x-{00..63}.tar'")
+                raise Usage("--even requires a number of shards", "-n 64, or names that end: -o 'x-{00..63}.tar'")
         size = self.size if self.limited else DEFAULT_SIZE
         limits = Limits(self.count, None if size is None else parse_size(size, "-c"), self.size_rule)
         return Cut(limits, self.dirs, self.sort, shards, self.even)
@@ -90,7 +90,7 @@ class Division:
 
 @dataclass(frozen=True)
 class ShardNames:
-    """What shards are called: the template of all, or a map that has one for each category."""
+    """The names of shards: one template, or a map with one for each category."""
 
     output: Output
     text: str
@@ -98,14 +98,14 @@ class ShardNames:
     extension: str
 
     def templates(self, run: Run, map_: MapOptions) -> tuple[list[ShardTemplate], Map | None]:
-        """The templates of all categories, and the map that leads to them. Raises Usage."""
+        """Return the templates of all categories, and the map. Raise Usage."""
         if map_.spec is None:
             return [self._template()], None
         folder = self.text.removeprefix("file:")
         if folder in (DEFAULT_NAME, "."):
             folder = ""
         elif not (folder.endswith("/") or os.path.isdir(folder)):
-            raise Usage("with --map, -o is the folder of the shards: the map has their names", "for example -o out/")
+            raise Usage("with --map, -o is a directory: the map has the names of shards", "for example -o out/")
         folder += "/" if folder and not folder.endswith("/") else ""
         try:
             found = map_.read(run, folder, self.extension, self.template)
@@ -155,7 +155,7 @@ def _samples(
 
         labels = [parse_label(word) for word in label_from_dir]
     elif classes or classes_out:
-        raise Usage("--classes and --classes-out are about --label-from-dir")
+        raise Usage("--classes and --classes-out require --label-from-dir")
     if require:
         from tarkit.packing.transform import parse_required
 
@@ -169,9 +169,9 @@ def _division(
 ) -> Division:
     found = Division(count, size, size_rule, shards, even, dirs, parse_sort(sort))
     if (shards is not None or even) and (count is not None or size is not None):
-        raise Usage("-n and --even make equal shards: they do not go with -c or -s")
+        raise Usage("-n and --even cannot be used with -c or -s")
     if (shards is not None or even) and dirs != "pack":
-        raise Usage(f"-n and --even make equal shards: they do not go with --dirs {dirs}")
+        raise Usage(f"-n and --even cannot be used with --dirs {dirs}")
     if size is not None:
         parse_size(size, "-c")
     return found
@@ -189,7 +189,7 @@ def _names(
         raise Usage("shard writes numbered files, not stdout", "name them with -o 'out-%06d.tar'")
     extension = ".tar" if ext is None else "." + ext.removeprefix(".")
     if extension not in SUFFIXES:
-        raise Usage(f"--ext {show(ext or '')}: no archive is called so", " ".join(SUFFIXES))
+        raise Usage(f"--ext {show(ext or '')}: not a suffix of archives", " ".join(SUFFIXES))
     return ShardNames(numbered_output(words, compress, fsync), words, template, extension)
 
 

@@ -1,4 +1,4 @@
-"""The writing half of `shard`: a plan is saved, or read again, and its shards are written.
+"""The second half of `shard`: a plan is saved or read, and its shards are written.
 
 @pack_options                         hands over `pack`, a PackOptions
 check_templates(templates, pack, update), existing_entries(templates, scratch)
@@ -128,18 +128,18 @@ def _refuse_packed(template: ShardTemplate) -> None:
             and template.matches(path.rpartition(".")[0]) is not None
         ):
             raise TarkitError(
-                f"{path}: a shard that was compressed: --update does not look into it",
-                "name the shards as they are called now, or move it away",
+                f"{path}: --update cannot read a shard that was compressed",
+                "use the present names of the shards, or move it away",
             )
 
 
 def saved_plan(run: Run, chosen: PackOptions) -> Iterable[Planned]:
-    """The rows of --from-plan, for `run_pack`, which reads them. Raises TarkitError `FILE:LINE: reason` then."""
+    """Return the rows of --from-plan for `run_pack`; reading them may raise TarkitError `FILE:LINE: reason`."""
     path = chosen.from_plan
     assert path is not None
     if path == "-":
         if os.isatty(0):
-            raise Usage("stdin is a terminal", "name the plan, or send one in")
+            raise Usage("stdin is a terminal", "name the plan, or pipe one to stdin")
         return SavedPlan(open(0, "rb", closefd=False), "stdin")
     run.reserve(path, "the plan", written=False)
     return SavedPlan(open(path, "rb"), path)
@@ -177,14 +177,14 @@ def run_pack(
     if saved:
         several, first = spool.in_several(shards)
         if several:
-            run.warn(f"{name}: samples that are in several shards, or torn apart: {several}, {show(first)} first")
+            run.warn(f"{name}: samples in several shards, or not contiguous: {several}, {show(first)} first")
     packer = Packer(run, output, chosen, spool, shards)
     packer.write()
     _wind_up(run, packer, existing)
 
 
 def _save(run: Run, plan: Iterable[Planned], path: str) -> None:
-    """Write the plan in place of its shards."""
+    """Write the plan instead of its shards."""
     run.reserve(path, "the plan")
     count = 0
     last: tuple[bytes, int] | None = None
@@ -208,18 +208,18 @@ def _save(run: Run, plan: Iterable[Planned], path: str) -> None:
 
 
 def _check_names(run: Run, names: list[str], plan_name: str | None) -> None:
-    """Raise what stands in the way of shards of these names."""
+    """Raise an error for names that shards cannot have."""
     seen: dict[str, str] = {}
     for name in names:
         location = parse_output(name)
         if location.kind != "path":
             if location.kind != "url":
-                raise Usage(f"{name}: a shard is a file or has a URL")
+                raise Usage(f"{name}: a shard must be a file or a URL")
             continue
         path = os.path.realpath(location.text)
         other = seen.setdefault(path, name)
         if other != name:
-            raise TarkitError(f"{plan_name or 'the plan'}: {show(other)} and {show(name)} are one file")
+            raise TarkitError(f"{plan_name or 'the plan'}: {show(other)} and {show(name)} are the same file")
         if path in run.places:
             raise Usage(f"{run.places[path][2]} is {run.places[path][0]}, and has the name of a shard")
     for folder in {os.path.dirname(path) for path in seen}:
@@ -228,7 +228,7 @@ def _check_names(run: Run, names: list[str], plan_name: str | None) -> None:
 
 
 def _check_existing(existing: list[str], planned: set[str], chosen: PackOptions) -> None:
-    """Raise TarkitError when shards are there and nobody said what to do."""
+    """Raise TarkitError for existing shards, unless an option says what to do about them."""
     if chosen.force:
         return
     if chosen.resume:
@@ -244,7 +244,7 @@ def _check_existing(existing: list[str], planned: set[str], chosen: PackOptions)
 
 
 def _wind_up(run: Run, packer: Packer, existing: list[str]) -> None:
-    """What comes after the last shard: stale ones go, depfile and manifest, the summary."""
+    """Finish the run: remove stale shards, write depfile and manifest, print the summary."""
     chosen, done = packer.chosen, packer.done
     made = {shard.name for shard in done}
     if chosen.force:

@@ -1,4 +1,4 @@
-"""Equal shards, which take two passes: equal in number of samples, or about equal in bytes."""
+"""Shards with equally many samples, or about equally many bytes, which take two passes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tarkit.shards.writer import Limits
 
 @dataclass(frozen=True)
 class Equal:
-    """How many shards, equal in what, and what becomes of samples that are left over."""
+    """The number of shards, what is equal in them, and what becomes of samples that are left over."""
 
     shards: int | None = None
     even: Literal["count", "size"] = "count"
@@ -32,27 +32,29 @@ class Equal:
 
     @property
     def given(self) -> bool:
-        """Whether shards are to be equal."""
+        """Whether equal shards are asked for."""
         return self.shards is not None or self.even == "size"
 
     def check(self, limited: bool) -> None:
-        """Raise Usage for options that do not go together; `limited` says that there is -c or -s."""
+        """Raise Usage for options that cannot be used together; `limited`: -c or -s is given."""
         if self.given and limited:
-            raise Usage(f"{'-n' if self.shards else '--even'} makes equal shards: it does not go with -c or -s")
+            raise Usage(f"{'-n' if self.shards else '--even'} cannot be used with -c or -s")
         if self.remainder != "spread" and (self.shards is None or self.even == "size"):
-            raise Usage("--remainder is about -n" + (" and equal numbers of samples" if self.shards else ""))
+            raise Usage("--remainder requires -n" + (" and equal numbers of samples" if self.shards else ""))
 
     def number(self, template: ShardTemplate) -> int:
-        """How many shards: -n, or else all names that the template has. Raises Usage when it has no end."""
+        """Return the number of shards: -n, else that of all names of the template. Raise Usage when it has no end."""
         number = template.count if self.shards is None else self.shards
         if number is None:
-            raise Usage("--even size wants a number of shards", "-n 64, or a template with an end: 'out-{00..63}.tar'")
+            raise Usage(
+                "--even size requires a number of shards", "-n 64, or a template with an end: 'out-{00..63}.tar'"
+            )
         return number
 
 
 @dataclass
 class EqualPlan:
-    """The samples, once they have been counted, with what cuts them: `sizes` in samples, or else `limits`."""
+    """The samples after they were counted, and where shards end: `sizes` in samples, else `limits`."""
 
     samples: Iterator[TarSample]
     sizes: Iterator[int] | None = None
@@ -60,17 +62,17 @@ class EqualPlan:
 
 
 def chosen_samples(inputs: DatasetReader, select: Select, policy: Policy) -> Iterator[TarSample]:
-    """The samples of all inputs that were selected."""
+    """Yield the selected samples of all inputs."""
     several = len(inputs.locations) > 1
     return without_strays(neighbours(select(iter(inputs), policy), policy, inputs.tmpdir, several), policy)
 
 
 def plan_equal(run: Run, inputs: DatasetReader, select: Select, equal: Equal, shards: int, policy: Policy) -> EqualPlan:
-    """What makes so many equal shards; all samples are read once before."""
+    """Read all samples once, and return how to divide them into so many equal shards."""
     remainder, maxerr = equal.remainder, policy.maxerr
 
     def samples(policy: Policy | None = None) -> Iterator[TarSample]:
-        """One pass over the inputs; without a policy that tells, as silent as the one in which they were counted."""
+        """Read the inputs again; without a policy that prints warnings, silently, as in the counting pass."""
         inputs.policy = policy or Policy(allowed, skipped, maxerr)
         return chosen_samples(inputs, select, inputs.policy)
 

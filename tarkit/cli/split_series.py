@@ -1,4 +1,4 @@
-"""Cutting into several series of shards at once: by a map, into parts, into folds. Their options, names and ends."""
+"""Several series of shards at once: by a map, into parts, into folds."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from tarkit.shards.partition import Part
 
 PART = "{part}"
-HEAVY = {"xz": 95 << 20, "bz2": 8 << 20, "zst": 3 << 20}  # bytes that an encoder takes at its usual level, about
-OPEN_EACH = 18  # files that one series may have open: a shard, an input, and what a copying thread has before it
+HEAVY = {"xz": 95 << 20, "bz2": 8 << 20, "zst": 3 << 20}  # memory of an encoder at its default level, about, in bytes
+OPEN_EACH = 18  # files that one series may have open: a shard, an input, and those that a copying thread has queued
 
 
 class Naming(NamedTuple):
-    """What the options say about the names of shards, and how they are written."""
+    """The options for names of shards, and for how shards are written."""
 
     output: str | None
     template: Notation
@@ -41,18 +41,18 @@ class Naming(NamedTuple):
     fsync: bool
 
     def open_output(self, words: str) -> Output:
-        """The output of this name."""
+        """Return the output of this name."""
         if words == "-":
             raise Usage("split writes numbered files, not stdout", "name them with -o 'out-%06d.tar'")
         return numbered_output(words, self.compress, self.fsync)
 
     def parse(self, words: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
-        """The template that is spelled so; `hint` is for a name with a part that does not count."""
+        """Return the template of this text; `hint` is for names with a part that is no number."""
         return parse_template(words, self.template, hint)
 
 
 class Lot(NamedTuple):
-    """One series of shards; `share` is what was asked for, if anything."""
+    """One series of shards; `share` is the share of samples that was asked for, if any."""
 
     name: str
     template: ShardTemplate
@@ -61,7 +61,7 @@ class Lot(NamedTuple):
 
 @dataclass
 class SeriesPlan:
-    """Where samples go: `assign` says to which of the `lots`, None to none."""
+    """The series and the assignment of samples: `assign` returns the index of one of the `lots`, or None."""
 
     output: Output
     lots: list[Lot]
@@ -69,13 +69,13 @@ class SeriesPlan:
     unmatched: Unmatched | None = None
 
     def codecs(self) -> list[str]:
-        """The codec of each lot that has one."""
+        """Return the codec of each lot that is compressed."""
         asked = None if self.output.codec is None else self.output.codec[0]
         found = [asked or codec_by_suffix(lot.template.text) for lot in self.lots]
         return [codec for codec in found if codec and codec != "none"]
 
     def wind_up(self, run: Run, series: Series) -> list[str]:
-        """Report what each lot got, warn of those without samples; the lines of a table."""
+        """Report the samples of each lot, warn of empty ones; return the lines of a table."""
         if self.assign is None:
             return []
         total = sum(series.samples)
@@ -100,7 +100,7 @@ class SeriesPlan:
 
 @dataclass(frozen=True)
 class Cuts:
-    """What was said about several series; `map_` among it."""
+    """The options of several series, with those of a map."""
 
     map_: MapOptions = field(default_factory=MapOptions)
     parts: str | None = None
@@ -114,24 +114,24 @@ class Cuts:
         given = {"--map": self.map_.spec, "--parts": self.parts, "--folds": self.folds}
         chosen = [name for name, value in given.items() if value is not None]
         if len(chosen) > 1:
-            raise Usage(f"{' and '.join(chosen)} are different cuts: choose one")
+            raise Usage(f"{' and '.join(chosen)} cannot be used together")
         hashed = {"--group": self.group, "--group-field": self.group_field, "--salt": self.salt}
         about = [name for name, value in (hashed | {"--stratify": self.stratify}).items() if value is not None]
         if about and chosen not in (["--parts"], ["--folds"]):
-            raise Usage(f"{about[0]} is about --parts and --folds")
+            raise Usage(f"{about[0]} requires --parts or --folds")
         if self.stratify is not None and len(about) > 1:
-            raise Usage(f"--stratify deals sample after sample, by no hash: it does not go with {about[0]}")
+            raise Usage(f"--stratify uses no hash: it cannot be used with {about[0]}")
         if self.group is not None and self.group_field is not None:
-            raise Usage("--group and --group-field both say what a group is: choose one")
+            raise Usage("--group and --group-field: choose one")
 
     @property
     def given(self) -> str | None:
-        """The option that asks for several series, if one does."""
+        """The option that asks for several series, if any."""
         names = {"--map": self.map_.spec, "--parts": self.parts, "--folds": self.folds}
         return next((name for name, value in names.items() if value is not None), None)
 
     def plan(self, run: Run, naming: Naming, policy: Policy, inputs: int) -> SeriesPlan:
-        """Find all names, before anything is read. Raises Usage, and TarkitError for what is in files or not there."""
+        """Return all names before anything is read. Raise Usage; TarkitError for files that are wrong or missing."""
         if self.map_.spec is not None:
             plan = self._mapped(run, naming)
         elif self.given is not None:
@@ -146,8 +146,8 @@ class Cuts:
             _look_for_folders([lot.template for lot in plan.lots])
         most = allow_files(OPEN_EACH * len(plan.lots) + inputs)
         if most < len(plan.lots):
-            what = f"{self.given}: {len(plan.lots)} shards at once, and the system lets {most} be open"
-            raise TarkitError(what, "raise the limit with ulimit -n, or cut in several runs, each with some of them")
+            what = f"{self.given}: {len(plan.lots)} shards at once, but the system allows {most} to be open"
+            raise TarkitError(what, "raise the limit with ulimit -n, or write some of them in each of several runs")
         from tarkit.sorting.memory import parse_memory
 
         needed = sum(HEAVY.get(codec, 1 << 20) for codec in plan.codecs())
@@ -161,11 +161,11 @@ class Cuts:
         folder = naming.output or ""
         if folder and not folder.endswith("/"):
             if folder != "-" and not os.path.isdir(folder):
-                raise Usage("--map names the shards: -o names the folder that they go to", f"-o '{folder}/'")
+                raise Usage("with --map, -o is a directory: the map has the names of shards", f"-o '{folder}/'")
             folder += "/" * (folder != "-")
         output = naming.open_output(folder + DEFAULT_NAME if folder != "-" else folder)
         if output.location.kind != "path":
-            raise Usage("--map writes shards that are files")
+            raise Usage("--map requires shards that are files")
         codec = None if output.codec is None else {**CODECS, "zip": ZIP}.get(output.codec[0])
         extension = codec.suffixes[0] if codec else ".tar"
         found = self.map_.read(run, folder.removeprefix("file:"), extension, naming.template)
@@ -182,7 +182,7 @@ class Cuts:
         output = naming.open_output(words)
         if PART not in words:
             if output.location.kind == "pipe":
-                raise Usage(f"a command for several parts needs their name: {PART}")
+                raise Usage(f"a command for several parts must contain {PART}")
             folder, name = split_last(words)
             words = f"{folder}{PART}-{name or '%06d.tar'}"
         lots = []
@@ -206,12 +206,12 @@ class Cuts:
 
 
 def _look_for_folders(templates: Sequence[ShardTemplate]) -> None:
-    """Raise TarkitError for folders that are not there: a part would be written before another has none."""
+    """Raise TarkitError for directories that do not exist, before the first part is written."""
     folders = dict.fromkeys(template.directory for template in templates)
     missing = [folder.rstrip("/") for folder in folders if folder and not os.path.isdir(folder)]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise TarkitError(f"{missing[0]}{more}: no such folder", f"mkdir -p {' '.join(missing[:9])}")
+        raise TarkitError(f"{missing[0]}{more}: no such directory", f"mkdir -p {' '.join(missing[:9])}")
 
 
 naming = options.group("naming", Naming, *options.shard_names(DEFAULT_NAME))

@@ -1,4 +1,4 @@
-"""Where commands that order samples write to: one archive, or shards, once -c or --size says how large these are."""
+"""The output of commands that order samples: one archive, or shards if -c or --size limits their size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tarkit.tar.writer import EntryWriter
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What the options say about the output, which is not touched before `open`: not every run writes one."""
+    """The options of the output. It is not touched before `open`, since not every run writes one."""
 
     output: str | None = None
     template: Any = "auto"
@@ -36,24 +36,25 @@ class OutputOptions:
 
     @property
     def given(self) -> bool:
-        """Whether something was said."""
+        """Whether any option was given."""
         return self != OutputOptions()
 
     @property
     def cut(self) -> bool:
-        """Whether there are to be shards."""
+        """Whether shards are written."""
         return self.count is not None or self.size is not None
 
     def open(self, run: Run, locations: list[Location], name: str | None = None) -> Opened:
-        """Look at what is there under the names that will be written, `name` in place of --output.
+        """Check for existing output under the names that will be written, with `name` in place of --output.
 
-        Raises Usage when it is an input or a terminal, or the options do not go together; TarkitError when there are
-        shards already.
+        Raises:
+            Usage: for an input, a terminal, or options that cannot be used together
+            TarkitError: for existing shards
         """
         name = self.output if name is None else name
         if not self.cut:
             if self.force or self.size_rule != "tar" or self.template != "auto":
-                raise Usage("--force, --size-rule and --template are about shards", "-c or --size cuts some")
+                raise Usage("--force, --size-rule and --template require -c or --size")
             output = open_output(name, self.compress, self.fsync, "-c N or --size SIZE cuts shards")
             if output.location.kind == "path":
                 run.reserve(output.location.text, "the output")
@@ -66,7 +67,7 @@ class OutputOptions:
 
 
 class Opened:
-    """An output, whose names are looked at: to be written once."""
+    """An output whose names have been checked. It is written once."""
 
     def __init__(
         self,
@@ -88,14 +89,14 @@ class Opened:
             refuse_inputs(self._existing, locations)
 
     def reserved(self, run: Run) -> None:
-        """Raise Usage when a file that is read or written besides has a name that the shards may get."""
+        """Raise Usage when another file that is read or written has a name that the shards may get."""
         if self.template is not None:
             for what, _, path in run.places.values():
                 if self.template.matches(path) is not None:
                     raise Usage(f"{path} is {what}, and has a name that the shards may get")
 
     def write(self, run: Run, samples: Iterator[TarSample], check: Callable[[], None] = lambda: None) -> None:
-        """Write all samples; `check` is called when they have passed, and what it raises gives the output up."""
+        """Write all samples; `check` is called after the last one, and an error that it raises discards the output."""
         total = total_size(self.locations)
         if self.template is not None:
             self.reserved(run)
@@ -112,7 +113,7 @@ class Opened:
     def write_all(
         self, run: Run, write: Callable[[EntryWriter], Iterator[int]], check: Callable[[], None] = lambda: None
     ) -> None:
-        """The same of one archive, to which `write` appends samples, yielding how many again and again."""
+        """Write one archive, to which `write` appends samples; it yields the number of samples after each step."""
         self.reserved(run)
         with EntryWriter(self.output.open(self.locations)) as writer:
             base = run.bytes
@@ -163,7 +164,7 @@ class Opened:
 
 
 def refuse_inputs(existing: list[tuple[int, str]], locations: list[Location]) -> None:
-    """Raises Usage when an input has one of the names that the shards may get."""
+    """Raise Usage when an input has one of the names that the shards may get."""
     if existing:
         there = {(status.st_dev, status.st_ino) for status in map(status_of, (path for _, path in existing)) if status}
         for location in locations:

@@ -168,12 +168,12 @@ def _options(given: dict[str, Any], null: bool) -> CheckOptions:
     if unknown := sorted(names - known):
         raise Usage(f"--allow {unknown[0]}: no such problem; there are: {', '.join([*PROBLEMS, *FINDINGS])}")
     if given["rejects"] is not None and given["fix"] is None:
-        raise Usage("--rejects is about --fix")
+        raise Usage("--rejects requires --fix")
     if given["fix"] is not None and given["parallel"] > 1:
-        raise Usage("--fix reads one input at a time: it does not go with -p")
+        raise Usage("--fix cannot be used with -p: it reads one input at a time")
     for name in ("unique", "require", "against", "manifest", "target", "fix", "list_bad"):
         if given["same_as"] and given[name]:
-            raise Usage(f"--same-as asks another question: it does not go with --{name.replace('_', '-')}")
+            raise Usage(f"--same-as cannot be used with --{name.replace('_', '-')}")
     require = " ".join(given["require"]).replace(",", " ").lower().split()
     return CheckOptions(
         processes=given["parallel"],

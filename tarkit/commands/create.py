@@ -110,7 +110,7 @@ def create(
     cell of column @jpg is a source of field jpg.
     """
     if format is None and (columns is not None or key is not None):
-        raise Usage("--columns and --key are about tables: say --format tsv, csv or jsonl")
+        raise Usage("--columns and --key require --format tsv, csv or jsonl")
     if depfile is not None and depfile_target is None and output.location.kind != "path":
         raise Usage("--depfile needs the name of the output: --depfile-target NAME")
     names = None if columns is None else columns.replace(",", " ").split()
@@ -125,7 +125,7 @@ def run_create(run: Run, recipe: str, output: Output, chosen: CreateOptions) -> 
     """Write the entries of a recipe to an archive."""
     location = Location("stdin", "-", "stdin") if recipe == "-" else Location("path", recipe, recipe)
     if recipe == "-" and os.isatty(0):
-        raise Usage("stdin is a terminal", "name the recipe, or send one in")
+        raise Usage("stdin is a terminal", "name the recipe, or pipe one to stdin")
     _refuse_other_sources(recipe)
     run.refuse([location], chosen.depfile)
     run.reserve(recipe, "the recipe", written=False)

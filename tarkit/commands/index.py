@@ -109,7 +109,7 @@ def index(
     if unknown or not (chosen or verify):
         raise Usage(f"--format {unknown[0]}: no such format" if unknown else "--format is missing", " ".join(FORMATS))
     if md5 and "wids" not in chosen:
-        raise Usage("--md5 is about --format wids")
+        raise Usage("--md5 requires --format wids")
     given = IndexOptions(chosen, output, parallel, verify, md5, force, fsync)
     (run_verify if verify else run_index)(current(), inputs, given, policy)
 

@@ -97,9 +97,9 @@ def mix(
     """
     run = current()
     if repeat and until == "first":
-        raise Usage("--repeat goes on behind the end of a source: it does not go with --until first")
+        raise Usage("--repeat cannot be used with --until first: it reads a source again after its end")
     if repeat and until is None and total is None:
-        raise Usage("--repeat has no end", "say --total N, or --until all: until each source came to its end once")
+        raise Usage("--repeat has no end", "use --total N, or --until all, which ends when each source was read once")
     spec = parse_mix(words, run.warn)
     run.reserve(spec.path, "the description of the mix", written=False)
     chosen = MixOptions(select, fields, 0, None if total is None else _number(total), until or "first", repeat)

@@ -55,7 +55,7 @@ def _failing(on_error: OnError | None, max_errors: str | None, rejects: str | No
     goes_on = limit is not None or rejects is not None
     word: OnError = on_error or ("skip" if goes_on else "error")
     if word == "error" and goes_on:
-        raise Usage("--on-error error ends at the first failure: --max-errors and --rejects go on")
+        raise Usage("--on-error error cannot be used with --max-errors or --rejects: it ends at the first failure")
     output = None if rejects is None else open_output(rejects, None)
     if output is not None and output.location.kind == "stdout":
         raise Usage("--rejects needs a file: stdout is for the output")

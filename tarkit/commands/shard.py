@@ -125,16 +125,16 @@ def shard(
     if sum((chosen.shows, pack.plan is not None, chosen.recipe is not None, pack.resume)) > 1:
         raise Usage("--dry-run, --plan, --recipe and --resume: choose one")
     if chosen.update and (pack.force or pack.resume):
-        raise Usage("--update goes on behind what is there: it does not go with --force or --resume")
+        raise Usage("--update adds to existing shards: it cannot be used with --force or --resume")
     if chosen.update and samples.classes is None and not all(label.by_name for label in samples.labels):
-        raise Usage("--update wants the classes that have their numbers", "--classes FILE, as --classes-out wrote it")
+        raise Usage("--update requires the numbers of the classes", "--classes FILE, as --classes-out wrote it")
     if (division.shards is not None or division.even) and map_.spec is not None:
-        raise Usage("-n and --even are about all shards: they do not go with --map")
+        raise Usage("-n and --even cannot be used with --map")
     if pack.from_plan is not None:
         _run_saved(current(), directory, chosen)
         return
     if not directory:
-        raise Usage("which folder? tarkit shard DIR", "--from-plan FILE runs a plan that was saved")
+        raise Usage("no directory: tarkit shard DIR", "--from-plan FILE runs a plan that was saved")
     run_shard(current(), directory, chosen)
 
 
@@ -146,7 +146,7 @@ def _run_saved(run: Run, directory: str | None, chosen: ShardOptions) -> None:
     for param in context.command.params:
         given = context.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
         if given and param.expose_value and param.name not in with_plan:
-            raise Usage(f"{param.opts[0]} is about making a plan, and --from-plan has one", "edit the plan instead")
+            raise Usage(f"{param.opts[0]} cannot be used with --from-plan, which has a plan", "edit the plan instead")
     run_pack(run, saved_plan(run, chosen.pack), chosen.names.output, chosen.pack)
 
 

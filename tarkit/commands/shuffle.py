@@ -118,11 +118,11 @@ def shuffle(
         run_audit(run, inputs, select, shard_slice, by, policy)
         return
     if by is not None:
-        raise Usage("--by is about --audit", "tarkit sort puts samples into the order of a field")
+        raise Usage("--by requires --audit", "tarkit sort puts samples into the order of a field")
     if buffer is None and initial is not None:
-        raise Usage("--initial is about --buffer")
+        raise Usage("--initial requires --buffer")
     if buffer is not None and given["rng"] != "tarkit":
-        raise Usage("--rng is about whole shuffles: it does not go with --buffer")
+        raise Usage("--rng cannot be used with --buffer")
     size = None if buffer is None else number_of_samples(buffer, "--buffer", "--buffer 1000")
     if size == 0:
         raise Usage("--buffer 0 holds nothing")

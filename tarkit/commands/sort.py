@@ -114,16 +114,16 @@ def sort(
     if sort_field and not names:
         raise Usage("--sort-field names no field")
     if sum((bool(names), by is not None, order_file is not None)) > 1:
-        raise Usage("--sort-field, --by and --order-file are three orders: choose one")
+        raise Usage("--sort-field, --by and --order-file cannot be used together")
     random = RANDOM in names
     if random and (len(names) > 1 or check_only):
-        raise Usage(f"-s {RANDOM} is an order of its own, and no sample is out of it")
+        raise Usage(f"-s {RANDOM} cannot be used with other fields or --check-only")
     if check_only and target.given:
-        raise Usage("--check-only writes nothing: it has no output")
+        raise Usage("--check-only cannot be used with options of the output: it writes nothing")
     if order_file is not None:
         current().reserve(order_file, "the list of keys in order", written=False)
         if reverse:
-            raise Usage("--order-file is the order: -r does not go with it")
+            raise Usage("--order-file cannot be used with -r")
     chosen = SortOptions(
         SortKey(names or ["__key__"], type_, reverse, by or "field"),
         select,

@@ -121,7 +121,7 @@ def split(
         raise Usage("--append keeps what is there, --force replaces it: choose one")
     if cuts.given and (equal.given or max_shards is not None):
         what = "--max-shards" if max_shards else "-n" if equal.shards else "--even"
-        raise Usage(f"{what} is about one series of shards, and {cuts.given} makes several")
+        raise Usage(f"{what} cannot be used with {cuts.given}: it needs one series of shards")
     if count is None and size is None and not equal.given:
         size = DEFAULT_SIZE
         run.tell(NO_LIMIT)
@@ -232,7 +232,7 @@ def _refuse_names(run: Run, plan: SeriesPlan, manifest: str | None) -> None:
 def _first_index(chosen: SplitOptions, existing: list[tuple[int, str]]) -> int:
     """The number of the first shard; raises TarkitError when shards are there and nobody said what to do."""
     if chosen.append and chosen.start is not None:
-        raise Usage("--append goes on behind the last shard: it does not go with --start")
+        raise Usage("--append continues after the last shard: it cannot be used with --start")
     if existing and chosen.append:
         return existing[-1][0] + 1
     if not chosen.force:

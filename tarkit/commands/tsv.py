@@ -118,10 +118,10 @@ def tsv(
     if format is None:
         format = next((each for each in FORMATS if output.location.text.lower().endswith(FORMATS[each])), "tsv")
     if format == "parquet":
-        output.refuse_terminal()
+        output.refuse_terminal("Parquet")
     asked = checked(parse_columns(" ".join(columns))) if columns else None
     if available and asked:
-        raise Usage("--available lists all fields: -f chooses columns of a table")
+        raise Usage("--available cannot be used with -f: it lists all fields")
     chosen = TsvOptions(select, fields, asked, not no_key, not no_header, format, available, shard_slice, parallel - 1)
     run_tsv(current(), inputs, output, chosen, policy)
 

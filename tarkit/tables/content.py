@@ -107,7 +107,7 @@ class ContentLoader:
             if data:
                 os.lseek(fd, 0, os.SEEK_SET)
             if self.outputs and (status.st_ino, status.st_dev) in self.outputs:
-                raise TarkitError(f"{row.where}: {show(path)} is the output too")
+                raise TarkitError(f"{row.where}: {show(path)} is both input and output")
             if size > SMALL:
                 kept, fd = fd, -1
                 return EntryContent(b"", kept, size, seconds(status))

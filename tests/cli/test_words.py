@@ -249,7 +249,7 @@ def test_a_number_is_no_command(words: str, run: Run, archive: Archive) -> None:
     there = _prepared(archive)
     assert run(*words.split(), exit=2).lines == [
         f"tarkit: --post {words.split()[-1]}: a number is not a command",
-        "hint: was parallel work meant? --post is for a command that runs after each shard",
+        "hint: did you mean parallel work? --post is for a command that runs after each shard",
     ]
     assert sorted(os.listdir()) == there
 

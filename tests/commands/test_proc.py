@@ -397,7 +397,7 @@ def test_shells(run: Run, archive: Archive) -> None:
     os.chmod("s.py", 0o755)
     assert entries(run("proc", "--script", "s.py", "in.tar").stdout) == [("a.x", b"py")]
     assert "was not found" in run("proc", "--shell", "no-such-shell", "-c", ":", "in.tar", exit=1).stderr
-    assert "there is no such file" in run("proc", "--script", "nothing", "in.tar", exit=1).stderr
+    assert "no such file" in run("proc", "--script", "nothing", "in.tar", exit=1).stderr
 
 
 def test_keep_dir(run: Run, archive: Archive, here: Path) -> None:
@@ -443,17 +443,20 @@ def test_keys(run: Run, here: Path) -> None:
     ("words", "message"),
     [
         ([], "nothing to run"),
-        (["-c", ":", "-m", ":"], "-c and -m: one thing is run"),
+        (["-c", ":", "-m", ":"], "-c and -m: choose one"),
         (["-m", ":", "-S"], "-m looks for files, -S for directories"),
-        (["-c", ":", "--batch", "2"], "--batch is not for -c"),
-        (["--map", "a:b", "--add-log", "x"], "--add-log is not for --map"),
-        (["-c", ":", "--base", "a.b"], "--base 'a.b': a name without dots"),
-        (["-c", ":", "--add-log", "a/b"], "--add-log 'a/b': it is the name of a field"),
+        (["-c", ":", "--batch", "2"], "--batch cannot be used with -c"),
+        (["--map", "a:b", "--add-log", "x"], "--add-log cannot be used with --map"),
+        (["-c", ":", "--base", "a.b"], "--base 'a.b': must be a name without dots"),
+        (["-c", ":", "--add-log", "a/b"], "--add-log 'a/b': must be the name of a field"),
         (["-c", ":", "--max-errors", "x"], "--max-errors 'x': it is a number"),
         (["-c", ":", "--max-errors", "101%"], "--max-errors '101%': it is a number"),
-        (["-c", ":", "--on-error", "error", "--rejects", "r.tar"], "--on-error error ends at the first failure"),
+        (
+            ["-c", ":", "--on-error", "error", "--rejects", "r.tar"],
+            "--on-error error cannot be used with --max-errors or --rejects",
+        ),
         (["-c", ":", "--rejects", "-"], "--rejects needs a file: stdout is for the output"),
-        (["-c", ":", "--rejects", "in.tar"], "in.tar is the output too"),
+        (["-c", ":", "--rejects", "in.tar"], "in.tar is both input and output"),
         (["-c", ":", "--rejects", "out.tar", "-o", "out.tar"], "out.tar is the output, and the rejects too"),
         (["-c", ":", "--redo", "in.tar", "--rekey", "#"], "--redo puts samples where their keys belong"),
         (["-c", ":", "--redo", "in.tar", "--count", "1"], "--redo takes all samples of its inputs"),
