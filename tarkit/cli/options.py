@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -26,9 +26,6 @@ from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice, parse_slice
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.tar.block import EARLIEST, LATEST
-
-if TYPE_CHECKING:
-    from tarkit.samples.where import Where
 
 
 class _Written(Word):
@@ -110,22 +107,19 @@ def _select(
     select = Select(
         match=match,
         keys=_keys(keys_from, require_all) if keys_from is not None else None,
-        where=_where(where) if where is not None else None,
         sample=sample,
         seed=seed,
         slice=parse_slice(slice_) if slice_ is not None else None,
     )
+    if where is not None:
+        from tarkit.samples.where import Where
+
+        select.where = Where(where)
     run = current()
     select.policy = lambda: run.policy
     if sample is not None:
         select.seed = draw_seed(seed)
     return select
-
-
-def _where(text: str) -> Where:
-    from tarkit.samples.where import Where
-
-    return Where(text)
 
 
 def _keys(keys_from: str, require_all: bool) -> KeyList:
@@ -214,7 +208,11 @@ inputs = group(
 
 OUT = option("Output", "-o", "--output", "--outputs", metavar="OUT", help="File, - or pipe:COMMAND.  [default: -]")
 COMPRESS = option(
-    "Output", "--compress", metavar="CODEC[:LEVEL]", help="gz zst lz4 xz bz2 zip none.  [default: by suffix]"
+    "Output",
+    "--compress",
+    metavar="CODEC[:LEVEL]",
+    help="gz zst lz4 xz bz2 zip none.  [default: by suffix]",
+    more="The level is a number, as in zst:19.",
 )
 FSYNC = option("Output", "--fsync", is_flag=True, help="Call fsync before renaming the file into place.")
 FORCE = option("Output", "--force", is_flag=True, help="Replace existing shards.")
