@@ -187,13 +187,17 @@ def test_no_cycles_of_modules() -> None:
 
 
 def test_commands_are_one_file_each() -> None:
-    """commands/ has a module for each command and no other; none imports another, and cli loads them by name."""
+    """commands/ has a module for each command and no other; none imports another, and the app loads them by name.
+
+    None imports the app either: commands stand on the rest of cli.
+    """
     assert {name for name in MODULES if folder(name) == "commands"} == {
         "tarkit.commands",
         *(f"tarkit.commands.{name}" for name in COMMANDS),
     }
     for name in MODULES:
         assert not [each for each in own(name) if each.startswith("tarkit.commands.")], name
+        assert folder(name) != "commands" or "tarkit.cli.app" not in own(name), name
 
 
 def test_no_folder_is_crowded() -> None:
@@ -278,7 +282,7 @@ def test_optional_libraries_are_imported_where_they_are_used(name: str) -> None:
 
 WORLD = {
     "sys.exit": ["tarkit.cli.app"],
-    "sys.argv": [],
+    "sys.argv": ["tarkit.cli.app"],
     "sys.stdin": ["tarkit.proc.child"],
     "sys.stdout": ["tarkit.cli.app", "tarkit.proc.child"],  # a process of its own, where the user's code prints
     "os.environ": None,
@@ -372,7 +376,8 @@ def test_start(word: str, click: set[str]) -> None:
     """click, the table of commands, errors and signals; no command, nothing heavy."""
     modules = loaded(word)
     ours = {each for each in modules if each.partition(".")[0] == "tarkit"}
-    assert ours == {"tarkit", "tarkit.cli", "tarkit.cli.app", "tarkit.signals", "tarkit.errors"}
+    own = {f"tarkit.cli.{name}" for name in ("app", "command", "messages")}
+    assert ours == {"tarkit", "tarkit.cli", "tarkit.signals", "tarkit.errors", *own}
     assert not heavy(modules - click)
     if word == "--version":
         beyond = modules - click - ours

@@ -101,7 +101,7 @@ def write_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, o
     """Write the entries of a recipe to an archive; `outputs` are files that are written besides."""
     location = Location("stdin", "-", "stdin") if recipe == "-" else Location("path", recipe, recipe)
     if recipe == "-" and os.isatty(0):
-        raise Usage("stdin is a terminal", "name the recipe, or send one in")
+        raise Usage("stdin is a terminal", "name the recipe, or pipe one to stdin")
     _refuse_other_sources(recipe)
     output.refuse_terminal()
     output.check_time(chosen.mtime)

@@ -50,9 +50,7 @@ class Fix:
         self.together = together or self.single
         for name in [self.output.location.text] if self.names is None else self.names:
             if self.names is not None and os.path.lexists(name):
-                raise TarkitError(
-                    f"{name}: there is a file of this name", "a clean copy replaces nothing: remove it first"
-                )
+                raise TarkitError(f"{name}: file exists", "--fix replaces no file: remove it first")
             refuse_overwrite(status_of(name), locations)
             reserve(name, "the clean copy")
         self.rejects = None if rejects is None else open_output(rejects, None)
@@ -175,11 +173,13 @@ def _names(word: str, locations: Sequence[Location]) -> list[str] | None:
         return None
     if word.endswith("/") or os.path.isdir(word):
         if not os.path.isdir(word):
-            raise TarkitError(f"{word}: there is no such folder", f"make it: mkdir -p {word}")
+            raise TarkitError(f"{word}: no such directory", f"make it: mkdir -p {word}")
         names = []
         for location in locations:
             if location.kind not in ("path", "url"):
-                raise Usage(f"{location.name} has no name for a copy in a folder", "name the file: --fix clean.tar")
+                raise Usage(
+                    f"{location.name} has no file name for a copy in a directory", "name the file: --fix clean.tar"
+                )
             names.append(os.path.join(word, os.path.basename(location.text)))
         if len(set(names)) < len(names):
             raise Usage("two inputs have one file name", "number the copies: --fix 'clean-%06d.tar'")

@@ -14,7 +14,7 @@ from tarkit.api.output import Output, named_output, status_of, total_size
 from tarkit.errors import TarkitError, Usage
 from tarkit.samples.pipeline import neighbours, without_strays
 from tarkit.samples.sample import TarSample
-from tarkit.shards.template import ShardTemplate, parse_size, parse_template
+from tarkit.shards.template import ShardTemplate, parse_size, parse_template, refuse_existing
 from tarkit.shards.writer import DEFAULT_SIZE, Limits, OpenShards, Series, SeriesWriter, SizeRule
 from tarkit.streams.location import Location, parse_output
 
@@ -81,12 +81,11 @@ class ShardsOutput:
 
     def _first(self, existing: list[tuple[int, str]]) -> int:
         """The number of the first shard of a series."""
-        if not existing or self.force:
-            return self.start or 0
-        if self.append:
+        if existing and self.append:
             return existing[-1][0] + 1
-        more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
-        raise TarkitError(f"{existing[0][1]}{more}: there are shards of this name", self.there)
+        if not self.force:
+            refuse_existing([path for _, path in existing], self.there)
+        return self.start or 0
 
     def matches(self, path: str) -> bool:
         """Whether a path is one of the names that shards may get."""

@@ -1,14 +1,13 @@
-"""The options of a map from names to categories, for the commands that cut by one."""
+"""The options of --map, which assigns names to categories, for split and shard."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import click
+from typing import TYPE_CHECKING
 
 from tarkit.cli import options
+from tarkit.cli.command import choice, option
 from tarkit.cli.console import ConsoleRun
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.samples.sample import TarSample
@@ -17,12 +16,13 @@ if TYPE_CHECKING:
     from tarkit.shards.categories import Map
     from tarkit.shards.template import Notation
 
-_OLD_WORDS = {"abort": "error", "ignore": "skip", "exclude": "skip"}
+REACTIONS = "error|warn|skip"
+ALIASES = {"abort": "error", "ignore": "skip", "exclude": "skip"}
 
 
 @dataclass(frozen=True)
 class MapOptions:
-    """What was said about a map; `spec` is its name or JSON, None when there is none."""
+    """The options of a map; `spec` is its file name or JSON, None without a map."""
 
     spec: str | None = None
     sep: str | None = None
@@ -35,12 +35,12 @@ class MapOptions:
         defaults = (None, False, None, "warn", "error")
         said = (self.sep, self.first_match, self.unmatched, self.on_unmatched, self.on_bad_line)
         if self.spec is None and said != defaults:
-            raise Usage("--map-sep, --first-match, --unmatched, --on-unmatched and --on-bad-line are about --map")
+            raise Usage("--map-sep, --first-match, --unmatched, --on-unmatched and --on-bad-line require --map")
         if self.unmatched is not None and self.on_unmatched != "warn":
-            raise Usage("--unmatched collects what --on-unmatched is about: choose one")
+            raise Usage("--unmatched and --on-unmatched: choose one")
 
     def read(self, run: ConsoleRun, folder: str = "", extension: str = ".tar", notation: Notation = "auto") -> Map:
-        """Read the map, whose templates are below `folder`."""
+        """Read the map; its templates are relative to `folder`."""
         from tarkit.shards.categories import read_map
 
         assert self.spec is not None
@@ -60,7 +60,7 @@ class MapOptions:
 
 
 class Unmatched:
-    """What becomes of samples in no category: an error, or they are counted and told at the end."""
+    """The samples in no category, by --on-unmatched: an error, or a number in the summary."""
 
     def __init__(self, name: str, reaction: str) -> None:
         self.count = 0
@@ -69,16 +69,16 @@ class Unmatched:
         self._first = b""
 
     def __call__(self, sample: TarSample) -> None:
-        """Note one; raises TarkitError when it is an error."""
+        """Count one; raise TarkitError if it is an error."""
         if not self.count:
             self._first = sample.key or b""
         self.count += 1
         if self._reaction == "error":
             what = f"{sample.source.name}: at {sample.start}: {show(self._first)} is in no category of {self._name}"
-            raise TarkitError(what, "--unmatched TEMPLATE collects such samples, --on-unmatched warn leaves them out")
+            raise TarkitError(what, "--unmatched TEMPLATE writes such samples, --on-unmatched warn drops them")
 
     def tell(self, run: ConsoleRun) -> None:
-        """Say how many there were."""
+        """Print how many there were."""
         run.facts["unmatched"] = self.count
         if self.count:
             run.extra = f", {self.count} in no category"
@@ -87,36 +87,36 @@ class Unmatched:
             run.warn(f"{what} in no category of {self._name} and left out, {show(self._first)} first")
 
 
-def _map(
-    map_: str | None, map_sep: str | None, first_match: bool, unmatched: str | None, on_unmatched: str, on_bad_line: str
-) -> MapOptions:
-    on_unmatched, on_bad_line = (_OLD_WORDS.get(word, word) for word in (on_unmatched, on_bad_line))
-    return MapOptions(map_, map_sep, first_match, unmatched, on_unmatched, on_bad_line)
-
-
-def _reaction(name: str, default: str, what: str) -> Any:
-    return click.option(
-        name,
-        type=click.Choice(["error", "warn", "skip", *_OLD_WORDS]),
-        default=default,
-        metavar="error|warn|skip",
-        help=f"{what}  [default: {default}]",
-    )
-
-
 map_options = options.group(
     "map_",
-    _map,
-    click.option(
+    MapOptions,
+    option(
+        "Categories",
         "--map",
-        "map_",
+        "spec",
         metavar="FILE|JSON",
-        help='Shards by category, after ishard and dSort: {"cats-%06d.tar": ["cat/.*", "glob:pets/cat*"]}, or lines '
-        "PATTERN TEMPLATE.",
+        help="Shards by category, as in ishard and dSort.",
+        more='It is JSON, {"cats-%06d.tar": ["cat/.*", "glob:pets/cat*"]}, or lines PATTERN TEMPLATE.',
     ),
-    click.option("--map-sep", metavar="TEXT", help="What parts the two in a line.  [default: a tab, or blanks]"),
-    click.option("--first-match", is_flag=True, help="Of two categories, the one that --map has first; else an error."),
-    click.option("--unmatched", metavar="TEMPLATE", help="Shards for samples that are in no category."),
-    _reaction("--on-unmatched", "warn", "What to do with those otherwise: leaving them out is counted."),
-    _reaction("--on-bad-line", "error", "What to do with a line of FILE that is none."),
+    option("Categories", "--map-sep", "sep", metavar="TEXT", help="Column separator in FILE.  [default: blanks]"),
+    option("Categories", "--first-match", is_flag=True, help="Take the first of several categories, else fail."),
+    option("Categories", "--unmatched", metavar="TEMPLATE", help="Shards for samples in no category."),
+    choice(
+        "Categories",
+        "--on-unmatched",
+        choices=REACTIONS,
+        default="warn",
+        aliases=ALIASES,
+        metavar="HOW",
+        help="Without it: error, warn, skip.",
+        more="With warn they are counted; with skip they are left out silently.",
+    ),
+    choice(
+        "Categories",
+        "--on-bad-line",
+        choices=REACTIONS,
+        aliases=ALIASES,
+        metavar="HOW",
+        help="Malformed line: error, warn, skip.",
+    ),
 )

@@ -1,4 +1,4 @@
-"""What all commands do around their work: open the output, talk to the user, show progress, sum up."""
+"""The run of a command: common options, messages, progress, the summary and the report."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import click
 
 from tarkit.api.output import file_name, refuse_overwrite, status_of
 from tarkit.api.run import Run
-from tarkit.cli.app import bars, say
+from tarkit.cli.messages import bars, say
 from tarkit.errors import Usage
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
 
 Item = TypeVar("Item")
 
-PAUSE = 0.1  # seconds between two looks of the bar
+PAUSE = 0.1  # seconds between two updates of the bar
 
 
 class ConsoleRun(Run):
-    """One run of a command: what the common options say, and what there is to tell at the end."""
+    """One run of a command: the common options, and what the summary and the report say."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class ConsoleRun(Run):
         self.reserve(self.report, "the report")
 
     def refuse(self, inputs: Sequence[Location], *written: str | None) -> None:
-        """Raises Usage when the report, or another file that is written besides the output, is an input."""
+        """Raise Usage when the report, or another file that is written besides the output, is an input."""
         for path in (self.report, *written):
             refuse_overwrite(status_of(path), inputs)
 
     def reserve(self, path: str | None, what: str, written: bool = True) -> None:
-        """Note a file that is read or written; raises Usage when it is written and something else too."""
+        """Register a file that is read or written; raise Usage when it is written and has a second role."""
         if path is None or path == "-":
             return
         folder = os.path.dirname(path)
@@ -71,22 +71,22 @@ class ConsoleRun(Run):
             raise Usage(f"{path} is {other[0]}, and {what} too")
 
     def note(self, text: str) -> None:
-        """A line for those who asked for more."""
+        """Print a line with --verbose."""
         if self.verbose and not self.quiet:
             say(text)
 
     def warn(self, text: str) -> None:
-        """A line for all but those who asked for less."""
+        """Print a warning, except with --quiet."""
         if not self.quiet:
             say(f"warning: {text}")
 
     def tell(self, text: str) -> None:
-        """A line that is no warning, for all but those who asked for less."""
+        """Print a line that is no warning, except with --quiet."""
         if not self.quiet:
             say(text)
 
     def remove_others(self, paths: Sequence[str]) -> None:
-        """Remove files that have names of a series and are none of its shards, as --force does; say so."""
+        """Remove old shards that were not replaced, for --force, and print their names."""
         super().remove_others(paths)
         if paths:
             more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
@@ -96,7 +96,7 @@ class ConsoleRun(Run):
 
     @property
     def shows_progress(self) -> bool:  # type: ignore[override]
-        """Whether a bar is drawn: asked for, or stderr is a terminal and stdout no pipe, so that a pipeline has one."""
+        """Whether to draw a progress bar: by --progress, else if stderr is a terminal and stdout is no pipe."""
         if self.quiet or self.progress is False or not sys.stderr:
             return False
         if self.progress:
@@ -106,7 +106,7 @@ class ConsoleRun(Run):
     def draw(
         self, items: Iterator[Item], position: Callable[[], int], samples: Callable[[], int], total: int | None = None
     ) -> Iterator[Item]:
-        """Draw a bar of the bytes written while items pass; the first has passed before there is one."""
+        """Yield the items and draw a bar of the bytes written, from the second item on."""
         bar: Any = None
         started, due = time.monotonic(), 0.0
         try:
@@ -121,7 +121,7 @@ class ConsoleRun(Run):
                     bar.set_postfix_str(f"{_many(samples(), 'sample')}, {rate:.0f}/s", refresh=False)
                     bar.update(position() - bar.n)
             if bar is not None and total is not None:
-                bar.total = position()  # the end of an archive is no sample, and not all may have been chosen
+                bar.total = position()  # the end of an archive is no sample, and not all may be selected
         finally:
             if bar is not None:
                 bar.n = position()
@@ -129,7 +129,7 @@ class ConsoleRun(Run):
                 _end(bar)
 
     def finish(self, table: Sequence[str] = ()) -> None:
-        """Print the summary, before it the lines of a table; write the report."""
+        """Print the lines of a table and the summary; write the report."""
         seconds = time.monotonic() - self.started
         dropped = dict(self.policy.dropped)
         summary = {
@@ -161,7 +161,7 @@ class ConsoleRun(Run):
 
 
 def current() -> ConsoleRun:
-    """The run of the command that is being called, as the common options describe it."""
+    """Return the run of the current command, made from the common options."""
     context = click.get_current_context()
     run: ConsoleRun | None = context.meta.get("tarkit.run")
     if run is None:
@@ -172,7 +172,7 @@ def current() -> ConsoleRun:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Lines of a table; the first column is text, the others are numbers."""
+    """Return the lines of a table; the first column is text, the others are numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -183,7 +183,7 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _bar(command: str, total: int | None, seconds: float) -> Any:
-    """A bar for work that began some seconds ago. It ends with the command at the latest, before an error is told."""
+    """Return a bar for work that began `seconds` ago. It is closed with the command, before an error is printed."""
     from tqdm import tqdm
 
     tqdm.monitor_interval = 0  # no thread

@@ -1,23 +1,24 @@
-"""Options that several commands share. Each group is declared once and arrives as one object of its name.
+"""Options that several commands share. A group of options is declared once and passed as one object.
 
-`@inputs` hands over `inputs`, a list of locations; `@output` an Output; `@select` a Select; `@fields` a Fields;
-`@problems` the Policy, as `policy`.
+`@inputs` passes `inputs`, a list of locations; `@output` an Output; `@select` a Select; `@fields` a Fields; `@problems`
+the Policy, as `policy`.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import time
 from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from functools import partial, wraps
+from typing import Any
 
 import click
 
 from tarkit.api.output import Output, file_name, open_output
 from tarkit.api.output import text_output as open_text
-from tarkit.cli.app import Word
+from tarkit.cli.command import Decorator, Function, Word, choice, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import PROBLEMS, Policy
@@ -26,20 +27,12 @@ from tarkit.samples.select import KeyList, Select, Slice, parse_slice
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.tar.block import EARLIEST, LATEST
 
-if TYPE_CHECKING:
-    from tarkit.samples.where import Where
-
-Function = Callable[..., Any]
-Decorator = Callable[[Function], Function]
-
-_OLD_WORDS: dict[str, OnMissing] = {"abort": "error", "exclude": "skip", "ignore": "keep"}
-
 
 class _Written(Word):
-    """The name of one file that a command writes besides its output; `file:NAME` takes a name as it is."""
+    """The name of a file that a command writes besides its output; `file:NAME` is literal."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse a name that looks like a template."""
+        """Return the path; raise Usage for a template."""
         return file_name(super().convert(value, param, ctx))
 
 
@@ -47,28 +40,22 @@ class _Post(Word):
     """A command that runs after each shard."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Refuse a number, which is no command."""
+        """Return the command; raise Usage for a number."""
         command: str = super().convert(value, param, ctx)
         if re.fullmatch("[0-9]+", command.strip()):
             raise Usage(
                 f"--post {command}: a number is not a command",
-                "was parallel work meant? --post is for a command that runs after each shard",
+                "did you mean parallel work? --post is for a command that runs after each shard",
             )
         return command
 
 
-WRITTEN = _Written()
-
-
-def post(*names: str) -> Decorator:
-    """The option for a command that runs after each shard."""
-    text = "Run COMMAND after each shard, which it may move; {} is its name."
-    return click.option(*names, type=_Post(), metavar="COMMAND", help=text)
-
-
 def group(name: str, build: Function, *options: Decorator) -> Decorator:
-    """A decorator that declares `options` and hands over what `build` makes of them as the one argument `name`."""
-    taken = build.__code__.co_varnames[: build.__code__.co_argcount]
+    """Return a decorator that declares `options`, and passes what `build` makes of them as argument `name`.
+
+    `build` is a function or a class whose parameters have the names of the options.
+    """
+    taken = list(inspect.signature(build).parameters)
 
     def decorate(function: Function) -> Function:
         @wraps(function)
@@ -77,15 +64,15 @@ def group(name: str, build: Function, *options: Decorator) -> Decorator:
             return function(**{name: build(**own)}, **given)
 
         decorated: Function = called
-        for option in reversed(options):
-            decorated = option(decorated)
+        for declare in reversed(options):
+            decorated = declare(decorated)
         return decorated
 
     return decorate
 
 
 def find_inputs(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, load: bool = False) -> list[Location]:
-    """The inputs that the words of a command line name; a file that the command writes is none of them."""
+    """Return the inputs that the words name; raise Usage for one that the command also writes."""
     locations = expand_inputs(words, files_from, null, load)
     current().refuse(locations)
     for path in (*files_from, *(words if load else ())):
@@ -99,15 +86,8 @@ def _memory(memory: str | None) -> int:
     return parse_memory(memory)
 
 
-def _output(output: str | None, compress: str | None, fsync: bool) -> Output:
-    opened = open_output(output, compress, fsync)
-    if opened.location.kind == "path":
-        current().reserve(opened.location.text, "the output")
-    return opened
-
-
-def _text_output(output: str | None, compress: str | None, fsync: bool) -> Output:
-    opened = open_text(output, compress, fsync)
+def _reserved(open_: Callable[..., Output], output: str | None, compress: str | None, fsync: bool) -> Output:
+    opened = open_(output, compress, fsync)
     if opened.location.kind == "path":
         current().reserve(opened.location.text, "the output")
     return opened
@@ -123,26 +103,23 @@ def _select(
     slice_: str | None,
 ) -> Select:
     if require_all and keys_from is None:
-        raise Usage("--require-all is about the keys of --keys-from")
+        raise Usage("--require-all requires --keys-from")
     select = Select(
         match=match,
         keys=_keys(keys_from, require_all) if keys_from is not None else None,
-        where=_where(where) if where is not None else None,
         sample=sample,
         seed=seed,
         slice=parse_slice(slice_) if slice_ is not None else None,
     )
+    if where is not None:
+        from tarkit.samples.where import Where
+
+        select.where = Where(where)
     run = current()
     select.policy = lambda: run.policy
     if sample is not None:
         select.seed = draw_seed(seed)
     return select
-
-
-def _where(text: str) -> Where:
-    from tarkit.samples.where import Where
-
-    return Where(text)
 
 
 def _keys(keys_from: str, require_all: bool) -> KeyList:
@@ -155,17 +132,11 @@ def _keys(keys_from: str, require_all: bool) -> KeyList:
     return read_keys(keys_from, require_all)
 
 
-def _fields_without_choice(
-    drop: tuple[str, ...], require: tuple[str, ...], on_missing_field: str, rekey: str | None
-) -> Fields:
-    return _fields((), drop, require, on_missing_field, rekey)
-
-
 def _fields(
     fields: tuple[str, ...],
     drop: tuple[str, ...],
     require: tuple[str, ...],
-    on_missing_field: str,
+    on_missing_field: OnMissing,
     rekey: str | None,
 ) -> Fields:
     needed = [word.split("|") for word in _words(require)]
@@ -173,13 +144,13 @@ def _fields(
         parse_fields(" ".join(fields)) if fields else [],
         tuple(_words(drop)),
         [tuple(os.fsencode(name) for name in names) for names in needed],
-        _OLD_WORDS.get(on_missing_field, on_missing_field),  # type: ignore[arg-type]
+        on_missing_field,
         rekey,
     )
 
 
 def _words(given: tuple[str, ...]) -> list[str]:
-    """The words of an option that may be given several times, between commas and blanks."""
+    """Return the words of a repeatable option, which are separated by commas and blanks."""
     return " ".join(given).replace(",", " ").split()
 
 
@@ -198,9 +169,9 @@ def _slice(shard_slice: str | None) -> Slice | None:
 
 
 def parse_mtime(mtime: str | None) -> int | None:
-    """Seconds since 1970 for all entries, None for each source's own time; SOURCE_DATE_EPOCH is the default.
+    """Return the time of all entries in seconds since 1970, or None for that of each source.
 
-    Raises Usage for what is no time, and for a time outside the years 1 to 9999.
+    The default is SOURCE_DATE_EPOCH, else 0. Raises Usage for an invalid time, and for one outside the years 1 to 9999.
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH") if mtime is None else None
     if mtime == "source":
@@ -210,71 +181,169 @@ def parse_mtime(mtime: str | None) -> int | None:
     said = f"SOURCE_DATE_EPOCH {show(epoch)}" if epoch else f"--mtime {show(mtime or '')}"
     found = re.fullmatch(r"@(-?)0*([0-9]+)", f"@{epoch or 0}" if mtime is None else mtime)
     if found is None:
-        raise Usage(f"{said}: it is {'seconds since 1970' if epoch else 'source, now or @SECONDS'}")
-    seconds = int(found[1] + found[2][:20])  # Python refuses to read thousands of digits
+        raise Usage(f"{said}: expected {'seconds since 1970' if epoch else 'source, now or @SECONDS'}")
+    seconds = int(found[1] + found[2][:20])  # int() raises for thousands of digits
     if not EARLIEST <= seconds <= LATEST:
-        raise Usage(f"{said}: a time is from {EARLIEST} to {LATEST} seconds since 1970, the years 1 to 9999")
+        raise Usage(f"{said}: must be from {EARLIEST} to {LATEST} seconds since 1970, the years 1 to 9999")
     return seconds
 
 
+def parallel(help: str) -> Decorator:
+    """Return the option for how much is done at a time."""
+    return option("Input", "-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help=help)
+
+
+FILES_FROM = option(
+    "Input", "-T", "--files-from", multiple=True, metavar="LIST", help="Read more inputs from LIST, one a line."
+)
+NULL = option("Input", "-0", "--null", is_flag=True, help="Names in LIST end with NUL.")
 inputs = group(
     "inputs",
     find_inputs,
     click.argument("words", nargs=-1, metavar="[INPUT]..."),
-    click.option("-T", "--files-from", multiple=True, metavar="LIST", help="Take more inputs from LIST, one a line."),
-    click.option("-0", "--null", is_flag=True, help="The names in LIST end with NUL."),
-    click.option("-l", "--load", is_flag=True, help="The one INPUT is such a list."),
+    FILES_FROM,
+    NULL,
+    option("Input", "-l", "--load", is_flag=True, help="The one INPUT is such a list."),
 )
-_OUTPUT = (
-    click.option(
-        "-o", "--output", "--outputs", metavar="OUT", help="Write to file OUT, - or pipe:COMMAND.  [default: -]"
-    ),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, zip, none.  [default: by suffix]"),
-    click.option("--fsync", is_flag=True, help="Have the output on the disk before it gets its name."),
+
+OUT = option("Output", "-o", "--output", "--outputs", metavar="OUT", help="File, - or pipe:COMMAND.  [default: -]")
+COMPRESS = option(
+    "Output",
+    "--compress",
+    metavar="CODEC[:LEVEL]",
+    help="gz zst lz4 xz bz2 zip none.  [default: by suffix]",
+    more="The level is a number, as in zst:19.",
 )
-output = group("output", _output, *_OUTPUT)
-text_output = group("output", _text_output, *_OUTPUT)
+FSYNC = option("Output", "--fsync", is_flag=True, help="Call fsync before renaming the file into place.")
+FORCE = option("Output", "--force", is_flag=True, help="Replace existing shards.")
+TEMPLATE = choice(
+    "Output",
+    "--template",
+    choices="auto|printf|bash|at",
+    metavar="HOW",
+    help="Count by: auto, printf, bash, at.",
+    more="It counts by %06d (printf), {0000..4096..8} (bash), or @00001 (at), which auto does not take.",
+)
+SIZE_RULE = choice(
+    "Shards",
+    "--size-rule",
+    choices="tar|content",
+    help="What SIZE limits.",
+    more="tar: no archive exceeds it. content: a shard closes once its contents reach it, as in tarp and ishard.",
+)
+MTIME = option(
+    "Output",
+    "--mtime",
+    metavar="WHEN",
+    help="Times: source, now or @SECONDS.  [default: @0]",
+    more="The modification time of entries that are made.",
+)
+output = group("output", partial(_reserved, open_output), OUT, COMPRESS, FSYNC)
+text_output = group("output", partial(_reserved, open_text), OUT, COMPRESS, FSYNC)
+mtime = group("mtime", parse_mtime, MTIME)
+
+
+def shard_names(default: str) -> tuple[Decorator, ...]:
+    """Return the options for the names of shards, and for how they are written."""
+    return (
+        option(
+            "Output",
+            "-o",
+            "--output",
+            "--outputs",
+            metavar="TEMPLATE",
+            help=f"Names of the shards.  [default: {default}]",
+            more="Without a number, -%06d goes before the suffix.",
+        ),
+        TEMPLATE,
+        COMPRESS,
+        FSYNC,
+    )
+
+
+def post(*names: str) -> Decorator:
+    """Return the option for a command that runs after each shard."""
+    return option(
+        "Output",
+        *names,
+        type=_Post(),
+        metavar="COMMAND",
+        help="Run COMMAND after each shard; {} is its name.",
+        more="It may move or delete the shard.",
+    )
+
+
+def written(name: str, help: str, more: str = "", section: str = "Output") -> Decorator:
+    """Return an option for one file that a command writes besides its output."""
+    return option(section, name, type=_Written(), metavar="FILE", help=help, more=more)
+
+
+MANIFEST = written("--manifest", "List shards in FILE: samples, bytes, sha256, keys.")
+DEPFILE = written("--depfile", "Write the dependencies to FILE, for make.")
+DEPFILE_TARGET = option(
+    "Output",
+    "--depfile-target",
+    metavar="NAME",
+    help="Target in the depfile.  [default: the output]",
+    more="Of several shards it is the first.",
+)
+
 shard_slice = group(
     "shard_slice",
     _slice,
-    click.option("--shard-slice", "--shardslice", metavar="LO:HI:STEP", help="Only these samples of each input."),
+    option("Select", "--shard-slice", "--shardslice", metavar="LO:HI:STEP", help="Only these samples of each input."),
 )
 select = group(
     "select",
     _select,
-    click.option("--match", metavar="REGEX", help="Only samples whose key has REGEX in it."),
-    click.option("--keys-from", metavar="FILE[:COLUMN]", help="Only keys that FILE has, one a line, or in a column."),
-    click.option("--require-all", is_flag=True, help="A key of --keys-from that is not found is an error."),
-    click.option("--where", metavar="EXPR", help="Only where EXPR holds: 'cls == 3 and json.width > 512'."),
-    click.option("--sample", type=float, metavar="P", help="Each sample with probability P."),
-    click.option("--seed", type=int, metavar="S", help="Seed for what is random; without it one is drawn and printed."),
-    click.option("--slice", "slice_", metavar="LO:HI:STEP", help="Only these of the samples that are left."),
+    option("Select", "--match", metavar="REGEX", help="Only samples whose key contains REGEX."),
+    option("Select", "--keys-from", metavar="FILE[:COLUMN]", help="Only keys listed in FILE, or in its COLUMN."),
+    option("Select", "--require-all", is_flag=True, help="A missing key of --keys-from is an error."),
+    option(
+        "Select",
+        "--where",
+        metavar="EXPR",
+        help="Only samples for which EXPR is true.",
+        more="It compares fields, as in 'cls == 3 and json.width > 512' or 'size.jpg > 10000'.",
+    ),
+    option("Select", "--sample", type=float, metavar="P", help="Each sample with probability P."),
+    option("Select", "--seed", type=int, metavar="S", help="Random seed.  [default: drawn and printed]"),
+    option("Select", "--slice", "slice_", metavar="LO:HI:STEP", help="Only these of the samples selected so far."),
 )
+count = option("Select", "-c", "--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
 memory = group(
     "memory",
     _memory,
-    click.option(
-        "--memory", metavar="SIZE", help="What may be held in memory: 500M, 4GB.  [default: a quarter of the machine's]"
-    ),
+    option("Order", "--memory", metavar="SIZE", help="Memory to use: 500M, 4GB.  [default: a quarter]"),
 )
-count = click.option("-c", "--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
+
 _FIELDS = (
-    click.option("--drop", multiple=True, metavar="GLOB", help="All but the fields that match GLOB."),
-    click.option("--require", multiple=True, metavar="F1,F2", help="Fields that must be there; a|b asks for either."),
-    click.option(
+    option("Fields", "--drop", multiple=True, metavar="GLOB", help="Drop fields that match GLOB."),
+    option("Fields", "--require", multiple=True, metavar="F1,F2", help="Fields that must exist; a|b is either."),
+    choice(
+        "Fields",
         "--on-missing-field",
-        type=click.Choice(["error", "warn", "skip", "keep", *_OLD_WORDS]),
-        default="error",
-        metavar="error|warn|skip|keep",
-        help="What to do with a sample that lacks one.  [default: error]",
+        choices="error|warn|skip|keep",
+        aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},
+        metavar="HOW",
+        help="Else: error, warn, skip, keep.",
+        more="What becomes of a sample without a field of -f or --require; warn keeps it too.",
     ),
-    click.option("-R", "--rekey", metavar="SPEC", help="New keys: '{stem}/{key}', '{index:06d}', # for nine digits."),
+    option(
+        "Fields",
+        "-R",
+        "--rekey",
+        metavar="SPEC",
+        help="New keys: '{stem}/{key}', '{index:06d}'.",
+        more="Each # is the index with nine digits.",
+    ),
 )
-fields_without_choice = group("fields", _fields_without_choice, *_FIELDS)
+fields_without_choice = group("fields", partial(_fields, ()), *_FIELDS)
 fields = group(
     "fields",
     _fields,
-    click.option(
+    option(
+        "Fields",
         "-f",
         "--fields",
         "--field",
@@ -287,36 +356,30 @@ fields = group(
 problems = group(
     "policy",
     _policy,
-    click.option(
+    option(
+        "Problems",
         "--allow",
         multiple=True,
         metavar="PROBLEM",
         shell_complete=_complete_problem,
-        help="Go on and keep what has this problem (or all).",
+        help="Go on, and keep what has this problem (or all).",
     ),
-    click.option(
+    option(
+        "Problems",
         "--skip",
         multiple=True,
         metavar="PROBLEM",
         shell_complete=_complete_problem,
         help="Go on without what has this problem (or all).",
     ),
-    click.option(
-        "--maxerr", type=click.IntRange(0), default=0, metavar="N", help="Go on over N problems as --skip all."
-    ),
-)
-
-mtime = group(
-    "mtime",
-    parse_mtime,
-    click.option(
-        "--mtime", metavar="WHEN", help="Time of the entries that are made: source, now or @SECONDS.  [default: @0]"
+    option(
+        "Problems", "--maxerr", type=click.IntRange(0), default=0, metavar="N", help="Do --skip all, for N problems."
     ),
 )
 
 
 def draw_seed(given: int | None) -> int:
-    """The seed that was given, or one that is drawn and printed; the report has it."""
+    """Return the seed that was given, or draw and print one; the report has it."""
     run = current()
     value = int.from_bytes(os.urandom(4), "big") if given is None else given
     run.facts["seed"] = value
@@ -326,7 +389,7 @@ def draw_seed(given: int | None) -> int:
 
 
 def report_keys(run: ConsoleRun, select: Select) -> None:
-    """Say how many of the keys that were wanted came by; raises TarkitError if one did not and all had to."""
+    """Print how many keys of --keys-from were found; raise TarkitError if one is missing and --require-all is given."""
     keys = select.keys
     if keys is None:
         return

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from tarkit.cli.app import bars
 from tarkit.cli.console import ConsoleRun
+from tarkit.cli.messages import bars
 from tarkit.cli.proc_options import Kind
 from tarkit.errors import show
 from tarkit.proc.engine import CommandOutput

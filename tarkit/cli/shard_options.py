@@ -1,4 +1,4 @@
-"""What `shard` is asked for: which files, which samples they are, how these are divided, what shards are called."""
+"""The options of `shard`: its files, how they form samples, how samples are divided, and the names of shards."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 from tarkit.api.output import Output, numbered_output
 from tarkit.cli import options
 from tarkit.cli.category_options import MapOptions
+from tarkit.cli.command import choice, option
 from tarkit.cli.console import ConsoleRun
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.packing.divide import Dirs
@@ -31,12 +32,11 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME = "shard-%06d"
 SUFFIXES = (*ARCHIVE_SUFFIXES, ".zip")
-_OLD_WORDS: dict[str, OnMissing] = {"abort": "error", "ignore": "keep", "skip": "exclude"}
 
 
 @dataclass(frozen=True)
 class Files:
-    """Which files of the tree count, and what they are called."""
+    """The files of the tree that are packed, and the prefix of their names."""
 
     keep_root: bool = False
     symlinks: Any = "files"
@@ -47,7 +47,7 @@ class Files:
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """Which files are one sample, and what it is to have."""
+    """How files form samples, and which fields a sample has."""
 
     rule: KeyRule
     rename: Any = "none"
@@ -61,7 +61,7 @@ class SampleOptions:
 
 @dataclass(frozen=True)
 class Division:
-    """How samples are ordered and divided."""
+    """How samples are ordered and divided into shards."""
 
     count: int | None = None
     size: str | None = None
@@ -73,16 +73,16 @@ class Division:
 
     @property
     def limited(self) -> bool:
-        """Whether it says how large shards are."""
+        """Whether an option limits the size of shards."""
         return self.even or not (self.count is None and self.size is None and self.shards is None)
 
     def cut(self, templates: Sequence[ShardTemplate]) -> Cut:
-        """What that comes to for shards of these names. Raises Usage."""
+        """Return the division for shards of these names. Raise Usage."""
         shards = self.shards
         if self.even and shards is None:
             shards = templates[0].count
             if shards is None:
-                raise Usage("--even wants a number of shards", "-n 64, or names that end: -o 'x-{00..63}.tar'")
+                raise Usage("--even requires a number of shards", "-n 64, or names that end: -o 'x-{00..63}.tar'")
         size = self.size if self.limited else DEFAULT_SIZE
         limits = Limits(self.count, None if size is None else parse_size(size, "-c"), self.size_rule)
         return Cut(limits, self.dirs, self.sort, shards, self.even)
@@ -90,7 +90,7 @@ class Division:
 
 @dataclass(frozen=True)
 class ShardNames:
-    """What shards are called: the template of all, or a map that has one for each category."""
+    """The names of shards: one template, or a map with one for each category."""
 
     output: Output
     text: str
@@ -98,14 +98,14 @@ class ShardNames:
     extension: str
 
     def templates(self, run: ConsoleRun, map_: MapOptions) -> tuple[list[ShardTemplate], Map | None]:
-        """The templates of all categories, and the map that leads to them. Raises Usage."""
+        """Return the templates of all categories, and the map. Raise Usage."""
         if map_.spec is None:
             return [self._template()], None
         folder = self.text.removeprefix("file:")
         if folder in (DEFAULT_NAME, "."):
             folder = ""
         elif not (folder.endswith("/") or os.path.isdir(folder)):
-            raise Usage("with --map, -o is the folder of the shards: the map has their names", "for example -o out/")
+            raise Usage("with --map, -o is a directory: the map has the names of shards", "for example -o out/")
         folder += "/" if folder and not folder.endswith("/") else ""
         try:
             found = map_.read(run, folder, self.extension, self.template)
@@ -142,7 +142,7 @@ def _samples(
     last_dot: bool,
     rename: str,
     require: tuple[str, ...],
-    on_missing_field: str,
+    on_missing_field: OnMissing,
     label_from_dir: tuple[str, ...],
     classes: str | None,
     classes_out: str | None,
@@ -155,14 +155,13 @@ def _samples(
 
         labels = [parse_label(word) for word in label_from_dir]
     elif classes or classes_out:
-        raise Usage("--classes and --classes-out are about --label-from-dir")
+        raise Usage("--classes and --classes-out require --label-from-dir")
     if require:
         from tarkit.packing.transform import parse_required
 
         fields = parse_required(require)
-    action: Any = _OLD_WORDS.get(on_missing_field, on_missing_field)
     rule = parse_key(key, last_dot)
-    return SampleOptions(rule, rename, fields, action, labels, classes, classes_out, join)
+    return SampleOptions(rule, rename, fields, on_missing_field, labels, classes, classes_out, join)
 
 
 def _division(
@@ -170,9 +169,9 @@ def _division(
 ) -> Division:
     found = Division(count, size, size_rule, shards, even, dirs, parse_sort(sort))
     if (shards is not None or even) and (count is not None or size is not None):
-        raise Usage("-n and --even make equal shards: they do not go with -c or -s")
+        raise Usage("-n and --even cannot be used with -c or -s")
     if (shards is not None or even) and dirs != "pack":
-        raise Usage(f"-n and --even make equal shards: they do not go with --dirs {dirs}")
+        raise Usage(f"-n and --even cannot be used with --dirs {dirs}")
     if size is not None:
         parse_size(size, "-c")
     return found
@@ -190,107 +189,120 @@ def _names(
         raise Usage("shard writes numbered files, not stdout", "name them with -o 'out-%06d.tar'")
     extension = ".tar" if ext is None else "." + ext.removeprefix(".")
     if extension not in SUFFIXES:
-        raise Usage(f"--ext {show(ext or '')}: no archive is called so", " ".join(SUFFIXES))
+        raise Usage(f"--ext {show(ext or '')}: not a suffix of archives", " ".join(SUFFIXES))
     return ShardNames(numbered_output(words, compress, fsync), words, template, extension)
-
-
-def _choice(*words: str) -> dict[str, Any]:
-    return {"type": click.Choice(list(words)), "default": words[0], "metavar": "|".join(words)}
 
 
 names_options = options.group(
     "names",
     _names,
-    click.option(
-        "-o",
-        "--output",
-        metavar="TEMPLATE",
-        help="Names of the shards; without a number, -%06d goes before the suffix.  "
-        f"[default: {DEFAULT_NAME}, and --ext]",
-    ),
-    click.option(
-        "--template",
-        **_choice("auto", "printf", "bash", "at"),
-        help="How TEMPLATE counts: %06d, {0000..4096..8}, or @00001, which auto does not take.  [default: auto]",
-    ),
-    click.option("--ext", metavar="SUFFIX", help="Suffix for names without one: tgz, tar.zst, zip.  [default: .tar]"),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, zip, none.  [default: by suffix]"),
-    click.option("--fsync", is_flag=True, help="Have each shard on the disk before it gets its name."),
+    *options.shard_names(DEFAULT_NAME + ".tar"),
+    option("Output", "--ext", metavar="SUFFIX", help="Suffix of bare names: tgz, zip.  [default: .tar]"),
 )
 files_options = options.group(
     "files",
     _files,
-    click.option("--keep-root", is_flag=True, help="Names begin with the name of DIR itself."),
-    click.option(
+    option("Input", "--keep-root", is_flag=True, help="Begin names with the name of DIR itself."),
+    choice(
+        "Input",
         "--symlinks",
-        **_choice("files", "all", "skip"),
-        help="Links that count: those to files, to folders too, or none.  [default: files]",
+        choices="files|all|skip",
+        help="Links to follow.",
+        more="Those to files; those to directories too; or none.",
     ),
-    click.option("--prefix", metavar="TEXT", help="Only names that begin with TEXT, a part of a name perhaps."),
-    click.option("--match", metavar="REGEX", help="Only names that have REGEX in them."),
-    click.option(
-        "--exclude", multiple=True, metavar="GLOB", help="No names that GLOB matches; without a slash, bases."
+    option("Input", "--prefix", metavar="TEXT", help="Only names that begin with TEXT."),
+    option("Input", "--match", metavar="REGEX", help="Only names that contain REGEX."),
+    option(
+        "Input",
+        "--exclude",
+        multiple=True,
+        metavar="GLOB",
+        help="No names that match GLOB.",
+        more="A GLOB without a slash is compared with base names.",
     ),
 )
 samples_options = options.group(
     "samples",
     _samples,
-    click.option(
+    option(
+        "Samples",
         "-k",
         "--key",
         default="full",
-        metavar="full|base|flat|REGEX",
-        help="Files are one sample if paths, base names, or what REGEX leaves are equal up to a dot.  [default: full]",
+        metavar="RULE",
+        help="Key: full, base, flat or REGEX.  [default: full]",
+        more="Files are one sample if their paths, base names, or what REGEX leaves of them, are equal up to a dot.",
     ),
-    click.option("--last-dot", is_flag=True, help="Fields begin at the last dot of a name, as in ishard."),
-    click.option(
+    option("Samples", "--last-dot", is_flag=True, help="Fields begin at the last dot, as in ishard."),
+    choice(
+        "Samples",
         "--rename",
-        **_choice("none", "key", "flat"),
-        help="Call entries KEY.FIELD, or by their path with _ for each slash.  [default: none]",
+        choices="none|key|flat",
+        help="Names of entries.",
+        more="key: KEY.FIELD. flat: the path with _ for each slash.",
     ),
-    click.option("--require", multiple=True, metavar="F1,F2", help="Fields that samples have, and no others."),
-    click.option(
+    option("Samples", "--require", multiple=True, metavar="F1,F2", help="Fields that samples have, and no others."),
+    choice(
+        "Samples",
         "--on-missing-field",
-        type=click.Choice(["error", "warn", "keep", "exclude", *_OLD_WORDS]),
-        default="error",
-        metavar="error|warn|keep|exclude",
-        help="What to do with other samples; exclude drops other fields too.  [default: error]",
+        choices="error|warn|keep|exclude",
+        aliases={"abort": "error", "ignore": "keep", "skip": "exclude"},
+        metavar="HOW",
+        help="Else: error, warn, keep, exclude.",
+        more="What becomes of samples without a field of --require; exclude drops other fields too.",
     ),
-    click.option(
+    option(
+        "Samples",
         "--label-from-dir",
         multiple=True,
-        metavar="FIELD[:name]",
-        help="Add a field with the number of the folder that files are in, or its name.",
+        metavar="FIELD",
+        help="Add FIELD: the number of the directory.",
+        more="With FIELD:name it is the name of the directory.",
     ),
-    click.option(
-        "--classes", metavar="FILE", help="Number folders as the lines of FILE.  [default: in order of names]"
-    ),
-    click.option(
-        "--classes-out",
-        type=options.WRITTEN,
+    option(
+        "Samples",
+        "--classes",
         metavar="FILE",
-        help="Write those names to FILE, in order of their numbers.",
+        help="Number directories by the lines of FILE.",
+        more="The default is the order of their names.",
     ),
-    click.option(
-        "--join", metavar="TABLE:COLUMN", help="Add the other columns of TABLE; COLUMN has keys or file names."
+    options.written("--classes-out", "Write those names to FILE, in order.", section="Samples"),
+    option(
+        "Samples",
+        "--join",
+        metavar="TABLE:COLUMN",
+        help="Add the other columns of TABLE as fields.",
+        more="COLUMN has keys or file names.",
     ),
 )
 division_options = options.group(
     "division",
     _division,
-    click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="At most N samples in a shard."),
-    click.option("-s", "--size", metavar="SIZE", help=f"At most SIZE bytes.  [default without others: {DEFAULT_SIZE}]"),
-    click.option(
-        "--size-rule",
-        **_choice("tar", "content"),
-        help="SIZE is what no tar exceeds, or what contents reach as in ishard.  [default: tar]",
+    option("Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="At most N samples in a shard."),
+    option(
+        "Shards",
+        "-s",
+        "--size",
+        metavar="SIZE",
+        help=f"At most SIZE bytes.  [default without -c, -n: {DEFAULT_SIZE}]",
+        more="SIZE is 500M, 16MiB or 1e9.",
     ),
-    click.option("-n", "--shards", type=click.IntRange(1), metavar="N", help="N shards with equally many samples."),
-    click.option("--even", is_flag=True, help="Equally many bytes too; N is that of the names if it is not given."),
-    click.option(
+    options.SIZE_RULE,
+    option("Shards", "-n", "--shards", type=click.IntRange(1), metavar="N", help="N shards with equally many samples."),
+    option(
+        "Shards",
+        "--even",
+        is_flag=True,
+        help="Equally many bytes too.",
+        more="Without -n there are as many shards as TEMPLATE has names.",
+    ),
+    choice(
+        "Shards",
         "--dirs",
-        **_choice("pack", "separate", "collapse"),
-        help="Folders do not count, end shards, or hand their rest up.  [default: pack]",
+        choices="pack|separate|collapse",
+        metavar="HOW",
+        help="Subdirs: pack, separate, collapse.",
+        more="Directories do not matter; or each ends a shard; or what does not fill one goes to the directory above.",
     ),
-    click.option("--sort", metavar="key|-key|shuffle:SEED", help="Order whole samples before they are divided."),
+    option("Shards", "--sort", metavar="ORDER", help="Order of samples: key, -key or shuffle:SEED."),
 )

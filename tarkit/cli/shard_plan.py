@@ -1,6 +1,8 @@
-"""The writing half of `shard`: a plan is saved, or read again, and its shards are written.
+"""The second half of `shard`: a plan is saved or read, and its shards are written.
 
 @pack_options                         hands over `pack`, a PackOptions
+check_templates(templates, pack, update), existing_entries(templates, scratch)
+                                      what is there under the names of the shards
 plan = saved_plan(run, pack)          the rows of --from-plan, when that was given
 run_pack(run, plan, output, pack, template)
 """
@@ -9,27 +11,28 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
 
 import click
 
 from tarkit.api.output import Output, status_of
 from tarkit.cli import options
+from tarkit.cli.command import choice, option
 from tarkit.cli.console import ConsoleRun
 from tarkit.cli.shard_run import Packer, PackOptions
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.packing.plan import Planned, SavedPlan, write_plan
 from tarkit.packing.spool import RowSpool
-from tarkit.shards.template import ShardTemplate
+from tarkit.shards.template import ShardTemplate, refuse_existing
 from tarkit.shards.writer import write_manifest
 from tarkit.sorting.memory import no_collections
+from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import parse_output
 from tarkit.streams.sink import open_sink
 from tarkit.tables.depfile import make_rule
 
-__all__ = ["PackOptions", "pack_options", "run_pack", "saved_plan"]
+__all__ = ["PackOptions", "check_templates", "existing_entries", "pack_options", "run_pack", "saved_plan"]
 
 
 def _pack(
@@ -39,70 +42,104 @@ def _pack(
     force: bool,
     resume: bool,
     on_missing: str,
-    when: str | None,
+    mtime: str | None,
     post: str | None,
     manifest: str | None,
     depfile: str | None,
     depfile_target: str | None,
 ) -> PackOptions:
     writers = parallel if parallel is None else parallel or os.cpu_count() or 1
-    mtime, skip = options.parse_mtime(when), on_missing == "skip"
-    return PackOptions(plan, from_plan, writers, force, resume, skip, mtime, post, manifest, depfile, depfile_target)
+    time, skip = options.parse_mtime(mtime), on_missing == "skip"
+    return PackOptions(plan, from_plan, writers, force, resume, skip, time, post, manifest, depfile, depfile_target)
 
 
-pack_options: Any = options.group(
+pack_options = options.group(
     "pack",
     _pack,
-    click.option(
-        "--plan",
-        type=options.WRITTEN,
-        metavar="FILE",
-        help="Save the plan to FILE, a table to be edited, and write no shard.",
-    ),
-    click.option("--from-plan", metavar="FILE", help="Write the shards of a plan that was saved; - is stdin."),
-    click.option(
+    options.FORCE,
+    option("Output", "--resume", is_flag=True, help="Continue a run: keep shards that are as planned."),
+    options.MTIME,
+    options.post("--post"),
+    options.MANIFEST,
+    options.DEPFILE,
+    options.DEPFILE_TARGET,
+    option(
+        "Output",
         "-p",
         "--parallel",
         type=click.IntRange(0),
         metavar="N",
-        help="Write N shards at a time; 0: one a processor.  [default: 1; up to 4 for 20000 files and more]",
+        help="Write N shards at a time; 0: one per CPU.",
+        more="The default is 1, and up to 4 from 20000 files on.",
     ),
-    click.option("--force", is_flag=True, help="Replace the shards that are there."),
-    click.option("--resume", is_flag=True, help="Go on where a run ended: shards that are as planned stay."),
-    click.option(
+    options.written(
+        "--plan", "Save the plan to FILE, and write no shard.", "FILE is a table, which may be edited.", "Plan"
+    ),
+    option("Plan", "--from-plan", metavar="FILE", help="Write the shards of a saved plan; - is stdin."),
+    choice(
+        "Problems",
         "--on-missing",
-        type=click.Choice(["error", "skip"]),
-        default="error",
-        metavar="error|skip",
-        help="When a file is gone: end, or leave its sample out.  [default: error]",
+        choices="error|skip",
+        help="For a file that is gone.",
+        more="skip leaves its sample out.",
     ),
-    click.option(
-        "--mtime",
-        "when",
-        metavar="WHEN",
-        help="Time of the entries that are made: source, now or @SECONDS.  [default: @0]",
-    ),
-    options.post("--post"),
-    click.option(
-        "--manifest",
-        type=options.WRITTEN,
-        metavar="FILE",
-        help="List the shards in FILE: samples, bytes, sha256, keys.",
-    ),
-    click.option(
-        "--depfile", type=options.WRITTEN, metavar="FILE", help="Write what the shards depend on to FILE, for make."
-    ),
-    click.option("--depfile-target", metavar="NAME", help="What the depfile calls the shards.  [default: the first]"),
 )
 
 
+def check_templates(templates: Sequence[ShardTemplate], pack: PackOptions, update: bool) -> None:
+    """Look at the names of shards before the tree is listed, which may take long.
+
+    Raises:
+        FileNotFoundError: for a directory that does not exist
+        TarkitError: for existing shards, unless an option says what to do about them
+    """
+    for template in templates:
+        if template.directory and not os.path.isdir(template.directory):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), template.name(0))
+        if not (pack.force or pack.resume or update):
+            hint = "--resume keeps those that are as planned, --update packs what is new, --force replaces them"
+            refuse_existing([path for _, path in template.existing()], hint)
+
+
+def existing_entries(templates: Sequence[ShardTemplate], scratch: str | None) -> tuple[list[int], dict[bytes, int]]:
+    """Return the number at which each template continues, and the entries of all existing shards with their sizes."""
+    from tarkit.packing.resume import entries_of
+
+    existing = [template.existing() for template in templates]
+    for template in templates:
+        _refuse_packed(template)
+    try:
+        known = entries_of([path for found in existing for _, path in found], scratch)
+    except Problem as problem:
+        problem.hint = "--update has to know what is in each shard: repair it with check --fix, or make it again"
+        raise
+    return [found[-1][0] + 1 if found else 0 for found in existing], known
+
+
+def _refuse_packed(template: ShardTemplate) -> None:
+    """Raise TarkitError for a shard that has a suffix of compression besides its name: --update would not see it."""
+    if not os.path.isdir(template.directory or "."):
+        return
+    for base in sorted(os.listdir(template.directory or ".")):
+        path = template.directory + base
+        if (
+            codec_by_suffix(base)
+            and template.matches(path) is None
+            and template.matches(path.rpartition(".")[0]) is not None
+        ):
+            raise TarkitError(
+                f"{path}: --update cannot read a shard that was compressed",
+                "use the present names of the shards, or move it away",
+            )
+
+
 def saved_plan(run: ConsoleRun, chosen: PackOptions) -> Iterable[Planned]:
-    """The rows of --from-plan, for `run_pack`, which reads them. Raises TarkitError `FILE:LINE: reason` then."""
+    """Return the rows of --from-plan for `run_pack`; reading them may raise TarkitError `FILE:LINE: reason`."""
     path = chosen.from_plan
     assert path is not None
     if path == "-":
         if os.isatty(0):
-            raise Usage("stdin is a terminal", "name the plan, or send one in")
+            raise Usage("stdin is a terminal", "name the plan, or pipe one to stdin")
         return SavedPlan(open(0, "rb", closefd=False), "stdin")
     run.reserve(path, "the plan", written=False)
     return SavedPlan(open(path, "rb"), path)
@@ -140,14 +177,14 @@ def run_pack(
     if saved:
         several, first = spool.in_several(shards)
         if several:
-            run.warn(f"{name}: samples that are in several shards, or torn apart: {several}, {show(first)} first")
+            run.warn(f"{name}: samples in several shards, or not contiguous: {several}, {show(first)} first")
     packer = Packer(run, output, chosen, spool, shards)
     packer.write()
     _wind_up(run, packer, existing)
 
 
 def _save(run: ConsoleRun, plan: Iterable[Planned], path: str) -> None:
-    """Write the plan in place of its shards."""
+    """Write the plan instead of its shards."""
     run.reserve(path, "the plan")
     count = 0
     last: tuple[bytes, int] | None = None
@@ -171,18 +208,18 @@ def _save(run: ConsoleRun, plan: Iterable[Planned], path: str) -> None:
 
 
 def _check_names(run: ConsoleRun, names: list[str], plan_name: str | None) -> None:
-    """Raise what stands in the way of shards of these names."""
+    """Raise an error for names that shards cannot have."""
     seen: dict[str, str] = {}
     for name in names:
         location = parse_output(name)
         if location.kind != "path":
             if location.kind != "url":
-                raise Usage(f"{name}: a shard is a file or has a URL")
+                raise Usage(f"{name}: a shard must be a file or a URL")
             continue
         path = os.path.realpath(location.text)
         other = seen.setdefault(path, name)
         if other != name:
-            raise TarkitError(f"{plan_name or 'the plan'}: {show(other)} and {show(name)} are one file")
+            raise TarkitError(f"{plan_name or 'the plan'}: {show(other)} and {show(name)} are the same file")
         if path in run.places:
             raise Usage(f"{run.places[path][2]} is {run.places[path][0]}, and has the name of a shard")
     for folder in {os.path.dirname(path) for path in seen}:
@@ -191,25 +228,23 @@ def _check_names(run: ConsoleRun, names: list[str], plan_name: str | None) -> No
 
 
 def _check_existing(existing: list[str], planned: set[str], chosen: PackOptions) -> None:
-    """Raise TarkitError when shards are there and nobody said what to do."""
-    if not existing or chosen.force:
+    """Raise TarkitError for existing shards, unless an option says what to do about them."""
+    if chosen.force:
         return
     if chosen.resume:
         others = [path for path in existing if path not in planned]
         if others:
-            what = f"{others[0]}{_more(others)}: there, but not in the plan"
-            raise TarkitError(what, "--resume with --force keeps what is as planned, and replaces the rest")
+            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+            raise TarkitError(
+                f"{others[0]}{more}: there, but not in the plan",
+                "--resume with --force keeps what is as planned, and replaces the rest",
+            )
         return
-    what = f"{existing[0]}{_more(existing)}: there are shards of this name"
-    raise TarkitError(what, "--resume keeps those that are as planned, --force replaces them")
-
-
-def _more(paths: list[str]) -> str:
-    return f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    refuse_existing(existing, "--resume keeps those that are as planned, --force replaces them")
 
 
 def _wind_up(run: ConsoleRun, packer: Packer, existing: list[str]) -> None:
-    """What comes after the last shard: stale ones go, depfile and manifest, the summary."""
+    """Finish the run: remove stale shards, write depfile and manifest, print the summary."""
     chosen, done = packer.chosen, packer.done
     made = {shard.name for shard in done}
     if chosen.force:

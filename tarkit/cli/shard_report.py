@@ -1,4 +1,4 @@
-"""What `shard` says of a plan that is made: what was left out, and what readers of the shards will not expect."""
+"""Messages of `shard` about a plan: what was left out, and what readers of the shards may not expect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tarkit.packing.tree import Tree
 def report(
     run: ConsoleRun, tree: Tree, dress: SampleTransform, layout: PackLayout, map_: MapOptions, keyless: Keyless
 ) -> None:
-    """Say what was left out, and what readers of the shards will see otherwise than one may think."""
+    """Print what was left out, and where readers of the shards see other samples than tarkit."""
     for what, count in sorted(tree.skipped.items()):
         run.tell(f"left out, {what}: {count}")
     rule, required, join = dress.rule, dress.required, dress.join
@@ -32,7 +32,7 @@ def report(
         run.tell(f"{join.name}: {rows}")
         if join.lacking and not join.found:
             what = f"column {show(join.column)} begins with {show(join.example)}, keys with {show(join.first)}"
-            more = "" if rule.kind == "base" else "; --key base takes names without their folders"
+            more = "" if rule.kind == "base" else "; --key base takes names without their directories"
             run.warn(f"{join.name}: no sample has a row: {what}{more}")
     if dress.known is not None:
         none = "" if dress.known else "; there are no shards of this name"
@@ -44,13 +44,14 @@ def report(
         run.warn(f"--update: files with another size than in the shards, which stay: {dress.changed}, {first} first")
     if dress.parted:
         first = show(dress.parted_first)
-        run.warn(f"samples that are several to readers: {dress.parted}, {first} first; --rename key makes each one")
+        what = "samples that readers would split, since the paths of their entries differ"
+        run.warn(f"{what}: {dress.parted}, {first} first; --rename key prevents it")
     if dress.shared:
         first = show(dress.shared_first)
-        run.warn(f"keys that readers find in several samples, in several shards perhaps: {dress.shared}, {first} first")
+        run.warn(f"duplicate keys to readers, perhaps in several shards: {dress.shared}, {first} first")
     if keyless.count:
         first = show(keyless.first)
-        run.warn(f"names without a key, having no dot, or one in front: {keyless.count}, {first} first")
+        run.warn(f"names without a key (no dot, or a leading one): {keyless.count}, {first} first")
     run.facts["files"] = tree.files
     content = f" of {tree.content} bytes" if tree.sized else ""
     run.note(f"{tree.files} files{content}, {layout.samples} samples, {len(layout)} shards")

@@ -1,4 +1,4 @@
-"""Cutting into several series of shards at once: by a map, into parts, into folds. Their options, names and ends."""
+"""Several series of shards at once: by a map, into parts, into folds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tarkit.api.output import Output, numbered_output
 from tarkit.api.shards import Lot
 from tarkit.cli import options
 from tarkit.cli.category_options import MapOptions, Unmatched, map_options
+from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun, aligned
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
@@ -26,32 +27,32 @@ if TYPE_CHECKING:
     from tarkit.shards.partition import Part
 
 PART = "{part}"
-HEAVY = {"xz": 95 << 20, "bz2": 8 << 20, "zst": 3 << 20}  # bytes that an encoder takes at its usual level, about
-OPEN_EACH = 18  # files that one series may have open: a shard, an input, and what a copying thread has before it
+HEAVY = {"xz": 95 << 20, "bz2": 8 << 20, "zst": 3 << 20}  # memory of an encoder at its default level, about, in bytes
+OPEN_EACH = 18  # files that one series may have open: a shard, an input, and those that a copying thread has queued
 
 
 class Naming(NamedTuple):
-    """What the options say about the names of shards, and how they are written."""
+    """The options for names of shards, and for how shards are written."""
 
-    words: str | None
-    notation: Notation
+    output: str | None
+    template: Notation
     compress: str | None
     fsync: bool
 
-    def output(self, words: str) -> Output:
-        """The output of this name."""
+    def open_output(self, words: str) -> Output:
+        """Return the output of this name."""
         if words == "-":
             raise Usage("split writes numbered files, not stdout", "name them with -o 'out-%06d.tar'")
         return numbered_output(words, self.compress, self.fsync)
 
-    def template(self, words: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
-        """The template that is spelled so; `hint` is for a name with a part that does not count."""
-        return parse_template(words, self.notation, hint)
+    def parse(self, words: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
+        """Return the template of this text; `hint` is for names with a part that is no number."""
+        return parse_template(words, self.template, hint)
 
 
 @dataclass
 class SeriesPlan:
-    """Where samples go: `assign` says to which of the `lots`, None to none."""
+    """The series and the assignment of samples: `assign` returns the index of one of the `lots`, or None."""
 
     output: Output
     lots: list[Lot]
@@ -59,13 +60,13 @@ class SeriesPlan:
     unmatched: Unmatched | None = None
 
     def codecs(self) -> list[str]:
-        """The codec of each lot that has one."""
+        """Return the codec of each lot that is compressed."""
         asked = None if self.output.codec is None else self.output.codec[0]
         found = [asked or codec_by_suffix(lot.template.text) for lot in self.lots]
         return [codec for codec in found if codec and codec != "none"]
 
     def wind_up(self, run: ConsoleRun, series: Series) -> list[str]:
-        """Report what each lot got, warn of those without samples; the lines of a table."""
+        """Report the samples of each lot, warn of empty ones; return the lines of a table."""
         if self.assign is None:
             return []
         total = sum(series.samples)
@@ -90,7 +91,7 @@ class SeriesPlan:
 
 @dataclass(frozen=True)
 class Cuts:
-    """What was said about several series; `map_` among it."""
+    """The options of several series, with those of a map."""
 
     map_: MapOptions = field(default_factory=MapOptions)
     parts: str | None = None
@@ -104,40 +105,40 @@ class Cuts:
         given = {"--map": self.map_.spec, "--parts": self.parts, "--folds": self.folds}
         chosen = [name for name, value in given.items() if value is not None]
         if len(chosen) > 1:
-            raise Usage(f"{' and '.join(chosen)} are different cuts: choose one")
+            raise Usage(f"{' and '.join(chosen)} cannot be used together")
         hashed = {"--group": self.group, "--group-field": self.group_field, "--salt": self.salt}
         about = [name for name, value in (hashed | {"--stratify": self.stratify}).items() if value is not None]
         if about and chosen not in (["--parts"], ["--folds"]):
-            raise Usage(f"{about[0]} is about --parts and --folds")
+            raise Usage(f"{about[0]} requires --parts or --folds")
         if self.stratify is not None and len(about) > 1:
-            raise Usage(f"--stratify deals sample after sample, by no hash: it does not go with {about[0]}")
+            raise Usage(f"--stratify uses no hash: it cannot be used with {about[0]}")
         if self.group is not None and self.group_field is not None:
-            raise Usage("--group and --group-field both say what a group is: choose one")
+            raise Usage("--group and --group-field: choose one")
 
     @property
     def given(self) -> str | None:
-        """The option that asks for several series, if one does."""
+        """The option that asks for several series, if any."""
         names = {"--map": self.map_.spec, "--parts": self.parts, "--folds": self.folds}
         return next((name for name, value in names.items() if value is not None), None)
 
     def plan(self, run: ConsoleRun, naming: Naming, policy: Policy, inputs: int) -> SeriesPlan:
-        """Find all names, before anything is read. Raises Usage, and TarkitError for what is in files or not there."""
+        """Return all names before anything is read. Raise Usage; TarkitError for files that are wrong or missing."""
         if self.map_.spec is not None:
             plan = self._mapped(run, naming)
         elif self.given is not None:
             plan = self._parted(naming, policy)
         else:
-            words = DEFAULT_NAME if naming.words is None else naming.words
-            output = naming.output(words)
+            words = DEFAULT_NAME if naming.output is None else naming.output
+            output = naming.open_output(words)
             if PART in words:
                 raise Usage(f"{PART} in a name needs --parts or --folds")
-            return SeriesPlan(output, [Lot("", naming.template(words))])
+            return SeriesPlan(output, [Lot("", naming.parse(words))])
         if plan.output.location.kind == "path":
             _look_for_folders([lot.template for lot in plan.lots])
         most = allow_files(OPEN_EACH * len(plan.lots) + inputs)
         if most < len(plan.lots):
-            what = f"{self.given}: {len(plan.lots)} shards at once, and the system lets {most} be open"
-            raise TarkitError(what, "raise the limit with ulimit -n, or cut in several runs, each with some of them")
+            what = f"{self.given}: {len(plan.lots)} shards at once, but the system allows {most} to be open"
+            raise TarkitError(what, "raise the limit with ulimit -n, or write some of them in each of several runs")
         from tarkit.sorting.memory import parse_memory
 
         needed = sum(HEAVY.get(codec, 1 << 20) for codec in plan.codecs())
@@ -148,17 +149,17 @@ class Cuts:
     def _mapped(self, run: ConsoleRun, naming: Naming) -> SeriesPlan:
         from tarkit.shards.partition import ByMap
 
-        folder = naming.words or ""
+        folder = naming.output or ""
         if folder and not folder.endswith("/"):
             if folder != "-" and not os.path.isdir(folder):
-                raise Usage("--map names the shards: -o names the folder that they go to", f"-o '{folder}/'")
+                raise Usage("with --map, -o is a directory: the map has the names of shards", f"-o '{folder}/'")
             folder += "/" * (folder != "-")
-        output = naming.output(folder + DEFAULT_NAME if folder != "-" else folder)
+        output = naming.open_output(folder + DEFAULT_NAME if folder != "-" else folder)
         if output.location.kind != "path":
-            raise Usage("--map writes shards that are files")
+            raise Usage("--map requires shards that are files")
         codec = None if output.codec is None else {**CODECS, "zip": ZIP}.get(output.codec[0])
         extension = codec.suffixes[0] if codec else ".tar"
-        found = self.map_.read(run, folder.removeprefix("file:"), extension, naming.notation)
+        found = self.map_.read(run, folder.removeprefix("file:"), extension, naming.template)
         unmatched = Unmatched(found.name, self.map_.on_unmatched)
         lots = [Lot(category.text, category.template) for category in found.categories]
         return SeriesPlan(output, lots, ByMap(found, unmatched), unmatched)
@@ -168,17 +169,17 @@ class Cuts:
         from tarkit.shards.partition import folds, parse_parts
 
         parts = folds(self.folds) if self.folds is not None else parse_parts(self.parts or "")
-        words = f"{PART}-%06d.tar" if naming.words is None else naming.words
-        output = naming.output(words)
+        words = f"{PART}-%06d.tar" if naming.output is None else naming.output
+        output = naming.open_output(words)
         if PART not in words:
             if output.location.kind == "pipe":
-                raise Usage(f"a command for several parts needs their name: {PART}")
+                raise Usage(f"a command for several parts must contain {PART}")
             folder, name = split_last(words)
             words = f"{folder}{PART}-{name or '%06d.tar'}"
         lots = []
         for part in parts:
             own = words.replace(PART, part.name)
-            lots.append(Lot(part.name, naming.template(own, f"{PART} is the name of the part"), part.share))
+            lots.append(Lot(part.name, naming.parse(own, f"{PART} is the name of the part"), part.share))
         check_apart([lot.template for lot in lots])
         return SeriesPlan(output, lots, self._assign(parts, policy))
 
@@ -196,72 +197,41 @@ class Cuts:
 
 
 def _look_for_folders(templates: Sequence[ShardTemplate]) -> None:
-    """Raise TarkitError for folders that are not there: a part would be written before another has none."""
+    """Raise TarkitError for directories that do not exist, before the first part is written."""
     folders = dict.fromkeys(template.directory for template in templates)
     missing = [folder.rstrip("/") for folder in folders if folder and not os.path.isdir(folder)]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise TarkitError(f"{missing[0]}{more}: no such folder", f"mkdir -p {' '.join(missing[:9])}")
+        raise TarkitError(f"{missing[0]}{more}: no such directory", f"mkdir -p {' '.join(missing[:9])}")
 
 
-def _cuts(
-    map_: MapOptions,
-    parts: str | None,
-    folds: int | None,
-    group: str | None,
-    group_field: str | None,
-    salt: str | None,
-    stratify: str | None,
-) -> Cuts:
-    return Cuts(map_, parts, folds, group, group_field, salt, stratify)
-
-
-def _naming(output: str | None, template: Notation, compress: str | None, fsync: bool) -> Naming:
-    return Naming(output, template, compress, fsync)
-
-
-naming = options.group(
-    "naming",
-    _naming,
-    click.option(
-        "-o",
-        "--output",
-        "--outputs",
-        metavar="TEMPLATE",
-        help=f"Names of the shards; without a number, -%06d goes before the suffix.  [default: {DEFAULT_NAME}]",
-    ),
-    click.option(
-        "--template",
-        type=click.Choice(["auto", "printf", "bash", "at"]),
-        default="auto",
-        metavar="auto|printf|bash|at",
-        help="How TEMPLATE counts: %06d, {0000..4096..8}, or @00001, which auto does not take.  [default: auto]",
-    ),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, zip, none.  [default: by suffix]"),
-    click.option("--fsync", is_flag=True, help="Have each shard on the disk before it gets its name."),
-)
-
-_of_parts = options.group(
+naming = options.group("naming", Naming, *options.shard_names(DEFAULT_NAME))
+cuts = options.group(
     "cuts",
-    _cuts,
-    click.option(
+    Cuts,
+    map_options,
+    option(
+        "Parts",
         "--parts",
         metavar="A=0.9,B=0.1",
-        help="Shards for parts such as train and val, by a hash of the key; their name is {part} in TEMPLATE, "
-        "or comes before it.",
+        help="Parts such as train and val, by a hash of the key.",
+        more="The name of a part replaces {part} in TEMPLATE, or comes before it.",
     ),
-    click.option("--folds", type=click.IntRange(2, 9999), metavar="K", help="The same for K equal parts fold-0 .."),
-    click.option("--group", metavar="REGEX", help="Keep keys together where REGEX finds the same, or its group."),
-    click.option("--group-field", metavar="FIELD", help="Keep samples together that agree in FIELD: json.patient."),
-    click.option("--salt", metavar="TEXT", help="Another hash: other samples in each part."),
-    click.option(
+    option("Parts", "--folds", type=click.IntRange(2, 9999), metavar="K", help="K equal parts: fold-0, fold-1 ..."),
+    option(
+        "Parts",
+        "--group",
+        metavar="REGEX",
+        help="Keep keys with one match of REGEX together.",
+        more="If REGEX has a group, keys in which it matched the same text.",
+    ),
+    option("Parts", "--group-field", metavar="FIELD", help="Keep samples with equal FIELD together."),
+    option("Parts", "--salt", metavar="TEXT", help="Change the hash, to get other parts."),
+    option(
+        "Parts",
         "--stratify",
         metavar="FIELD",
-        help="By no hash, but so that each part has its share of each class that FIELD says: cls, json.label.",
+        help="Give each part its share of each value of FIELD.",
+        more="FIELD is a class, as in cls or json.label. Samples are dealt in order, without a hash.",
     ),
 )
-
-
-def cuts(function: options.Function) -> options.Function:
-    """The options of several series, which arrive as one object `cuts`."""
-    return map_options(_of_parts(function))

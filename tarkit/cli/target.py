@@ -1,4 +1,4 @@
-"""Where commands that order samples write to: one archive, or shards, once -c or --size says how large these are."""
+"""The output of commands that order samples: one archive, or shards if -c or --size limits their size."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tarkit.api.dataset import Dataset
 from tarkit.api.output import Output, numbered_output, open_output
 from tarkit.api.shards import Lot, ShardsOutput
 from tarkit.cli import options
+from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun
 from tarkit.errors import Usage
 from tarkit.shards.template import parse_size, parse_template
@@ -20,7 +21,7 @@ from tarkit.shards.writer import Limits
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What the options say about the output, which is not touched before `open`: not every run writes one."""
+    """The options of the output. It is not touched before `open`, since not every run writes one."""
 
     output: str | None = None
     template: Any = "auto"
@@ -33,23 +34,23 @@ class OutputOptions:
 
     @property
     def given(self) -> bool:
-        """Whether something was said."""
+        """Whether any option was given."""
         return self != OutputOptions()
 
     @property
     def cut(self) -> bool:
-        """Whether there are to be shards."""
+        """Whether shards are written."""
         return self.count is not None or self.size is not None
 
     def open(self, run: ConsoleRun, name: str | None = None) -> Output | ShardsOutput:
-        """Look at what is there under the names that will be written, `name` in place of --output.
+        """Check for existing output under the names that will be written, with `name` in place of --output.
 
         Raises Usage when it is a terminal or the options do not go together; TarkitError when there are shards.
         """
         name = self.output if name is None else name
         if not self.cut:
             if self.force or self.size_rule != "tar" or self.template != "auto":
-                raise Usage("--force, --size-rule and --template are about shards", "-c or --size cuts some")
+                raise Usage("--force, --size-rule and --template require -c or --size")
             output = open_output(name, self.compress, self.fsync, "-c N or --size SIZE cuts shards")
             if output.location.kind == "path":
                 run.reserve(output.location.text, "the output")
@@ -73,44 +74,17 @@ def write(data: Dataset, target: Output | ShardsOutput, run: ConsoleRun) -> None
         write_archive(data, target, run)
 
 
-def _target(
-    output: str | None,
-    count: int | None,
-    size: str | None,
-    size_rule: Any,
-    template: Any,
-    force: bool,
-    compress: str | None,
-    fsync: bool,
-) -> OutputOptions:
-    return OutputOptions(output, template, compress, fsync, count, size, size_rule, force)
-
-
 target = options.group(
     "target",
-    _target,
-    click.option(
-        "-o", "--output", "--outputs", metavar="OUT", help="Write to file OUT, - or pipe:COMMAND.  [default: -]"
+    OutputOptions,
+    options.OUT,
+    options.TEMPLATE,
+    options.COMPRESS,
+    options.FSYNC,
+    options.FORCE,
+    option(
+        "Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="N samples per shard; OUT: 'out-%06d.tar'."
     ),
-    click.option(
-        "-c", "--count", type=click.IntRange(1), metavar="N", help="Cut shards of N samples: OUT is 'out-%06d.tar'."
-    ),
-    click.option("--size", metavar="SIZE", help="Cut shards of at most SIZE bytes: 500M, 16MiB, 1e9."),
-    click.option(
-        "--size-rule",
-        type=click.Choice(["tar", "content"]),
-        default="tar",
-        metavar="tar|content",
-        help="SIZE is what no tar exceeds, or what the contents reach.  [default: tar]",
-    ),
-    click.option(
-        "--template",
-        type=click.Choice(["auto", "printf", "bash", "at"]),
-        default="auto",
-        metavar="auto|printf|bash|at",
-        help="How OUT counts shards, as in split.  [default: auto]",
-    ),
-    click.option("--force", is_flag=True, help="Replace the shards that are there."),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="gz, zst, lz4, xz, bz2, zip, none.  [default: by suffix]"),
-    click.option("--fsync", is_flag=True, help="Have the output on the disk before it gets its name."),
+    option("Shards", "--size", metavar="SIZE", help="At most SIZE bytes per shard: 500M, 16MiB."),
+    options.SIZE_RULE,
 )

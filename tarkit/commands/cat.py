@@ -8,7 +8,7 @@ from tarkit.api.archive import write_archive
 from tarkit.api.dataset import read
 from tarkit.api.output import Output
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import current
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
@@ -29,18 +29,25 @@ COST = (
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
+@options.parallel("Read N inputs ahead.")
 @options.output
+@option("Order", "-m", "--mix", type=click.IntRange(1), default=1, metavar="N", help="Take turns among N open inputs.")
+@option("Order", "-s", "--shuffle", metavar="N", help="Shuffle locally, in a buffer of N samples.")
 @options.shard_slice
 @options.select
 @options.count
 @options.fields
-@click.option("-m", "--mix", type=click.IntRange(1), default=1, metavar="N", help="Take turns among N open inputs.")
-@click.option("-s", "--shuffle", metavar="N", help="Shuffle through a buffer of N samples: this is local only.")
-@click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Read N inputs ahead.")
-@click.option(
-    "-L", "--log", "--logging", type=click.IntRange(0), default=0, metavar="N", help="A line every N samples."
-)
 @options.problems
+@option(
+    "Messages",
+    "-L",
+    "--log",
+    "--logging",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Print a line every N samples.",
+)
 def cat(
     inputs: list[Location],
     output: Output,
@@ -56,10 +63,10 @@ def cat(
 ) -> None:
     """Concatenate archives; choose samples and fields on the way.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
-    Entries are copied as they are, with their headers, and one whole archive comes out as it is to the last byte.
-    Samples are chosen first, in the order of the options below; then their fields.
+    Entries are copied with their headers, byte for byte; the copy of one whole archive is identical to it. Samples are
+    selected first, in the order of the options under Select, then their fields.
     """
     run = current()
     select.count = count

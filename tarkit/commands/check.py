@@ -17,8 +17,9 @@ from tarkit.checking.findings import FINDINGS
 from tarkit.checking.manifest import places, read_manifest
 from tarkit.checking.shard import Item
 from tarkit.checking.targets import TARGETS
-from tarkit.cli.app import Command
+from tarkit.cli import options
 from tarkit.cli.check_findings import Form, Printer
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.errors import Usage
 from tarkit.problems import PROBLEMS
@@ -32,9 +33,10 @@ EXAMPLES = (
 )
 COST = (
     "One pass over headers; contents are read with --manifest (sha256) and --same-as, and where a shard is compressed "
-    "or a stream. Memory does not grow with the data: keys are sorted out in 64 MiB and then in temporary space, once "
-    "written and once read. --fix keeps about 350 bytes for each sample of an input, of all inputs with one OUT or "
-    "--unique, and copies streams and compressed inputs to temporary space; --against keeps the keys of the table."
+    "or a stream. Memory does not grow with the data.\f Keys are sorted in 64 MiB, and then in temporary space, which "
+    "is written once and read once. --fix keeps about 350 bytes for each sample of an input, of all inputs with one "
+    "OUT or --unique, and copies streams and compressed inputs to temporary space; --against keeps the keys of the "
+    "table."
 )
 
 
@@ -72,45 +74,62 @@ class CheckCommand(Command):
 
 @click.command(cls=CheckCommand, examples=EXAMPLES, cost=COST)
 @click.argument("words", nargs=-1, metavar="[INPUT]...")
-@click.option("-T", "--files-from", multiple=True, metavar="LIST", help="Take more inputs from LIST, one a line.")
-@click.option("-0", "--null", is_flag=True, help="The names in LIST, and those that --list-bad prints, end with NUL.")
-@click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="N shards at once.")
-@click.option("--unique", is_flag=True, help="No key may be in two shards.")
-@click.option("--require", multiple=True, metavar="F1,F2", help="Fields that each sample has; a|b asks for either.")
-@click.option(
-    "--against", metavar="TABLE", help="Compare keys: a file, one a line, its column __key__, or FILE:COLUMN."
+@options.FILES_FROM
+@option("Input", "-0", "--null", is_flag=True, help="Names end with NUL: in LIST, and from --list-bad.")
+@options.parallel("Check N shards at a time.")
+@option("Output", "--json", "json_", is_flag=True, help="Print one JSON object a line.")
+@option("Output", "--list-bad", is_flag=True, help="Print only the names of bad shards.")
+@option(
+    "Output",
+    "--fix",
+    metavar="OUT",
+    help="Write a clean copy.",
+    more="OUT is a file, a directory/ or, for one copy of each input, a template such as 'out-%06d.tar'.",
 )
-@click.option(
+@option("Output", "--rejects", metavar="FILE", help="Write what --fix leaves out to this archive.")
+@option("Checks", "--unique", is_flag=True, help="No key may be in two shards.")
+@option("Checks", "--require", multiple=True, metavar="F1,F2", help="Fields of each sample; a|b is either.")
+@option(
+    "Checks",
+    "--against",
+    metavar="TABLE",
+    help="Compare keys with those of a table.",
+    more="TABLE has one key a line, or a column __key__, or is FILE:COLUMN.",
+)
+@option(
+    "Checks",
     "--manifest",
     metavar="FILE",
-    help="Compare with what --manifest of split or shard wrote; alone: check what it lists.",
+    help="Compare with --manifest of split or shard.",
+    more="Without INPUT, the shards that it lists are checked.",
 )
-@click.option(
+@option(
+    "Checks",
     "--target",
     type=click.Choice(TARGETS),
-    metavar="|".join(TARGETS),
-    help="Find what this reader would refuse or misread.",
+    metavar="READER",
+    help=f"Problems for {', '.join(TARGETS)}.",
+    more="Find what this reader would refuse or misread.",
 )
-@click.option(
-    "--same-as", multiple=True, metavar="OTHER...", help="Compare the samples with those of OTHER, in any order."
+@option(
+    "Checks", "--same-as", multiple=True, metavar="OTHER...", help="Compare with the samples of OTHER, in any order."
 )
-@click.option(
-    "--fix", metavar="OUT", help="Write a clean copy: to a file, folder/, or a copy of each to 'out-%06d.tar'."
-)
-@click.option("--rejects", metavar="FILE", help="Write what --fix leaves out to this archive.")
-@click.option("--allow", multiple=True, metavar="PROBLEM", help="Take this problem for a note.")
-@click.option("--strict", is_flag=True, help="Notes are problems too.")
-@click.option("--json", "json_", is_flag=True, help="Print one JSON object a line.")
-@click.option("--list-bad", is_flag=True, help="Print the names of bad shards alone.")
+@option("Problems", "--allow", multiple=True, metavar="PROBLEM", help="Treat this problem as a note.")
+@option("Problems", "--strict", is_flag=True, help="Treat notes as problems.")
 def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **given: Any) -> None:
     """Find what is wrong with shards, and write a clean copy.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin. All words behind
-    --same-as, up to the next option, are the other set, so INPUTs stand before it.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin. All words
+    after --same-as, up to the next option, are the other set.
 
-    Each problem is a line that ends in its name, such as [bad-header]; the first of a kind is followed by a hint how to
-    repair it. Reading goes on behind damage, and with the other shards where one cannot be read. Then each shard gets
-    its verdict. Notes are no problems: entries without key, fields that differ between samples, odd names.
+    Each problem is a line that ends in its name, such as [bad-header]; each shard gets a verdict. Notes are no
+    problems: entries without key, fields that differ between samples, odd names.
+
+    Exit status: 0 nothing is wrong, 1 something is, 2 usage. With --fix: 0 all samples are in the copy.
+
+    \f
+    The first problem of a kind is followed by a hint how to repair it. Reading goes on after damage, and with the other
+    shards where one cannot be read.
 
     With --json each line has a type: problem (problem, level, shard, offset, key, detail, repair), shard (shard,
     verdict, samples, entries, bytes, problems, notes), summary; fix and set for --fix and --same-as.
@@ -118,11 +137,9 @@ def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **giv
     --same-as compares keys, fields and contents, not order, shards, times, modes or owners. There is no verdict, and
     status 1, when a shard of either set cannot be read or is damaged; --allow PROBLEM compares what a damaged one has.
 
-    --fix gathers scattered samples, names what has a key that is taken KEY~2, KEY~3, drops entries without key, and
-    leaves out samples that touch damage; the sums it prints account for every entry. With one OUT, or --unique, no
-    key comes twice in all copies.
-
-    Exit status: 0 nothing is wrong, 1 something is, 2 usage. With --fix: 0 all samples are in the copy.
+    --fix gathers scattered samples, renames samples with duplicate keys to KEY~2, KEY~3, drops entries without key, and
+    leaves out samples that touch damage; the sums it prints account for every entry. With one OUT, or --unique, no key
+    occurs twice in all copies.
     """
     run = current()
     chosen = _options(given, null)
@@ -143,12 +160,12 @@ def _options(given: dict[str, Any], null: bool) -> CheckOptions:
     if unknown := sorted(names - known):
         raise Usage(f"--allow {unknown[0]}: no such problem; there are: {', '.join([*PROBLEMS, *FINDINGS])}")
     if given["rejects"] is not None and given["fix"] is None:
-        raise Usage("--rejects is about --fix")
+        raise Usage("--rejects requires --fix")
     if given["fix"] is not None and given["parallel"] > 1:
-        raise Usage("--fix reads one input at a time: it does not go with -p")
+        raise Usage("--fix cannot be used with -p: it reads one input at a time")
     for name in ("unique", "require", "against", "manifest", "target", "fix", "list_bad"):
         if given["same_as"] and given[name]:
-            raise Usage(f"--same-as asks another question: it does not go with --{name.replace('_', '-')}")
+            raise Usage(f"--same-as cannot be used with --{name.replace('_', '-')}")
     require = " ".join(given["require"]).replace(",", " ").lower().split()
     checks = Checks(
         tuple(tuple(os.fsencode(name) for name in word.split("|")) for word in require),

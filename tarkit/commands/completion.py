@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tarkit.cli.app import Command, group
+from tarkit.cli.command import Command
 
 EXAMPLES = (
     'eval "$(tarkit completion bash)"    # in ~/.bashrc',
@@ -21,4 +21,5 @@ def completion(shell: str) -> None:
 
     made = get_completion_class(shell)
     assert made is not None
+    group = click.get_current_context().find_root().command
     click.echo(made(group, {}, "tarkit", "_TARKIT_COMPLETE").source())

@@ -1,4 +1,4 @@
-"""tarkit extract: unpack samples into a folder."""
+"""tarkit extract: unpack samples into a directory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import click
 from tarkit.api.dataset import read
 from tarkit.api.extract import extract as unpack
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import current
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
@@ -27,10 +27,22 @@ COST = (
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
-@click.option("-C", "--directory", "folder", metavar="DIR", required=True, help="Where to; made if it is missing.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
-@click.option(
-    "--mtime", metavar="WHEN", default="source", help="Time of files: source, now, @SECONDS. [default: source]"
+@option(
+    "Output",
+    "-C",
+    "--directory",
+    "folder",
+    metavar="DIR",
+    required=True,
+    help="Directory, made if missing.  [required]",
+)
+@option("Output", "--force", is_flag=True, help="Replace existing files.")
+@option(
+    "Output",
+    "--mtime",
+    metavar="WHEN",
+    default="source",
+    help="Times: source, now or @SECONDS.  [default: source]",
 )
 @options.shard_slice
 @options.select
@@ -48,16 +60,18 @@ def extract(
     fields: Fields,
     policy: Policy,
 ) -> None:
-    """Unpack samples into a folder, and nowhere else.
+    """Unpack samples into a directory, and nowhere else.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
-    Each entry becomes the file DIR/NAME, which appears when it is complete. Names that are absolute or have a '..',
-    links that lead out of DIR or are not sure to stay in it, devices and FIFOs are errors [unsafe-name], and nothing is
-    written through a link. Files that are there are kept: that is an error too, unless --force replaces them. Two
-    entries of one name are an error.
+    Each entry becomes the file DIR/NAME, which appears when it is complete. Existing files are kept: one is an error,
+    unless --force replaces it. Unsafe names are errors [unsafe-name].
 
-    Files get the permissions of their entries as far as the umask lets them, and are readable and writable for you;
+    \f
+    A name is unsafe if it is absolute or has a '..'; so are links that lead out of DIR, or may, devices and FIFOs.
+    Nothing is written through a link. Two entries of one name are an error.
+
+    Files get the permissions of their entries, restricted by the umask, and are readable and writable for you; they are
     never setuid. Owners are not restored.
     """
     select.count = count

@@ -11,7 +11,7 @@ import click
 
 from tarkit.api.output import Output, named_output, refuse_overwrite
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.indexing import lookup
@@ -60,19 +60,24 @@ class GetOptions:
 target = options.group(
     "output",
     named_output,
-    click.option("-o", "--output", "word", metavar="OUT", help="Write to file OUT, - or pipe:COMMAND.  [default: -]"),
-    click.option("--compress", metavar="CODEC[:LEVEL]", help="For a whole sample.  [default: by the suffix]"),
-    click.option("--fsync", is_flag=True, help="Have the output on the disk before it gets its name."),
+    option("Output", "-o", "--output", "word", metavar="OUT", help="File, - or pipe:COMMAND.  [default: -]"),
+    option("Output", "--compress", metavar="CODEC[:LEVEL]", help="For a whole sample.  [default: by suffix]"),
+    options.FSYNC,
 )
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @click.argument("words", nargs=-1, metavar="KEY[.FIELD] [INPUT]...")
-@click.option("-T", "--files-from", multiple=True, metavar="LIST", help="Take more inputs from LIST, one a line.")
-@click.option("-0", "--null", is_flag=True, help="The names in LIST end with NUL.")
+@options.FILES_FROM
+@options.NULL
 @target
-@click.option(
-    "-f", "--field", metavar="F1,F2", help="No KEY: the first sample that has field F1, else F2, and that field of it."
+@option(
+    "Field",
+    "-f",
+    "--field",
+    metavar="F1,F2",
+    help="F1, else F2, of the first sample that has one.",
+    more="There is no KEY then: all words are inputs.",
 )
 @options.shard_slice
 @options.select
@@ -89,13 +94,12 @@ def get(
 ) -> None:
     """Write one field, or one sample, found by its key.
 
-    KEY.FIELD is the content of that field, to the last byte; KEY alone is the whole sample, as an archive. A key goes
-    up to the first dot behind the last slash. With -f there is no KEY: all words are inputs, and the first sample that
-    was chosen and has the field is taken.
+    KEY.FIELD is the content of that field, to the last byte; KEY alone is the whole sample, as an archive. A key ends
+    at the first dot after the last slash. With -f there is no KEY: all words are inputs, and the first selected sample
+    that has the field is taken.
 
-    Inputs are looked through in order, up to the first sample of that key; none is stdin. An index beside a shard is
-    used only for a key that it lists, and when it is not older than the shard and agrees with it. A terminal gets text
-    only.
+    Inputs are searched in order, up to the first sample of that key; none is stdin. An index beside a shard is used
+    only for a key that it lists, and if it is not older than the shard and agrees with it. A terminal gets text only.
     """
     key, fields = None, field.split(",") if field is not None else []
     if field is None:

@@ -10,7 +10,7 @@ import click
 from tarkit.api import index as indexes
 from tarkit.api.index import IndexOptions, check_formats
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.errors import TarkitError, Usage
 from tarkit.indexing.formats import FORMATS
@@ -31,15 +31,13 @@ COST = (
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
-@click.option(
-    "-f", "--format", "formats", multiple=True, metavar="FORMAT", help=f"One or several of: {', '.join(FORMATS)}."
-)
-@click.option("-o", "--output", metavar="OUT", help="The one index, or a folder for all.  [default: beside the shards]")
-@click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Work on N shards at a time.")
-@click.option("--verify", is_flag=True, help="Write nothing: look whether the indexes say what the shards are.")
-@click.option("--md5", is_flag=True, help="Put the MD5 sums of shards into a wids index, as widsindex does.")
-@click.option("--force", is_flag=True, help="Replace files of these names that are no such indexes.")
-@click.option("--fsync", is_flag=True, help="Have each index on the disk before it gets its name.")
+@options.parallel("Index N shards at a time.")
+@option("Output", "-o", "--output", metavar="OUT", help="File, or directory.  [default: beside the shards]")
+@option("Output", "--force", is_flag=True, help="Replace files that are not such indexes.")
+@options.FSYNC
+@option("Index", "-f", "--format", "formats", multiple=True, metavar="FORMAT", help=f"Formats: {', '.join(FORMATS)}.")
+@option("Index", "--verify", is_flag=True, help="Write nothing: compare indexes with their shards.")
+@option("Index", "--md5", is_flag=True, help="Add the MD5 of each shard to a wids index.")
 @options.problems
 def index(
     inputs: list[Location],
@@ -58,15 +56,15 @@ def index(
     shardindex.json for all shards. The tables have a row for each field: its key, name, offset, size, and the offset of
     its first header.
 
-    Regular files with a key are listed. An index that is there is replaced, another file of that name is not. Shards
-    must be plain archives. --verify ends with status 1 when it finds a fault, each on a line of stdout.
+    Regular files with a key are listed. An existing index is replaced, another file of that name is not. Shards must be
+    plain archives. --verify ends with status 1 when it finds a fault, each on a line of stdout.
     """
     run = current()
     chosen = check_formats(" ".join(formats).replace(",", " ").split())
     if not (chosen or verify):
         raise Usage("--format is missing", " ".join(FORMATS))
     if md5 and "wids" not in chosen:
-        raise Usage("--md5 is about --format wids")
+        raise Usage("--md5 requires --format wids")
     given = IndexOptions(chosen, output, parallel, md5, force, fsync)
     if verify:
         _verify(run, inputs, given)

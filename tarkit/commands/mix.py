@@ -10,7 +10,7 @@ import click
 
 from tarkit.api.output import Output
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import ConsoleRun, aligned, current
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.mixing.mixer import Laps, Mix, Stock, Until, derived, locate
@@ -32,9 +32,9 @@ EXAMPLES = (
     "tarkit mix mix.yaml --until all --rekey '{stem}/{key}' -o mixed.tar.zst",
 )
 COST = (
-    "One pass: what is drawn is read and written once, contents are not decoded. Memory does not grow with the data; "
-    "of each source one shard is open (with nstreams so many), and of each stream up to 16 MiB are in memory. A pipe "
-    "that begins again is kept in temporary space; files, commands and URLs are opened again."
+    "One pass: what is drawn is read and written once, contents are not decoded. Memory does not grow with the data.\f "
+    "Of each source one shard is open, or nstreams of them, and of each stream up to 16 MiB are in memory. A pipe that "
+    "is read again is kept in temporary space; files, commands and URLs are opened again."
 )
 
 
@@ -54,19 +54,20 @@ class MixOptions:
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @click.argument("words", nargs=-1, metavar="SPEC.yaml | SOURCE[@WEIGHT]...")
+@options.parallel("Read N shards of each source ahead.")
 @options.output
-@click.option("--total", metavar="N", help="Draw N samples: 5000, 1e6, 1M.")
-@click.option(
-    "--until",
-    type=click.Choice(["first", "all"]),
-    metavar="first|all",
-    help="End once the first source, or all of them, have no more.  [default: first]",
+@option("Mix", "--total", metavar="N", help="Draw N samples: 5000, 1e6, 1M.")
+@choice("Mix", "--until", choices="first|all", default=None, help="End with this source.  [default: first]")
+@option(
+    "Mix",
+    "--repeat",
+    is_flag=True,
+    help="Read a source again after its end.",
+    more="It ends with --total or --until all.",
 )
-@click.option("--repeat", is_flag=True, help="A source that has no more begins again, up to --total or --until all.")
 @options.shard_slice
 @options.select
 @options.fields
-@click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Read N shards of each ahead.")
 @options.problems
 def mix(
     words: tuple[str, ...],
@@ -83,20 +84,22 @@ def mix(
     """Draw from several sources by their weights.
 
     SOURCE is a file, a directory, -, pipe:COMMAND, a 'glob*' or 'names-{000..099}.tar', in quotes: all its shards are
-    one source. WEIGHT is the number behind its last @, or 1; a file that has such a name is a file. A.tar@3 B.tar@1
-    takes three samples of A for each of B, on average.
+    one source. WEIGHT is the number after its last @, else 1. A.tar@3 B.tar@1 takes three samples of A for each of B,
+    on average. SPEC.yaml (or .json) describes a mix.
 
-    SPEC.yaml (or .json) says the same and more: a list `sources` with shards, weight, probability, nstreams, nrepeats,
-    shuffle, allow_missing, rename and rekey for each, as in tarmix; or the `datasets` of webdataset.
+    The seed decides what is drawn. Options that select samples and fields act on each source, before the draw; --rekey
+    acts on the mix. A sample that is drawn again gets ~2 after its key, then ~3 and so on.
 
-    The seed decides what is drawn. Options that choose samples and fields act on each source, before it is drawn from;
-    --rekey acts on the mix. A sample that comes for the second time has ~2 behind its key, then ~3 and so on.
+    \f
+    An existing file whose name ends in @ and a number is that file. SPEC.yaml has a list `sources` with shards, weight,
+    probability, nstreams, nrepeats, shuffle, allow_missing, rename and rekey for each, as in tarmix; or the `datasets`
+    of webdataset.
     """
     run = current()
     if repeat and until == "first":
-        raise Usage("--repeat goes on behind the end of a source: it does not go with --until first")
+        raise Usage("--repeat cannot be used with --until first: it reads a source again after its end")
     if repeat and until is None and total is None:
-        raise Usage("--repeat has no end", "say --total N, or --until all: until each source came to its end once")
+        raise Usage("--repeat has no end", "use --total N, or --until all, which ends when each source was read once")
     spec = parse_mix(words, run.warn)
     run.reserve(spec.path, "the description of the mix", written=False)
     chosen = MixOptions(select, fields, 0, None if total is None else _number(total), until or "first", repeat)

@@ -12,7 +12,7 @@ import click
 
 from tarkit.api.output import Output, open_output, total_size
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.proc_options import Work, parse_work
 from tarkit.cli.proc_report import relay, summarize
@@ -34,20 +34,11 @@ EXAMPLES = (
     "tarkit proc --redo bad.tar --script repaired.sh out.tar -o whole.tar",
 )
 COST = (
-    "One pass. A command costs the start of a shell and a directory for each sample, in --tmpdir: one in memory "
-    "such as /dev/shm is fastest. --map and --worker start once. Some samples for each worker are under way at a time, "
-    "those of a stream in memory, or in temporary files from 1 MiB on; files over 64 KiB are copied, never held; but "
-    "--map holds the samples that it works on and up to 16 results, whatever their size."
+    "One pass. A command costs the start of a shell and a directory for each sample, in --tmpdir: a directory in "
+    "memory such as /dev/shm is fastest. --map and --worker start once. Memory grows with -p.\f Some samples for each "
+    "of -p are processed at a time, those of a stream in memory, or in temporary space from 1 MiB on; files over "
+    "64 KiB are copied, never held; but --map holds what it works on, and up to 16 results, however large they are."
 )
-
-ON_ERROR: dict[str, OnError] = {
-    "error": "error",
-    "skip": "skip",
-    "keep": "keep",
-    "abort": "error",
-    "exclude": "skip",
-    "ignore": "keep",  # the names in tarproc
-}
 
 
 @dataclass
@@ -59,12 +50,12 @@ class Failing:
     rejects: Output | None = None
 
 
-def _failing(on_error: str | None, max_errors: str | None, rejects: str | None) -> Failing:
+def _failing(on_error: OnError | None, max_errors: str | None, rejects: str | None) -> Failing:
     limit = None if max_errors is None else parse_limit(max_errors)
     goes_on = limit is not None or rejects is not None
-    word = ON_ERROR[on_error or ("skip" if goes_on else "error")]
+    word: OnError = on_error or ("skip" if goes_on else "error")
     if word == "error" and goes_on:
-        raise Usage("--on-error error ends at the first failure: it excludes --max-errors and --rejects")
+        raise Usage("--on-error error cannot be used with --max-errors or --rejects: it ends at the first failure")
     output = None if rejects is None else open_output(rejects, None)
     if output is not None and output.location.kind == "stdout":
         raise Usage("--rejects needs a file: stdout is the output")
@@ -74,15 +65,22 @@ def _failing(on_error: str | None, max_errors: str | None, rejects: str | None) 
 failing = options.group(
     "failing",
     _failing,
-    click.option(
+    choice(
+        "Failures",
         "--on-error",
-        type=click.Choice(list(ON_ERROR)),
-        metavar="error|skip|keep",
-        help="When a sample fails: end, leave it out, or leave it as it is.  [default: error]",
+        choices="error|skip|keep",
+        default=None,
+        aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},  # tarproc's words
+        help="For a sample that fails.  [default: error]",
+        more="End, or leave it out, or leave it as it is.",
     ),
-    click.option("--max-errors", metavar="N|P%", help="End when more samples than this fail; implies skip."),
-    click.option(
-        "--rejects", metavar="OUT", help="Write samples that fail to archive OUT, with __error__.json; skip them."
+    option("Failures", "--max-errors", metavar="N|P%", help="End after more failures than this; skip others."),
+    option(
+        "Failures",
+        "--rejects",
+        metavar="OUT",
+        help="Write failed samples to this archive; skip them.",
+        more="Each gets a field __error__.json.",
     ),
 )
 
@@ -105,45 +103,69 @@ class ProcOptions:
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
-@options.output
-@click.option("-c", "--command", metavar="COMMAND", help="Run COMMAND over the files of each sample.")
-@click.option(
-    "-m", "--multi", "--multicommand", metavar="COMMAND", help="The same; sample-000000.* and so on are many samples."
-)
-@click.option("-S", "--subdirs", is_flag=True, help="Each directory that has files sample.* is a sample.")
-@click.option("--script", metavar="FILE", help="Run FILE in place of a command.")
-@click.option("--shell", metavar="SHELL", help="What runs COMMAND or FILE.  [default: bash]")
-@click.option("--base", default="sample", metavar="NAME", help="Call the files NAME.FIELD.  [default: sample]")
-@click.option("--add-log", metavar="FIELD", help="What a command says becomes FIELD, not a message.")
-@click.option("--keep-dir", is_flag=True, help="Leave all directories, and say where.")
-@click.option("--map", "map_", metavar="MODULE:FUNCTION", help="Call a Python function, of a module or of FILE.py.")
-@click.option("--decode", is_flag=True, help="Have --map get values, not bytes: text, numbers, JSON, arrays.")
-@click.option("--allow-pickle", is_flag=True, help="Have --decode take pickles too, which can run anything.")
-@click.option("--init", metavar="MODULE:FUNCTION", help="Have --map call this first, once in each process.")
-@click.option("--batch", type=click.IntRange(1), metavar="N", help="Have --map get lists of N samples.")
-@click.option("--worker", metavar="COMMAND", help="A program that stays: tar on its stdin, tar from its stdout.")
-@click.option(
-    "-p", "--parallel", type=click.IntRange(0), default=1, metavar="N", help="N at a time; 0: one a processor."
-)
-@click.option("--unordered", is_flag=True, help="Write results when they are ready, in no order.")
-@failing
-@click.option("--retries", type=click.IntRange(0), default=0, metavar="N", help="Try what fails N times more.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="A sample fails after S seconds.")
-@click.option(
-    "--redo", metavar="REJECTS", help="Run over what --rejects wrote; INPUT is the output it is missing from."
-)
-@click.option(
+@choice(
+    "Input",
     "--mode",
-    type=click.Choice(["tar", "keys", "lines", "pages"]),
-    default="tar",
-    metavar="tar|keys|lines|pages",
-    help="Inputs are archives, or text: a sample for each line or page, or lines that are keys.  [default: tar]",
+    choices="tar|keys|lines|pages",
+    metavar="HOW",
+    help="Samples: tar, keys, lines, pages.",
+    more="Inputs are archives, or text: keys, one a line, or a sample for each line or page.",
+)
+@options.output
+@options.mtime
+@option("Command", "-c", "--command", metavar="COMMAND", help="Run COMMAND over the files of each sample.")
+@option(
+    "Command",
+    "-m",
+    "--multi",
+    "--multicommand",
+    metavar="COMMAND",
+    help="Same; sample-000000.* ... are many samples.",
+)
+@option("Command", "--script", metavar="FILE", help="Run FILE in place of a command.")
+@option("Command", "--map", "map_", metavar="MODULE:FUNC", help="Call a Python function, of a module or FILE.py.")
+@option(
+    "Command",
+    "--worker",
+    metavar="COMMAND",
+    help="A program that reads tar and writes tar.",
+    more="It starts once and gets many samples.",
+)
+@option(
+    "Command", "-p", "--parallel", type=click.IntRange(0), default=1, metavar="N", help="N at a time; 0: one per CPU."
+)
+@option("Command", "--unordered", is_flag=True, help="Write results as soon as they are ready.")
+@option(
+    "Command", "--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="A sample fails after S seconds."
+)
+@option("With -c, -m or --script", "-S", "--subdirs", is_flag=True, help="Directories with sample.* are samples.")
+@option("With -c, -m or --script", "--shell", metavar="SHELL", help="Shell to run it.  [default: bash]")
+@option(
+    "With -c, -m or --script",
+    "--base",
+    default="sample",
+    metavar="NAME",
+    help="Files are NAME.FIELD.  [default: sample]",
+)
+@option("With -c, -m or --script", "--add-log", metavar="FIELD", help="Write its messages to FIELD, not to stderr.")
+@option("With -c, -m or --script", "--keep-dir", is_flag=True, help="Keep all directories, and print where.")
+@option("With --map", "--decode", is_flag=True, help="Pass values, not bytes: text, numbers, JSON, arrays.")
+@option("With --map", "--allow-pickle", is_flag=True, help="Decode pickles too, which can run any code.")
+@option("With --map", "--init", metavar="MODULE:FUNC", help="Call this first, once in each process.")
+@option("With --map", "--batch", type=click.IntRange(1), metavar="N", help="Pass lists of N samples.")
+@failing
+@option("Failures", "--retries", type=click.IntRange(0), default=0, metavar="N", help="Try again, up to N times.")
+@option(
+    "Failures",
+    "--redo",
+    metavar="REJECTS",
+    help="Run over what --rejects wrote.",
+    more="INPUT is the output of the first run, which gets the results.",
 )
 @options.shard_slice
 @options.select
-@click.option("--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
+@option("Select", "--count", type=click.IntRange(0), metavar="N", help="Only the first N of those.")
 @options.fields
-@options.mtime
 @options.problems
 def proc(
     inputs: list[Location],
@@ -163,30 +185,31 @@ def proc(
 ) -> None:
     """Run a command, a function or a program over samples.
 
-    COMMAND runs in a directory of its own, where the fields of the sample are files: sample.jpg, sample.json. The files
-    sample.* that it leaves are the new sample, in the order of the input, new fields last; without any, the sample is
-    removed. The key is in sample.__key__: another key there renames the sample. Other files are dropped; relative paths
-    start in that directory, except those of --script and --map. With -m the files
-    sample-000000.*, sample-000001.* are samples KEY/000000, KEY/000001, unless sample-000000.__key__ has another key;
-    with -S, each directory with files sample.* is one.
+    COMMAND runs in a directory of its own, where the fields of a sample are files: sample.jpg, sample.json. The files
+    sample.* that it leaves there are the new sample; if there are none, the sample is dropped. The key is in
+    sample.__key__. --map calls a Python function, --worker starts a program that reads and writes tar.
 
-    COMMAND gets TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD in its environment. Its stdin is empty. Its output goes to
-    stderr when it has ended, sample by sample, with -v with the key before each line. Processes that it leaves in its
-    process group are killed. A status other than 0 is a failure; so are links, directories and FIFOs called sample.*.
+    Fields are chosen (-f, --drop ...) after the command. The output is the same for every -p.
+    \f
+    Fields keep their order, new ones come last. A changed sample.__key__ renames the sample. Other files are dropped;
+    relative paths start in that directory, except for --script and --map. With -m the files sample-000000.*,
+    sample-000001.* are samples KEY/000000, KEY/000001, unless sample-000000.__key__ says otherwise; with -S, each
+    directory that has sample.* is one. Unchanged fields keep their headers. Entries without key go with the first
+    sample.
 
-    Fields that do not change keep their headers. Entries without key are copied with the first sample of the result.
-    Fields are selected (-f, --drop ...) after the command. The output is the same for every -p.
+    COMMAND has TARKIT_KEY, TARKIT_INDEX and TARKIT_SHARD in its environment. Its stdin is empty. Its messages are
+    printed to stderr when it has ended, sample by sample, with -v with the key before each line. Processes that it
+    leaves running in its process group are killed. A status other than 0 is a failure; so are links, directories and
+    FIFOs called sample.*.
 
     --map calls a function with a dict: the fields as bytes, the key as __key__. It returns a dict, several, or None for
-    no sample; with --batch it gets and returns a list. --decode decodes values by the names of fields (txt, cls, json,
-    npy, jpg ...), and encodes those that changed. --worker starts a program that reads samples as a tar stream and
-    writes tar: answers have the keys of their samples, in their order; a sample without answer is removed.
+    no sample; with --batch a list, for a list. --decode passes values by the names of fields (txt, cls, json, npy, jpg
+    ...), and encodes what was changed. --worker starts a program that reads samples as a tar stream and writes tar: its
+    results have the keys of their samples, in their order; a sample without a result is dropped.
 
     --mode lines makes a sample of each line, --mode pages of each page, up to a form feed: the field is txt, the key a
-    running number. With --mode keys each line is the key of a sample without fields.
-
-    --rejects collects samples that fail. Once the command is repaired, --redo runs over these, and puts the results in
-    their places in the output of the first run, which is then the INPUT.
+    running number. With --mode keys each line is the key of a sample without fields. --rejects collects failed samples.
+    --redo runs a repaired command over them, and inserts the results into INPUT, the output of the first run.
     """
     select.count = count
     chosen = ProcOptions(

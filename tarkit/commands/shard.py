@@ -11,10 +11,9 @@ import click
 
 from tarkit.api.output import text_output
 from tarkit.cli import options
-from tarkit.cli.app import Command
 from tarkit.cli.category_options import MapOptions, map_options
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
-from tarkit.cli.shard_existing import refuse_existing, there
 from tarkit.cli.shard_options import (
     Division,
     Files,
@@ -25,7 +24,14 @@ from tarkit.cli.shard_options import (
     names_options,
     samples_options,
 )
-from tarkit.cli.shard_plan import PackOptions, pack_options, run_pack, saved_plan
+from tarkit.cli.shard_plan import (
+    PackOptions,
+    check_templates,
+    existing_entries,
+    pack_options,
+    run_pack,
+    saved_plan,
+)
 from tarkit.cli.shard_report import report
 from tarkit.errors import Usage
 from tarkit.packing.batch import Batch
@@ -49,12 +55,10 @@ EXAMPLES = (
     "tarkit shard data/ -c 1000 --dry-run --show-keys",
 )
 COST = (
-    "One pass over the names, and over the sizes unless -c or -n alone divides, before one pass over the contents; a "
-    "file whose size was planned must have it still. A million files take 70 to 110 MB of memory, and temporary space "
-    "where they are sorted; --join and --update hold a table, --even 50 bytes a sample."
+    "One pass over the names, and over the sizes unless -c or -n alone divides, before one pass over the contents. A "
+    "million files take 70 to 110 MB of memory.\f They are sorted in temporary space. A file whose size was planned "
+    "must still have it. --join and --update hold a table, --even 50 bytes a sample."
 )
-
-writing_options: options.Decorator = pack_options
 
 
 @dataclass(frozen=True)
@@ -81,19 +85,22 @@ class ShardOptions:
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @click.argument("directory", metavar="[DIR]", required=False)
-@names_options
-@map_options
-@division_options
 @files_options
+@names_options
+@division_options
 @samples_options
-@click.option(
-    "--update", is_flag=True, help="Pack what is in no shard yet, into new shards behind those that are there."
+@map_options
+@pack_options
+@option("Plan", "--dry-run", is_flag=True, help="Print the plan, and write nothing.")
+@option("Plan", "--show-keys", is_flag=True, help="Same, with the keys of samples.")
+@option("Plan", "--json", "json_", is_flag=True, help="Same, as JSON: a line for each shard.")
+@option("Plan", "--recipe", metavar="FILE", help="Write a recipe for create to FILE or -, not shards.")
+@option(
+    "Plan",
+    "--update",
+    is_flag=True,
+    help="Pack what is in no shard yet into new shards.",
 )
-@click.option("--dry-run", is_flag=True, help="Print what would go where and how large shards would be; write nothing.")
-@click.option("--show-keys", is_flag=True, help="The same with the keys of samples.")
-@click.option("--json", "json_", is_flag=True, help="The same as JSON, a line for each shard.")
-@click.option("--recipe", metavar="FILE", help="Write a recipe for create to FILE, or -, in place of shards.")
-@writing_options
 def shard(
     directory: str | None,
     names: ShardNames,
@@ -107,10 +114,10 @@ def shard(
 ) -> None:
     """Pack a tree of files into shards, sample by sample.
 
-    Names of entries are paths below DIR, in the order of their bytes. Files that are equal up to the first dot after
-    the last slash are a sample, which stays whole. All is planned before the first shard is opened: what cannot be ends
-    the run while nothing is written.
+    Names of entries are paths below DIR, in byte order. Files whose paths are equal up to the first dot after the last
+    slash are a sample, which stays whole. Everything is planned first: errors are reported before any shard is written.
 
+    \f
     Without -c, -s, -n or --even a shard has at most 1G (10^9 bytes). The file of --map has patterns for names:
     {"fish-%d.tar": ["train/n0144.*", "glob:train/n0153/*"]}.
     """
@@ -118,28 +125,28 @@ def shard(
     if sum((chosen.shows, pack.plan is not None, chosen.recipe is not None, pack.resume)) > 1:
         raise Usage("--dry-run, --plan, --recipe and --resume: choose one")
     if chosen.update and (pack.force or pack.resume):
-        raise Usage("--update goes on behind what is there: it does not go with --force or --resume")
+        raise Usage("--update adds to existing shards: it cannot be used with --force or --resume")
     if chosen.update and samples.classes is None and not all(label.by_name for label in samples.labels):
-        raise Usage("--update wants the classes that have their numbers", "--classes FILE, as --classes-out wrote it")
+        raise Usage("--update requires the numbers of the classes", "--classes FILE, as --classes-out wrote it")
     if (division.shards is not None or division.even) and map_.spec is not None:
-        raise Usage("-n and --even are about all shards: they do not go with --map")
+        raise Usage("-n and --even cannot be used with --map")
     if pack.from_plan is not None:
         _run_saved(current(), directory, chosen)
         return
     if not directory:
-        raise Usage("which folder? tarkit shard DIR", "--from-plan FILE runs a plan that was saved")
+        raise Usage("no directory: tarkit shard DIR", "--from-plan FILE runs a plan that was saved")
     run_shard(current(), directory, chosen)
 
 
 def _run_saved(run: ConsoleRun, directory: str | None, chosen: ShardOptions) -> None:
     """Write the shards of a plan that was saved: it says all, so there is nothing else to say."""
     context = click.get_current_context()
-    with_plan = {"from_plan", "parallel", "force", "resume", "on_missing", "when", "post", "manifest", "depfile"}
+    with_plan = {"from_plan", "parallel", "force", "resume", "on_missing", "mtime", "post", "manifest", "depfile"}
     with_plan |= {"depfile_target", "compress", "fsync"}
     for param in context.command.params:
         given = context.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
         if given and param.expose_value and param.name not in with_plan:
-            raise Usage(f"{param.opts[0]} is about making a plan, and --from-plan has one", "edit the plan instead")
+            raise Usage(f"{param.opts[0]} cannot be used with --from-plan, which has a plan", "edit the plan instead")
     run_pack(run, saved_plan(run, chosen.pack), chosen.names.output, chosen.pack)
 
 
@@ -154,8 +161,8 @@ def run_shard(run: ConsoleRun, root: str, chosen: ShardOptions) -> None:
     if scratch is not None and not os.path.isdir(scratch):
         scratch = None
     if not (chosen.shows or chosen.recipe or chosen.pack.plan):
-        refuse_existing(templates, chosen.pack, chosen.update)
-    numbers, known = there(templates, scratch) if chosen.update else ([0] * len(templates), None)
+        check_templates(templates, chosen.pack, chosen.update)
+    numbers, known = existing_entries(templates, scratch) if chosen.update else ([0] * len(templates), None)
     wanted = chosen.samples
     required, join, classes = _adornments(run, wanted)
     dress = SampleTransform(

@@ -11,7 +11,7 @@ import click
 
 from tarkit.api.output import Output, text_output
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.show_views import ShowOptions, view
 from tarkit.errors import Usage
@@ -40,23 +40,27 @@ _NO_SAMPLE = "no sample found: no name has a dot after its last slash, which end
 @options.inputs
 @options.shard_slice
 @options.select
-@click.option(
-    "-c", "--count", type=click.IntRange(0), metavar="N", help="The first N of those.  [default: 10, see above]"
+@option(
+    "Select",
+    "-c",
+    "--count",
+    type=click.IntRange(0),
+    metavar="N",
+    help="The first N of those.  [default: 10, see above]",
 )
-@click.option("--all", "every", is_flag=True, help="All of them.")
+@option("Select", "--all", "every", is_flag=True, help="All of them.")
 @options.fields
-@click.option("--names", is_flag=True, help="Print names as PATH -> KEY | FIELD; with -0 for programs.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each sample, one a line.")
-@click.option("--images", is_flag=True, help="Draw the pictures in the terminal (requires tarkit[images]).")
-@click.option(
+@option("Show", "--names", is_flag=True, help="Print names: PATH -> KEY | FIELD; with -0 raw.")
+@option("Output", "--json", "as_json", is_flag=True, help="An object on a line for each sample.")
+@option("Show", "--images", is_flag=True, help="Draw the pictures in the terminal (needs tarkit[images]).")
+@option(
+    "Show",
     "--draw",
     type=click.Choice(["kitty", "iterm", "sixel", "blocks"]),
     metavar="HOW",
-    help="Protocol of --images: kitty, iterm, sixel or blocks.  [default: what the terminal has]",
+    help="Draw with kitty, iterm, sixel or blocks.  [default: detected]",
 )
-@click.option("--html", metavar="FILE", help="Write a page with pictures, search and histograms to FILE.")
-@click.option("--by", metavar="FIELD", help="The class, for --html and --images: cls, or json.label.")
-@click.option("--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt beside an input]")
+@option("Output", "--html", metavar="FILE", help="Write a page with thumbnails, search and histograms to FILE.")
 @options.problems
 def show(
     inputs: list[Location],
@@ -76,13 +80,14 @@ def show(
 ) -> None:
     """Look into archives: fields, kinds, sizes, texts, pictures.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
     A terminal gets a panel for each sample, a pipe plain lines. The first bytes of a field tell what it holds; pickles
     are never opened. Without -c and --all the first 10 samples are shown, 200 on a page of --html, and all with --names
     and --json. Nothing after them is read.
 
-    Names can be read back: \\\\ is a backslash, \\xNN a byte that is no printable text. With
+    \f
+    Names are written so that they can be read back: \\\\ is a backslash, \\xNN a byte that is no printable text. With
     --names and -0 they are raw: path, key, field and size of an entry, each ended by NUL.
 
     The page of --html is one file that needs no network: pictures with their captions and classes, sounds, videos,

@@ -11,7 +11,7 @@ from tarkit.api.order import Order, Random
 from tarkit.api.output import Output
 from tarkit.api.shards import ShardsOutput
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.target import OutputOptions, target, write
 from tarkit.errors import Usage
@@ -36,31 +36,32 @@ EXAMPLES = (
     "tarkit shuffle mixed.tar --audit --by cls",
 )
 COST = (
-    "Files that fit into free memory: the headers are read, which where entries are small is to read all, and then "
-    "each byte is read and written once, in the order of the output. Streams, compressed inputs and larger files: what "
-    "--memory does not hold goes to temporary space and comes back, two times read and written. --epochs and --rng pcg "
-    "copy from files always, and keep a stream in temporary space; pcg counts first, and holds 16 bytes a sample "
-    "beside --memory. --buffer N is one pass and holds N samples. --audit reads headers, and holds 150 bytes a sample."
+    "Files that fit into free memory: one pass over headers, one over contents. Others, and streams: two passes, with "
+    "temporary space.\f Where entries are small, to read their headers is to read all. --epochs and --rng pcg always "
+    "copy from files, and keep a stream in temporary space; pcg counts first, and holds 16 bytes a sample beside "
+    "--memory. --buffer N is one pass and holds N samples. --audit reads headers, and holds 150 bytes a sample."
 )
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
-@target
-@options.memory
-@click.option("--epochs", type=click.IntRange(1), metavar="N", help="N orders; {epoch} in OUT counts from 0.")
-@click.option("--buffer", metavar="N", help="Only locally, through N samples, in the order of webdataset's shuffle.")
-@click.option("--initial", type=click.IntRange(1), metavar="M", help=f"Samples in it at first.  [default: {INITIAL}]")
-@click.option(
-    "--rng",
-    type=click.Choice(["tarkit", "pcg"]),
-    default="tarkit",
-    metavar="tarkit|pcg",
-    help="Whose order: pcg is that of AIStore's dSort.  [default: tarkit]",
+@options.parallel("Read N inputs ahead.")
+@option("Order", "--epochs", type=click.IntRange(1), metavar="N", help="N orders; {epoch} in OUT counts from 0.")
+@option(
+    "Order",
+    "--buffer",
+    metavar="N",
+    help="Shuffle locally, in a buffer of N samples.",
+    more="The order is that of webdataset's shuffle.",
 )
-@click.option("--audit", is_flag=True, help="Write nothing; say how mixed the samples are.")
-@click.option("--by", metavar="FIELD", help="With --audit, also by class: cls, or json.label.")
-@click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Read N inputs ahead.")
+@option(
+    "Order", "--initial", type=click.IntRange(1), metavar="M", help=f"Samples in it at first.  [default: {INITIAL}]"
+)
+@choice("Order", "--rng", choices="tarkit|pcg", help="Generator; pcg as in AIStore's dSort.")
+@option("Order", "--audit", is_flag=True, help="Write nothing; print how mixed the samples are.")
+@option("Order", "--by", metavar="FIELD", help="With --audit, also by class: cls, json.label.")
+@options.memory
+@target
 @options.shard_slice
 @options.select
 @options.fields
@@ -81,22 +82,16 @@ def shuffle(
     epochs: int | None,
     rng: Literal["tarkit", "pcg"],
 ) -> None:
-    """Put all samples into a random order, each as likely as any other.
+    """Put all samples into a uniformly random order.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
-    The order depends on the inputs, what is selected and --seed alone: not on --memory, nor on whether an input is a
-    file or a stream. A sample stays whole. Entries without key that stand in no sample come first. Fields and keys
-    change afterwards, so that {index} in --rekey counts in the new order. --slice and what else selects samples does so
-    before, in the order of the inputs.
+    The order depends only on the inputs, the selection and --seed, not on --memory, nor on whether an input is a file
+    or a stream. Samples are selected before, in the order of the inputs.
 
-    With --epochs N there are N orders, the first of which is that of one alone. Where OUT has no {epoch} or
-    {epoch:03d}, its name begins with epoch0-, epoch1- and so on.
-
-    --buffer does not mix far: no sample comes more than N places early. Entries without key stay with their sample.
-
-    --audit counts neighbours whose keys are neighbours in natural order, and with --by those of one class, and compares
-    with what chance would have.
+    \f
+    A sample stays whole. Entries without key that are in no sample come first. Fields and keys change afterwards, so
+    that {index} in --rekey counts in the new order.
     """
     run = current()
     if audit:
@@ -104,7 +99,7 @@ def shuffle(
         run_audit(run, read(run, inputs, shard_slice).choose(select), by)
         return
     if by is not None:
-        raise Usage("--by is about --audit", "tarkit sort puts samples into the order of a field")
+        raise Usage("--by requires --audit", "tarkit sort puts samples into the order of a field")
     size = _buffer_size(buffer, initial, rng)
     seed = select.seed = options.draw_seed(select.seed)
     if rng == "pcg" and not 0 <= seed < PCG_SEEDS:
@@ -128,9 +123,9 @@ def shuffle(
 def _buffer_size(buffer: str | None, initial: int | None, rng: str) -> int | None:
     """The number of samples in --buffer, None without; raises Usage for what does not go together."""
     if buffer is None and initial is not None:
-        raise Usage("--initial is about --buffer")
+        raise Usage("--initial requires --buffer")
     if buffer is not None and rng != "tarkit":
-        raise Usage("--rng is about whole shuffles: it does not go with --buffer")
+        raise Usage("--rng cannot be used with --buffer")
     size = None if buffer is None else number_of_samples(buffer, "--buffer", "--buffer 1000")
     if size == 0:
         raise Usage("--buffer 0 holds nothing")

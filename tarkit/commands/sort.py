@@ -10,7 +10,7 @@ import click
 from tarkit.api.dataset import Dataset, read
 from tarkit.api.order import Order, Random
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, choice, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.target import OutputOptions, target, write
 from tarkit.errors import TarkitError, Usage, show
@@ -29,43 +29,40 @@ EXAMPLES = (
     "tarkit sort images.tar labels.tar --allow joined-sample -o both.tar",
 )
 COST = (
-    "Files that fit into free memory: one pass over the headers, one over the data, with a list in memory of about 250 "
-    "bytes a sample. Else, and for streams: two passes, reading and writing; what --memory does not hold is sorted "
-    "in runs, with temporary space for all of the data."
+    "Files that fit into free memory: one pass over headers, one over contents. Others, and streams: two passes, with "
+    "temporary space.\f About 250 bytes a sample are in memory; what --memory does not hold is sorted in runs."
 )
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
-@target
-@click.option(
+@option(
+    "Order",
     "-s",
     "--sort-field",
     "--sortfield",
     "sort_field",
     multiple=True,
     metavar="FIELDS",
-    help="Sort by the content of FIELDS, size, size.FIELD, width.FIELD or json.a.b.  [default: __key__]",
+    help="Sort by these fields.  [default: __key__]",
+    more="By the content of a field, or by size, size.FIELD, width.FIELD or json.a.b.",
 )
-@click.option(
+@choice(
+    "Order",
     "-t",
     "--type",
     "type_",
-    type=click.Choice(["auto", "str", "int", "float", "natural"]),
-    default="auto",
-    metavar="auto|str|int|float|natural",
-    help="What the values are; auto takes numbers by value before text.  [default: auto]",
+    choices="auto|str|int|float|natural",
+    metavar="TYPE",
+    help="As auto, str, int, float, natural.",
+    more="auto puts numbers, by value, before text.",
 )
-@click.option("-r", "--reverse", is_flag=True, help="The greatest first; what is equal stays in its order.")
-@click.option(
-    "--by",
-    type=click.Choice(["key", "name", "md5"]),
-    metavar="key|name|md5",
-    help="Sort by the key, by the path of the first entry, or by the MD5 of the key.",
-)
-@click.option("--order-file", metavar="FILE", help="The order is that of the keys in FILE, one a line.")
-@click.option("--check-only", is_flag=True, help="Write nothing; fail if the samples are not in order.")
+@option("Order", "-r", "--reverse", is_flag=True, help="Descending; equal samples keep their order.")
+@choice("Order", "--by", choices="key|name|md5", default=None, help="Sort by key, first path or MD5 of the key.")
+@option("Order", "--order-file", metavar="FILE", help="Sort as the keys in FILE, one a line.")
+@option("Order", "--check-only", is_flag=True, help="Write nothing; fail if not in order.")
 @options.memory
+@target
 @options.shard_slice
 @options.select
 @options.fields
@@ -87,27 +84,28 @@ def sort(
 ) -> None:
     """Put samples in order, by key or by what is in them.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
-    Without -s samples are sorted by key, byte by byte. What is equal stays in its order, and as many samples come out
-    as went in. The entries of a sample that are scattered over an input come together again. Two inputs with equal keys
-    are an error, or with --allow joined-sample a join: images in one, labels in the other. --slice and what else
-    selects samples does so before, in the order of the inputs.
+    By default samples are sorted by key, in byte order, and equal samples keep their order. Two inputs with equal keys
+    are an error; --allow joined-sample joins them: images in one, labels in the other.
+
+    \f
+    Scattered entries of a sample in one input are gathered. Samples are selected before, in the order of the inputs.
     """
     names = " ".join(sort_field).replace(",", " ").split()
     if sort_field and not names:
         raise Usage("--sort-field names no field")
     if sum((bool(names), by is not None, order_file is not None)) > 1:
-        raise Usage("--sort-field, --by and --order-file are three orders: choose one")
+        raise Usage("--sort-field, --by and --order-file cannot be used together")
     random = RANDOM in names
     if random and (len(names) > 1 or check_only):
-        raise Usage(f"-s {RANDOM} is an order of its own, and no sample is out of it")
+        raise Usage(f"-s {RANDOM} cannot be used with other fields or --check-only")
     if check_only and target.given:
-        raise Usage("--check-only writes nothing: it has no output")
+        raise Usage("--check-only cannot be used with options of the output: it writes nothing")
     if order_file is not None:
         current().reserve(order_file, "the list of keys in order", written=False)
         if reverse:
-            raise Usage("--order-file is the order: -r does not go with it")
+            raise Usage("--order-file cannot be used with -r")
     run = current()
     order: SortKey | OrderFile = SortKey(names or ["__key__"], type_, reverse, by or "field")
     if order_file is not None:

@@ -9,7 +9,7 @@ import click
 from tarkit.api.dataset import Dataset, read
 from tarkit.api.shards import ShardsOutput, write_equal
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.split_equal import Equal, equal
 from tarkit.cli.split_series import Cuts, Naming, cuts, naming
@@ -31,43 +31,42 @@ EXAMPLES = (
 )
 COST = (
     "One pass: each byte is read and written once, contents are not decoded. Memory does not grow with the data. -n "
-    "and --even need the number of samples or bytes first: two passes, and temporary space for all of a stream or "
-    "compressed input. --parts, --folds and --map have a shard open for each part or category, each with up to 0.5 MB "
-    "and what its codec takes; each name is looked up in all patterns of a map; --stratify keeps counts of each class. "
-    "--max-shards looks at the headers of what is left, and reads a stream to its end."
+    "and --even count first: two passes, and temporary space for streams and compressed inputs.\f --parts, --folds and "
+    "--map have a shard open for each part or category, each with up to 0.5 MB and what its codec takes; each name is "
+    "matched against all patterns of a map; --stratify keeps counts of each class. --max-shards reads the headers of "
+    "the rest, and a stream to its end."
 )
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
 @naming
-@click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="At most N samples in a shard.")
-@click.option(
-    "-s", "--size", metavar="SIZE", help=f"At most SIZE bytes: 500M, 16MiB, 1e9.  [default without -c: {DEFAULT_SIZE}]"
+@option("Output", "--append", is_flag=True, help="Continue the numbers of existing shards.")
+@options.FORCE
+@options.post("-p", "--post")
+@options.MANIFEST
+@option("Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="At most N samples in a shard.")
+@option(
+    "Shards",
+    "-s",
+    "--size",
+    metavar="SIZE",
+    help=f"At most SIZE bytes.  [default without -c: {DEFAULT_SIZE}]",
+    more="SIZE is 500M, 16MiB or 1e9.",
 )
-@click.option(
-    "--size-rule",
-    type=click.Choice(["tar", "content"]),
-    default="tar",
-    metavar="tar|content",
-    help="SIZE is what no tar exceeds, or what the contents reach as in tarp.  [default: tar]",
-)
+@options.SIZE_RULE
 @equal
-@cuts
-@click.option(
+@option(
+    "Shards",
     "--max-shards",
     "--maxshards",
     type=click.IntRange(1),
     metavar="N",
-    help="Stop after N shards; what is left is counted, not written.",
+    help="Stop after N shards.",
+    more="What is left is counted, and not written.",
 )
-@click.option("--start", type=click.IntRange(0), metavar="N", help="Number the shards from N on.  [default: 0]")
-@click.option("--append", is_flag=True, help="Go on behind the shards that are there.")
-@click.option("--force", is_flag=True, help="Replace the shards that are there.")
-@options.post("-p", "--post")
-@click.option(
-    "--manifest", type=options.WRITTEN, metavar="FILE", help="List the shards in FILE: samples, bytes, sha256, keys."
-)
+@option("Shards", "--start", type=click.IntRange(0), metavar="N", help="Number of the first shard.  [default: 0]")
+@cuts
 @options.shard_slice
 @options.select
 @options.problems
@@ -91,15 +90,15 @@ def split(
 ) -> None:
     """Cut archives into shards by number of samples or size.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
-    Only limits that are given act; a shard closes at whichever comes first. A sample stays whole, and one that is
-    larger than SIZE has a shard to itself. There is never an empty shard. A shard appears under its name when it is
-    complete.
+    Only given limits apply; a shard closes at whichever comes first. A sample stays whole, and one that is larger than
+    SIZE has a shard to itself. No shard is empty. A shard appears under its name when it is complete.
 
-    --parts, --folds and --map cut into several series at once, each with its own numbers, limits as they are given.
-    Where a key goes with --parts or --folds is settled by the key and --salt alone, also when the set grows; with
-    --stratify it depends on the samples before.
+    \f
+    --parts, --folds and --map write several series at once, each with its own numbers and limits. With --parts and
+    --folds the part of a sample depends only on its key and --salt, also when the set grows; with --stratify it depends
+    on the samples before it.
     """
     run = current()
     equal.check(count is not None or size is not None)
@@ -107,12 +106,12 @@ def split(
         raise Usage("--append keeps what is there, --force replaces it: choose one")
     if cuts.given and (equal.given or max_shards is not None):
         what = "--max-shards" if max_shards else "-n" if equal.shards else "--even"
-        raise Usage(f"{what} is about one series of shards, and {cuts.given} makes several")
+        raise Usage(f"{what} cannot be used with {cuts.given}: it needs one series of shards")
     if count is None and size is None and not equal.given:
         size = DEFAULT_SIZE
         run.tell(NO_LIMIT)
     if append and start is not None:
-        raise Usage("--append goes on behind the last shard: it does not go with --start")
+        raise Usage("--append continues after the last shard: it cannot be used with --start")
     limits = Limits(count, None if size is None else parse_size(size, "-c"), size_rule, max_shards)
     plan = cuts.plan(run, naming, policy, len(inputs))
     run.refuse(inputs, manifest)

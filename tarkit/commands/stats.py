@@ -12,7 +12,7 @@ import click
 
 from tarkit.api.output import text_output, total_size
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.errors import Usage
 from tarkit.inspecting.census import Census, count_input
@@ -70,16 +70,12 @@ class _Said:
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
-@click.option("--total", is_flag=True, help="Print the number of samples and nothing else.")
-@click.option("--json", is_flag=True, help="Print all as one JSON object.")
-@click.option("--html", type=options.WRITTEN, metavar="FILE", help="Write one self-contained page to FILE instead.")
-@click.option("--by", metavar="FIELD", help="Count classes too: the values of a field, cls, or json.label.")
-@click.option("--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt beside an input]")
-@click.option(
-    "--world", type=click.IntRange(1), metavar="W", help="Show the samples that each of W nodes gets from webdataset."
-)
-@click.option("--workers", type=click.IntRange(1), metavar="K", help="Show those of K workers on each node too.")
-@click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Count N inputs at a time.")
+@options.parallel("Count N inputs at a time.")
+@option("Output", "--total", is_flag=True, help="Print only the number of samples.")
+@option("Output", "--json", is_flag=True, help="Print everything as one JSON object.")
+@options.written("--html", "Write one self-contained page to FILE instead.")
+@option("Stats", "--world", type=click.IntRange(1), metavar="W", help="Samples for each of W nodes, as in webdataset.")
+@option("Stats", "--workers", type=click.IntRange(1), metavar="K", help="Same, with K workers on each node.")
 @options.shard_slice
 @options.select
 @options.count
@@ -101,7 +97,7 @@ def stats(
 ) -> None:
     """Count samples, fields and sizes by the headers alone.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
     Samples, fields with their sizes, which fields go together, how even the shards are, and what the tar format costs.
     webdataset gives shard i to node i mod W, and of these shard j to worker j mod K.

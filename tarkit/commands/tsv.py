@@ -8,7 +8,7 @@ from tarkit.api.dataset import read
 from tarkit.api.output import Output
 from tarkit.api.table import TableFormat, format_of, list_fields, write_table
 from tarkit.cli import options
-from tarkit.cli.app import Command
+from tarkit.cli.command import Command, option
 from tarkit.cli.console import current
 from tarkit.errors import Usage, printable
 from tarkit.export.columns import checked, parse_columns
@@ -31,30 +31,34 @@ COST = (
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
-@click.option(
+@options.parallel("Read N inputs ahead.")
+@options.text_output
+@option(
+    "Output",
+    "--format",
+    type=click.Choice(["tsv", "csv", "jsonl", "json", "yaml", "parquet"]),
+    metavar="FORMAT",
+    help="Write tsv, csv, jsonl, json, yaml or parquet.",
+    more="The default follows the suffix of OUT, else it is tsv.",
+)
+@option(
+    "Table",
     "-f",
     "--fields",
     "--field",
     "columns",
     multiple=True,
     metavar="COLUMNS",
-    help="Columns: 'cls json.label size.jpg'.  [default: short texts of the first sample, sizes of the rest]",
+    help="Columns: 'cls json.label size.jpg'.",
+    more="By default the short texts of the first sample, and the sizes of its other fields.",
 )
-@click.option("--no-key", "--nokey", is_flag=True, help="No column __key__.")
-@click.option("--no-header", "--noheader", is_flag=True, help="No line with the names of the columns, in TSV and CSV.")
-@click.option(
-    "--format",
-    type=click.Choice(["tsv", "csv", "jsonl", "json", "yaml", "parquet"]),
-    metavar="tsv|csv|jsonl|json|yaml|parquet",
-    help="How to write it.  [default: by the suffix of OUT, else tsv]",
-)
-@click.option("--available", is_flag=True, help="Only list the fields that there are, one a line.")
-@options.text_output
+@option("Table", "--no-key", "--nokey", is_flag=True, help="No column __key__.")
+@option("Table", "--no-header", "--noheader", is_flag=True, help="No header line, in TSV and CSV.")
+@option("Table", "--available", is_flag=True, help="Only list the names of fields, one a line.")
 @options.shard_slice
 @options.select
 @options.count
 @options.fields_without_choice
-@click.option("-p", "--parallel", type=click.IntRange(1), default=1, metavar="N", help="Read N inputs ahead.")
 @options.problems
 def tsv(
     inputs: list[Location],
@@ -73,26 +77,28 @@ def tsv(
 ) -> None:
     """Write a table with a row for each sample.
 
-    INPUTs are files, directories, -, pipe:COMMAND, 'globs*' or 'names-{000..099}.tar'; none is stdin.
+    INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
     A column is a field (cls), a path into a field of JSON (json.label, json.items.0), size, size.FIELD in bytes,
-    width.FIELD and height.FIELD of a picture, shard, offset (where the sample starts in its archive), offset.FIELD
-    (where the content starts) or header.FIELD. A field of that very name comes first. a;b is the first that a sample
-    has, new:a names a column.
+    width.FIELD and height.FIELD of a picture, shard, offset (of the sample in its archive), offset.FIELD (of the
+    content) or header.FIELD. a;b is the first that a sample has, new:a names a column.
+
+    \f
+    A field of the very name of a column comes first.
 
     In TSV a tab, a line end and a backslash in a cell are \\t, \\n, \\r and \\\\; \\N is a field that is not there. So
     create --format tsv and --keys-from read back what was written, to the last byte. In JSON, content that is no UTF-8
-    is base64 under @FIELD, which create reads too. A terminal gets escapes for what it would obey. In Parquet the
+    is base64 under @FIELD, which create reads too. A terminal gets escapes for control characters. In Parquet the
     numbers of JSON and sizes are numbers, and contents are strings.
     """
     run = current()
     select.count = count
     form = format or format_of(output.location.text)
     if form == "parquet":
-        output.refuse_terminal()
+        output.refuse_terminal("Parquet")
     asked = checked(parse_columns(" ".join(columns))) if columns else None
     if available and asked:
-        raise Usage("--available lists all fields: -f chooses columns of a table")
+        raise Usage("--available cannot be used with -f: it lists all fields")
     data = read(run, inputs, shard_slice, prefetch=parallel - 1).choose(select).change(fields)
     if available:
         list_fields(data, output, run)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Literal, NamedTuple
 
@@ -205,6 +205,13 @@ def template_sign(name: str, ignored: Notation | None = None) -> str | None:
     """Return a part of a name that looks like a template, in any notation but the one `ignored`; None without one."""
     found = (sign.search(name) for notation, sign in _SIGNS.items() if notation != ignored)
     return next((each[0] for each in found if each), None)
+
+
+def refuse_existing(paths: Sequence[str], hint: str) -> None:
+    """Raise TarkitError when there are shards already; `hint` names the options that keep or replace them."""
+    if paths:
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        raise TarkitError(f"{paths[0]}{more}: there are shards of this name", hint)
 
 
 def refuse_template(word: str | None, series: str | None = None) -> None:

@@ -94,7 +94,7 @@ class ContentLoader:
             if not stat.S_ISREG(status.st_mode):
                 return self._absorb(DescriptorReader(os.dup(fd)))
             if self.outputs and (status.st_ino, status.st_dev) in self.outputs:
-                raise TarkitError(f"{row.where}: {show(path)} is the output too")
+                raise TarkitError(f"{row.where}: {show(path)} is both input and output")
             if size > SMALL:
                 kept, fd = fd, -1
                 return EntryContent(b"", kept, size, seconds(status))

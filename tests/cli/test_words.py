@@ -99,18 +99,6 @@ def test_messages_of_click_are_one_line(run: Run) -> None:
     assert line.endswith("Choose from: bash, zsh, fish")
 
 
-def test_a_short_option_loads_no_search_for_words_like_it(
-    run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It comes with the message for a long option that does not exist, and not before."""
-    monkeypatch.delitem(sys.modules, "difflib", raising=False)
-    name = archive({"a.x": b"1"})
-    assert run("cat", name, "-qs3", "-o", "out.tar").stderr == ""
-    assert "difflib" not in sys.modules
-    assert "--shuffle" in run("cat", name, "--shufle", "3", exit=2).stderr
-    assert "difflib" in sys.modules
-
-
 # ---- names that look like templates
 
 ONE = "numbers a series of files, but only one is written"
@@ -261,7 +249,7 @@ def test_a_number_is_no_command(words: str, run: Run, archive: Archive) -> None:
     there = _prepared(archive)
     assert run(*words.split(), exit=2).lines == [
         f"tarkit: --post {words.split()[-1]}: a number is not a command",
-        "hint: was parallel work meant? --post is for a command that runs after each shard",
+        "hint: did you mean parallel work? --post is for a command that runs after each shard",
     ]
     assert sorted(os.listdir()) == there
 

@@ -277,7 +277,7 @@ WRONG_SELECT = [
     ("--sample 2", 2, "tarkit: --sample takes a share from 0 to 1"),
     ("--sample nan --seed 1", 2, "tarkit: --sample takes a share from 0 to 1"),
     ("-c -1", 2, "tarkit: cat: Invalid value for '-c' / '--count': -1 is not in the range x>=0."),
-    ("--require-all", 2, "tarkit: --require-all is about the keys of --keys-from"),
+    ("--require-all", 2, "tarkit: --require-all requires --keys-from"),
     ("--keys-from none", 1, "tarkit: none: No such file or directory"),
     ("--keys-from empty", 1, "tarkit: empty: no key in it"),
     ("--keys-from table.tsv:x", 1, "tarkit: table.tsv: no column 'x'"),
@@ -1498,9 +1498,9 @@ def test_an_input_is_never_overwritten(run: Run, archive: Archive) -> None:
     os.link("in.tar", "third.tar")
     for words in (["-o", "in.tar"], ["-o", "other.tar"], ["-o", "third.tar"], ["--report", "third.tar", "-o", "o.tar"]):
         ran = run("cat", "in.tar", *words, exit=2)
-        assert ran.lines[0] == "tarkit: in.tar is the output too"
+        assert ran.lines[0] == "tarkit: in.tar is both input and output"
     ran = run("--report", "in.tar", "cat", "other.tar", exit=2)
-    assert ran.lines[0] == "tarkit: other.tar is the output too"
+    assert ran.lines[0] == "tarkit: other.tar is both input and output"
     with open("in.tar", "rb") as file:
         run("cat", "-o", "in.tar", stdin=file.fileno(), exit=2)
     assert Path("in.tar").read_bytes() == tar(ABC)
@@ -1539,7 +1539,7 @@ def test_terminals(run: Run, archive: Archive) -> None:
     ran = run("create", "-o", "out.tar", stdin=theirs, exit=2)
     assert ran.lines[0] == "tarkit: stdin is a terminal"
     ran = run("cat", archive(ABC), stdout=theirs, exit=2)
-    assert ran.lines[0] == "tarkit: stdout is a terminal, and an archive is not for eyes"
+    assert ran.lines[0] == "tarkit: stdout: refusing to write an archive to a terminal"
     run("cat", "in.tar", "-o", "out.tar", stdout=theirs)
     assert run("cat", "in.tar", "-o", "/dev/stdout").stdout == tar(ABC)
     os.close(ours)

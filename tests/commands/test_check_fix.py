@@ -192,7 +192,7 @@ def test_a_copy_of_each(target: str, unique: bool, run: Run, archive: Archive, h
     run("check", "clean/", *words)
     before = {path: path.read_bytes() for path in (here / "clean").iterdir()}
     again = run("check", *shards, "--fix", target, exit=1)
-    assert "there is a file of this name" in again.stderr
+    assert "file exists" in again.stderr
     assert {path: path.read_bytes() for path in (here / "clean").iterdir()} == before
 
 
@@ -218,9 +218,9 @@ def test_places_that_cannot_be(run: Run, archive: Archive, here: Path) -> None:
     """A folder that is not there, two inputs of one name, an input without one."""
     names_of = [archive(R, "a/x.tar"), archive(R, "b/x.tar")]
     (here / "clean").mkdir()
-    assert "there is no such folder" in run("check", names_of[0], "--fix", "none/", exit=1).stderr
+    assert "no such directory" in run("check", names_of[0], "--fix", "none/", exit=1).stderr
     assert "two inputs have one file name" in run("check", *names_of, "--fix", "clean/", exit=2).stderr
-    assert "has no name for a copy" in run("check", "pipe:cat a/x.tar", "--fix", "clean/", exit=2).stderr
+    assert "has no file name for a copy" in run("check", "pipe:cat a/x.tar", "--fix", "clean/", exit=2).stderr
     assert os.listdir("clean") == []
     ran = run("check", "pipe:cat a/x.tar; exit 3", "b/x.tar", "--fix", "clean.tar", exit=1)
     assert names(ran) == ["unreadable-shard"]

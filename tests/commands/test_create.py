@@ -315,20 +315,20 @@ def test_mtime_of_the_source(run: Run) -> None:
 
 
 NO_TIMES = [
-    ("x", None, "--mtime 'x': it is source, now or @SECONDS"),
-    ("", None, "--mtime '': it is source, now or @SECONDS"),
-    ("@", None, "--mtime '@': it is source, now or @SECONDS"),
-    ("@²", None, "--mtime '@²': it is source, now or @SECONDS"),
-    ("@٣", None, "--mtime '@٣': it is source, now or @SECONDS"),
-    ("@1.5", None, "--mtime '@1.5': it is source, now or @SECONDS"),
-    ("@+1", None, "--mtime '@+1': it is source, now or @SECONDS"),
+    ("x", None, "--mtime 'x': expected source, now or @SECONDS"),
+    ("", None, "--mtime '': expected source, now or @SECONDS"),
+    ("@", None, "--mtime '@': expected source, now or @SECONDS"),
+    ("@²", None, "--mtime '@²': expected source, now or @SECONDS"),
+    ("@٣", None, "--mtime '@٣': expected source, now or @SECONDS"),
+    ("@1.5", None, "--mtime '@1.5': expected source, now or @SECONDS"),
+    ("@+1", None, "--mtime '@+1': expected source, now or @SECONDS"),
     *(
-        (f"@{when}", None, f"--mtime '@{when}': a time is from {EARLIEST} to {LATEST} seconds since 1970, the years 1")
+        (f"@{when}", None, f"--mtime '@{when}': must be from {EARLIEST} to {LATEST} seconds since 1970, the years 1")
         for when in (LATEST + 1, EARLIEST - 1, 2**63, -(2**63), "9" * 20, "9" * 5000)
     ),
-    (None, "x", "SOURCE_DATE_EPOCH 'x': it is seconds since 1970"),
-    (None, "@5", "SOURCE_DATE_EPOCH '@5': it is seconds since 1970"),
-    (None, "9" * 20, f"SOURCE_DATE_EPOCH '{'9' * 20}': a time is from {EARLIEST} to {LATEST} seconds since 1970"),
+    (None, "x", "SOURCE_DATE_EPOCH 'x': expected seconds since 1970"),
+    (None, "@5", "SOURCE_DATE_EPOCH '@5': expected seconds since 1970"),
+    (None, "9" * 20, f"SOURCE_DATE_EPOCH '{'9' * 20}': must be from {EARLIEST} to {LATEST} seconds since 1970"),
 ]
 
 
@@ -437,7 +437,7 @@ WRONG = [
     ("a.x\0 text:1\n", "recipe:1: a NUL byte: is this a recipe?"),
     ("\udce9.x none\n", "recipe:1: 'none': No such file or directory"),
     ("a.x \udce9\n", "recipe:1: '\\xe9': No such file or directory"),
-    ("a.x out.tar\n", "recipe:1: 'out.tar' is the output too"),
+    ("a.x out.tar\n", "recipe:1: 'out.tar' is both input and output"),
 ]
 
 
@@ -479,13 +479,13 @@ def test_no_pipe(run: Run) -> None:
 
 
 USAGE = [
-    (["--columns", "a"], "--columns and --key are about tables: say --format tsv, csv or jsonl"),
-    (["--key", "{index}"], "--columns and --key are about tables: say --format tsv, csv or jsonl"),
+    (["--columns", "a"], "--columns and --key require --format tsv, csv or jsonl"),
+    (["--key", "{index}"], "--columns and --key require --format tsv, csv or jsonl"),
     (["--format", "tsv", "--key", "x"], "'x': no template for keys"),
     (["--format", "jsonl", "--columns", "x"], "columns are named for tsv and csv only"),
     (["--depfile", "d", "-o", "-"], "--depfile needs the name of the output: --depfile-target NAME"),
-    (["--depfile", "recipe"], "recipe is the output too"),
-    (["--report", "recipe"], "recipe is the output too"),
+    (["--depfile", "recipe"], "recipe is both input and output"),
+    (["--report", "recipe"], "recipe is both input and output"),
     (["-o", "recipe"], "recipe is the output, and the recipe too"),
     (["--count", "-1"], "create: Invalid value for '--count': -1 is not in the range x>=0."),
     (["-p", "0"], "create: Invalid value for '-p' / '--parallel': 0 is not in the range x>=1."),
@@ -510,7 +510,7 @@ def test_sources_are_never_overwritten(run: Run) -> None:
     Path("recipe").write_text("a.x data\n")
     for words in (["--report", "other"], ["--depfile", "other"]):
         ran = run("create", "recipe", "-o", "out.tar", *words, exit=1)
-        assert ran.lines[0] == "tarkit: recipe:1: 'data' is the output too"
+        assert ran.lines[0] == "tarkit: recipe:1: 'data' is both input and output"
     assert Path("data").read_bytes() == b"1"
     assert not Path("out.tar").exists()
     run("create", "none", "-o", "out.tar", exit=1)

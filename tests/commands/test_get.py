@@ -283,7 +283,7 @@ def test_a_key_with_a_field(words: list[str], meant: str | None, run: Run, archi
         (["-f", "a/b", "in.tar"], "is the name of a field"),
         (["-f", "", "in.tar"], "is the name of a field"),
         (["a.jpg", "in.tar", "--compress", "gz"], "--compress is for a whole sample"),
-        (["b.txt", "in.tar", "-o", "in.tar"], "in.tar is the output too"),
+        (["b.txt", "in.tar", "-o", "in.tar"], "in.tar is both input and output"),
     ],
 )
 def test_wrong_words(words: list[str], message: str, run: Run, archive: Archive) -> None:
@@ -415,4 +415,4 @@ def test_terminal(name: str, good: bool, here: Path) -> None:
         os.close(main)
         os.close(other)
     assert shown.startswith(b"END") != good
-    assert ("is a terminal" in ran.stderr) != good
+    assert ("to a terminal" in ran.stderr) != good

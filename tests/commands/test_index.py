@@ -155,7 +155,7 @@ def test_compressed(run: Run, here: Path) -> None:
     [
         ([], "--format is missing"),
         (["--format", "sqlite"], "--format sqlite: no such format"),
-        (["--format", "dali", "--md5"], "--md5 is about --format wids"),
+        (["--format", "dali", "--md5"], "--md5 requires --format wids"),
         (["--format", "dali", "-o", "s/2.tar"], "--force replaces it"),
     ],
 )
@@ -172,7 +172,7 @@ def test_an_input_is_never_replaced(run: Run, shards: list[str]) -> None:
     ran = run("index", "s/1.tar", "--format", "dali", "-o", "s/1.tar", "--force", exit=2)
     assert "own name" in ran.stderr
     ran = run("index", *shards, "--format", "wids", "-o", "s/1.tar", "--force", exit=2)
-    assert "is the output too" in ran.stderr
+    assert "is both input and output" in ran.stderr
     assert files()["1.tar"] == tar(ONE)
 
 

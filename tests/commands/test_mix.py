@@ -481,7 +481,7 @@ WRONG = [
     ("none.yaml", 1, "tarkit: none.yaml: No such file or directory"),
     ("- -", 2, "tarkit: stdin is named more than once"),
     ("a.tar --repeat", 2, "tarkit: --repeat has no end"),
-    ("a.tar --repeat --until first", 2, "tarkit: --repeat goes on behind the end of a source: it does not go with"),
+    ("a.tar --repeat --until first", 2, "tarkit: --repeat cannot be used with --until first: it reads a source again"),
     ("a.tar --total x", 2, "tarkit: --total 'x' is no number of samples"),
     ("a.tar --total -1", 2, "tarkit: --total '-1' is no number of samples"),
     ("a.tar --total 1.5", 2, "tarkit: --total '1.5' is no number of samples"),
@@ -490,7 +490,7 @@ WRONG = [
     ("a.tar --until last", 2, "tarkit: mix: Invalid value for '--until': 'last' is not one of 'first', 'all'."),
     ("m.json -o m.json", 2, "tarkit: m.json is the output, and the description of the mix too"),
     ("m.json --report m.json", 2, "tarkit: m.json is the report, and the description of the mix too"),
-    ("a.tar --seed 1 -o a.tar", 2, "tarkit: a.tar is the output too"),
+    ("a.tar --seed 1 -o a.tar", 2, "tarkit: a.tar is both input and output"),
     ("a.tar cut.tar --until all --seed 1", 1, "tarkit: cut.tar: at 2748: the input ends inside 'b1.cls'"),
 ]
 

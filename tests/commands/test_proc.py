@@ -453,7 +453,7 @@ def test_keys(run: Run, here: Path) -> None:
         (["-c", ":", "--max-errors", "101%"], "--max-errors '101%': expected a number"),
         (["-c", ":", "--on-error", "error", "--rejects", "r.tar"], "--on-error error ends at the first failure"),
         (["-c", ":", "--rejects", "-"], "--rejects needs a file: stdout is the output"),
-        (["-c", ":", "--rejects", "in.tar"], "in.tar is the output too"),
+        (["-c", ":", "--rejects", "in.tar"], "in.tar is both input and output"),
         (["-c", ":", "--rejects", "out.tar", "-o", "out.tar"], "out.tar is the output, and the rejects too"),
         (["-c", ":", "--redo", "in.tar", "--rekey", "#"], "--rekey cannot be used with --redo"),
         (["-c", ":", "--redo", "in.tar", "--count", "1"], "--redo reads all samples of its inputs"),

@@ -352,20 +352,20 @@ def test_equal(words: list[str], counts: list[int], run: Run, here: Path) -> Non
 @each_row(
     ("words", "status", "text"),
     [
-        (["-n", "3", "-c", "1"], 2, "they do not go with -c or -s"),
-        (["--even"], 2, "--even wants a number of shards"),
+        (["-n", "3", "-c", "1"], 2, "-n and --even cannot be used with -c or -s"),
+        (["--even"], 2, "--even requires a number of shards"),
         (["--even", "-n", "2", "--dirs", "separate"], 2, "--dirs separate"),
         (["-n", "99"], 1, "2 samples cannot fill 99 shards"),
-        (["--unmatched", "x"], 2, "are about --map"),
-        (["--classes", "x"], 2, "are about --label-from-dir"),
-        (["--update", "--force"], 2, "--update goes on behind"),
-        (["--update", "--label-from-dir", "cls"], 2, "--update wants the classes that have their numbers"),
+        (["--unmatched", "x"], 2, "require --map"),
+        (["--classes", "x"], 2, "require --label-from-dir"),
+        (["--update", "--force"], 2, "--update adds to existing shards"),
+        (["--update", "--label-from-dir", "cls"], 2, "--update requires the numbers of the classes"),
         (["--plan", "p", "--dry-run"], 2, "choose one"),
         (["-o", "-"], 2, "not stdout"),
         (["-o", "pipe:cat >o-%d.tar"], 2, "shards are files"),
         (["-o", "no/x-%d.tar"], 1, "no/x-0.tar: No such file or directory"),
         (["--compress", "foo"], 2, "unknown codec 'foo'"),
-        (["--map", "{}", "-o", "x-%d.tar"], 2, "-o is the folder of the shards"),
+        (["--map", "{}", "-o", "x-%d.tar"], 2, "with --map, -o is a directory"),
         (["--join", "t.csv"], 2, "it is TABLE:COLUMN"),
         (["--join", "t.xls:k"], 2, "what kind of table"),
         (["--label-from-dir", "a/b"], 2, "it is FIELD, or FIELD:name"),
@@ -387,7 +387,7 @@ def test_no_folder_of_this_machine(run: Run) -> None:
             f"tarkit: {url}: only folders of this machine can be listed",
             "hint: mount it, or copy it here",
         ]
-    assert run("shard", "", exit=2).lines[0] == "tarkit: which folder? tarkit shard DIR"
+    assert run("shard", "", exit=2).lines[0] == "tarkit: no directory: tarkit shard DIR"
 
 
 # ---- names
@@ -431,20 +431,24 @@ def test_collisions(words: list[str], files: list[str], text: str, run: Run, her
 @each_row(
     ("words", "files", "text"),
     [
-        ([], ["README", "1.x"], "names without a key, having no dot, or one in front: 1, 'README' first"),
-        ([], [".a.x", "a/.b", "a/..c", "1.x"], "names without a key, having no dot, or one in front: 3, '.a.x' first"),
-        (["--last-dot"], [".a.x", "1.x"], "names without a key, having no dot, or one in front: 1, '.a.x' first"),
-        (["--key", "base"], [".a.x", "1.x"], "names without a key, having no dot, or one in front: 1, '.a.x' first"),
-        (["--key", "base"], ["a/1.x", "b/1.y"], "samples that are several to readers: 1, '1' first"),
+        ([], ["README", "1.x"], "names without a key (no dot, or a leading one): 1, 'README' first"),
+        ([], [".a.x", "a/.b", "a/..c", "1.x"], "names without a key (no dot, or a leading one): 3, '.a.x' first"),
+        (["--last-dot"], [".a.x", "1.x"], "names without a key (no dot, or a leading one): 1, '.a.x' first"),
+        (["--key", "base"], [".a.x", "1.x"], "names without a key (no dot, or a leading one): 1, '.a.x' first"),
+        (
+            ["--key", "base"],
+            ["a/1.x", "b/1.y"],
+            "samples that readers would split, since the paths of their entries differ: 1, '1' first",
+        ),
         (
             ["--last-dot"],
             ["a.jpg", "a.seg.png", "b.seg.png"],
-            "keys that readers find in several samples, in several shards perhaps: 1, 'a' first",
+            "duplicate keys to readers, perhaps in several shards: 1, 'a' first",
         ),
         (
             ["--key", r"^.*\.(\w+)$"],
             ["c/1.x", "c/1.y"],
-            "keys that readers find in several samples, in several shards perhaps: 1, 'c/1' first",
+            "duplicate keys to readers, perhaps in several shards: 1, 'c/1' first",
         ),
         (["--key", "bse"], ["1.x"], "--key: names without a match, which are their own keys: 1 of 1"),
     ],
@@ -530,12 +534,12 @@ def test_update_of_shards_that_are_not_as_they_were(run: Run, here: Path) -> Non
     Path("x-0.tar").write_bytes(whole + b"more")
     assert run(*words, "--update", exit=1).lines == [
         "tarkit: x-0.tar: at 10240: data follow the end of the archive [trailing-data]",
-        "hint: --update has to know what is in each shard: mend it with check --fix, or make it again",
+        "hint: --update has to know what is in each shard: repair it with check --fix, or make it again",
     ]
     Path("x-0.tar").rename("x-0.tar.gz")
     assert run(*words, "--update", exit=1).lines == [
-        "tarkit: x-0.tar.gz: a shard that was compressed: --update does not look into it",
-        "hint: name the shards as they are called now, or move it away",
+        "tarkit: x-0.tar.gz: --update cannot read a shard that was compressed",
+        "hint: use the present names of the shards, or move it away",
     ]
     Path("x-0.tar.gz").rename("other.tar.gz")
     run(*words, "--update")
@@ -624,7 +628,7 @@ def test_join_by_base_names(run: Run, here: Path) -> None:
         "tarkit: none.csv: samples with a row: 0, without: 3; rows without a sample: 1",
         (
             "tarkit: warning: none.csv: no sample has a row: column 'file' begins with '1.jpg', keys with 'cat/1'; "
-            "--key base takes names without their folders"
+            "--key base takes names without their directories"
         ),
     ]
     ran = run(*words, "table.csv:file", "--key", "base")

@@ -142,9 +142,10 @@ BAD = {
     HEADER + "s-0.tar\t0\ta.x\tt/a.cls\t1\ns-0.tar\t1\tb.x\tt/b.cls\t1\n\ns-0.tar\t2\ta.y\tt/a.cls\t1\n": (
         "p.tsv:5: 'a.y' belongs to a sample that ended before [scattered-sample]"
     ),
-    HEADER + "s-0.tar\t0\ta.x\tt/a.cls\t1\n./s-0.tar\t0\tb.x\tt/b.cls\t1\n": "p.tsv: 's-0.tar' and './s-0.tar' are one",
+    HEADER
+    + "s-0.tar\t0\ta.x\tt/a.cls\t1\n./s-0.tar\t0\tb.x\tt/b.cls\t1\n": "p.tsv: 's-0.tar' and './s-0.tar' are the same",
     HEADER + "no/s-0.tar\t0\ta.x\tt/a.cls\t1\n": "no: No such file or directory",
-    HEADER + "-\t0\ta.x\tt/a.cls\t1\n": "-: a shard is a file or has a URL",
+    HEADER + "-\t0\ta.x\tt/a.cls\t1\n": "-: a shard must be a file or a URL",
 }
 
 
@@ -624,7 +625,7 @@ def test_a_sample_in_several_shards(
     """A plan that was edited may tear a sample, or have it twice: that is done, and told."""
     tree()
     ran = run("shard", "--from-plan", plan(*rows))
-    told = f"tarkit: warning: p.tsv: samples that are in several shards, or torn apart: {text}"
+    told = f"tarkit: warning: p.tsv: samples in several shards, or not contiguous: {text}"
     assert ran.lines == ([told] if text else [])
     assert set(shards()) == {"s-0.tar", "s-1.tar"}
 

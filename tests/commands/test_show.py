@@ -323,7 +323,7 @@ def test_the_first_of_two_inputs_is_damaged(run: Run, archive: Archive) -> None:
         (["--json", "--classes", "x"], "--by and --classes require --html or --images"),
         (["--all", "-c", "1"], "--all and --count exclude each other"),
         (["--html", ""], "the name of the output is empty"),
-        (["--html", "in.tar"], "in.tar is the output too"),
+        (["--html", "in.tar"], "in.tar is both input and output"),
         (["-c", "x"], "show: Invalid value for '-c' / '--count': 'x' is not a valid integer range."),
         (["--draw", "x"], "show: Invalid value for '--draw': 'x' is not one of 'kitty', 'iterm', 'sixel', 'blocks'."),
     ],

@@ -443,22 +443,22 @@ def test_the_output_is_an_input(run: Run, archive: Archive) -> None:
     """It is refused, and nothing happens to it."""
     name = archive(rows("b.x a.x"))
     before = Path(name).read_bytes()
-    assert "is the output too" in run("sort", name, "-o", name, exit=2).stderr
+    assert "is both input and output" in run("sort", name, "-o", name, exit=2).stderr
     assert Path(name).read_bytes() == before
 
 
 @each_row(
     ("options", "says"),
     [
-        ("-s n --by key", "three orders"),
-        ("--by md5 --order-file list", "three orders"),
-        ("-s __random__,n", "an order of its own"),
-        ("--check-only -o x.tar", "--check-only writes nothing"),
-        ("--order-file list -r", "-r does not go with it"),
+        ("-s n --by key", "cannot be used together"),
+        ("--by md5 --order-file list", "cannot be used together"),
+        ("-s __random__,n", "cannot be used with other fields"),
+        ("--check-only -o x.tar", "--check-only cannot be used with options of the output"),
+        ("--order-file list -r", "--order-file cannot be used with -r"),
         ("-s ,", "names no field"),
         ("--memory 10K", "nothing can be done"),
         ("--memory x", "is no size"),
-        ("--force -o x.tar", "are about shards"),
+        ("--force -o x.tar", "require -c or --size"),
     ],
 )
 def test_usage(options: str, says: str, run: Run, archive: Archive) -> None:

@@ -347,10 +347,10 @@ WRONG = [
     ("-c 0", 2, "split: Invalid value for '-c' / '--count': 0 is not in the range x>=1."),
     ("-s 100", 2, "'100': a size of 100 bytes holds no entry"),
     ("-s 1PB", 2, "'1PB' is no size"),
-    ("-n 2 -c 1", 2, "-n makes equal shards: it does not go with -c or -s"),
-    ("-n 2 -s 1M", 2, "-n makes equal shards: it does not go with -c or -s"),
+    ("-n 2 -c 1", 2, "-n cannot be used with -c or -s"),
+    ("-n 2 -s 1M", 2, "-n cannot be used with -c or -s"),
     ("-c 1 --append --force", 2, "--append keeps what is there, --force replaces it: choose one"),
-    ("-c 1 --append --start 3", 2, "--append goes on behind the last shard: it does not go with --start"),
+    ("-c 1 --append --start 3", 2, "--append continues after the last shard: it cannot be used with --start"),
     ("-c 1 -o -", 2, "split writes numbered files, not stdout"),
     ("-c 1 -o x-%d-%d.tar", 2, "'x-%d-%d.tar': more than one number"),
     ("-c 1 -o x-{9..1}.tar", 2, "'x-{9..1}.tar': the range {9..1} has no numbers"),
@@ -360,10 +360,10 @@ WRONG = [
     ("-c 1 -o x-{0..3}.tar --start 4", 1, "'x-{0..3}.tar': too few names: the template has 4 names, shard 5 has none"),
     ("-n 5 -o x-{0..3}.tar", 1, "'x-{0..3}.tar': too few names: the template has 4 names, shard 5 has none"),
     ("-c 1 -o pipe:cat>%d --manifest m", 2, "--manifest needs shards that are files"),
-    ("-c 1 -o x-%d.tar --manifest in.tar", 2, "in.tar is the output too"),
-    ("-c 1 -o x-%d.tar --report in.tar", 2, "in.tar is the output too"),
+    ("-c 1 -o x-%d.tar --manifest in.tar", 2, "in.tar is both input and output"),
+    ("-c 1 -o x-%d.tar --report in.tar", 2, "in.tar is both input and output"),
     ("-c 1 -o x-%d.tar --manifest x-3.tar", 2, "--manifest x-3.tar: the shards may get this name"),
-    ("-c 1 --remainder drop", 2, "--remainder is about -n"),
+    ("-c 1 --remainder drop", 2, "--remainder requires -n"),
 ]
 
 

@@ -444,9 +444,9 @@ def test_maps_and_folders(run: Run, archive: Archive) -> None:
         assert entries(run("cat", f"out/{name}").stdout) == [*CLASSES.items()]
         os.unlink(f"out/{name}")
     ran = run("split", word, "-c", "9", "--map", '{"x-%d":["n01"],"y/x-%d":["n02"],"z/x-%d":["n03"]}', exit=1)
-    assert ran.lines == ["tarkit: y and 1 more: no such folder", "hint: mkdir -p y z"]
+    assert ran.lines == ["tarkit: y and 1 more: no such directory", "hint: mkdir -p y z"]
     ran = run("split", word, "-c", "9", "--map", '{"x-%d":["."]}', "-o", "o-%d.tar", exit=2)
-    assert ran.lines[0] == "tarkit: --map names the shards: -o names the folder that they go to"
+    assert ran.lines[0] == "tarkit: with --map, -o is a directory: the map has the names of shards"
 
 
 @each_feed
@@ -484,21 +484,21 @@ WRONG = [
     ("--parts .a=1", "--parts '.a=1': '.a' is no name of a part"),
     ("--parts a=1,", "--parts 'a=1,': '' is no name of a part"),
     ("--folds 1", "split: Invalid value for '--folds': 1 is not in the range 2<=x<=9999."),
-    ("--parts a=1 --folds 2", "--parts and --folds are different cuts: choose one"),
-    ("--map {} --folds 2", "--map and --folds are different cuts: choose one"),
-    ("--salt x", "--salt is about --parts and --folds"),
-    ("--map {} --group x", "--group is about --parts and --folds"),
+    ("--parts a=1 --folds 2", "--parts and --folds cannot be used together"),
+    ("--map {} --folds 2", "--map and --folds cannot be used together"),
+    ("--salt x", "--salt requires --parts or --folds"),
+    ("--map {} --group x", "--group requires --parts or --folds"),
     ("--parts a=1 --group ( ", "--group '(': missing ), unterminated subpattern"),
-    ("--parts a=1 --stratify cls --group x", "--stratify deals sample after sample, by no hash: it does not go with"),
-    ("--parts a=1 --stratify cls --salt x", "--stratify deals sample after sample, by no hash: it does not go with"),
-    ("--parts a=1 --group x --group-field y", "--group and --group-field both say what a group is: choose one"),
-    ("--parts a=1 --max-shards 1", "--max-shards is about one series of shards, and --parts makes several"),
-    ("--first-match", "--map-sep, --first-match, --unmatched, --on-unmatched and --on-bad-line are about --map"),
-    ("--map {} --unmatched x --on-unmatched error", "--unmatched collects what --on-unmatched is about: choose one"),
+    ("--parts a=1 --stratify cls --group x", "--stratify uses no hash: it cannot be used with"),
+    ("--parts a=1 --stratify cls --salt x", "--stratify uses no hash: it cannot be used with"),
+    ("--parts a=1 --group x --group-field y", "--group and --group-field: choose one"),
+    ("--parts a=1 --max-shards 1", "--max-shards cannot be used with --parts: it needs one series of shards"),
+    ("--first-match", "--map-sep, --first-match, --unmatched, --on-unmatched and --on-bad-line require --map"),
+    ("--map {} --unmatched x --on-unmatched error", "--unmatched and --on-unmatched: choose one"),
     ("-o {part}-%d.tar", "{part} in a name needs --parts or --folds"),
     ("--parts a=1 -o -", "split writes numbered files, not stdout"),
     ('--map {"x":["x"]} -o -', "split writes numbered files, not stdout"),
-    ("--parts a=0.5,b=0.5 -o pipe:cat>%d", "a command for several parts needs their name: {part}"),
+    ("--parts a=0.5,b=0.5 -o pipe:cat>%d", "a command for several parts must contain {part}"),
     ("--parts a=0.5,b=0.5 --manifest b-000007.tar", "--manifest b-000007.tar: the shards may get this name"),
     ("--parts 1=0.5,11=0.5 -o {part}{1..11}.tar", "'1{1..11}.tar' and '11{1..11}.tar' both have a shard '111.tar'"),
 ]
@@ -513,17 +513,17 @@ def test_wrong_options(options: str, message: str, run: Run, archive: Archive) -
 
 
 ALSO_WRONG = [
-    ("-n 2 --parts a=1", 2, "-n is about one series of shards, and --parts makes several"),
-    ("--even size --parts a=1", 2, "--even is about one series of shards, and --parts makes several"),
-    ("--even size", 2, "--even size wants a number of shards"),
-    ("--even size -c 3 -o x-{0..3}.tar", 2, "--even makes equal shards: it does not go with -c or -s"),
-    ("-n 3 --even size --remainder drop", 2, "--remainder is about -n and equal numbers of samples"),
+    ("-n 2 --parts a=1", 2, "-n cannot be used with --parts: it needs one series of shards"),
+    ("--even size --parts a=1", 2, "--even cannot be used with --parts: it needs one series of shards"),
+    ("--even size", 2, "--even size requires a number of shards"),
+    ("--even size -c 3 -o x-{0..3}.tar", 2, "--even cannot be used with -c or -s"),
+    ("-n 3 --even size --remainder drop", 2, "--remainder requires -n and equal numbers of samples"),
     (
         "-n 9 --even size -o x-{0..3}.tar",
         1,
         "'x-{0..3}.tar': too few names: the template has 4 names, shard 9 has none",
     ),
-    ("-c 1 --parts a=1 -o {part}/x-%d.tar", 1, "a: no such folder"),
+    ("-c 1 --parts a=1 -o {part}/x-%d.tar", 1, "a: no such directory"),
     ("-c 1 --parts a,b=0.1 -o {part}-{0..3}.tar --start 4", 1, "'a-{0..3}.tar': too few names"),
     ("-c 1 --map none", 1, "none: No such file or directory"),
     ("-c 1 --map {}", 1, "--map: no pattern in this map"),
@@ -592,7 +592,7 @@ def test_more_categories_than_files(run: Run, archive: Archive, monkeypatch: pyt
     monkeypatch.setattr(resource, "setrlimit", lambda what, limits: None)
     text = json.dumps({f"c{n}-%d": [f"^{n}$"] for n in range(90)})
     ran = run("split", archive(TEN), "-c", "1", "--map", text, exit=1)
-    assert ran.lines[0] == "tarkit: --map: 90 shards at once, and the system lets 84 be open"
+    assert ran.lines[0] == "tarkit: --map: 90 shards at once, but the system allows 84 to be open"
 
 
 def test_many_encoders_take_memory(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -586,7 +586,9 @@ def test_html_is_complete_or_absent(run: Run, archive: Archive) -> None:
     run("stats", name, "--html", "page.html", exit=1)
     assert not Path("page.html").exists()
     assert (
-        run("stats", archive(ROWS), "--html", "in.tar", exit=2).lines[0].startswith("tarkit: in.tar is the output too")
+        run("stats", archive(ROWS), "--html", "in.tar", exit=2)
+        .lines[0]
+        .startswith("tarkit: in.tar is both input and output")
     )
     run("stats", archive(ROWS), "--html", "r", "--report", "r", exit=2)
     assert run("stats", archive(ROWS), "--html", "-").stdout.startswith(b"<!doctype html>")

@@ -223,7 +223,7 @@ def test_a_terminal(run: Run, archive: Archive) -> None:
         run("tsv", name, "-f", "cls", stdout=theirs)
         assert os.read(ours, 100) == b"__key__\tcls\r\na\t1\r\n"
         for words in (["--format", "parquet"], ["--compress", "gz"]):
-            assert "is a terminal" in run("tsv", name, "-f", "cls", *words, stdout=theirs, exit=2).stderr
+            assert "refusing to write" in run("tsv", name, "-f", "cls", *words, stdout=theirs, exit=2).stderr
     finally:
         os.close(ours)
         os.close(theirs)
@@ -321,7 +321,7 @@ def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
         (["-f", "cls cls"], "two columns are called 'cls'"),
         (["-f", "cls", "-f", "cls:jpg"], "two columns are called 'cls'"),
         (["-f", "@jpg"], "'@jpg': a column that begins with @ would be one of sources"),
-        (["-f", "cls", "--available"], "--available lists all fields: -f chooses columns of a table"),
+        (["-f", "cls", "--available"], "--available cannot be used with -f: it lists all fields"),
     ],
 )
 def test_usage(words: list[str], message: str, run: Run, archive: Archive) -> None:

@@ -368,7 +368,7 @@ def test_sparse_of_gnu(run: Run, archive: Archive) -> None:
 def test_text(words: str, run: Run, archive: Archive, here: Path) -> None:
     """Tables are no entries: a zip of text is refused before anything is read."""
     archive(SAMPLES)
-    assert "a zip is for entries, and this is text" in run(*words.split(), exit=2).stderr
+    assert "refusing to write text to a zip" in run(*words.split(), exit=2).stderr
     assert not (here / "x.zip").exists()
 
 

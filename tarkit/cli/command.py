@@ -1,0 +1,219 @@
+"""A command and its options: the sections of the help, the options that all commands have, what may be given twice.
+
+Each option is declared with the section that it belongs to. `--help` and the man pages list the sections in one order:
+Input, Output, those of the command itself, Select, Fields, Problems, Messages.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from tarkit.errors import Usage
+
+Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
+
+FIRST = ("Input", "Output")  # then the sections of the command itself
+LAST = ("Select", "Fields", "Problems", "Messages")
+_WHOLE = "tarkit.whole_help"  # in the context: the help is printed by --help-all
+
+
+class Option(click.Option):
+    """An option with its section of the help. One that takes a value, and not several, refuses to be given twice.
+
+    Args:
+        section: what it is listed under
+        more: what --help-all and the man page say after `help`, which is one line
+    """
+
+    def __init__(self, *args: Any, section: str, more: str = "", **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.section = section
+        self.more = more
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Make the parser keep every value, where it would keep the last one."""
+        if self.is_flag or self.count or self.multiple:
+            super().add_to_parser(parser, ctx)
+        else:
+            parser.add_option(obj=self, opts=self.opts, dest=self.name, action="append", nargs=self.nargs)
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Convert the value; raise Usage for a second one."""
+        if isinstance(value, list) and not self.multiple:
+            if len(value) > 1:
+                raise Usage(f"{self.spellings(whole=False)[-1]} is given twice")
+            value = value[0]
+        return super().type_cast_value(ctx, value)
+
+    def spellings(self, whole: bool) -> list[str]:
+        """Return the names, short ones first; of the long ones the first, or all: the others are of other tools."""
+        short = [name for name in self.opts if not name.startswith("--")]
+        long = [name for name in self.opts if name.startswith("--")]
+        return [*short, *(long if whole else long[:1]), *self.secondary_opts]
+
+    def text(self, whole: bool) -> str:
+        """Return the help, with `more` before the default."""
+        text, default, value = (self.help or "").partition("  [default:")
+        return f"{text} {self.more}".rstrip() + default + value if whole else self.help or ""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the two columns of the help."""
+        whole = _WHOLE in ctx.meta
+        names = ", ".join(self.spellings(whole))
+        value = "" if self.is_flag or self.count else f" {self.make_metavar(ctx)}"
+        return None if self.hidden else (names + value, self.text(whole))
+
+
+class AliasedChoice(click.Choice[str]):
+    """A choice of words; aliases, which are the words of other tools, are converted to them."""
+
+    def __init__(self, choices: Sequence[str], aliases: Mapping[str, str]) -> None:
+        super().__init__([*choices, *aliases])
+        self.aliases = aliases
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word itself, or the one that it stands for."""
+        word = super().convert(value, param, ctx)
+        return self.aliases.get(word, word)
+
+
+def option(section: str, *names: str, **settings: Any) -> Decorator:
+    """Return a decorator that declares an option of a command, in this section of its help."""
+    return click.option(*names, cls=Option, section=section, **settings)
+
+
+def choice(
+    section: str, *names: str, choices: str, help: str, aliases: Mapping[str, str] = {}, **settings: Any
+) -> Decorator:
+    """Return a decorator that declares an option that takes one of some words, by default the first.
+
+    Args:
+        choices: the words, such as `auto|printf|bash`
+        aliases: words that are taken too, and what they stand for
+    """
+    words = choices.split("|")
+    default = settings.setdefault("default", words[0])
+    settings.setdefault("metavar", choices)
+    shown = f"{help}  [default: {default}]" if default else help
+    return option(section, *names, type=AliasedChoice(words, aliases), help=shown, **settings)
+
+
+def sections(command: click.Command, ctx: click.Context) -> dict[str, list[click.Option]]:
+    """Return the options of a command by section, in the order of the help."""
+    found: dict[str, list[click.Option]] = {}
+    for param in command.get_params(ctx):
+        if isinstance(param, click.Option):
+            found.setdefault(getattr(param, "section", "Messages"), []).append(param)  # --help is an option of click's
+    own = [name for name in found if name not in FIRST + LAST]
+    return {name: found[name] for name in (*FIRST, *own, *LAST) if name in found}
+
+
+def shown(text: str, ctx: click.Context) -> str:
+    """Return what the help shows of a text: --help ends at a form feed, --help-all and man pages go on."""
+    return text.replace("\f", "") if _WHOLE in ctx.meta else text.partition("\f")[0].rstrip()
+
+
+def write_sections(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Write the options of a command, section by section."""
+    for name, options in sections(command, ctx).items():
+        with formatter.section(name):
+            formatter.write_dl([record for each in options if (record := each.get_help_record(ctx))])
+
+
+def remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    """Store the value of an option that may be given before and after the command word; the later one counts."""
+    source = ctx.get_parameter_source(param.name or "")
+    if source is not click.core.ParameterSource.DEFAULT:
+        ctx.meta[f"tarkit.{param.name}"] = value
+
+
+def show_whole_help(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Print the help with what --help leaves to the man page, and exit."""
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_WHOLE] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+def common_options() -> list[click.Option]:
+    """Return the options of every command, which may be given before the command word too."""
+
+    def common(*names: str, callback: Any = remember, **settings: Any) -> click.Option:
+        return Option(names, section="Messages", expose_value=False, callback=callback, **settings)
+
+    return [
+        common("-v", "--verbose", is_flag=True, help="Print each shard, and a summary."),
+        common("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+        common("--progress/--no-progress", default=None, help="Show a progress bar.  [default: on a terminal]"),
+        common("--report", metavar="FILE", help="Write the summary to FILE as JSON."),
+        common(
+            "--tmpdir",
+            metavar="DIR",
+            help="Directory for temporary files.",
+            more="The default is $TMPDIR, else the directory of the output.",
+        ),
+        common(
+            "--help-all",
+            is_flag=True,
+            is_eager=True,
+            callback=show_whole_help,
+            help="Show all details, as the man page does.",
+        ),
+    ]
+
+
+class Word(click.types.StringParamType):
+    """Text, which a shell completes to a file name."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """Leave the completion of file names to the shell."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
+
+class Command(click.Command):
+    """A command with the common options, and with examples and cost in its help."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), cost: str = "", **kwargs: Any) -> None:
+        kwargs.setdefault("context_settings", {})["help_option_names"] = ["-h", "--help"]
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+        self.cost = cost
+        self.params += common_options()
+        for param in self.params:
+            if param.type is click.STRING:
+                param.type = Word()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words; errors get the context of this command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx
+            raise
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the description."""
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(shown(inspect.cleandoc(self.help or ""), ctx))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in their sections."""
+        write_sections(self, ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples and the cost."""
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+        if self.cost:
+            with formatter.section("Cost"):
+                formatter.write_text(shown(self.cost, ctx))

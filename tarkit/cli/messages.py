@@ -1,0 +1,34 @@
+"""Messages on stderr, and the progress bars that are hidden while they are written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tarkit.errors import printable
+
+bars: list[Any] = []  # the progress bar on the screen, if any
+
+
+@contextmanager
+def bars_hidden() -> Iterator[None]:
+    """Clear the progress bar while something else is written to the terminal, then draw it again."""
+    for bar in bars:
+        bar.clear()
+    try:
+        yield
+    finally:
+        for bar in bars:
+            bar.refresh()
+
+
+def say(message: str, hint: str | None = None) -> None:
+    """Write a message to stderr, and the hint on a line of its own; a closed stderr is no error."""
+    text = f"tarkit: {printable(message)}\n" + (f"hint: {printable(hint)}\n" if hint else "")
+    try:
+        with bars_hidden():
+            os.write(2, text.encode())
+    except OSError:
+        pass
