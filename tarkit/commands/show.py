@@ -52,7 +52,7 @@ _NO_SAMPLE = "no sample found: no name has a dot after its last slash, which end
 @options.fields
 @option("Show", "--names", is_flag=True, help="Print names: PATH -> KEY | FIELD; with -0 raw.")
 @option("Output", "--json", "as_json", is_flag=True, help="An object on a line for each sample.")
-@option("Show", "--images", is_flag=True, help="Draw the pictures in the terminal (needs tarkit[images]).")
+@option("Show", "--images", is_flag=True, help="Draw the pictures in the terminal (requires tarkit[images]).")
 @option(
     "Show",
     "--draw",
@@ -60,7 +60,9 @@ _NO_SAMPLE = "no sample found: no name has a dot after its last slash, which end
     metavar="HOW",
     help="Draw with kitty, iterm, sixel or blocks.  [default: detected]",
 )
-@option("Output", "--html", metavar="FILE", help="Write a page with thumbnails, search and histograms to FILE.")
+@option("Output", "--html", metavar="FILE", help="Write a page with pictures, search and histograms to FILE.")
+@option("Show", "--by", metavar="FIELD", help="The class, for --html and --images: cls, json.label.")
+@option("Show", "--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt]")
 @options.problems
 def show(
     inputs: list[Location],

@@ -74,6 +74,8 @@ class _Said:
 @option("Output", "--total", is_flag=True, help="Print only the number of samples.")
 @option("Output", "--json", is_flag=True, help="Print everything as one JSON object.")
 @options.written("--html", "Write one self-contained page to FILE instead.")
+@option("Stats", "--by", metavar="FIELD", help="Count classes too: the values of cls, or json.label.")
+@option("Stats", "--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt]")
 @option("Stats", "--world", type=click.IntRange(1), metavar="W", help="Samples for each of W nodes, as in webdataset.")
 @option("Stats", "--workers", type=click.IntRange(1), metavar="K", help="Same, with K workers on each node.")
 @options.shard_slice
