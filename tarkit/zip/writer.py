@@ -21,7 +21,7 @@ from tarkit.streams.sink import Sink, WriteOnlySink
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import block as blocks
 from tarkit.tar.block import BLOCK, padding
-from tarkit.tar.header import main_header, number_or_zero, time_of
+from tarkit.tar.header import is_utf8, main_header, number_or_zero, time_of
 from tarkit.tar.pax import Records
 from tarkit.tar.reader import Entry, TarReader
 from tarkit.zip.info import NTFS, NTFS_EPOCH, OWNER, TIME
@@ -60,7 +60,7 @@ class ZipRecord:
         self.time, self.date = dos_time(mtime)
         self.extra = exact_time(mtime) if owner == (0, 0) else exact_time(mtime) + _owner(*owner)
         self.offset = offset
-        self.flags = 0 if name.isascii() or not _is_utf8(name) else _UTF8
+        self.flags = 0 if name.isascii() or not is_utf8(name) else _UTF8
         self.method = STORED
         self.crc = self.size = self.packed = 0
         self.wide = False  # its sizes are in the zip64 field
@@ -155,14 +155,6 @@ def check_time(seconds: int) -> None:
         exact_time(seconds)
     except ValueError as error:
         raise Usage(f"a zip cannot hold the time @{seconds}: {error}") from None
-
-
-def _is_utf8(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 LARGE = 16 << 20  # bytes: a larger entry is written in steps, its checksum and sizes behind it
@@ -318,7 +310,9 @@ class ZipSink(WriteOnlySink):
     def _header_is_here(self) -> bool:
         """Whether the next header and its extensions are complete; False at the end of the archive."""
         held, at = self._pending.held, 0
-        if len(held) >= BLOCK and held[156:157] == blocks.REGULAR:  # most are
+        if (
+            len(held) >= BLOCK and held[156:157] == blocks.REGULAR
+        ):  # most are: with that of `_record_for`, 10 % of a zip
             return True
         while len(held) >= at + BLOCK:
             block = bytes(held[at : at + BLOCK])
