@@ -1,1 +1,1 @@
-"""Contents of fields: their kind, what their headers say, and values decoded and encoded."""
+"""The content of fields: detect its kind, parse its header, decode and encode its value."""

@@ -1,8 +1,8 @@
-"""Values of fields: decoded by the name of the field, and encoded back by the name and the type of the value.
+"""Decode fields to values by the name of the field, and encode values by that name and their type.
 
-What follows the last dot of a field decides, whatever its case: `seg.PNG` is a picture.
+The part of the name after its last dot decides, in any case: `seg.PNG` is a picture.
 
-| field                                         | decoded                    | taken back                              |
+| field                                         | decoded                    | encoded from                            |
 |-----------------------------------------------|----------------------------|-----------------------------------------|
 | txt text transcript                           | str, of UTF-8              | str                                     |
 | cls cls2 class index inx count int            | int, of decimal digits     | integers; neither bool nor float        |
@@ -14,8 +14,8 @@ What follows the last dot of a field decides, whatever its case: `seg.PNG` is a 
 | pkl pickle pyd, only where pickle is allowed  | what was pickled           | anything that can be pickled            |
 | all others                                    | bytes                      | bytes, str as UTF-8                     |
 
-Bytes are taken back for every field and written as they are. A value that says what the original said is written as
-the original bytes, under another field of the same kind too: a JPEG picture that nobody changed loses nothing.
+Bytes are accepted for every field and written unchanged. A value that equals the decoded original is written as the
+original bytes, also to another field of the same kind: a JPEG picture that was not changed is not compressed again.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _INTEGER = re.compile(rb"\s*[-+]?[0-9]+\s*")
 
 
 class ValueKind(NamedTuple):
-    """How the values of some fields are decoded and encoded; all three may raise exceptions of any sort.
+    """The functions for the values of some fields; all three may raise any exception.
 
-    `encode` gets the extension too. `same` says whether a value says what some bytes say; it may be costly.
+    `encode` is called with the extension and the value. `same` returns whether a value equals the decoded bytes.
     """
 
     decode: Callable[[bytes], Any]
@@ -44,26 +44,26 @@ class ValueKind(NamedTuple):
 
 
 def extension(field: str) -> str:
-    """What decides about a field: what follows its last dot, in lower case."""
+    """Return the part of a field's name that decides: after its last dot, in lower case."""
     return field.rpartition(".")[2].lower()
 
 
 class Coder:
-    """Decodes the fields of samples and encodes them back. With `pickles`, pickles too: they can run any code."""
+    """Decode and encode fields. With `pickles` also pickles, which can run any code."""
 
     def __init__(self, pickles: bool = False) -> None:
         self._kinds: dict[str, ValueKind | None] = {}
         self._pickles = pickles
 
     def kind(self, field: str) -> ValueKind | None:
-        """The kind of a field, None for one whose bytes are left alone."""
+        """Return the kind of a field, None for one that stays bytes."""
         name = extension(field)
         if name not in self._kinds:
             self._kinds[name] = (_PICKLED.get(name) if self._pickles else None) or _KINDS.get(name)
         return self._kinds[name]
 
     def decode(self, field: str, data: bytes) -> Any:
-        """The value of a field. Raises TarkitError."""
+        """Return the value of a field. Raises TarkitError if it cannot be decoded."""
         kind = self.kind(field)
         if kind is None:
             return data
@@ -75,7 +75,7 @@ class Coder:
             raise _named(field, "cannot be decoded", error) from error
 
     def encode(self, field: str, value: Any) -> bytes:
-        """The bytes of a value. Raises TarkitError for one that the field cannot hold."""
+        """Return the bytes of a value. Raises TarkitError if the field cannot hold it."""
         if isinstance(value, (bytes, bytearray, memoryview)):
             return bytes(value)
         kind = self.kind(field)
@@ -88,18 +88,18 @@ class Coder:
 
 
 class Coded:
-    """One sample: its decoded values, and the bytes that they were, for those that come back unchanged."""
+    """The decoded values of a sample, with its bytes for values that come back unchanged."""
 
     def __init__(self, coder: Coder, raw: Mapping[str, bytes]) -> None:
         """`raw`: fields and their bytes. Raises TarkitError."""
         self._coder = coder
         self._raw = raw
         self.values = {field: coder.decode(field, data) for field, data in raw.items()}
-        self._kept = list(self.values.values())  # alive, so that no other object gets the identity of one
+        self._kept = list(self.values.values())  # kept alive, so that no other object gets the same id
         self._origin = {id(value): field for field, value in self.values.items()}
 
     def encode(self, field: str, value: Any) -> bytes:
-        """The bytes for a value of a field; the original ones if it says what they said. Raises TarkitError."""
+        """Return the bytes of a value of a field: the original ones if the value is equal. Raises TarkitError."""
         kind = None if isinstance(value, (bytes, bytearray, memoryview)) else self._coder.kind(field)
         if kind is not None:
             for origin in dict.fromkeys((field, self._origin.get(id(value), field))):
@@ -111,12 +111,12 @@ class Coded:
                     except MissingLibrary:
                         raise
                     except Exception as error:
-                        raise _named(field, "cannot be compared with what it was", error) from error
+                        raise _named(field, "cannot be compared with the original", error) from error
         return self._coder.encode(field, value)
 
 
 def _named(field: str, what: str, error: Exception) -> TarkitError:
-    """An error of a field in one line; those of other libraries with their kind."""
+    """Return an error of a field in one line, with the class of an exception of another library."""
     if isinstance(error, TarkitError):
         return TarkitError(f"field {show(field)}: {error}", error.hint)
     text = " ".join(str(error).split())
@@ -128,7 +128,7 @@ def _encode_other(value: Any) -> bytes:
         return value.encode()
     raise TarkitError(
         f"it takes bytes or str, not {_type(value)}",
-        "encode it yourself, or give the field a name that says how: .json",
+        "encode it yourself, or use a field name with a codec, such as .json",
     )
 
 
@@ -144,7 +144,7 @@ def _encode_text(name: str, value: Any) -> bytes:
 
 def _decode_integer(data: bytes) -> int:
     if not _INTEGER.fullmatch(data):
-        raise TarkitError(f"{show(data[:40])} is no integer, as cls, index, int and the like must be")
+        raise TarkitError(f"{show(data[:40])} is not an integer, as cls, index, int and the like must be")
     return int(data)
 
 
@@ -166,12 +166,12 @@ def _encode_json(name: str, value: Any) -> bytes:
     _check_keys(value)
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can say
+    except UnicodeEncodeError:  # a lone surrogate, which only an escape can represent
         return json.dumps(value, allow_nan=False).encode()
 
 
 def _check_keys(value: Any) -> None:
-    """Keys that are no text would become text, and two of them perhaps one."""
+    """Raise TarkitError for keys that are not str: JSON would turn them into str, and two of them perhaps into one."""
     if isinstance(value, dict):
         for key, each in value.items():
             if not isinstance(key, str):
@@ -227,7 +227,7 @@ def _same_lines(value: Any, original: bytes) -> bool:
 
 
 def _dumped(value: Any) -> str | None:
-    """The JSON text of a value, NaN and all, which tells 1 from True and 1.0; None if there is none."""
+    """Return the JSON text of a value, NaN included, or None. The text differs for 1, True and 1.0."""
     import json
 
     try:
@@ -239,7 +239,7 @@ def _dumped(value: Any) -> str | None:
 def _kinds(
     names: str, decode: Callable[..., Any], encode: Callable[..., bytes], same: Callable[..., bool], **more: Any
 ) -> dict[str, ValueKind]:
-    """One kind under several names."""
+    """Return one kind for several names."""
     kind = ValueKind(partial(decode, **more), partial(encode, **more), partial(same, **more))
     return dict.fromkeys(names.split(), kind)
 

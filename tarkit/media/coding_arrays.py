@@ -1,6 +1,6 @@
-"""numpy arrays of fields: npy holds one, npz several by name.
+"""Decode and encode numpy arrays: npy holds one, npz several by name.
 
-Source: numpy.lib.format. numpy is imported with the first of them.
+Format: numpy.lib.format. numpy is imported at the first use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _numpy() -> Any:
 
 
 def decode(data: bytes, pickles: bool = False) -> Any:
-    """The array, or with npz a dict of arrays. Raises TarkitError without numpy, else what numpy does."""
+    """Return the array, for npz a dict of arrays. Raises TarkitError without numpy, else numpy's exceptions."""
     loaded = _numpy().load(io.BytesIO(data), allow_pickle=pickles)
     if hasattr(loaded, "files"):
         with loaded:
@@ -29,7 +29,7 @@ def decode(data: bytes, pickles: bool = False) -> Any:
 
 
 def encode(name: str, value: Any, pickles: bool = False) -> bytes:
-    """The bytes of an array, or of a dict of arrays where `name` is npz. Raises TarkitError for what is neither."""
+    """Return the bytes of an array, or of a dict of arrays if `name` is npz. Raises TarkitError for other values."""
     numpy = _numpy()
     file = io.BytesIO()
     if name == "npz":
@@ -52,7 +52,7 @@ def _check_array(numpy: Any, value: Any, pickles: bool) -> None:
 
 
 def same(value: Any, original: bytes, pickles: bool = False) -> bool:
-    """Whether arrays have the type, the shape and the numbers that the original has."""
+    """Whether arrays have the type, shape and numbers of the original."""
     numpy = _numpy()
     known = decode(original, pickles)
     if not isinstance(known, dict):

@@ -1,4 +1,4 @@
-"""Pictures of fields through Pillow: opened late, and encoded only when they were changed.
+"""Decode and encode pictures with Pillow; pixels are decoded when they are first read.
 
 Sources: the Pillow handbook, "Image file formats" (which modes and which parameters a format takes).
 """
@@ -24,19 +24,19 @@ def _pillow() -> Any:
 
 
 def decode(data: bytes) -> Any:
-    """A Pillow image of the content's own format, whose pixels are read when they are asked for."""
+    """Return a Pillow image in the format of the content, whose pixels are decoded when they are first read."""
     return _pillow().open(io.BytesIO(data), formats=_FORMATS)
 
 
 def encode(format: str, name: str, value: Any) -> bytes:
-    """The bytes of an image, or of an array of pixels, in `format`, for a field that ends with `name`.
+    """Return the bytes of an image, or of an array of pixels, in `format`, for a field with the extension `name`.
 
-    Lossy formats are written with quality 95. A colour profile and EXIF data go along. Raises TarkitError.
+    Lossy formats are written with quality 95. Colour profile and EXIF data are kept. Raises TarkitError.
     """
     image = _image(value)
     if getattr(image, "n_frames", 1) > 1:
         raise TarkitError(
-            f"the picture has {image.n_frames} frames, and was changed", "hand back bytes, or a copy() of one frame"
+            f"the picture has {image.n_frames} frames, and was changed", "return bytes, or a copy() of one frame"
         )
     if image.mode not in _MODES.get(name, (image.mode,)):
         raise TarkitError(
@@ -50,7 +50,7 @@ def encode(format: str, name: str, value: Any) -> bytes:
 
 
 def same(value: Any, original: bytes) -> bool:
-    """Whether an image, or an array of pixels, shows what the original shows."""
+    """Whether an image, or an array of pixels, equals the original."""
     Image = _pillow()
     if isinstance(value, Image.Image):
         if getattr(value, "tile", None) and getattr(value, "tell", int)() == 0:
@@ -68,7 +68,7 @@ def same(value: Any, original: bytes) -> bool:
 
 
 def _unread(Image: Any, value: Any, original: bytes) -> bool:
-    """Whether an image whose pixels nobody has looked at is the original."""
+    """Whether an image whose pixels were not decoded yet is the original."""
     known = decode(original)
     where = getattr(value, "fp", None)
     return (
@@ -88,7 +88,7 @@ def _image(value: Any) -> Any:
         raise TarkitError(f"it takes a Pillow image or a numpy array, not {kind.__name__}")
     if value.dtype.kind == "f":
         if value.size and not (value.min() >= 0 and value.max() <= 1):
-            raise TarkitError("the numbers of a picture must be from 0 to 1, or of type uint8")
+            raise TarkitError("the values of pixels must be from 0 to 1, or of type uint8")
         value = (value * 255).round().astype("uint8")
     depth = value.shape[2] if value.ndim == 3 else 1
     if value.dtype == "uint16" and value.ndim == 2:
@@ -96,6 +96,6 @@ def _image(value: Any) -> Any:
     if value.dtype != "uint8" or value.ndim not in (2, 3) or depth not in (1, 3, 4):
         shape = "x".join(map(str, value.shape))
         raise TarkitError(
-            f"an array of {value.dtype}, {shape}, is no picture", "pictures are uint8, height x width x 1, 3 or 4"
+            f"an array of {value.dtype}, {shape}, is not a picture", "pictures are uint8, height x width x 1, 3 or 4"
         )
     return Image.fromarray(value[:, :, 0] if value.ndim == 3 and depth == 1 else value)

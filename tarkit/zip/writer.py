@@ -1,7 +1,7 @@
-"""Write a zip in place of a tar: a sink that takes the bytes of an archive and writes its entries as those of a zip.
+"""Write a zip: a sink that takes the bytes of a tar archive and writes its entries as those of a zip.
 
-Whoever writes archives can so write zips. Entries keep their order, names, modes, times (to the second) and the numbers
-of their owners, whose names no zip can say. They are stored unless a level asks for deflate: what datasets hold is
+So every command that writes archives can write zips. Entries keep their order, names, modes, times (to the second) and
+owner ids; a zip has no owner names. They are stored unless a level is given, since the fields of datasets are usually
 compressed.
 """
 
@@ -21,21 +21,21 @@ from tarkit.streams.sink import Sink, WriteOnlySink
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import block as blocks
 from tarkit.tar.block import BLOCK, padding
-from tarkit.tar.header import main_header, number_or_zero, time_of
+from tarkit.tar.header import is_utf8, main_header, number_or_zero, time_of
 from tarkit.tar.pax import Records
 from tarkit.tar.reader import Entry, TarReader
 from tarkit.zip.info import NTFS, NTFS_EPOCH, OWNER, TIME
 
-# ---- The records of a zip: what stands before and behind an entry, in the directory, and at the end
-# The time of a zip goes from 1980 to 2107, in steps of two seconds, and other programs take it for local time. So each
-# entry has its time, in UTC and to the second, in an extra field too: from 1970 to January 2038 in that of Info-ZIP,
-# before and after in that of NTFS, which goes from 1601 to 30827: of other readers some take the first for unsigned.
+# ---- The records of a zip: before and behind an entry, in the directory, and at the end
+# The MS-DOS time of an entry goes from 1980 to 2107 in steps of two seconds, and other programs read it as local time.
+# So each entry also has its time in UTC and to the second in an extra field: from 1970 to January 2038 in Info-ZIP's,
+# else in that of NTFS, which goes from 1601 to 30827. (Some readers take Info-ZIP's for unsigned.)
 #
 # Source: PKWARE APPNOTE.TXT 6.3.10, sections 4.3 to 4.5, 4.5.5 (NTFS); Info-ZIP's extrafld.txt: 0x5455 (time), 0x7875
 # (owner), and its use of the upper half of the external attributes.
 
-LIMIT = 0xFFFFFFFE  # sizes and offsets beyond it need the fields of zip64
-MOST = 0xFFFE  # and numbers of entries
+LIMIT = 0xFFFFFFFE  # larger sizes and offsets need zip64
+MOST = 0xFFFE  # so do more entries
 STORED, DEFLATED = 0, 8
 
 _LOCAL = Struct("<4s5H3L2H")
@@ -45,13 +45,13 @@ _END64 = Struct("<4sQ2H2L4Q")
 _LOCATOR = Struct("<4sLQL")
 _UTF8, _FOLLOWS = 0x800, 0x8  # flags: the name is UTF-8; checksum and sizes follow the content
 _UNIX = 3 << 8
-_FULL = 0xFFFFFFFF  # the true number is in a field of zip64
+_FULL = 0xFFFFFFFF  # the number is in the zip64 field
 
 
 class ZipRecord:
-    """What a zip says of one entry, before it and in the directory; `packed` is the size of its content as it lies.
+    """The facts of one entry, and its headers made from them; `packed` is the size of its content as stored.
 
-    Raises ValueError for an `mtime` that no zip can say.
+    Raises ValueError for an `mtime` that a zip cannot hold.
     """
 
     def __init__(self, name: bytes, attributes: int, mtime: int, offset: int, owner: tuple[int, int] = (0, 0)) -> None:
@@ -60,17 +60,17 @@ class ZipRecord:
         self.time, self.date = dos_time(mtime)
         self.extra = exact_time(mtime) if owner == (0, 0) else exact_time(mtime) + _owner(*owner)
         self.offset = offset
-        self.flags = 0 if name.isascii() or not _is_utf8(name) else _UTF8
+        self.flags = 0 if name.isascii() or not is_utf8(name) else _UTF8
         self.method = STORED
         self.crc = self.size = self.packed = 0
-        self.wide = False  # its sizes are in a field of zip64
+        self.wide = False  # its sizes are in the zip64 field
 
     def defer(self) -> None:
-        """Have checksum and sizes follow the content."""
+        """Write checksum and sizes behind the content instead of before it."""
         self.flags |= _FOLLOWS
 
     def local(self) -> bytes:
-        """The header before its content, which says no sizes when they follow."""
+        """Return the header before the content, with zeros for the sizes if they follow the content."""
         known = not self.flags & _FOLLOWS
         numbers = (self.crc, self.packed, self.size) if known else (0, 0, 0)
         extra = self.extra
@@ -81,11 +81,11 @@ class ZipRecord:
         return _LOCAL.pack(b"PK\3\4", *fields, len(self.name), len(extra)) + self.name + extra
 
     def follows(self) -> bytes:
-        """The checksum and the sizes behind its content."""
+        """Return the checksum and sizes behind the content (4.3.9)."""
         return pack("<4sL2Q" if self.wide else "<4s3L", b"PK\7\x08", self.crc, self.packed, self.size)
 
     def central(self) -> bytes:
-        """Its record in the directory."""
+        """Return its record in the directory."""
         size, packed, offset, extra = self.size, self.packed, self.offset, self.extra
         wide = size > LIMIT or packed > LIMIT or offset > LIMIT
         if wide:
@@ -102,7 +102,7 @@ class ZipRecord:
 
 
 def end_of_zip(count: int, start: int, size: int) -> bytes:
-    """What ends a zip of `count` entries, whose directory has `size` bytes from `start` on."""
+    """Return the end records of a zip of `count` entries, with a directory of `size` bytes from `start` on."""
     ending = b""
     if count > MOST or size > LIMIT or start > LIMIT:
         ending = _END64.pack(b"PK\6\6", 44, _UNIX | 45, 45, 0, 0, count, count, size, start)
@@ -114,7 +114,7 @@ def end_of_zip(count: int, start: int, size: int) -> bytes:
 
 @lru_cache(4096)
 def dos_time(seconds: int) -> tuple[int, int]:
-    """The time and the date fields of a zip for seconds since 1970, in UTC; the nearest that they can say.
+    """Return the nearest MS-DOS time and date, in UTC, for seconds since 1970.
 
     >>> dos_time(0)
     (0, 33)
@@ -130,7 +130,7 @@ def dos_time(seconds: int) -> tuple[int, int]:
 
 @lru_cache(4096)
 def exact_time(seconds: int) -> bytes:
-    """Return the extra field of a time in seconds since 1970; raises ValueError for a time that no field can say.
+    """Return the extra field of a time in seconds since 1970. Raises ValueError for a time that no field can hold.
 
     >>> exact_time(1_700_000_001).hex()
     '555405000101f15365'
@@ -150,27 +150,19 @@ def _owner(uid: int, gid: int) -> bytes:
 
 
 def check_time(seconds: int) -> None:
-    """Raise Usage for a time, asked for in seconds since 1970, that a zip cannot say."""
+    """Raise Usage for a time of an option, in seconds since 1970, that a zip cannot hold."""
     try:
         exact_time(seconds)
     except ValueError as error:
         raise Usage(f"a zip cannot hold the time @{seconds}: {error}") from None
 
 
-def _is_utf8(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-LARGE = 16 << 20  # bytes; the checksum of a larger entry is not known before its content, and follows it
-STEP = 1 << 20  # bytes of a large entry that go out at a time, however they came in
-SHORT = 1 << 12  # bytes of content that are copied behind their header
-GATHERED = 1 << 19  # bytes of small entries that go out together
+LARGE = 16 << 20  # bytes: a larger entry is written in steps, its checksum and sizes behind it
+STEP = 1 << 20  # bytes of one step
+SHORT = 1 << 12  # bytes: shorter content is joined with its header
+GATHERED = 1 << 19  # bytes of small entries that are written together
 PIECES = 900  # and how many; below IOV_MAX
-DIRECTORY_HELD = 16 << 20  # bytes of the directory that may be in memory
+DIRECTORY_HELD = 16 << 20  # bytes of the directory in memory
 
 _KINDS = {
     blocks.HARD_LINK: "a hard link",
@@ -182,17 +174,17 @@ _KINDS = {
     blocks.GNU_SPARSE: "a sparse file",
 }
 _FILES = (blocks.REGULAR, blocks.REGULAR_V7, blocks.CONTIGUOUS)
-_LONG = (blocks.PAX, blocks.SOLARIS_X, blocks.PAX_GLOBAL, blocks.GNU_LONG_NAME, blocks.GNU_LONG_LINK)
+_EXTENSIONS = (blocks.PAX, blocks.SOLARIS_X, blocks.PAX_GLOBAL, blocks.GNU_LONG_NAME, blocks.GNU_LONG_LINK)
 
 
-def _said(records: Records, keyword: bytes, number: int) -> int:
-    """The number of a PAX record, else `number`."""
+def _recorded_number(records: Records, keyword: bytes, number: int) -> int:
+    """Return the number in a PAX record, else `number`."""
     said = records.get(keyword, b"")
     return int(said) if said.isdigit() and len(said) < 20 else number
 
 
-class _Window:
-    """The bytes of the archive that have come and are not used yet: a source for `TarReader`."""
+class _PendingBytes:
+    """The bytes of the archive that are not written yet: a source for `TarReader`."""
 
     size: int | None = None
 
@@ -202,24 +194,30 @@ class _Window:
         self.base = 0  # position of the first
 
     def peek(self, pos: int, n: int) -> bytes:
-        """The `n` bytes from `pos` on, which are here."""
+        """Return the `n` bytes from `pos` on."""
         at = pos - self.base
         return bytes(self.held[at : at + n])
 
     def drop(self, pos: int) -> None:
-        """Forget what lies before `pos`."""
+        """Drop the bytes before `pos`."""
         del self.held[: pos - self.base]
         self.base = pos
 
 
 class ZipSink(WriteOnlySink):
-    """Takes an archive and writes a zip to `target`. `level` 0 stores, 1 to 9 deflates what gets smaller by it.
+    """A sink that takes a tar archive and writes a zip to `target`.
 
-    The directory of the zip, some 50 bytes and the name for each entry, waits for its end: in memory, and when it is
-    long in a temporary file in `tmpdir`.
+    The directory of the zip, about 50 bytes and the name for each entry, is held until the end: in memory, and beyond
+    DIRECTORY_HELD bytes in a temporary file.
 
-    Raises Unsupported for an entry that no zip can carry: hard links, devices, FIFOs, sparse files, a name with NUL or
-    of 64 KiB, a time before 1601 or after 30827.
+    Args:
+        target: the sink of the zip.
+        level: 0 stores; 1 to 9 deflate entries that get smaller by it.
+        tmpdir: directory for the temporary file.
+
+    Raises:
+        Unsupported: an entry that a zip cannot hold: hard links, devices, FIFOs, sparse files, a name with NUL or of
+            64 KiB, a time before 1601 or after 30827.
     """
 
     def __init__(self, target: Sink, level: int | None = None, tmpdir: str | None = None) -> None:
@@ -227,11 +225,11 @@ class ZipSink(WriteOnlySink):
         self.target = target
         self._level = legal_level("zip", level)
         self._tmpdir = tmpdir
-        self._window = _Window(target.name)
-        self._walked = TarReader(self._window).raw()
+        self._pending = _PendingBytes(target.name)
+        self._entries = TarReader(self._pending).raw()
         self._numbers = blocks.Numbers(number_or_zero)
-        self._entry: Entry | None = None  # whose content is still to come
-        self._record: ZipRecord | None = None  # of a large one
+        self._entry: Entry | None = None  # whose content is not written yet
+        self._record: ZipRecord | None = None  # of a large entry
         self._left = 0  # bytes of its content
         self._deflater: Any = None
         self._next = 0  # position of the next header
@@ -241,12 +239,12 @@ class ZipSink(WriteOnlySink):
         self._gathered = 0
         self._count = 0
         self._directory = bytearray()
-        self._spooled: TemporaryFile | None = None
-        self._spooled_size = 0
+        self._directory_file: TemporaryFile | None = None
+        self._directory_file_size = 0
 
     def write(self, data: bytes | memoryview) -> None:
-        """Take more of the archive, cut anywhere."""
-        self._window.held += data
+        """Write the next bytes of the archive, divided anywhere."""
+        self._pending.held += data
         while self._step():
             pass
 
@@ -254,7 +252,7 @@ class ZipSink(WriteOnlySink):
         """Write the directory and complete the output."""
         try:
             if not self._ended or self._entry is not None:
-                raise TarkitError(f"{self.name}: the archive to be written as a zip has no end")
+                raise TarkitError(f"{self.name}: the archive to be written as a zip has no end marker")
             self._finish()
         except BaseException:
             self.abort()
@@ -264,57 +262,57 @@ class ZipSink(WriteOnlySink):
     def abort(self) -> None:
         """Give the output up."""
         self._pieces.clear()
-        if self._spooled is not None:
-            self._spooled.close()
+        if self._directory_file is not None:
+            self._directory_file.close()
         self.target.abort()
 
     def _step(self) -> bool:
-        """Do what can be done with what has come; False when more is wanted."""
-        window = self._window
+        """Write the next entry or part of one; False if more input is needed for it."""
+        pending = self._pending
         if self._record is not None:
-            return self._go_on(self._record)
+            return self._continue_large(self._record)
         if self._entry is None and not self._next_entry():
             return False
         entry = self._entry
         if entry is None:
             return True
         if entry.size > LARGE:
-            self._begin(entry)
+            self._begin_large(entry)
             return True
-        if window.base + len(window.held) < entry.stop:
+        if pending.base + len(pending.held) < entry.stop:
             return False
-        content = window.peek(entry.data, entry.size)
-        self._whole(entry, content)
+        content = pending.peek(entry.data, entry.size)
+        self._write_entry(entry, content)
         self._done(entry)
         return True
 
     def _next_entry(self) -> bool:
-        """Read the next header; False when it is not here, or there is none."""
-        window = self._window
-        if self._next > window.base:
-            if len(window.held) < self._next - window.base:
+        """Read the next header; False if it is not complete yet, or the archive has ended."""
+        pending = self._pending
+        if self._next > pending.base:
+            if len(pending.held) < self._next - pending.base:
                 return False
-            window.drop(self._next)
+            pending.drop(self._next)
         if self._ended:
-            if window.held.count(0) != len(window.held):
-                raise TarkitError(f"{self.name}: a zip holds one archive, and another follows")
-            self._next += len(window.held)
+            if pending.held.count(0) != len(pending.held):
+                raise TarkitError(f"{self.name}: a zip holds one archive, and another one follows")
+            self._next += len(pending.held)
             return False
         if not self._header_is_here():
             return False
-        entry = Entry._make(next(self._walked))
-        if (
-            entry.type == blocks.PAX_GLOBAL
-        ):  # what it says of names and sizes is heeded; a zip has no place for the rest
+        entry = Entry._make(next(self._entries))
+        if entry.type == blocks.PAX_GLOBAL:  # the reader applies its names and sizes; a zip cannot hold the rest
             self._next = entry.stop
         else:
             self._entry = entry
         return True
 
     def _header_is_here(self) -> bool:
-        """Whether the next header has come with its extensions; the end of the archive is none."""
-        held, at = self._window.held, 0
-        if len(held) >= BLOCK and held[156:157] == blocks.REGULAR:  # most are
+        """Whether the next header and its extensions are complete; False at the end of the archive."""
+        held, at = self._pending.held, 0
+        if (
+            len(held) >= BLOCK and held[156:157] == blocks.REGULAR
+        ):  # most are: with that of `_record_for`, 10 % of a zip
             return True
         while len(held) >= at + BLOCK:
             block = bytes(held[at : at + BLOCK])
@@ -323,8 +321,8 @@ class ZipSink(WriteOnlySink):
                 return self._next_entry()
             type_ = block[156:157]
             if type_ == blocks.GNU_SPARSE:
-                raise self._unable(blocks.name_of(block), _KINDS[type_])
-            if type_ not in _LONG:
+                raise self._unsupported(blocks.name_of(block), _KINDS[type_])
+            if type_ not in _EXTENSIONS:
                 return True
             size = blocks.parse_number(block[124:136])
             at += BLOCK + size + padding(size)
@@ -332,30 +330,30 @@ class ZipSink(WriteOnlySink):
                 return len(held) >= at
         return False
 
-    def _new(self, entry: Entry) -> ZipRecord:
-        """The record of an entry. Raises Unsupported for what a zip cannot carry."""
+    def _record_for(self, entry: Entry) -> ZipRecord:
+        """Return the record of an entry. Raises Unsupported for what a zip cannot hold."""
         name, type_ = entry.name, entry.type
-        mode, *about = self._about(entry)
+        mode, *facts = self._facts(entry)
         if type_ == blocks.REGULAR and entry.real < 0 and len(name) <= 0xFFFF and name[-1] != 47 and 0 not in name:
-            return self._record_of(name, (stat.S_IFREG | mode) << 16, *about)
+            return self._make_record(name, (stat.S_IFREG | mode) << 16, *facts)
         folder = type_ == blocks.DIRECTORY or (type_ in _FILES and name.endswith(b"/") and not entry.size)
         if entry.sparse:
-            raise self._unable(name, "a sparse file")
+            raise self._unsupported(name, "a sparse file")
         if not folder and type_ not in (*_FILES, blocks.SYMLINK):
-            raise self._unable(name, _KINDS.get(type_, f"an entry of type {show(type_)}"))
+            raise self._unsupported(name, _KINDS.get(type_, f"an entry of type {show(type_)}"))
         if folder and not name.endswith(b"/"):
             name += b"/"
         if 0 in name or len(name) > 0xFFFF or (name.endswith(b"/") and not folder):
-            raise self._unable(name, "a name that no zip can have")
+            raise self._unsupported(name, "a name that a zip cannot hold")
         kind = stat.S_IFDIR if folder else stat.S_IFLNK if type_ == blocks.SYMLINK else stat.S_IFREG
         attributes = (kind | mode) << 16 | (0x10 if folder else 0)
-        return self._record_of(name, attributes, *about)
+        return self._make_record(name, attributes, *facts)
 
-    def _about(self, entry: Entry) -> tuple[int, int, int, int]:
-        """Mode, time and owner of an entry, by its header and the PAX records before that."""
+    def _facts(self, entry: Entry) -> tuple[int, int, int, int]:
+        """Return mode, time, uid and gid of an entry, from its header and PAX records."""
         numbers = self._numbers
         records: Records = {}
-        header = self._window.peek(entry.start, entry.data - entry.start)
+        header = self._pending.peek(entry.start, entry.data - entry.start)
         if len(header) > BLOCK:
             header, records = main_header(header)
         mode, uid, gid = numbers[header[100:108]], numbers[header[108:116]], numbers[header[116:124]]
@@ -363,21 +361,21 @@ class ZipSink(WriteOnlySink):
         if records:
             said = time_of(records)
             mtime = mtime if said is None else floor(said)
-            uid, gid = (_said(records, keyword, number) for keyword, number in ((b"uid", uid), (b"gid", gid)))
+            uid, gid = _recorded_number(records, b"uid", uid), _recorded_number(records, b"gid", gid)
         return mode & 0o7777, mtime, max(0, uid), max(0, gid)
 
-    def _record_of(self, name: bytes, attributes: int, mtime: int, uid: int, gid: int) -> ZipRecord:
+    def _make_record(self, name: bytes, attributes: int, mtime: int, uid: int, gid: int) -> ZipRecord:
         try:
             return ZipRecord(name, attributes, mtime, self._position, (uid, gid))
         except ValueError as failure:
-            raise self._unable(name, str(failure)) from None
+            raise self._unsupported(name, str(failure)) from None
 
-    def _unable(self, name: bytes, what: str) -> Unsupported:
-        return Unsupported(f"{self.name}: a zip cannot carry {show(name)}: {what}", "write a .tar")
+    def _unsupported(self, name: bytes, what: str) -> Unsupported:
+        return Unsupported(f"{self.name}: a zip cannot hold {show(name)}: {what}", "write a .tar")
 
-    def _whole(self, entry: Entry, content: bytes) -> None:
-        """Write an entry that is here."""
-        record = self._new(entry)
+    def _write_entry(self, entry: Entry, content: bytes) -> None:
+        """Write an entry whose content is in memory."""
+        record = self._record_for(entry)
         if entry.type == blocks.SYMLINK:
             content = entry.link
         record.crc, record.size = crc32(content), len(content)
@@ -391,28 +389,28 @@ class ZipSink(WriteOnlySink):
         self._put(record.local() + content if record.packed < SHORT else record.local())
         if record.packed >= SHORT:
             self._put(content)
-        self._list(record)
+        self._add_to_directory(record)
 
-    def _begin(self, entry: Entry) -> None:
-        """Write what stands before the content of a large entry."""
-        record = self._record = self._new(entry)
+    def _begin_large(self, entry: Entry) -> None:
+        """Write the header of a large entry."""
+        record = self._record = self._record_for(entry)
         record.defer()
         record.method = DEFLATED if self._level else STORED
         record.wide = entry.size + (entry.size >> 4) > LIMIT  # deflate can make it a little longer
         self._deflater = self._new_deflater() if self._level else None
         self._left = entry.size
         self._put(record.local())
-        self._window.drop(entry.data)
+        self._pending.drop(entry.data)
 
-    def _go_on(self, record: ZipRecord) -> bool:
-        """Write more of a large entry; False when it has not come."""
-        window, entry = self._window, self._entry
+    def _continue_large(self, record: ZipRecord) -> bool:
+        """Write the next step of a large entry; False if more input is needed for it."""
+        pending, entry = self._pending, self._entry
         assert entry is not None
         take = min(self._left, STEP)
-        if len(window.held) < take:
+        if len(pending.held) < take:
             return False
-        data = window.peek(window.base, take)
-        window.drop(window.base + take)
+        data = pending.peek(pending.base, take)
+        pending.drop(pending.base + take)
         self._left -= take
         record.crc = crc32(data, record.crc)
         record.size += take
@@ -422,7 +420,7 @@ class ZipSink(WriteOnlySink):
         self._put(data)
         if not self._left:
             self._put(record.follows())
-            self._list(record)
+            self._add_to_directory(record)
             self._record = None
             self._done(entry)
         return True
@@ -435,7 +433,7 @@ class ZipSink(WriteOnlySink):
         return library.compressobj(self._level, library.DEFLATED, -15)
 
     def _put(self, data: bytes) -> None:
-        """Write to the zip, small pieces together."""
+        """Append to the zip; small pieces are written together."""
         self._pieces.append(data)
         self._position += len(data)
         self._gathered += len(data)
@@ -446,22 +444,22 @@ class ZipSink(WriteOnlySink):
         pieces, self._pieces, self._gathered = self._pieces, [], 0
         self.target.writev(pieces)
 
-    def _list(self, record: ZipRecord) -> None:
-        """Note an entry for the directory."""
+    def _add_to_directory(self, record: ZipRecord) -> None:
+        """Add the record of an entry to the directory."""
         self._count += 1
         self._directory += record.central()
         if len(self._directory) > DIRECTORY_HELD:
-            self._spooled = self._spooled or TemporaryFile(self._tmpdir)
-            self._spooled.write(bytes(self._directory))
-            self._spooled_size += len(self._directory)
+            self._directory_file = self._directory_file or TemporaryFile(self._tmpdir)
+            self._directory_file.write(bytes(self._directory))
+            self._directory_file_size += len(self._directory)
             self._directory.clear()
 
     def _finish(self) -> None:
-        """Write the directory and what says where it is."""
-        start, size = self._position, self._spooled_size + len(self._directory)
+        """Write the directory and the end records."""
+        start, size = self._position, self._directory_file_size + len(self._directory)
         self._flush()
-        if self._spooled is not None:
-            self.target.copy(self._spooled.fd, 0, self._spooled_size)
-            self._spooled.close()
+        if self._directory_file is not None:
+            self.target.copy(self._directory_file.fd, 0, self._directory_file_size)
+            self._directory_file.close()
         self.target.write(bytes(self._directory))
         self.target.write(end_of_zip(self._count, start, size))

@@ -560,7 +560,7 @@ def test_decoded_values(tmp_path: Path, start: Start) -> None:
         ("a.new.json", '["é"]'.encode()),
     ]
     assert outcomes[1].failure is not None
-    assert outcomes[1].failure.reason.startswith("field 'cls': 'x' is no integer")
+    assert outcomes[1].failure.reason.startswith("field 'cls': 'x' is not an integer")
     assert outcomes[2].failure is not None
     assert outcomes[2].failure.reason.startswith("raised KeyError in values.py, line 2")
     [outcome] = start("values.py:g", decode=True).run(jobs(data)[:1])

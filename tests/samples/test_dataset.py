@@ -163,7 +163,7 @@ def test_the_command_of_the_hint_decodes(command: str, name: str, run: Run, arch
     archive(AB)
     subprocess.run(f"{command} -c < in.tar > {name}", shell=True, check=True)
     ran = run("cat", name, exit=1)
-    [word] = shlex.split(ran.lines[1].partition("it: ")[2])
+    [word] = shlex.split(ran.lines[1].partition("command: ")[2])
     assert run("cat", word).stdout == tar(AB)
 
 

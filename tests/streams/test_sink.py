@@ -494,7 +494,10 @@ def test_a_command_that_fails(command: str, here: Path) -> None:
 
 def test_a_command_that_ends_early_and_well() -> None:
     """It has not read all, so the output is not whole."""
-    with pytest.raises(OSError, match="before it had read all") as error, open_sink("pipe", "head -c 10 > out") as sink:
+    with (
+        pytest.raises(OSError, match="exited before reading all its input") as error,
+        open_sink("pipe", "head -c 10 > out") as sink,
+    ):
         sink.write(bytes(4_000_000))
     assert error.value.filename == "pipe:head -c 10 > out"
 

@@ -460,7 +460,7 @@ def test_large(run: Run, archive: Archive, feed: Feed, monkeypatch: pytest.Monke
         assert entries(run("cat", feed(archive(zipped(method=method), "in.zip"))).stdout) == ROWS
         bad = patched(zipped([("a.x", os.urandom(5000)), ("b.x", b"2")], method), (b"L", 40, b"\0" * 8))
         ran = run("cat", feed(archive(bad, "bad.zip")), exit=1)
-        assert re.search(r"the zip is damaged: the entry 'a.x' does not read: .*\[bad-data\]", ran.stderr)
+        assert re.search(r"the zip is damaged: the entry 'a.x' cannot be read: .*\[bad-data\]", ran.stderr)
 
 
 def test_lzma_without_end_marker(run: Run, archive: Archive) -> None:
@@ -586,30 +586,42 @@ DAMAGE = [
     (GOOD[:-1], "truncated", "before its directory"),
     (GOOD[:-30], "truncated", "before its directory"),
     (commented()[:-3], "truncated", "inside its comment"),
-    (TWO + GOOD, "bad-data", "an entry that its directory does not list stands before it"),
-    (b"#!/bin/sh\n" + TWO + GOOD, "bad-data", "an entry that its directory does not list stands before it"),
-    (TWO + GOOD[:60], "bad-data", "an entry that its directory does not list stands behind it"),
-    (TWO + GOOD[:10], "bad-data", "an entry that its directory does not list stands behind it"),
-    (TWO + b"junk" + GOOD[:-30], "bad-data", "an entry that its directory does not list stands behind it"),
-    (zipped([("a.zip", TWO), ("b.x", b"2")])[:-40], "bad-data", "does not list stands before it"),
-    (b"MZ" + zipped([("a.zip", TWO), ("b.x", b"2")])[:-40], "bad-data", "does not list stands before it"),
-    (GOOD[:-2] + len(TWO).to_bytes(2, "little") + TWO, "bad-data", "an entry that its directory does not list stands"),
-    (zipped([]) + b"more", "bad-data", "its directory lists nothing, and other bytes stand around it"),
+    (TWO + GOOD, "bad-data", "there is an entry before it that its directory does not list"),
+    (b"#!/bin/sh\n" + TWO + GOOD, "bad-data", "there is an entry before it that its directory does not list"),
+    (TWO + GOOD[:60], "bad-data", "there is an entry behind it that its directory does not list"),
+    (TWO + GOOD[:10], "bad-data", "there is an entry behind it that its directory does not list"),
+    (TWO + b"junk" + GOOD[:-30], "bad-data", "there is an entry behind it that its directory does not list"),
+    (
+        zipped([("a.zip", TWO), ("b.x", b"2")])[:-40],
+        "bad-data",
+        "there is an entry before it that its directory does not list",
+    ),
+    (
+        b"MZ" + zipped([("a.zip", TWO), ("b.x", b"2")])[:-40],
+        "bad-data",
+        "there is an entry before it that its directory does not list",
+    ),
+    (
+        GOOD[:-2] + len(TWO).to_bytes(2, "little") + TWO,
+        "bad-data",
+        "there is an entry before it that its directory does not list",
+    ),
+    (zipped([]) + b"more", "bad-data", "its directory is empty, and there are other bytes before or behind it"),
     (patched(TWO, (b"E", 16, b"\xff")), "bad-data", "as if bytes of its start were missing"),
     (b"#!/bin/sh\n" * 99, "bad-header", "at 0: this is neither a tar archive nor a zip"),
     (b"PK\7\x08" + GOOD[:-30], None, "one of several volumes"),
-    (patched(TWO, (b"L", 33, b"O")), "bad-data", "the entry 'a.x' does not read: its checksum (CRC-32) is wrong"),
-    (patched(TWO, (b"L", 30, b"A")), "bad-data", "'a.x' does not read: its header is not what the directory says"),
-    (patched(TWO, (b"C", 16, b"\0")), "bad-data", "'a.x' does not read: its checksum"),
+    (patched(TWO, (b"L", 33, b"O")), "bad-data", "the entry 'a.x' cannot be read: its checksum (CRC-32) is wrong"),
+    (patched(TWO, (b"L", 30, b"A")), "bad-data", "'a.x' cannot be read: its local header differs from the directory"),
+    (patched(TWO, (b"C", 16, b"\0")), "bad-data", "'a.x' cannot be read: its checksum"),
     (patched(TWO, (b"C", 20, b"\2")), "bad-data", "'a.x' has 3 bytes, of which 2 are stored"),
-    (patched(TWO, (b"C", 46, b"A")), "bad-data", "'A.x' does not read"),
-    (patched(TWO, (b"C", 42, b"\1")), "bad-data", "'a.x' does not read"),
+    (patched(TWO, (b"C", 46, b"A")), "bad-data", "'A.x' cannot be read"),
+    (patched(TWO, (b"C", 42, b"\1")), "bad-data", "'a.x' cannot be read"),
     (patched(TWO, (b"C", 42, b"\xff\xff\0\0")), "truncated", "the zip ends inside the entry 'a.x'"),
-    (patched(TWO, (b"C", 0, b"XX")), "bad-data", "its directory does not read: something else"),
+    (patched(TWO, (b"C", 0, b"XX")), "bad-data", "its directory cannot be read: it contains something other"),
     (patched(TWO, (b"E", 8, b"\1\0\1\0")), "bad-data", "it has 1 entries, and its directory lists 2"),
     (patched(TWO, (b"L", 32, b"\0"), (b"C", 48, b"\0")), "bad-data", "an entry has the name 'a.\\x00'"),
     (patched(TWO, (b"C", 8, b"\1\0")), None, "the zip entry 'a.x' is encrypted"),
-    (patched(TWO, (b"C", 10, b"\x09\0")), None, "the zip entry 'a.x' is packed by method 9"),
+    (patched(TWO, (b"C", 10, b"\x09\0")), None, "the zip entry 'a.x' is compressed by method 9"),
     (patched(TWO, (b"C", 38, b"\0\0\0\x20")), None, "the zip entry 'a.x' is a device"),
     (patched(TWO, (b"C", 38, b"\0\0\0\x40")), None, "the zip entry 'a.x' is a directory"),
     (patched(TWO, (b"E", 4, b"\1\0")), None, "one of several volumes"),

@@ -1,4 +1,4 @@
-"""Zips as outputs: what a tar becomes and comes back as, in every command; what a zip cannot carry; zip64."""
+"""Zips as outputs: what a tar becomes and comes back as, in every command; what a zip cannot hold; zip64."""
 
 from __future__ import annotations
 
@@ -337,19 +337,19 @@ def test_where_to(run: Run, archive: Archive, here: Path) -> None:
         ([("a.x", b"1"), ("a.y", Link("", tarfile.FIFOTYPE))], "'a.y': a FIFO"),
         ([("a.x", b"1"), ("a.y", Link("", tarfile.CHRTYPE))], "'a.y': a device"),
         ([("a.x", b"1"), ("a.y", Link("", b"V"))], "'a.y': the label of a volume"),
-        ([("a.x", b"1"), ("n" * 66000 + ".y", b"1")], "a name that no zip can have"),
+        ([("a.x", b"1"), ("n" * 66000 + ".y", b"1")], "a name that a zip cannot hold"),
         (one(mtime=1 << 40), "'a.x': a time before 1601 or after 30827"),
         (one(mtime=-11644473600), "'a.x': a time before 1601 or after 30827"),
-        (archive([]) and member("a.x/", b"1") + MARKER, "'a.x/': a name that no zip can have"),
+        (archive([]) and member("a.x/", b"1") + MARKER, "'a.x/': a name that a zip cannot hold"),
         (tar([("a.x", b"1")], PAX, pax_headers={"GNU.sparse.name": "a.x"}), "'a.x': a sparse file"),
     ],
 )
 def test_unable(rows: Any, words: str, run: Run, here: Path, archive: Archive, feeds: list[Feed]) -> None:
-    """What a zip cannot carry is an error that names it, and there is no output."""
+    """What a zip cannot hold is an error that names it, and there is no output."""
     name = archive(rows, format=PAX)
     for feed in feeds:
         ran = run("cat", feed(name), "-o", "x.zip", exit=1)
-        assert "tarkit: x.zip: a zip cannot carry " in ran.stderr
+        assert "tarkit: x.zip: a zip cannot hold " in ran.stderr
         assert words in ran.stderr
         assert not (here / "x.zip").exists()
 
@@ -361,7 +361,7 @@ def test_sparse_of_gnu(run: Run, archive: Archive) -> None:
 
     old = seal(bytes(header[:156]) + b"S" + bytes(header[157:257]) + b"ustar  \0" + bytes(header[265:512]))
     ran = run("cat", archive(old + bytes(header[512:]) + MARKER), "--compress", "zip", exit=1)
-    assert "a zip cannot carry 'a.x': a sparse file" in ran.stderr
+    assert "a zip cannot hold 'a.x': a sparse file" in ran.stderr
 
 
 @each_row("words", ["tsv in.tar -f cls -o x.zip", "tsv in.tar -f cls --compress zip", "show in.tar --html x.zip"])
