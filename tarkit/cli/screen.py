@@ -11,8 +11,10 @@ import termios
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tarkit.views.terminal import Cell, Colors, How
+if TYPE_CHECKING:
+    from tarkit.views.terminal import Cell, Colors, How
 
 PATIENCE = 0.3  # seconds that a terminal has to answer
 _LONGEST = 256  # bytes of its answer
@@ -20,12 +22,11 @@ _LONGEST = 256  # bytes of its answer
 
 @dataclass(frozen=True)
 class Screen:
-    """What is known of stdout: whether it is a `terminal`, its `width` in columns, colours, and size of a character."""
+    """What is known of stdout: whether it is a `terminal`, its `width` in columns, and its colours."""
 
     terminal: bool
     width: int
     colors: Colors
-    cell: Cell
 
     @property
     def rich_colors(self) -> str | None:
@@ -37,7 +38,7 @@ def screen() -> Screen:
     """Return what is known of stdout."""
     terminal = os.isatty(1)
     width = shutil.get_terminal_size().columns if terminal or "COLUMNS" in os.environ else 100
-    return Screen(terminal, max(40, width), colors(os.environ), _cell())
+    return Screen(terminal, max(40, width), colors(os.environ))
 
 
 def colors(env: Mapping[str, str]) -> Colors:
@@ -97,8 +98,10 @@ def _attributes(fd: int) -> list[bytes]:
     return answer[start + 3 : -1].split(b";")[1:] if start >= 0 and answer.endswith(b"c") else []
 
 
-def _cell() -> Cell:
+def cell() -> Cell:
     """Return the size of a character in pixels, if the terminal knows it."""
+    from tarkit.views.terminal import Cell
+
     try:
         lines, columns, width, height = struct.unpack("4H", fcntl.ioctl(1, termios.TIOCGWINSZ, bytes(8)))
     except OSError:

@@ -108,13 +108,13 @@ class _Images(Shown):
     """Rows of pictures in the terminal, with key, classes and caption below each."""
 
     def __init__(self, chosen: ShowOptions, run: ConsoleRun, sink: Sink) -> None:
-        from tarkit.cli.screen import how_to_draw, screen
+        from tarkit.cli.screen import cell, how_to_draw, screen
         from tarkit.views.terminal import PictureRows
 
         super().__init__(chosen, run, sink)
         at = screen()
         how: Any = chosen.draw or (how_to_draw(os.environ) if at.terminal else "blocks")
-        self._rows = PictureRows(at.width, how, at.colors, at.cell, chosen.class_names)
+        self._rows = PictureRows(at.width, how, at.colors, cell(), chosen.class_names)
         self._class = _ClassField(chosen.by, run)
 
     def add(self, sample: TarSample) -> None:

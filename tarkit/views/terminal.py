@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from tarkit.inspecting.item import Item, Seen
 from tarkit.views.labels import captions_of, labels_of
 from tarkit.views.pictures import Undrawn, encoded, is_picture, thumbnail
-from tarkit.views.report import Bar, Section, Spark
 from tarkit.views.text import (
     ELLIPSIS,
     about_words,
@@ -32,6 +31,8 @@ from tarkit.views.text import (
 if TYPE_CHECKING:
     from PIL.Image import Image
     from rich.text import Text
+
+    from tarkit.views.report import Section
 
 # ---- A panel for each sample
 
@@ -124,6 +125,8 @@ def coloured(sections: Sequence[Section], width: int) -> str:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from tarkit.views.report import Bar, Spark
 
     console = Console(width=width, force_terminal=True, highlight=False)
     with console.capture() as capture:
