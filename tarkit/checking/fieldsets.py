@@ -29,11 +29,11 @@ class FieldSet:
     first: tuple[int, bytes]
     count: int = 0
     lower: frozenset[bytes] = field(init=False)
-    twice: bool = field(init=False)
+    has_duplicates: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.lower = frozenset(map(bytes.lower, self.names))
-        self.twice = len(set(self.names)) < len(self.names)
+        self.has_duplicates = len(set(self.names)) < len(self.names)
 
     def lacks(self, wanted: Iterable[tuple[bytes, ...]]) -> list[tuple[bytes, ...]]:
         """Those of the wanted fields, each with its alternatives in lower case, that are not there."""

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.problems import Policy
-from tarkit.samples.reader import twice
+from tarkit.samples.reader import duplicate_entries
 from tarkit.samples.sample import Part, TarSample, key_of, split_name
 from tarkit.tar import block
 from tarkit.tar.header import rename
@@ -200,7 +200,7 @@ def _change(sample: TarSample, chosen: list[tuple[Entry, bytes]], policy: Policy
             if entry.stop > entry.data:
                 parts.append((source, entry.data, entry.stop))
         entries.append(entry._replace(name=name))
-    if len({entry.name for entry in entries}) < len(entries) and any(twice(entries, set())):
+    if len({entry.name for entry in entries}) < len(entries) and any(duplicate_entries(entries, set())):
         what = f"two fields of {show(sample.key or b'')} get one name"
         good = policy.judge(Problem("duplicate-entry", source.name, sample.start, what)) == "keep" and good
     sample.entries = entries

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from tarkit.errors import Problem, show
 from tarkit.problems import PROBLEMS, Policy
-from tarkit.samples.reader import twice
+from tarkit.samples.reader import duplicate_entries
 from tarkit.samples.sample import Part, Recent, SampleSource, TarSample, key_of
 from tarkit.streams.ranges import HeldRange, RangeSpool
 
@@ -114,7 +114,7 @@ def _distinct(held: TarSample, sample: TarSample, policy: Policy) -> bool:
     """Whether two samples that are joined are good together: no name is in both, or that is allowed."""
     good = True
     names = {entry.name for entry in held.entries if key_of(entry) is not None}
-    for entry in twice(sample.entries, names):
+    for entry in duplicate_entries(sample.entries, names):
         what = f"{show(entry.name)} is in both samples that are joined"
         problem = Problem("duplicate-entry", sample.source.name, entry.start, what, DIFFER)
         good = policy.judge(problem) == "keep" and good

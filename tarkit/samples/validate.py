@@ -31,7 +31,7 @@ class NameChecks:
             raise MalformedRow(f"the name {show(name)} {what} [unsafe-name]")
         if dot <= slash:  # no key: see `split_name`, which this is without a call and a tuple for each
             if self._others.add(name):
-                raise MalformedRow(f"{show(name)} is there twice [duplicate-entry]")
+                raise MalformedRow(f"{show(name)} occurs twice [duplicate-entry]")
             return
         key, field = name[:dot], name[dot + 1 :]
         if key != self.last:
@@ -44,5 +44,5 @@ class NameChecks:
             self._fields = set()
             self.samples += 1
         if field in self._fields:
-            raise MalformedRow(f"{show(name)} is there twice [duplicate-entry]")
+            raise MalformedRow(f"{show(name)} occurs twice [duplicate-entry]")
         self._fields.add(field)

@@ -424,9 +424,9 @@ WRONG = [
     ("a.x pipe:exit 3\n", "recipe:1: command ended with status 3: exit 3"),
     ("a.x pipe:false | true\n", "recipe:1: command ended with status 1: false | true"),
     ("a.x pipe:echo why >&2; kill -9 $$\n", "recipe:1: command was ended by SIGKILL: echo why >&2; kill -9 $$: why"),
-    ("a.x text:1\na.x text:2\n", "recipe:2: 'a.x' is there twice [duplicate-entry]"),
-    ("a.x text:1\na.y text:1\na.x text:2\n", "recipe:3: 'a.x' is there twice [duplicate-entry]"),
-    ("README text:1\na.x text:1\nREADME text:2\n", "recipe:3: 'README' is there twice [duplicate-entry]"),
+    ("a.x text:1\na.x text:2\n", "recipe:2: 'a.x' occurs twice [duplicate-entry]"),
+    ("a.x text:1\na.y text:1\na.x text:2\n", "recipe:3: 'a.x' occurs twice [duplicate-entry]"),
+    ("README text:1\na.x text:1\nREADME text:2\n", "recipe:3: 'README' occurs twice [duplicate-entry]"),
     (
         "a.x text:1\nb.x text:2\na.y text:3\n",
         "recipe:3: 'a.y' belongs to a sample that ended before [scattered-sample]",

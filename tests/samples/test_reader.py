@@ -451,6 +451,19 @@ def test_a_stream_that_fails(end: int, allowed: str | None, skipped: str | None,
         assert " ".join(found) == left
 
 
+@each_row("kind", SOURCES)
+@each_row("problem_is", ["allow", "skip"])
+def test_global_headers_apply_behind_damage(kind: str, problem_is: str) -> None:
+    """What a global PAX header says of all entries that follow holds behind a damaged header, too."""
+    entries = [with_field(member(f"{key}.x", bytes(700)), 124, b"%011o" % 0) for key in "abcde"]
+    entries[1] = b"?" + entries[1][1:]
+    data = global_header({b"size": b"700"}) + b"".join(entries) + MARKER
+    samples = SampleReader(SOURCES[kind](data), Policy(**{problem_is: ["bad-header"]}), moves=False)
+    found = [(entry.name, entry.size) for sample in samples for entry in sample.entries if entry.name]
+    kept = {"allow": "acde", "skip": "de"}[problem_is]
+    assert found == [(f"{key}.x".encode(), 700) for key in kept]
+
+
 def test_maxerr_runs_out() -> None:
     """So many problems are passed over, and the next is an error."""
     data = bytearray(WHOLE)
