@@ -111,19 +111,14 @@ CITED = {
     "tarkit/shards/categories.py": 1,
     "tarkit/shards/template.py": 1,
     "tarkit/streams/location.py": 1,
-    "tarkit/tables/reader.py": 1,
-    "tarkit/tables/recipe.py": 1,
     "tarkit/views/layout.py": 1,
     "tests/commands/test_cat.py": 1,
     "tests/commands/test_shuffle.py": 2,
     "tests/commands/test_split_series.py": 1,
     "tests/laws/test_oracle.py": 3,
-    "tests/samples/test_pipeline.py": 1,
-    "tests/samples/test_reader.py": 2,
     "tests/shards/test_categories.py": 1,
     "tests/shards/test_template.py": 2,
     "tests/sorting/test_shuffle.py": 1,
-    "tests/test_problems.py": 2,
 }
 
 

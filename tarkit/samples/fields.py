@@ -31,28 +31,47 @@ class Wanted(NamedTuple):
     old: tuple[bytes, ...]
 
 
-def parse_fields(text: str) -> list[Wanted]:
-    """The fields of `'png new:old1,old2'`: separated by blanks, `:` or `=` renames, commas are alternatives.
+def parse_choices(text: str, noun: str, forms: str, separators: str) -> Iterator[tuple[str | None, list[str]]]:
+    """Yield (new name, alternatives) for each word of `'png new:old1,old2'`; `:` or `=` renames.
 
-    Raises Usage.
+    Args:
+        text: words separated by blanks.
+        noun: what a word names, for messages.
+        forms: what a word may look like, for messages.
+        separators: the characters between alternatives; a comma needs a new name.
+
+    Raises:
+        Usage: a word of another form, or no word at all.
     """
-    wanted = []
-    for word in text.split():
+    words = text.split()
+    for word in words:
         *new, old = re.split("[:=]", word, maxsplit=1)
-        names = [os.fsencode(name) for name in old.split(",")]
+        names = re.split(f"[{separators}]", old)
         if not all(names) or not all(new):
-            raise Usage(f"{show(word)}: a field is NAME, NEW:OLD or NEW:OLD1,OLD2")
-        if "/" in word:
-            raise Usage(f"{show(word)}: the name of a field has no slash")
-        if len(names) > 1 and not new:
-            both, first = word.replace(",", " "), os.fsdecode(names[0])
+            raise Usage(f"{show(word)}: a {noun} is {forms}")
+        if "," in old and not new:
+            both, either = word.replace(",", " "), word.replace(",", ";") if ";" in separators else f"{names[0]}:{word}"
             raise Usage(
                 f"{show(word)}: a comma means the first that is there",
-                f"{show(both)} for both, {show(f'{first}:{word}')} for either",
+                f"{show(both)} for both, {show(either)} for either",
             )
-        wanted.append(Wanted(os.fsencode(new[0]) if new else None, tuple(names)))
-    if not wanted:
-        raise Usage("no field is named")
+        yield new[0] if new else None, names
+    if not words:
+        raise Usage(f"no {noun} is named")
+
+
+def parse_fields(text: str) -> list[Wanted]:
+    """Return the fields of `'png new:old1,old2'`.
+
+    Raises:
+        Usage: it is not of this form.
+    """
+    wanted = []
+    for new, names in parse_choices(text, "field", "NAME, NEW:OLD or NEW:OLD1,OLD2", ","):
+        for name in (new or "", *names):
+            if "/" in name:
+                raise Usage(f"{show(name)}: the name of a field has no slash")
+        wanted.append(Wanted(None if new is None else os.fsencode(new), tuple(map(os.fsencode, names))))
     return wanted
 
 

@@ -360,11 +360,12 @@ class SampleReader:
         for key, entries, plain in self._groups.read(self._entries, limit):
             sample = TarSample(key, source, entries, entries[0][1], entries[-1][4])
             repeated = is_repeated(key)
-            good = True
-            if repeated or self._suspect or reader.nul or block.SLASH in key:
+            plain = plain and not reader.nul
+            if plain and not (repeated or block.SLASH in key or self._suspect):
+                good = True
+            else:
                 good = self._check_start(sample, repeated)
-            if not plain or reader.nul:
-                good = self._check_entries(sample) and good
+                good = (plain or self._check_entries(sample)) and good
             if good:
                 sample.plain = plain
                 yield sample
@@ -407,7 +408,7 @@ class SampleReader:
 
     def _check_start(self, sample: TarSample, repeated: bool) -> bool:
         """Whether a sample may begin where it does: its key, the name of its first entry, what came before it."""
-        entry = next(entry for entry in sample.entries if key_of(entry) is not None)
+        entry = next(entry for entry in map(Entry._make, sample.raw) if key_of(entry) is not None)
         key = key_of(entry) or b""
         if self._suspect:  # the rest of the sample that was damaged, or one that may have lost its first entries
             self._suspect = False

@@ -284,7 +284,7 @@ WRONG_SELECT = [
     ("--keys-from table.parquet", 1, "tarkit: table.parquet: keys are read from lists, TSV, CSV and JSON lines, not"),
     ("--keys-from list.gz", 1, "tarkit: list.gz: keys are read from lists, TSV, CSV and JSON lines, not from this"),
     ("--report -", 2, "tarkit: --report -: stdout is for data"),
-    ("--keys-from bad.jsonl:id", 1, "tarkit: bad.jsonl:2: no JSON object"),
+    ("--keys-from bad.jsonl:id", 1, "tarkit: bad.jsonl:2: bad JSON: Expecting ':' delimiter at column 1"),
     ("-s 1G", 2, "tarkit: --shuffle '1G' is no number of samples"),
     ("-s ²", 2, "tarkit: --shuffle '²' is no number of samples"),
     ("-s -1", 2, "tarkit: --shuffle '-1' is no number of samples"),
@@ -410,7 +410,7 @@ def test_a_missing_field_is_an_error(options: str, run: Run, archive: Archive, f
     word = feed(archive(MISSING))
     ran = run("cat", word, "-f", "jpg json", *options.split(), "-o", "out.tar", exit=1)
     assert ran.lines[0] == LACKS.format("", word)
-    assert ran.lines[1] == "hint: --on-missing-field skip leaves such samples out, keep lets them pass"
+    assert ran.lines[1] == "hint: --on-missing-field skip drops such samples, keep keeps them"
     assert not Path("out.tar").exists()
 
 
