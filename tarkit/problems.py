@@ -86,7 +86,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     ),
     "unmovable-entry": ProblemKind(
         "error",
-        "a hard link out of its sample, or a global PAX header with more than comments: its meaning depends on its place",
+        "a hard link out of its sample, or a global PAX header with more than comments: both depend on their place",
         "copies it as it is",
         "drops the sample",
         "pack the files again without hard links: tar --hard-dereference",

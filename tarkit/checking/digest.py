@@ -1,4 +1,4 @@
-"""What the contents of a sample are, whatever its headers say and in whatever order its entries stand.
+"""Hashes of the contents of samples, independent of headers and of the order of entries.
 
 The hash of an entry is BLAKE2b of 128 bits over its kind, the target of a link and its payload as it is stored (of a
 sparse file with the map of its holes). Times, modes and owners do not count, nor in which dialect of tar it is said.

@@ -1,4 +1,4 @@
-"""What can be kept of an archive, whatever is wrong with it: the plan of a clean copy.
+"""Plan and write the clean copy of an archive, whatever is wrong with it.
 
 - A sample that touches damage is left out whole: the one that stands before a damaged header and the one behind it,
   whose entry it may have been; the one whose entry is cut at the end; the last one, if the end marker is missing. Of
@@ -10,7 +10,7 @@
 - Entries without key are dropped. So is a global PAX header, if it is about times and owners alone; else whatever
   follows it is left out, since it cannot be read without.
 
-Two archives that were glued together are one then. But zeros may also be a hole that took entries away. They are the
+Two concatenated archives become one. But zeros may also be a hole that took entries away. They are the
 end of an archive if they are two blocks or fill a record, and the samples before and behind have the same fields; else
 they touch both.
 """
@@ -43,7 +43,7 @@ class Lost(NamedTuple):
 
 
 class SamplePart:
-    """Entries of one key that stand together: those of the key in [start, stop), or with `plain` all that is there."""
+    """Adjacent entries of one key: those of the key in [start, stop), with `plain` all entries there."""
 
     __slots__ = ("count", "plain", "start", "stop")
 
@@ -53,7 +53,7 @@ class SamplePart:
         self.plain = True
 
     def read(self, source: SampleSource, key: bytes) -> Iterator[Raw]:
-        """The entries, read again."""
+        """Read the entries again."""
         for entry in Survey(source, self.start).entries():
             if key_of(Entry._make(entry)) == key:
                 yield entry
@@ -286,7 +286,7 @@ class Tally:
 
     @property
     def lines(self) -> Iterator[str]:
-        """For people: the sum, the names that changed, the ranges that are lost."""
+        """The account as text: sums, new names, lost ranges."""
         where = f" -> {self.output}" if self.output else ": nothing is left for a copy"
         yield (
             f"{self.shard}{where}: {self.entries} entries = {self.kept} kept + {self.renamed} renamed"
@@ -303,7 +303,7 @@ class Tally:
 
     @property
     def record(self) -> dict[str, Any]:
-        """For programs."""
+        """The account as JSON."""
         numbers = {
             name: getattr(self, name) for name in ("samples", "entries", "kept", "renamed", "dropped", "rejected")
         }

@@ -1,4 +1,4 @@
-"""Keys from a file: one a line, or a column of a table."""
+"""Keys from a file: one per line, or a column of a table."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def read_keys(spec: str, require_all: bool = False) -> KeyList:
 
 
 def _refuse(name: str) -> None:
-    """Raises TarkitError for a table of a kind whose lines are no keys."""
+    """Raise TarkitError for a file whose lines cannot be keys."""
     suffix = os.path.splitext(name)[1].lower()
     try:
         with open(name, "rb") as file:
             head = file.read(4)
     except OSError:
-        return  # whoever opens it says why
+        return  # reported when it is opened
     if suffix in _OTHER or head in _MAGICS or head[:2] == b"\x1f\x8b":
         raise TarkitError(
             f"{name}: keys are read from lists, TSV, CSV and JSON lines, not from this",

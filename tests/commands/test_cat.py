@@ -749,7 +749,7 @@ DAMAGE = {
     "link-to-a-field-that-goes": Case(
         "unmovable-entry",
         [tar(LINKS[:2] + LINKS[3:])],
-        "{0}: at 1024: 'a.png' is a hard link to 'a.jpg', which goes or changes its name",
+        "{0}: at 1024: 'a.png' is a hard link to 'a.jpg', which is removed or renamed",
         [LINKS[1], LINKS[4]],
         LINKS[4:],
         "--drop jpg",

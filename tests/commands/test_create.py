@@ -434,7 +434,7 @@ WRONG = [
     ("../a.x text:1\n", "recipe:1: the name '../a.x' is absolute, or has .. or a NUL in it [unsafe-name]"),
     ("d/../a.x text:1\n", "recipe:1: the name 'd/../a.x' is absolute, or has .. or a NUL in it [unsafe-name]"),
     ("/a.x text:1\n", "recipe:1: the name '/a.x' is absolute, or has .. or a NUL in it [unsafe-name]"),
-    ("d/ text:1\n", "recipe:1: the name 'd/' is the name of a folder [unsafe-name]"),
+    ("d/ text:1\n", "recipe:1: the name 'd/' is the name of a directory [unsafe-name]"),
     ("\ttext:1\n", "recipe:1: no name before the tab"),
     ("a.x\0 text:1\n", "recipe:1: a NUL byte: is this a recipe?"),
     ("\udce9.x none\n", "recipe:1: 'none': No such file or directory"),
