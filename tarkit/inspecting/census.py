@@ -247,8 +247,7 @@ class _HeaderCount:
                     rows[fields] += sizes
                 else:
                     rows[fields] = sizes
-                headers = sum([entry[2] - entry[1] for entry in entries])
-                census.extensions += headers - BLOCK * len(entries)
+                census.extensions += entries[-1][4] - entries[0][1]  # all its bytes; `_flush` subtracts the others
                 self.pending += len(entries)
                 if self.pending >= PENDING:
                     self._flush()
@@ -278,6 +277,7 @@ class _HeaderCount:
                 census.sizes(name).add(sizes[at :: len(names)])
             census.content += sum(sizes)
             census.entries += len(sizes)
+            census.extensions -= BLOCK * len(sizes) + sum([size + 511 & -512 for size in sizes])
             samples = len(sizes) // len(names)
             census.samples += samples
             census.add_set(_set(names), samples)
