@@ -24,11 +24,11 @@ from itertools import islice
 from typing import IO, Any, NamedTuple, TypeVar
 
 from tarkit.errors import CommandFailed, Interrupted, Problem, TarkitError, signal_name
-from tarkit.signals import RAISING, catch_signals, heed_no_signals
+from tarkit.signals import RAISING, catch_signals, ignore_signals
 from tarkit.streams import command
 from tarkit.streams.command import disown_commands, end_commands
 from tarkit.streams.sink import discard_unfinished, unfinished
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 
 # ---- The other side of `parallel`: a copy of this process that works, and what it writes for the one that started it
 
@@ -54,7 +54,9 @@ class RemoteError:
         return self.kind(*self.facts)
 
 
-def run(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scratch, mask: set[int], parent: int) -> None:
+def run(
+    work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: TemporaryFile, mask: set[int], parent: int
+) -> None:
     """What a process does. What ends its parent ends it through its parent, which must be there."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     catch_signals()
@@ -68,7 +70,7 @@ def run(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scratc
             _work(work, jobs, file, parent)
         finally:
             _clean_up()
-            heed_no_signals()
+            ignore_signals()
     except Interrupted as error:  # which may have come while it cleaned up, and comes once
         _clean_up()
         signal.signal(error.signum, signal.SIG_DFL)
@@ -92,7 +94,7 @@ def _outlive_nobody() -> None:
     os.kill(os.getpid(), signal.SIGKILL)  # nobody waits for the rest
 
 
-def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: Scratch, parent: int) -> None:
+def _work(work: Callable[[Job], Iterator[Item]], jobs: Sequence[Job], file: TemporaryFile, parent: int) -> None:
     """Write what `work` yields, with marks; where there is no room for it, that instead."""
     try:
         with os.fdopen(os.dup(file.fd), "wb", BUFFER) as stream:
@@ -146,7 +148,7 @@ PATIENCE = 2 * command.PATIENCE  # seconds until it has to: it waits for command
 
 class _Started(NamedTuple):
     process: Any
-    file: Scratch
+    file: TemporaryFile
     jobs: int
 
 
@@ -256,7 +258,7 @@ def _start(
     while running < processes and len(started) < AHEAD * processes and _may_fork():
         if (jobs := next(shares, None)) is None:
             return
-        file = Scratch(tmpdir)
+        file = TemporaryFile(tmpdir)
         file.reserve(ROOM)
         # A signal waits until the process is known: else nobody would end it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, RAISING)

@@ -67,7 +67,7 @@ def catch_signals(signals: Sequence[signal.Signals] = SIGNALS) -> None:
             signal.signal(signum, _interrupt)
 
 
-def heed_no_signals() -> None:
+def ignore_signals() -> None:
     """Let signals do nothing from now on: whoever is impatient must not keep us from cleaning up."""
     global _ending  # noqa: PLW0603
     _ending = True
@@ -84,7 +84,7 @@ def release_signals() -> None:
 
 def die(signum: int) -> NoReturn:
     """Die of a signal, so that whoever started us sees it."""
-    heed_no_signals()
+    ignore_signals()
     _last_act("tarkit.streams.sink", "discard_unfinished")
     clean_up()
     signal.signal(signum, signal.SIG_DFL)
@@ -114,7 +114,7 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
     elif _locking(frame) or _loading(frame):
         _send_again(signum)
     else:
-        heed_no_signals()
+        ignore_signals()
         raise Interrupted(signum)
 
 

@@ -20,7 +20,7 @@ import pytest
 from tarkit import parallel
 from tarkit.errors import CommandFailed, Problem, TarkitError, Unsupported, Usage
 from tarkit.parallel import in_order, results_in_order
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 from tests._copies import Copied
 from tests._tools import archive, each_row, gone, happens, pid_in, tarkit
 
@@ -352,7 +352,7 @@ class Full:
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where results find no room, that it is so finds some: it was kept free from the start."""
-    file = Scratch(str(tmp_path))
+    file = TemporaryFile(str(tmp_path))
     file.reserve(parallel.ROOM)
     blocks = os.fstat(file.fd).st_blocks
     monkeypatch.setattr(os, "fdopen", Full)

@@ -7,7 +7,7 @@ sample that comes twice does not cancel itself as it would with XOR, and two dif
 chance once in 2^128. (It is no proof against somebody who makes them alike on purpose.)
 
 Which samples differ, the sums cannot say: so the key and the hashes of each sample of both sets are kept, in memory and
-then on disk (`Ledger`), about 60 bytes a field, and gathered by key when the sums differ.
+then on disk (`Multimap`), about 60 bytes a field, and gathered by key when the sums differ.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from struct import Struct
 
 from tarkit.checking.digest import STRAY, Fields, fields_of, sample_hash
 from tarkit.checking.fieldsets import listed
-from tarkit.checking.findings import Finding, Report
+from tarkit.checking.findings import Finding, ShardReport
 from tarkit.checking.shard import Seen
 from tarkit.errors import show
-from tarkit.spill.multimap import Ledger, in_runs
+from tarkit.spill.multimap import Multimap, in_runs
 
 _PLACE = Struct("<BIQ")  # which set, the number of a shard in it, the offset
 _ALL = (1 << 128) - 1
 
 Place = tuple[int, int, int]  # which set, the number of a shard in it, the offset
-Sets = tuple[Sequence[Report], Sequence[Report]]
+Sets = tuple[Sequence[ShardReport], Sequence[ShardReport]]
 Different = tuple[Place, int, str, bytes, str]
 
 
@@ -49,7 +49,7 @@ class Sameness:
     def __init__(self, tmpdir: str | None = None, names: tuple[str, str] = ("this set", "the other")) -> None:
         self.names = names
         self.totals = (Total(), Total())
-        self._ledger = Ledger(tmpdir)
+        self._ledger = Multimap(tmpdir)
 
     def add(self, which: int, index: int, samples: Sequence[Seen]) -> None:
         """Add samples of shard number `index` of a set."""
@@ -66,7 +66,7 @@ class Sameness:
         """Whether both hold the same samples."""
         return self.totals[0] == self.totals[1]
 
-    def findings(self, first: Sequence[Report], second: Sequence[Report]) -> Iterator[Finding]:
+    def findings(self, first: Sequence[ShardReport], second: Sequence[ShardReport]) -> Iterator[Finding]:
         """Yield the samples that differ, sorted unless there are too many; none if the fingerprints are equal."""
         if not self.same:
             sets = (first, second)

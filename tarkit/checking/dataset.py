@@ -8,27 +8,27 @@ from itertools import pairwise
 from struct import Struct
 
 from tarkit.checking.fieldsets import LISTED, listed
-from tarkit.checking.findings import Finding, Report
+from tarkit.checking.findings import Finding, ShardReport
 from tarkit.checking.shard import Seen
 from tarkit.errors import show
 from tarkit.samples.select import KeyList
-from tarkit.spill.multimap import Ledger, in_runs
+from tarkit.spill.multimap import Multimap, in_runs
 
 _PLACE = Struct("<IQ")  # the number of a shard, an offset in it
 
 
 class Unique:
-    """Keys in more than one shard, found exactly in bounded memory (`Ledger`)."""
+    """Keys in more than one shard, found exactly in bounded memory (`Multimap`)."""
 
     def __init__(self, tmpdir: str | None = None) -> None:
-        self._ledger = Ledger(tmpdir)
+        self._ledger = Multimap(tmpdir)
 
     def add(self, index: int, samples: Sequence[Seen]) -> None:
         """Samples of shard number `index`."""
         for key, offset, _ in samples:
             self._ledger.add(key, _PLACE.pack(index, offset))
 
-    def findings(self, shards: Sequence[Report]) -> Iterator[Finding]:
+    def findings(self, shards: Sequence[ShardReport]) -> Iterator[Finding]:
         """Yield each later place of a key that was in another shard, sorted unless there are too many."""
         for (index, offset), (other, before), key in in_runs(self._again()):
             what = f"the key {show(key)} is also in {shards[other].shard}, at {before}"
@@ -61,7 +61,7 @@ class Against:
             yield Finding("missing-sample", self.table.name, None, key, f"no shard has the sample {show(key)}")
 
 
-def joined(shards: Sequence[Report]) -> Iterator[Finding]:
+def joined(shards: Sequence[ShardReport]) -> Iterator[Finding]:
     """Yield shards whose last sample has the key of the first one of the next shard."""
     filled = [shard for shard in shards if shard.samples]
     for before, after in pairwise(filled):
@@ -71,7 +71,7 @@ def joined(shards: Sequence[Report]) -> Iterator[Finding]:
             yield Finding("joined-sample", after.shard, 0, after.first, what, "error", hint)
 
 
-def mixed(shards: Sequence[Report]) -> Iterator[Finding]:
+def mixed(shards: Sequence[ShardReport]) -> Iterator[Finding]:
     """Yield shards whose samples mostly have other fields than those of most shards."""
     main = [next(iter(shard.fields), None) for shard in shards]
     counts = Counter(each for each in main if each is not None)

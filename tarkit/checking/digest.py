@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
-from tarkit.samples.sample import KEYLESS, SampleSource
+from tarkit.samples.sample import KEYLESS
+from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Raw
 
@@ -30,7 +31,7 @@ Fields = list[tuple[bytes, bytes]]
 class ContentHash:
     """Hashes of the entries of an archive, added in order and taken sample by sample."""
 
-    def __init__(self, source: SampleSource) -> None:
+    def __init__(self, source: Source) -> None:
         self.source = source
         self._digests: dict[int, bytes] = {}  # offset of an entry -> its hash
 

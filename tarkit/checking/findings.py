@@ -86,7 +86,7 @@ class Finding(NamedTuple):
 
 
 @dataclass
-class Report:
+class ShardReport:
     """A shard as a whole. `size` is the length of its archive, decompressed; `stored` and `sha256` are the file's.
 
     `fields` has the set of fields, in lower case, that most samples have, and how many these are.

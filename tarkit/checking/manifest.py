@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tarkit.checking.findings import Finding, Report
+from tarkit.checking.findings import Finding, ShardReport
 from tarkit.errors import TarkitError, show
 from tarkit.shards.writer import MANIFEST_COLUMNS
 from tarkit.tables.recipe import MalformedRow, without_bom, without_end
@@ -71,7 +71,7 @@ class Manifest:
             name = os.path.basename(row.shard)
             self._by_name[name] = None if name in self._by_name else number
 
-    def compare(self, report: Report, path: str) -> Iterator[Finding]:
+    def compare(self, report: ShardReport, path: str) -> Iterator[Finding]:
         """Yield the differences between a shard and its row."""
         number = self._by_path.get(os.path.realpath(path), self._by_name.get(os.path.basename(path)))
         row = None if number is None else self._left.pop(number, None)

@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 from tarkit.checking.survey import Damage, Survey
 from tarkit.errors import show
 from tarkit.samples.reader import EntryGroups
-from tarkit.samples.sample import SampleSource, is_safe, key_of
+from tarkit.samples.sample import is_safe, key_of
+from tarkit.streams.source import Source
 from tarkit.tar import block, pax
 from tarkit.tar.header import rename
 from tarkit.tar.reader import Entry, Raw
@@ -52,7 +53,7 @@ class SamplePart:
         self.count = 0
         self.plain = True
 
-    def read(self, source: SampleSource, key: bytes) -> Iterator[Raw]:
+    def read(self, source: Source, key: bytes) -> Iterator[Raw]:
         """Read the entries again."""
         for entry in Survey(source, self.start).entries():
             if key_of(Entry._make(entry)) == key:
@@ -74,7 +75,7 @@ class Kept(NamedTuple):
 class Salvage:
     """What to do with each entry of an archive; `why` counts samples that are left out by the problem."""
 
-    source: SampleSource
+    source: Source
     keys: dict[bytes, list[SamplePart]] = field(default_factory=dict)
     keyless: list[Raw] = field(default_factory=list)  # entries without a key
     lost: list[Lost] = field(default_factory=list)
@@ -143,7 +144,7 @@ def _new_key(key: bytes, taken: Container[bytes], known: Container[bytes]) -> by
 class _Planner:
     """Reads an archive into the plan of its clean copy."""
 
-    def __init__(self, source: SampleSource, allowed: Container[str]) -> None:
+    def __init__(self, source: Source, allowed: Container[str]) -> None:
         self.plan = Salvage(source)
         self.allowed = allowed
         self.survey = Survey(source)
@@ -252,7 +253,7 @@ class _Planner:
         return all(keyword in _HARMLESS for keyword, _ in pax.parse_pairs(payload))
 
 
-def salvage(source: SampleSource, allowed: Container[str] = ()) -> Salvage:
+def salvage(source: Source, allowed: Container[str] = ()) -> Salvage:
     """Return the plan of a clean copy of an archive, all of which is read; the source is seekable."""
     return _Planner(source, allowed).run()
 
@@ -363,7 +364,7 @@ def write_clean(
     return last
 
 
-def _write(item: Kept, source: SampleSource, writer: EntryWriter, tally: Tally) -> None:
+def _write(item: Kept, source: Source, writer: EntryWriter, tally: Tally) -> None:
     tally.samples += 1
     if item.entries is None:
         for part in item.parts:
@@ -384,7 +385,7 @@ def _write(item: Kept, source: SampleSource, writer: EntryWriter, tally: Tally) 
     tally.renamed += len(item.entries)
 
 
-def _append(writer: EntryWriter | None, source: SampleSource, entries: list[Raw]) -> None:
+def _append(writer: EntryWriter | None, source: Source, entries: list[Raw]) -> None:
     if writer is not None:
         for entry in entries:
             writer.append(source, entry[1], entry[4])

@@ -8,7 +8,7 @@ from struct import Struct
 
 from tarkit.checking.digest import ContentHash
 from tarkit.checking.fieldsets import FieldSet, FieldSets
-from tarkit.checking.findings import GATHERS, GLOBAL_REPAIR, Finding, Report
+from tarkit.checking.findings import GATHERS, GLOBAL_REPAIR, Finding, ShardReport
 from tarkit.checking.survey import Damage, Survey
 from tarkit.checking.targets import ReaderRules
 from tarkit.errors import TarkitError, Usage, show
@@ -25,16 +25,17 @@ from tarkit.samples.reader import (
     scattered_hint,
     sets_attributes,
 )
-from tarkit.samples.sample import KEYLESS, Recent, SampleSource, is_safe, key_of
-from tarkit.spill.multimap import Ledger
+from tarkit.samples.sample import KEYLESS, Recent, is_safe, key_of
+from tarkit.spill.multimap import Multimap
 from tarkit.streams.location import Location
+from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
 
 BATCH = 1000  # samples that are handed on together
 
 Seen = tuple[bytes, int, bytes]  # of a sample: its key, its offset, what its contents are if that was asked for
-Item = Finding | list[Seen] | Report
+Item = Finding | list[Seen] | ShardReport
 
 _OFFSET = Struct("<Q")
 
@@ -58,16 +59,16 @@ class Asked:
 class ShardCheck:
     """Iterate over the findings in one archive; its `report` is complete at the end."""
 
-    def __init__(self, source: SampleSource, asked: Asked, target: ReaderRules | None = None) -> None:
+    def __init__(self, source: Source, asked: Asked, target: ReaderRules | None = None) -> None:
         self.source = source
         self.asked = asked
-        self.report = Report(source.name)
+        self.report = ShardReport(source.name)
         self._target = target
         self._contents = ContentHash(source) if asked.contents else None
         self._reads_each = not source.seekable or target is not None or asked.contents
         self._survey = Survey(source, each=self._read_entry if self._reads_each else None)
         self._sets = FieldSets(source.name)
-        self._keys = Ledger(asked.tmpdir)
+        self._keys = Multimap(asked.tmpdir)
         self._found: list[Finding] = []
         self._batch: list[Seen] = []
         self._keyless = Recent()  # names of entries without a key
@@ -263,11 +264,11 @@ def check_source(
     location: Location,
     index: int,
     asked: Asked,
-    opened: Callable[[], SampleSource],
-    read: Callable[[SampleSource], None] = lambda source: None,
+    opened: Callable[[], Source],
+    read: Callable[[Source], None] = lambda source: None,
 ) -> Iterator[Item]:
     """The same of what `opened` opens; `read` may then look at it once more."""
-    report = Report(location.name)
+    report = ShardReport(location.name)
     target = None if asked.target is None else ReaderRules(asked.target, location.name, index)
     try:
         source = opened()

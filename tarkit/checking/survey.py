@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from tarkit.errors import Problem
 from tarkit.samples.reader import find_beyond
-from tarkit.samples.sample import SampleSource, key_of
+from tarkit.samples.sample import key_of
+from tarkit.streams.source import Source
 from tarkit.tar import block as blocks
 from tarkit.tar.reader import Raw, TarReader, find_header, is_header
 
@@ -39,7 +40,7 @@ class Survey:
         OSError, CommandFailed: it cannot be read.
     """
 
-    def __init__(self, source: SampleSource, pos: int = 0, each: Callable[[Raw], None] | None = None) -> None:
+    def __init__(self, source: Source, pos: int = 0, each: Callable[[Raw], None] | None = None) -> None:
         self.source = source
         self.end = 0
         self.marker: int | None = None

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from tarkit.checking.findings import Finding, Report
+from tarkit.checking.findings import Finding, ShardReport
 from tarkit.cli.console import Run
 from tarkit.errors import printable
 from tarkit.problems import SHOWN
@@ -37,7 +37,7 @@ class Printer:
         self.run = run
         self.form = form
         self.failed = False
-        self.reports: list[Report] = []
+        self.reports: list[ShardReport] = []
         self._allowed = allowed
         self._strict = strict
         self._end = b"\0" if null else b"\n"
@@ -83,7 +83,7 @@ class Printer:
                     self.line(f"{what}; -v names them all")
         self._alike = {name: Counter() for name in _CAPPED}
 
-    def report(self, report: Report) -> None:
+    def report(self, report: ShardReport) -> None:
         """Take note of a shard that was read."""
         self.reports.append(report)
         self.run.samples += report.samples

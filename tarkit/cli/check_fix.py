@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
-from tarkit.checking.findings import Report
+from tarkit.checking.findings import ShardReport
 from tarkit.checking.salvage import AnyOf, Salvage, Tally, salvage, write_clean
 from tarkit.checking.shard import Asked, Item, check_source
 from tarkit.cli.check_findings import Printer
@@ -14,12 +14,11 @@ from tarkit.cli.console import Run
 from tarkit.cli.output import Output, numbered_output, open_output, refuse_overwrite, status_of
 from tarkit.errors import TarkitError, Usage
 from tarkit.samples.dataset import open_source
-from tarkit.samples.sample import SampleSource
 from tarkit.shards.template import parse_template, refuse_template
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
 from tarkit.streams.ranges import Copy, spooled
-from tarkit.streams.source import StreamSource
+from tarkit.streams.source import Source, StreamSource
 from tarkit.tar.writer import EntryWriter
 
 _UNMENDED = {"changed-shard", "missing-shard"}  # nobody knows what is wrong, so the copy has it too
@@ -69,18 +68,18 @@ class Fix:
     def read(self, location: Location, index: int, asked: Asked) -> Iterator[Item]:
         """What is found in an input, and the plan of its copy."""
 
-        def opened() -> SampleSource:
+        def opened() -> Source:
             source = open_source(location, tmpdir=asked.tmpdir)
             if isinstance(source, StreamSource):
                 source = self._spooled = spooled(source, self._spooled)
             return source
 
-        def read(source: SampleSource) -> None:
+        def read(source: Source) -> None:
             tally = Tally(location.name, self.output.location.name if self.names is None else self.names[index])
             self._plans.append((salvage(source, self.allowed), tally))
 
         for item in check_source(location, index, asked, opened, read):
-            self._unread = self._unread or (isinstance(item, Report) and not item.readable)
+            self._unread = self._unread or (isinstance(item, ShardReport) and not item.readable)
             yield item
 
     def start(self, stack: ExitStack, inputs: int) -> None:

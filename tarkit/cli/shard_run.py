@@ -17,7 +17,7 @@ from tarkit.packing.writer import Packed, Packing, Task, pack_all, progress
 from tarkit.shards.writer import Shard, run_post
 from tarkit.streams.location import parse_output
 from tarkit.streams.sink import Sink, short_name
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 
 FEW = 20_000  # files from which on several processes write shards, MOST at a time unless more are asked for
 MOST = 4
@@ -59,7 +59,7 @@ class Packer:
         if chosen.resume and shards:
             folder, base = os.path.split(os.fsdecode(shards[0].name))
             self.journal = Journal(os.path.join(folder, f".{short_name(base)}.0.part"))
-        self.counters = Scratch(run.scratch(output)) if run.shows_progress else None
+        self.counters = TemporaryFile(run.scratch(output)) if run.shows_progress else None
         self.processes, share = _hands(chosen, shards)
         settings = f"{chosen.mtime} {output.codec}"
         self.packing = Packing(

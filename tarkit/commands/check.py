@@ -13,7 +13,7 @@ import click
 
 from tarkit.checking import dataset as across
 from tarkit.checking.compare import Sameness
-from tarkit.checking.findings import FINDINGS, Finding, Report
+from tarkit.checking.findings import FINDINGS, Finding, ShardReport
 from tarkit.checking.manifest import Manifest, places, read_manifest
 from tarkit.checking.shard import Asked, Item, check_shard
 from tarkit.checking.targets import TARGETS
@@ -203,7 +203,7 @@ def run_check(run: Run, locations: Sequence[Location], chosen: CheckOptions) -> 
         for index, item in _items(run, locations, asked, chosen.processes, fix):
             if isinstance(item, Finding):
                 printer.finding(item)
-            elif isinstance(item, Report):
+            elif isinstance(item, ShardReport):
                 printer.report(item)
                 if manifest is not None:
                     for finding in manifest.compare(item, locations[index].text):
@@ -272,7 +272,7 @@ def run_same_as(run: Run, locations: Sequence[Location], chosen: CheckOptions) -
         raise Usage("stdin is named more than once")
     printer = Printer(run, chosen.form, chosen.allowed, chosen.strict)
     sameness = Sameness(tmpdir, chosen.names)
-    reports: tuple[list[Report], list[Report]] = ([], [])
+    reports: tuple[list[ShardReport], list[ShardReport]] = ([], [])
     asked = Asked(contents=True, tmpdir=tmpdir)
     jobs = [(which, index, location) for which, each in enumerate(sets) for index, location in enumerate(each)]
 
@@ -283,7 +283,7 @@ def run_same_as(run: Run, locations: Sequence[Location], chosen: CheckOptions) -
         for item in found:
             if isinstance(item, Finding):
                 printer.finding(item)
-            elif isinstance(item, Report):
+            elif isinstance(item, ShardReport):
                 reports[which].append(item)
                 printer.report(item)
             else:
@@ -306,7 +306,7 @@ def run_same_as(run: Run, locations: Sequence[Location], chosen: CheckOptions) -
     return same is True and not printer.failed
 
 
-def _compare(printer: Printer, sameness: Sameness, reports: tuple[list[Report], list[Report]]) -> None:
+def _compare(printer: Printer, sameness: Sameness, reports: tuple[list[ShardReport], list[ShardReport]]) -> None:
     """Print what differs between two sets, and the fingerprint of each."""
     for finding in sameness.findings(*reports):
         printer.finding(finding)

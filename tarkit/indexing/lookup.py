@@ -15,8 +15,8 @@ from tarkit.indexing.formats import DaliLines, index_path, read_index
 from tarkit.indexing.scan import REGULAR, NoIndex, Row
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import SampleSource, TarSample, key_of
-from tarkit.streams.source import FileSource
+from tarkit.samples.sample import TarSample, key_of
+from tarkit.streams.source import FileSource, Source
 from tarkit.tar import block
 
 TRUSTED = ("dali", "tsv", "webshart")  # those with names, the fastest to read first
@@ -68,7 +68,7 @@ def _read(source: FileSource, path: str, format: str, key: bytes) -> tuple[Seque
     return listed, [place for place, row in enumerate(listed) if row[0] == key]
 
 
-def _trust(source: SampleSource, listed: Sequence[Row]) -> None:
+def _trust(source: Source, listed: Sequence[Row]) -> None:
     """Raises Stale unless some samples are where the index says, and the last of them ends the archive."""
     first = bytes(source.peek(0, block.BLOCK)[: block.BLOCK])
     if first[156:157] == block.PAX_GLOBAL:
@@ -83,16 +83,14 @@ def _trust(source: SampleSource, listed: Sequence[Row]) -> None:
         raise Stale("the archive has changed since")
 
 
-def _sample_at(
-    source: SampleSource, listed: Sequence[Row], place: int, policy: Policy, moves: bool
-) -> TarSample | None:
+def _sample_at(source: Source, listed: Sequence[Row], place: int, policy: Policy, moves: bool) -> TarSample | None:
     """The sample that is where an index says, None if there is another one."""
     sample = next(_samples_from(source, listed, place, policy, moves), None)
     return sample if _agrees(sample, listed[place]) else None
 
 
 def _samples_from(
-    source: SampleSource, listed: Sequence[Row], place: int, policy: Policy, moves: bool
+    source: Source, listed: Sequence[Row], place: int, policy: Policy, moves: bool
 ) -> Iterator[TarSample]:
     """The samples behind the one that is listed before a place. Raises Stale."""
     before, pos = None, 0

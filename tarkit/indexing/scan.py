@@ -16,11 +16,12 @@ from tarkit.errors import Problem, TarkitError, Unsupported, show
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import SampleSource, split_name
+from tarkit.samples.sample import split_name
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import Location
 from tarkit.streams.sink import Sink, open_sink
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.source import Source
+from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import block
 
 GATHERED = 1 << 20  # bytes of an index that are held before they go to temporary space
@@ -90,14 +91,14 @@ class Body:
         self._pieces: list[bytes] = []
         self._held = 0
         self._size = 0
-        self._file: Scratch | None = None
+        self._file: TemporaryFile | None = None
 
     def add(self, piece: bytes) -> None:
         """Append bytes."""
         self._pieces.append(piece)
         self._held += len(piece)
         if self._held > GATHERED:
-            self._file = self._file or Scratch(self._tmpdir)
+            self._file = self._file or TemporaryFile(self._tmpdir)
             self._file.write(b"".join(self._pieces))
             self._size += self._held
             self._pieces, self._held = [], 0
@@ -110,7 +111,7 @@ class Body:
         sink.write(b"".join(self._pieces))
 
 
-def open_shard(location: Location, why: str = "an index") -> SampleSource:
+def open_shard(location: Location, why: str = "an index") -> Source:
     """A shard as a plain file. Raises Unsupported for what is compressed or no file: it has no offsets to jump to."""
     if location.kind != "path" or not stat.S_ISREG(os.stat(location.text).st_mode):
         raise Unsupported(f"{location.name}: {why} needs a regular file")
@@ -154,7 +155,7 @@ def rows(samples: SampleReader, policy: Policy) -> Iterator[Row]:
 
 
 def write_indexes(
-    source: SampleSource, indexes: Sequence[Index], policy: Policy, tmpdir: str | None = None, sync: bool = False
+    source: Source, indexes: Sequence[Index], policy: Policy, tmpdir: str | None = None, sync: bool = False
 ) -> Scanned:
     """Scan a shard and write indexes of it; an index appears when the whole shard was read.
 
@@ -183,7 +184,7 @@ def write_indexes(
     return Scanned(count, source.size or 0, samples.dropped)
 
 
-def spelled(source: SampleSource, layout: IndexLayout, format: str, policy: Policy) -> bytes:
+def spelled(source: Source, layout: IndexLayout, format: str, policy: Policy) -> bytes:
     """What an index of the shard should be. Raises as `write_indexes` does."""
     samples = SampleReader(source, policy, moves=False)
     index = Index(format, "", "path", layout)
@@ -193,7 +194,7 @@ def spelled(source: SampleSource, layout: IndexLayout, format: str, policy: Poli
     return b"".join((_spelled(source, index, layout.head, len(pieces)), *pieces, tail))
 
 
-def _spelled(source: SampleSource, index: Index, spell: Callable[..., bytes], *facts: object) -> bytes:
+def _spelled(source: Source, index: Index, spell: Callable[..., bytes], *facts: object) -> bytes:
     try:
         return spell(*facts)
     except ValueError as error:

@@ -14,8 +14,9 @@ from tarkit.errors import Problem
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import EntryChecks, EntryGroups, SampleReader
-from tarkit.samples.sample import KEYLESS, Recent, SampleSource, TarSample, key_of, split_name
+from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
 from tarkit.streams.location import Location
+from tarkit.streams.source import Source
 from tarkit.tar.block import BLOCK, PAX_GLOBAL, SLASH
 from tarkit.tar.reader import Entry, Raw, TarReader
 
@@ -194,7 +195,7 @@ def _set(names: Iterable[bytes]) -> Set:
     return tuple(sorted(set(names)))
 
 
-def count(source: SampleSource, policy: Policy) -> Census:
+def count(source: Source, policy: Policy) -> Census:
     """Count a whole archive at the speed of its headers, without making samples. `policy` must let no problem pass.
 
     Raises:
@@ -206,7 +207,7 @@ def count(source: SampleSource, policy: Policy) -> Census:
 class _HeaderCount:
     """Counts plain samples by their lists of fields, other samples entry by entry."""
 
-    def __init__(self, source: SampleSource, policy: Policy) -> None:
+    def __init__(self, source: Source, policy: Policy) -> None:
         self.source = source
         self.policy = policy
         self.checks = EntryChecks(source, policy, moves=False)
@@ -285,7 +286,7 @@ class _HeaderCount:
         self.pending = 0
 
 
-def count_samples(source: SampleSource, policy: Policy) -> Census:
+def count_samples(source: Source, policy: Policy) -> Census:
     """Count an archive whose faults may be passed over: sample by sample, as any command would read it."""
     samples, census = SampleReader(source, policy, moves=False), Census()
     for sample in samples:

@@ -12,7 +12,8 @@ from typing import Any
 
 from tarkit.media import headers, kinds
 from tarkit.media import headers as arrays
-from tarkit.samples.sample import SampleSource, TarSample, key_of
+from tarkit.samples.sample import TarSample, key_of
+from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry
 
@@ -38,7 +39,7 @@ _TYPES = {
 class Payload:
     """The content of an entry, `size` bytes, of which those before `reach` may be looked at."""
 
-    source: SampleSource
+    source: Source
     start: int
     size: int
     reach: int

@@ -19,7 +19,7 @@ from tarkit.packing.spool_check import ManyNames, ascend, in_several, keys_of
 from tarkit.packing.tree import UNSIZED
 from tarkit.samples.validate import NameChecks
 from tarkit.sorting.runs import DuplicateKeys
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tables.recipe import MalformedRow
 
 HELD = 20_000  # rows that are in memory at a time
@@ -64,7 +64,7 @@ class RowSpool:
         agrees: bool = False,
         missing: bool = False,
     ) -> None:
-        self.file = Scratch(tmpdir)
+        self.file = TemporaryFile(tmpdir)
         self.plan_name = plan_name
         self._stop = 0
         self._blobs: dict[bytes, list[tuple[int, int]]] = {}

@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from tarkit.errors import TarkitError, show, signal_name
-from tarkit.samples.sample import KEYLESS, SampleSource, TarSample, split_name
+from tarkit.samples.sample import KEYLESS, TarSample, split_name
+from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry
 
@@ -54,7 +55,7 @@ class BatchFailed(Exception):
 
 
 class CommandOutput(Protocol):
-    """What a command said, in memory or in a file; `tarkit.streams.tempfile.Scratch` and `Words` are two."""
+    """What a command said, in memory or in a file; `tarkit.streams.tempfile.TemporaryFile` and `Words` are two."""
 
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop), fewer only at the end."""
@@ -88,7 +89,7 @@ class InputField(NamedTuple):
     field: bytes
     entry: Entry
     content: Entry  # the entry whose payload it is: that of a hard link is its target's
-    source: SampleSource
+    source: Source
     data: bytes | None
 
     @property

@@ -25,10 +25,10 @@ from tarkit.proc import result as plain
 from tarkit.proc.calling import split_spec
 from tarkit.proc.child import IDLE, LENGTH, PLACE, SAID, WHOLE, Piece, Result
 from tarkit.proc.engine import TAIL, BatchFailed, Failure, Job, Outcome, Words, status_words
-from tarkit.samples.sample import SampleSource
 from tarkit.streams.copy import CHUNK, widen
 from tarkit.streams.process import PIPE, Program
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.source import Source
+from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar.reader import Raw
 
 # ---- Two-way traffic with a program through its stdin and stdout; its end is seen, whoever else has the pipes
@@ -150,12 +150,12 @@ class Call:
 class FunctionProcess:
     """One process that calls the function, and what it has said."""
 
-    def __init__(self, call: Call, said: Scratch) -> None:
+    def __init__(self, call: Call, said: TemporaryFile) -> None:
         self.call = call
         self.said = said
         self.loaded = False
         os.ftruncate(said.fd, 0)
-        shared = Scratch(call.tmpdir)
+        shared = TemporaryFile(call.tmpdir)
         os.ftruncate(shared.fd, PLACE.size)
         self.place = mmap(shared.fd, PLACE.size)
         PLACE.pack_into(self.place, 0, IDLE, 0.0)
@@ -271,7 +271,7 @@ class Mapper:
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self._said = Scratch(call.tmpdir)
+        self._said = TemporaryFile(call.tmpdir)
         fcntl.fcntl(self._said.fd, fcntl.F_SETFL, os.O_APPEND)
         self._lock = threading.Lock()
         self._over = False
@@ -422,7 +422,7 @@ def _tail(said: bytes) -> bytes:
 def _pieces(jobs: list[Job]) -> list[Piece]:
     """What is sent of some samples; those that lie one behind the other are read at once."""
     pieces: list[Piece] = []
-    runs: list[tuple[SampleSource, int, int, list[tuple[bytes, list[Raw]]]]] = []
+    runs: list[tuple[Source, int, int, list[tuple[bytes, list[Raw]]]]] = []
     for job in jobs:
         sample = job.sample
         entries: list[Raw] = list(map(tuple, sample.raw))  # type: ignore[arg-type]

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 from tarkit.errors import Problem, TarkitError, show
 from tarkit.proc.engine import BatchFailed, Failure, InputField, Job
-from tarkit.samples.sample import Part, SampleSource, TarSample, is_safe, key_of, split_name
+from tarkit.samples.sample import Part, TarSample, is_safe, key_of, split_name
 from tarkit.streams.copy import Short
 from tarkit.streams.ranges import HeldRange
+from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.block import padding
 from tarkit.tar.header import encode, rename
@@ -90,9 +91,9 @@ class Assembled:
     def __init__(self, name: str) -> None:
         self.name = name
         self.size: int | None = 0
-        self.pieces: list[tuple[int, int, bytes | FieldContent | tuple[SampleSource, int]]] = []
+        self.pieces: list[tuple[int, int, bytes | FieldContent | tuple[Source, int]]] = []
 
-    def add(self, piece: bytes | FieldContent | tuple[SampleSource, int, int]) -> None:
+    def add(self, piece: bytes | FieldContent | tuple[Source, int, int]) -> None:
         """Append to it."""
         at = self.size or 0
         if isinstance(piece, tuple):
@@ -191,7 +192,7 @@ class Maker:
         """An entry of the input, under this name."""
         source = job.sample.source
         start = entries[-1].stop if entries else 0
-        header: bytes | tuple[SampleSource, int, int] = job.piece(entry.start, entry.data) or (
+        header: bytes | tuple[Source, int, int] = job.piece(entry.start, entry.data) or (
             source,
             entry.start,
             entry.data,

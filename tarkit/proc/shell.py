@@ -16,7 +16,7 @@ from tarkit.proc.engine import TAIL, BatchFailed, CommandOutput, Failure, Job, O
 from tarkit.proc.result import FieldContent, Maker
 from tarkit.proc.workdir import FieldFiles, Gatherer, WorkDirectory, unpack
 from tarkit.streams.process import DEVNULL, Program
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 
 # ---- Where programs are, and which commands need no shell to run them
 
@@ -244,7 +244,7 @@ class _Listener:
         self.tail = b""
         self._pieces: list[bytes] = []
         self._held = 0
-        self._file: Scratch | None = None
+        self._file: TemporaryFile | None = None
         self._size = 0
         self._begun = {self.out[0]: b"", self.err[0]: b""}  # lines that have no end yet
 
@@ -296,7 +296,7 @@ class _Listener:
         self._pieces.append(data)
         self._held += len(data)
         if self._held > HEARD:
-            self._file = self._file or Scratch(self.tmpdir)
+            self._file = self._file or TemporaryFile(self.tmpdir)
             self._file.write(b"".join(self._pieces))
             self._size += self._held
             self._pieces, self._held = [], 0
@@ -314,7 +314,7 @@ class _Log:
 
     mtime = 0
 
-    def __init__(self, file: Scratch, size: int) -> None:
+    def __init__(self, file: TemporaryFile, size: int) -> None:
         self.file = file
         self.size = size
 

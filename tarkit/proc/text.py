@@ -8,10 +8,11 @@ from typing import Literal
 
 from tarkit.errors import TarkitError, show
 from tarkit.samples.dataset import open_source
-from tarkit.samples.sample import SampleSource, TarSample, is_safe, split_name
+from tarkit.samples.sample import TarSample, is_safe, split_name
 from tarkit.samples.select import Slice
 from tarkit.streams.location import Location
 from tarkit.streams.ranges import HeldRange
+from tarkit.streams.source import Source
 from tarkit.tar.block import padding
 from tarkit.tar.header import encode
 from tarkit.tar.reader import Entry
@@ -47,7 +48,7 @@ def text_samples(locations: Sequence[Location], mode: Mode, shard_slice: Slice |
         source.close()
 
 
-def _pieces(source: SampleSource, end: bytes) -> Iterator[bytes]:
+def _pieces(source: Source, end: bytes) -> Iterator[bytes]:
     """The text, cut behind each `end`."""
     pos = 0
     rest = b""

@@ -12,7 +12,7 @@ from itertools import islice
 from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
-from tarkit.samples.sample import SampleSource, TarSample
+from tarkit.samples.sample import TarSample
 from tarkit.stores import schemes
 from tarkit.streams.background import ReadAhead
 from tarkit.streams.codecs import codec_by_magic, decoder, foreign_codec, not_decoded
@@ -22,7 +22,7 @@ from tarkit.streams.files import Descriptor, File, allow_files
 from tarkit.streams.location import Location
 from tarkit.streams.ranges import Copy, spooled
 from tarkit.streams.source import (
-    ByRead,
+    ReadAdapter,
     ByteReader,
     DescriptorReader,
     FileReader,
@@ -31,6 +31,7 @@ from tarkit.streams.source import (
     StreamSource,
     reading,
 )
+from tarkit.streams.source import Source
 from tarkit.tar import block
 
 SNIFFED = 512  # bytes by which the format is recognised
@@ -54,7 +55,7 @@ def open_source(
     if location.kind == "pipe":
         return _stream(CommandReader(location.text), location, ahead, tmpdir)
     if location.kind == "url":
-        return _stream(ByRead(schemes.open_read(location.text)), location, ahead, tmpdir)
+        return _stream(ReadAdapter(schemes.open_read(location.text)), location, ahead, tmpdir)
     if location.kind == "path":
         fd = os.open(location.text, os.O_RDONLY | os.O_CLOEXEC)
     if os.isatty(fd):
@@ -98,9 +99,9 @@ def _stream(
 
         reader = ZipReader(reader, name, tmpdir, file)
     elif codec is not None:
-        reader = ByRead(decoder(codec, reading(reader), name), reader)
+        reader = ReadAdapter(decoder(codec, reading(reader), name), reader)
     if ahead:
-        reader = ByRead(ReadAhead(reading(reader)), reader)
+        reader = ReadAdapter(ReadAhead(reading(reader)), reader)
     source = StreamSource(reader, name, tmpdir)
     source.codec = codec
     return source
@@ -162,7 +163,7 @@ class DatasetReader:
             return self._round_robin(sources)
         return (sample for source in sources for sample in self._samples(source))
 
-    def _samples(self, source: SampleSource) -> Iterator[TarSample]:
+    def _samples(self, source: Source) -> Iterator[TarSample]:
         self.announce(source.name)
         self.opened += 1
         samples = SampleReader(source, self.policy, moves=self.moves, gather=self.gather)
@@ -178,7 +179,7 @@ class DatasetReader:
         if len(self.locations) == 1 and self.shard_slice is None:
             self.zeros = samples.zeros
 
-    def _sources(self) -> Iterator[SampleSource]:
+    def _sources(self) -> Iterator[Source]:
         if self._again:
             yield from self._again
             return
@@ -200,7 +201,7 @@ class DatasetReader:
                 self._again.append(source)
             yield source
 
-    def _round_robin(self, sources: Iterator[SampleSource]) -> Iterator[TarSample]:
+    def _round_robin(self, sources: Iterator[Source]) -> Iterator[TarSample]:
         turns = deque(self._samples(source) for source in islice(sources, self.mix))
         while turns:
             samples = turns.popleft()

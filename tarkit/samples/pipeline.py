@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from tarkit.errors import Problem, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.reader import duplicate_entries
-from tarkit.samples.sample import Part, Recent, SampleSource, TarSample, key_of
+from tarkit.samples.sample import Part, Recent, TarSample, key_of
 from tarkit.streams.ranges import HeldRange, RangeSpool
+from tarkit.streams.source import Source
 
 SPOOLED = 1 << 20  # bytes; larger samples of a stream are buffered in a temporary file
 
@@ -174,7 +175,7 @@ def keeper(tmpdir: str | None = None) -> Callable[[TarSample], TarSample]:
         sample.source = kept
         return sample
 
-    def held(source: SampleSource, start: int, stop: int) -> SampleSource:
+    def held(source: Source, start: int, stop: int) -> Source:
         if source.seekable:
             return source
         if stop - start < SPOOLED:

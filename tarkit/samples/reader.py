@@ -8,8 +8,9 @@ from operator import itemgetter
 
 from tarkit.errors import Problem, TarkitError, show
 from tarkit.problems import Policy
-from tarkit.samples.sample import KEYLESS, Recent, SampleSource, TarSample, is_safe, key_of
+from tarkit.samples.sample import KEYLESS, Recent, TarSample, is_safe, key_of
 from tarkit.streams import source as streams
+from tarkit.streams.source import Source
 from tarkit.tar import block, pax
 from tarkit.tar.reader import Entry, Raw, TarReader, find_entry
 
@@ -36,7 +37,7 @@ def links_outside(entries: Iterable[Entry], names: set[bytes]) -> Iterator[Entry
         names.add(entry.name)
 
 
-def sets_attributes(source: SampleSource, entry: Entry | Raw) -> bool:
+def sets_attributes(source: Source, entry: Entry | Raw) -> bool:
     """Whether a global PAX header has more than comments, which `git archive` writes."""
     return any(keyword != b"comment" for keyword, _ in pax.parse_pairs(source.read(entry[2], entry[2] + entry[3])))
 
@@ -60,7 +61,7 @@ _REMAKE = "copy it with tarkit cat --rekey '{stem}/{key}', or let tarkit check -
 EQUAL_PARTS = f"the parts have equal names, so they are two samples: {_REMAKE}"
 
 
-def equal_parts(source: SampleSource, key: bytes, starts: Iterable[int]) -> bool | None:
+def equal_parts(source: Source, key: bytes, starts: Iterable[int]) -> bool | None:
     """Whether parts of a sample, each the first at or after one of `starts`, have a name in common; None if unknown.
 
     Their headers are read again, which a stream does not allow.
@@ -97,7 +98,7 @@ class EntryChecks:
     Each method returns whether what it checks is kept, or raises the Problem.
     """
 
-    def __init__(self, source: SampleSource, policy: Policy, moves: bool) -> None:
+    def __init__(self, source: Source, policy: Policy, moves: bool) -> None:
         self.source = source
         self.policy = policy
         self.moves = moves
@@ -146,7 +147,7 @@ class EntryChecks:
 # ---- Resume after damage
 
 
-def find_beyond(source: SampleSource, header: int, kept: int, passed: Callable[[int], None] | None) -> int | None:
+def find_beyond(source: Source, header: int, kept: int, passed: Callable[[int], None] | None) -> int | None:
     """Return where reading can resume behind the damaged header at `header` (see `find_entry`); None if nowhere.
 
     In a stream the search is limited, so that its bytes from `kept` on, which are still needed, stay in memory.
@@ -301,7 +302,7 @@ class SampleReader:
 
     def __init__(
         self,
-        source: SampleSource,
+        source: Source,
         policy: Policy,
         *,
         moves: bool = True,

@@ -23,7 +23,7 @@ KEYLESS = frozenset((block.DIRECTORY, block.PAX_GLOBAL, block.GNU_VOLUME, block.
 REMEMBERED = 200_000  # keys of one input that are remembered to find repeated ones
 
 
-class SampleSource(WalkSource, WriterSource, Protocol):
+class Source(WalkSource, WriterSource, Protocol):
     """The source of samples; implemented by the classes of `tarkit.streams.source`."""
 
     @property
@@ -48,7 +48,7 @@ class SampleSource(WalkSource, WriterSource, Protocol):
         """Close the source."""
 
 
-Part = bytes | tuple[SampleSource, int, int]  # bytes, or the range [start, stop) of a source
+Part = bytes | tuple[Source, int, int]  # bytes, or the range [start, stop) of a source
 
 
 def split_name(name: bytes) -> tuple[bytes, bytes] | None:
@@ -84,7 +84,7 @@ class TarSample:
     more: Callable[[], None] | None
 
     def __init__(
-        self, key: bytes | None, source: SampleSource, entries: Sequence[Entry | Raw], start: int, stop: int
+        self, key: bytes | None, source: Source, entries: Sequence[Entry | Raw], start: int, stop: int
     ) -> None:
         self.key = key
         self.source = source

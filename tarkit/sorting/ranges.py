@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 
-from tarkit.samples.sample import SampleSource, TarSample, key_of
+from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.ranges import Held, HeldRange, MovedRange
 from tarkit.streams.sink import Sink
-from tarkit.streams.source import FileSource
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.source import FileSource, Source
+from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar.reader import Entry, TarReader
 from tarkit.tar.writer import ArchiveSink as WriterSink
 from tarkit.tar.writer import EntryWriter
@@ -31,12 +31,12 @@ _HEAD, _EACH = _COUNT.size, _RANGE.size
 class JoinedRanges(Held):
     """Ranges of several sources as one; positions go on from the start of the first."""
 
-    def __init__(self, pieces: Sequence[tuple[SampleSource, int, int]]) -> None:
+    def __init__(self, pieces: Sequence[tuple[Source, int, int]]) -> None:
         source, start, _ = pieces[0]
         super().__init__(source.name, start, start + sum(stop - start for _, start, stop in pieces))
         self.pieces = pieces
 
-    def _within(self, start: int, stop: int) -> Iterator[tuple[SampleSource, int, int]]:
+    def _within(self, start: int, stop: int) -> Iterator[tuple[Source, int, int]]:
         """What of the pieces lies in [start, stop)."""
         at = self.start
         for source, first, last in self.pieces:
@@ -117,13 +117,13 @@ class RangeList:
     def __init__(self, tmpdir: str | None) -> None:
         self.tmpdir = tmpdir
         self.stored = 0
-        self.files: list[SampleSource | Scratch] = []
+        self.files: list[Source | TemporaryFile] = []
         self._names: list[str] = []
-        self._source: SampleSource | None = None
+        self._source: Source | None = None
         self._file = 0
-        self._spool: tuple[Scratch, EntryWriter, int] | None = None
+        self._spool: tuple[TemporaryFile, EntryWriter, int] | None = None
 
-    def enter(self, source: SampleSource) -> None:
+    def enter(self, source: Source) -> None:
         """The samples that follow are of `source`."""
         if source is not self._source:
             self._source = source
@@ -142,7 +142,7 @@ class RangeList:
             if isinstance(file, FileSource):
                 file.unchanged()
 
-    def add_file(self, file: SampleSource | Scratch) -> int:
+    def add_file(self, file: Source | TemporaryFile) -> int:
         """The number of a file in which ranges lie."""
         self.files.append(file)
         return len(self.files) - 1
@@ -150,13 +150,13 @@ class RangeList:
     def append(self, number: int, start: int, stop: int, writer: EntryWriter) -> None:
         """Append bytes [start, stop) of a file to an archive."""
         file = self.files[number]
-        source = MovedRange(file, file.name, start, stop, start) if isinstance(file, Scratch) else file
+        source = MovedRange(file, file.name, start, stop, start) if isinstance(file, TemporaryFile) else file
         writer.append(source, start, stop)
 
     def drop_file(self, number: int) -> None:
         """No place refers to this temporary file any more."""
         scratch = self.files[number]
-        assert isinstance(scratch, Scratch)
+        assert isinstance(scratch, TemporaryFile)
         scratch.close()
 
     def keep(self, key: bytes | None, spans: Sequence[Span]) -> Place:
@@ -224,34 +224,34 @@ class RangeList:
         count, number, in_file, start, offset, size = _ONE.unpack_from(place)
         if blob is None and count == 1:
             file = self.files[in_file]
-            if not isinstance(file, Scratch):
+            if not isinstance(file, TemporaryFile):
                 return PlacedSample(place[WHOLE:], file, (), start, start + size)
         if count > 1:
             pieces = self.pieces(place)
             joined = JoinedRanges(pieces)
             return PlacedSample(key_in(place), joined, (), joined.start, joined.size or 0)
-        source: SampleSource
+        source: Source
         if blob is not None:
             source = HeldRange(self._names[number], start, blob)
         else:
             file = self.files[in_file]
-            assert isinstance(file, Scratch)
+            assert isinstance(file, TemporaryFile)
             source = MovedRange(file, self._names[number], start, start + size, offset)
         return PlacedSample(place[WHOLE:], source, (), start, start + size)
 
-    def pieces(self, place: Place) -> list[tuple[SampleSource, int, int]]:
+    def pieces(self, place: Place) -> list[tuple[Source, int, int]]:
         """The ranges of a place."""
-        found: list[tuple[SampleSource, int, int]] = []
+        found: list[tuple[Source, int, int]] = []
         (count,) = _COUNT.unpack_from(place)
         for at in range(_HEAD, _HEAD + count * _EACH, _EACH):
             number, in_file, start, offset, size = _RANGE.unpack_from(place, at)
             file = self.files[in_file]
-            if isinstance(file, Scratch):
+            if isinstance(file, TemporaryFile):
                 file = MovedRange(file, self._names[number], start, start + size, offset)
             found.append((file, start, start + size))
         return found
 
-    def entries(self, place: Place) -> Iterator[tuple[SampleSource, Entry]]:
+    def entries(self, place: Place) -> Iterator[tuple[Source, Entry]]:
         """The entries at a place, each with where it was read."""
         for source, start, stop in self.pieces(place):
             for entry in PlacedSample(None, source, (), start, stop).entries:
@@ -263,9 +263,9 @@ class RangeList:
         source.name = sample.source.name  # what stands in front may be of another archive, and keys may be made of it
         return PlacedSample(sample.key, source, (), source.start, source.size or 0)
 
-    def _writer(self) -> tuple[Scratch, EntryWriter, int]:
+    def _writer(self) -> tuple[TemporaryFile, EntryWriter, int]:
         if self._spool is None:
-            scratch = Scratch(self.tmpdir)
+            scratch = TemporaryFile(self.tmpdir)
             self._spool = scratch, EntryWriter(Sink(scratch.fd, scratch.name)), self.add_file(scratch)
         return self._spool
 
@@ -299,7 +299,7 @@ def joined(places: Sequence[Place]) -> Place:
     return b"".join([_COUNT.pack(sum(map(len, ranges)) // _EACH), *ranges, key_in(places[0])])
 
 
-def will_need(source: SampleSource) -> None:
+def will_need(source: Source) -> None:
     """Let the system read a whole file."""
     if isinstance(source, FileSource):
         source.will_need()

@@ -13,7 +13,7 @@ from struct import Struct
 from tarkit.sorting.ranges import Place, RangeList
 from tarkit.streams.copy import CHUNK, writev_all
 from tarkit.streams.sink import Sink
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar.writer import EntryWriter
 
 Record = tuple[bytes, int, Place, bytes | None]
@@ -30,7 +30,7 @@ _SIZES = Struct("<IIQ")
 class _Run:
     """Sorted records in a temporary file: their bytes, as far as these were in memory, then the list from `list` on."""
 
-    scratch: Scratch
+    scratch: TemporaryFile
     number: int  # of the file
     list: int
     end: int
@@ -117,7 +117,7 @@ class Runs:
         """Write what is in memory to a run, the bytes of samples included."""
         if not self._ranks:
             return
-        scratch = Scratch(self._places.tmpdir)
+        scratch = TemporaryFile(self._places.tmpdir)
         number = self._places.add_file(scratch)
         order = self._order()
         pieces: list[bytes] = []
@@ -144,7 +144,7 @@ class Runs:
             self._merge_level(level)
 
     def _finish(
-        self, scratch: Scratch, number: int, offset: int, records: Iterator[tuple[bytes, int, Place]], level: int
+        self, scratch: TemporaryFile, number: int, offset: int, records: Iterator[tuple[bytes, int, Place]], level: int
     ) -> None:
         """Write the list of a run behind its bytes."""
         pieces: list[bytes] = []
@@ -166,7 +166,7 @@ class Runs:
         old = [run for run in self._runs if run.level == level]
         self._runs = [run for run in self._runs if run.level != level]
         numbers = {run.number for run in old}
-        scratch, lists = Scratch(self._places.tmpdir), Scratch(self._places.tmpdir)
+        scratch, lists = TemporaryFile(self._places.tmpdir), TemporaryFile(self._places.tmpdir)
         number = self._places.add_file(scratch)
         writer = EntryWriter(Sink(scratch.fd, scratch.name))
         pieces: list[bytes] = []
@@ -207,7 +207,7 @@ class Runs:
             yield ranks[index], ordinals[index], where[index], blobs.get(index)
 
 
-def _flush(scratch: Scratch, pieces: list[bytes]) -> None:
+def _flush(scratch: TemporaryFile, pieces: list[bytes]) -> None:
     try:
         writev_all(scratch.fd, pieces)
     except OSError as error:
@@ -216,7 +216,7 @@ def _flush(scratch: Scratch, pieces: list[bytes]) -> None:
     pieces.clear()
 
 
-def _read_ahead(file: Scratch, start: int, size: int) -> None:
+def _read_ahead(file: TemporaryFile, start: int, size: int) -> None:
     """Let the system read part of a temporary file before it is asked for."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(file.fd, start, size, os.POSIX_FADV_WILLNEED)
@@ -230,14 +230,14 @@ class DuplicateKeys:
         self._memory = memory
         self._tmpdir = tmpdir
         self._hashes = array("q")
-        self._file: Scratch | None = None
+        self._file: TemporaryFile | None = None
         self._stored = 0
         self.add = self._hashes.append
 
     def settle(self) -> None:
         """Let memory go, if it is too much."""
         if 8 * len(self._hashes) > self._memory:
-            self._file = self._file or Scratch(self._tmpdir)
+            self._file = self._file or TemporaryFile(self._tmpdir)
             self._file.write(memoryview(self._hashes).cast("B"))
             self._stored += 8 * len(self._hashes)
             del self._hashes[:]

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import TypeVar
 from zlib import crc32
 
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 
 HELD = 64 << 20  # bytes of records in memory
 FEW = 1 << 18  # bytes of records up to which they are not parted
@@ -28,7 +28,7 @@ Placed = TypeVar("Placed", bound=tuple[object, ...])
 Group = tuple[bytes, list[bytes]]  # a key, and what is known of each time it came, in order
 
 
-class Ledger:
+class Multimap:
     """Records (key, value), to be had again by key."""
 
     def __init__(self, tmpdir: str | None = None, level: int = 0) -> None:
@@ -38,7 +38,7 @@ class Ledger:
         self._few = bytearray()
         self._parts: list[bytearray] = []  # none as long as there are few
         self._held = 0
-        self._file: Scratch | None = None
+        self._file: TemporaryFile | None = None
         self._end = 0
         self._extents: list[list[tuple[int, int]]] = [[] for _ in range(PARTS)]
 
@@ -68,7 +68,7 @@ class Ledger:
         for number in range(PARTS):
             size = len(self._parts[number]) + sum(length for _, length in self._extents[number])
             if size > HELD and self._level < 3:
-                finer = Ledger(self._tmpdir, self._level + 1)
+                finer = Multimap(self._tmpdir, self._level + 1)
                 for key, value in self._records(number):
                     finer.add(key, value)
                 yield from finer.groups()
@@ -89,7 +89,7 @@ class Ledger:
 
     def _spill(self) -> None:
         if self._file is None:
-            self._file = Scratch(self._tmpdir)
+            self._file = TemporaryFile(self._tmpdir)
         for part, extents in zip(self._parts, self._extents, strict=True):
             if part:
                 self._file.write(memoryview(part))

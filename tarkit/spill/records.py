@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 
 HELD = 16 << 20  # bytes in memory
 BATCH = 256  # items that are written down together, by their weight
@@ -26,7 +26,7 @@ class Records(Generic[Item]):
         self._latest: list[Item] = []
         self._weight = 0
         self._blobs: list[bytes] = []
-        self._file: Scratch | None = None
+        self._file: TemporaryFile | None = None
         self._ends = array("Q", [0])
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class Records(Generic[Item]):
         self._blobs.append(blob)
         self._held += len(blob)
         if self._held > self._most:
-            self._file = self._file or Scratch(self._tmpdir)
+            self._file = self._file or TemporaryFile(self._tmpdir)
             for each in self._blobs:
                 self._ends.append(self._ends[-1] + len(each))
             self._file.write(b"".join(self._blobs))

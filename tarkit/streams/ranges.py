@@ -10,7 +10,7 @@ from tarkit.errors import Problem
 from tarkit.streams import source as sources
 from tarkit.streams.files import File
 from tarkit.streams.sink import Sink
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 
 
 class Held:
@@ -62,7 +62,7 @@ class HeldRange(Held):
 class MovedRange(Held):
     """A range that is now in a temporary file, from `offset` on."""
 
-    def __init__(self, file: Scratch, name: str, start: int, stop: int, offset: int) -> None:
+    def __init__(self, file: TemporaryFile, name: str, start: int, stop: int, offset: int) -> None:
         super().__init__(name, start, stop)
         self.file = file
         self.offset = offset
@@ -79,7 +79,7 @@ class MovedRange(Held):
 class SpooledRange(MovedRange):
     """A range in the file of a spool, which takes the room back when nobody refers to the range."""
 
-    def __init__(self, spool: RangeSpool, file: Scratch, name: str, start: int, stop: int, offset: int) -> None:
+    def __init__(self, spool: RangeSpool, file: TemporaryFile, name: str, start: int, stop: int, offset: int) -> None:
         super().__init__(file, name, start, stop, offset)
         self.spool = spool
 
@@ -92,7 +92,7 @@ class RangeSpool:
 
     def __init__(self, tmpdir: str | None = None) -> None:
         self.tmpdir = tmpdir
-        self._file: Scratch | None = None
+        self._file: TemporaryFile | None = None
         self._gaps: list[tuple[int, int]] = []  # offset and length, in order, never adjacent
         self._length = 0
         self._freed: deque[tuple[int, int]] = deque()  # in whatever thread the last reference went
@@ -100,7 +100,7 @@ class RangeSpool:
     def hold(self, name: str, start: int, stop: int, send: Callable[[int, int, Sink], None]) -> SpooledRange:
         """Keep bytes [start, stop) of the stream `name`, which `send` writes to a sink."""
         if self._file is None:
-            self._file = Scratch(self.tmpdir)
+            self._file = TemporaryFile(self.tmpdir)
         offset = self._room(stop - start)
         os.lseek(self._file.fd, offset, os.SEEK_SET)
         held = SpooledRange(self, self._file, name, start, stop, offset)
@@ -137,7 +137,7 @@ class RangeSpool:
 class Copy(sources.FileSource):
     """A stream that was read to its end, in a temporary file where others may lie behind it."""
 
-    def __init__(self, file: Scratch, start: int, size: int, stream: sources.StreamSource) -> None:
+    def __init__(self, file: TemporaryFile, start: int, size: int, stream: sources.StreamSource) -> None:
         super().__init__(File(file, stream.name), stream.name, start)
         self.size: int = size
         self.failure, self.codec = stream.failure, stream.codec
@@ -155,8 +155,8 @@ def spooled(source: sources.StreamSource, behind: Copy | None = None) -> Copy:
 
     It is the file that has the copy `behind` at its end, if one is given: any number of streams take one open file.
     """
-    file = Scratch(source.tmpdir) if behind is None else behind.file.opened
-    assert isinstance(file, Scratch)
+    file = TemporaryFile(source.tmpdir) if behind is None else behind.file.opened
+    assert isinstance(file, TemporaryFile)
     start = 0 if behind is None else behind.offset + behind.size
     os.lseek(file.fd, start, os.SEEK_SET)
     size = 0

@@ -395,7 +395,7 @@ class Readable(Protocol):
         """Up to `n` bytes, none at the end."""
 
 
-class ByRead:
+class ReadAdapter:
     """A reader for what has `read`; closing it closes `below`, the reader that it stands on, too."""
 
     def __init__(self, inner: Readable, below: ByteReader | None = None) -> None:

@@ -18,7 +18,7 @@ class CopySink(Protocol):
         """Write bytes [start, stop) of the file `source`."""
 
 
-class Scratch(Descriptor):
+class TemporaryFile(Descriptor):
     """A new file without a name in `folder`, to write and to read again; gone when nobody refers to it."""
 
     def __init__(self, folder: str | None = None) -> None:
@@ -49,7 +49,7 @@ class Overflow:
 
     def __init__(self, start: int, tmpdir: str | None) -> None:
         self.start = start
-        self.file = Scratch(tmpdir)
+        self.file = TemporaryFile(tmpdir)
 
     def write(self, data: memoryview) -> None:
         """Append `data`."""

@@ -12,8 +12,8 @@ from tarkit.errors import TarkitError, show
 from tarkit.stores import schemes
 from tarkit.streams.command import CommandReader
 from tarkit.streams.copy import CHUNK, seconds
-from tarkit.streams.source import ByRead, ByteReader, DescriptorReader
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.source import ReadAdapter, ByteReader, DescriptorReader
+from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tables.recipe import Row
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ContentLoader:
             if kind == "pipe":
                 reader = CommandReader(os.fsdecode(row.value))
             else:
-                reader = ByRead(schemes.open_read(os.fsdecode(row.value)))
+                reader = ReadAdapter(schemes.open_read(os.fsdecode(row.value)))
             return self._absorb(reader)
         except TarkitError as error:
             raise TarkitError(f"{row.where}: {error}", error.hint) from error
@@ -130,7 +130,7 @@ class ContentLoader:
         """All that a reader gives, behind what was read of it, in memory or in a temporary file."""
         pieces = [begun]
         held = size = len(begun)
-        file: Scratch | None = None
+        file: TemporaryFile | None = None
         view = memoryview(bytearray(CHUNK))
         try:
             while got := reader.readinto(view):
@@ -138,7 +138,7 @@ class ContentLoader:
                 size += got
                 held += got
                 if held > HELD:
-                    file = file or Scratch(self.tmpdir)
+                    file = file or TemporaryFile(self.tmpdir)
                     file.write(b"".join(pieces))
                     pieces, held = [], 0
             if file is None:

@@ -20,7 +20,7 @@ from tarkit.errors import Problem, TarkitError, Unsupported, show
 from tarkit.streams.copy import CHUNK
 from tarkit.streams.files import File
 from tarkit.streams.source import ByteReader, FileSource
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import block as blocks
 from tarkit.tar.block import padding
 from tarkit.tar.header import encode, end_of_archive
@@ -119,8 +119,8 @@ class ZipReader:
             failure.filename = failure.filename or self.name
             raise
 
-    def _spooled(self) -> Scratch:
-        scratch = Scratch(self._tmpdir)
+    def _spooled(self) -> TemporaryFile:
+        scratch = TemporaryFile(self._tmpdir)
         view = memoryview(bytearray(CHUNK))
         while got := self.reader.readinto(view):
             scratch.write(view[:got])

@@ -18,7 +18,7 @@ from zlib import crc32
 from tarkit.errors import TarkitError, Unsupported, Usage, show
 from tarkit.streams.codecs import deflate_library, legal_level
 from tarkit.streams.sink import Sink, Written
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import block as blocks
 from tarkit.tar.block import BLOCK, padding
 from tarkit.tar.pax import Records
@@ -241,7 +241,7 @@ class ZipSink(Written):
         self._gathered = 0
         self._count = 0
         self._directory = bytearray()
-        self._spooled: Scratch | None = None
+        self._spooled: TemporaryFile | None = None
         self._spooled_size = 0
 
     def write(self, data: bytes | memoryview) -> None:
@@ -451,7 +451,7 @@ class ZipSink(Written):
         self._count += 1
         self._directory += record.central()
         if len(self._directory) > DIRECTORY_HELD:
-            self._spooled = self._spooled or Scratch(self._tmpdir)
+            self._spooled = self._spooled or TemporaryFile(self._tmpdir)
             self._spooled.write(bytes(self._directory))
             self._spooled_size += len(self._directory)
             self._directory.clear()

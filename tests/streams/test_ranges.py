@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tarkit.streams.copy import Short
 from tarkit.streams.ranges import HeldRange, RangeSpool, SpooledRange
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.tempfile import TemporaryFile
 from tests._tools import on_disk, stream
 from tests.streams.test_source import Taken
 
@@ -60,7 +60,7 @@ def test_spooled(tmp_path: Path) -> None:
 def test_scratch_has_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the file system makes no file without one."""
     for _ in range(2):
-        scratch = Scratch(str(tmp_path))
+        scratch = TemporaryFile(str(tmp_path))
         assert os.listdir(tmp_path) == []
         scratch.write(b"abc")
         assert scratch.read(1, 3) == b"bc"

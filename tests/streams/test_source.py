@@ -19,8 +19,8 @@ from tarkit.streams import source as sources
 from tarkit.streams.copy import Short
 from tarkit.streams.ranges import spooled
 from tarkit.streams.sink import Sink, open_sink
-from tarkit.streams.source import HELD, ByRead, DescriptorReader, FileSource, Prepended, StreamSource, reading
-from tarkit.streams.tempfile import Scratch
+from tarkit.streams.source import HELD, ReadAdapter, DescriptorReader, FileSource, Prepended, StreamSource, reading
+from tarkit.streams.tempfile import TemporaryFile
 from tests._tools import Chunks, counted, each_row, fd_of, on_disk, stream
 
 DATA = random.Random(7).randbytes(300_000)
@@ -466,13 +466,13 @@ def test_spooled(tmp_path: Path) -> None:
 
 def test_scratch(tmp_path: Path) -> None:
     """Temporary files have no name; where there is no such folder the message says which."""
-    scratch = Scratch(str(tmp_path))
+    scratch = TemporaryFile(str(tmp_path))
     scratch.write(b"abc")
     scratch.write(memoryview(b"def"))
     assert scratch.read(1, 5) == b"bcde"
     assert os.listdir(tmp_path) == []
     with pytest.raises(OSError, match="missing"):
-        Scratch(str(tmp_path / "missing"))
+        TemporaryFile(str(tmp_path / "missing"))
     with open("/dev/full", "wb", buffering=0) as full:
         fd, scratch.fd = scratch.fd, os.dup(full.fileno())
         with pytest.raises(OSError, match="No space") as error:
@@ -485,7 +485,7 @@ def test_scratch(tmp_path: Path) -> None:
 def test_scratch_without_unnamed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system has no such files, one that loses its name at once."""
     monkeypatch.delattr(os, "O_TMPFILE")
-    scratch = Scratch(str(tmp_path))
+    scratch = TemporaryFile(str(tmp_path))
     scratch.write(b"abc")
     assert (scratch.read(0, 9), os.listdir(tmp_path)) == (b"abc", [])
 
@@ -539,7 +539,7 @@ def test_closing_a_reader_closes_what_is_below() -> None:
 
     for inner, closed in ((Inner(), 1), (Hanging(), 0)):
         below = Chunks(b"")
-        ByRead(inner, below).close()
+        ReadAdapter(inner, below).close()
         assert below.closed == closed
 
 
