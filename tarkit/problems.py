@@ -1,4 +1,4 @@
-"""What can be wrong with an archive: one vocabulary, the defaults, what --allow and --skip do, how to repair it."""
+"""The table of problems of archives: names, defaults, what --allow and --skip do, repairs; and `Policy`, its use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     "truncated": ProblemKind(
         "error",
         "the input ends inside an entry, or inside a frame of its compression",
-        "keeps the entries before it, also of the last sample",
+        "keeps all whole entries before it, even if the last sample is incomplete",
         "keeps the whole samples before it, without the last one",
         "fetch the shard again; --skip truncated keeps the whole samples before the cut",
     ),
@@ -39,118 +39,118 @@ PROBLEMS: dict[str, ProblemKind] = {
     "bad-header": ProblemKind(
         "error",
         "a header's checksum or numbers are wrong",
-        "goes on at the next valid header",
-        "drops the sample it touches and goes on at the next valid header",
-        "fetch the shard again; --skip bad-header goes on at the next valid header",
+        "continues at the next valid header",
+        "drops the samples it may affect and continues at the next valid header",
+        "fetch the shard again; --skip bad-header continues at the next valid header",
     ),
     "bad-data": ProblemKind(
         "error",
-        "compressed data do not decode or fail their checksum",
-        "keeps the entries before it, also of the last sample",
-        "keeps the whole samples before it, without the last one; but for a zip, any may be wrong too",
+        "compressed data cannot be decoded or do not match their checksum",
+        "keeps all whole entries before it, even if the last sample is incomplete",
+        "keeps the whole samples before it, without the last one; except in a zip, any of these may be wrong too",
         "fetch the shard again",
     ),
     "trailing-data": ProblemKind(
         "error",
-        "there are data other than zeros after the end marker",
-        "reads on as more archive",
+        "data other than zeros follow the end marker",
+        "continues to read: the data are another archive",
         "stops at the end marker",
-        "for archives that were glued together with cat, --allow trailing-data reads all of them",
+        "for archives that were concatenated with cat, --allow trailing-data reads all of them",
     ),
     "scattered-sample": ProblemKind(
         "error",
-        "a key comes back later in the same input",
-        "keeps both parts, as two samples of one key",
+        "a key occurs again later in the same input",
+        "keeps both parts as two samples with the same key",
         "drops the later part",
         "tarkit sort puts the parts of each sample together",
     ),
     "joined-sample": ProblemKind(
         "error",
-        "two samples with equal keys would become neighbours in the output, and so one sample",
-        "joins them on purpose",
-        "drops the later one",
+        "two samples with equal keys would be adjacent in the output, where readers take them for one sample",
+        "joins them into one sample",
+        "drops the later sample",
         "make the keys differ: --rekey '{stem}/{key}'",
     ),
     "repeated-key": ProblemKind(
         "warning",
-        "one key in two inputs, not as neighbours; an error where one archive is written: it would be scattered there",
-        "says nothing",
+        "two inputs have the same key; an error where one archive is written, in which the sample would be scattered",
+        "omits the warning",
         "drops the later sample",
         "make the keys differ: --rekey '{stem}/{key}'",
     ),
     "duplicate-entry": ProblemKind(
         "error",
-        "the same name twice in one sample; entries without key do not count, and are carried over as they are",
-        "keeps both",
+        "a name occurs twice in one sample; entries without a key do not count and are copied as they are",
+        "keeps both entries",
         "drops the sample",
     ),
     "unmovable-entry": ProblemKind(
         "error",
-        "a hard link, or a global PAX header that says more than a comment, would change its meaning when it moves",
-        "moves it all the same",
+        "a hard link out of its sample, or a global PAX header with more than comments: both depend on their place",
+        "copies it as it is",
         "drops the sample",
         "pack the files again without hard links: tar --hard-dereference",
     ),
     "missing-field": ProblemKind(
         "error",
-        "a sample lacks a field that was asked for",
+        "a sample lacks a required field",
         "keeps the sample",
         "drops the sample",
-        "--on-missing-field skip leaves such samples out, keep lets them pass",
+        "--on-missing-field skip drops such samples, keep keeps them",
     ),
     "bad-field": ProblemKind(
         "error",
-        "a field is not what an expression, a table or an order takes it for: no JSON, no text, no picture, too large",
+        "a field is too large, or not of the type that an expression, a table or an order needs: JSON, text, a picture",
         "keeps the sample",
         "drops the sample",
-        "--skip bad-field leaves such samples out",
+        "--skip bad-field drops such samples",
     ),
     "sparse-entry": ProblemKind(
         "error",
-        "the content of a sparse file is needed, and the archive has it without its holes",
-        "goes on as if that content were not there",
+        "the content of a sparse file is needed, but the archive stores it without its holes",
+        "continues as if the sample had no such content",
         "drops the sample",
         "pack the file again without --sparse",
     ),
     "unsafe-name": ProblemKind(
         "warning",
         "a name is absolute, has a '..' component or a NUL",
-        "says nothing",
+        "omits the warning",
         "drops the sample",
     ),
     "stray-entry": ProblemKind(
         "note",
-        "an entry without key: no dot in its name, or a name that begins with one",
-        "says nothing",
+        "an entry without a key: its file name has no dot, or begins with one",
+        "omits the note",
         "changes nothing",
-        "readers pass over it; tarkit check --fix leaves it out",
+        "readers ignore it; tarkit check --fix drops it",
     ),
     "case-variant": ProblemKind(
         "note",
-        "one field in two spellings, such as .JPG beside .jpg",
-        "says nothing",
+        "a field is spelled in two ways, such as .JPG and .jpg",
+        "omits the note",
         "changes nothing",
         "give it one name: tarkit cat -f 'jpg ...'",
     ),
     "mixed-fields": ProblemKind(
         "note",
-        "samples with other fields than most",
-        "says nothing",
+        "some samples have other fields than most",
+        "omits the note",
         "changes nothing",
-        "tarkit cat --require FIELDS --on-missing-field skip leaves incomplete samples out",
+        "tarkit cat --require FIELDS --on-missing-field skip drops incomplete samples",
     ),
     "odd-field": ProblemKind(
         "note",
-        "a field that looks as if a dot in the name of the file was taken for its beginning",
-        "says nothing",
+        "a field name looks like part of a file name: the key may have ended at the wrong dot",
+        "omits the note",
         "changes nothing",
         "the key ends at the first dot of the file's name: rename the file, and pack it again",
     ),
 }
 
 _DAMAGE = ("truncated", "bad-header", "bad-data", "trailing-data")
-ONE_ARCHIVE = frozenset(("repeated-key",))  # errors where one archive is written: its readers would find them
-SHOWN = 3  # of each kind of problem, so many get a line of their own
+ONE_ARCHIVE = frozenset(("repeated-key",))  # errors where one archive is written
+SHOWN = 3  # problems of each kind that get a line of their own
 
 
 class Policy:
@@ -169,7 +169,7 @@ class Policy:
     ) -> None:
         allowed, skipped = _named(allow, "--allow"), _named(skip, "--skip")
         both = allowed & skipped
-        if both and len(skipped) < len(allowed) == len(PROBLEMS):  # the one that is named beats `all`
+        if both and len(skipped) < len(allowed) == len(PROBLEMS):  # a name has precedence over `all`
             allowed -= skipped
         elif both and len(allowed) < len(skipped) == len(PROBLEMS):
             skipped -= allowed
@@ -180,7 +180,7 @@ class Policy:
         self.maxerr = maxerr
         self.warn = warn
         self.strict = strict  # problems that are errors here, whatever the table says
-        self.scattered: set[int] = set()  # hashes of keys that came back in one input, and may
+        self.scattered: set[int] = set()  # hashes of scattered keys that are allowed
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
 
@@ -194,12 +194,12 @@ class Policy:
         return bool(self.skipped) or self.maxerr > 0 or not self.allowed.isdisjoint(_DAMAGE)
 
     def judge(self, problem: Problem) -> Verdict:
-        """Keep or drop what the problem touches; raises the problem when it is an error."""
+        """Return whether to keep or drop what the problem affects, or raise it as an error."""
         name = problem.name
         kind = PROBLEMS[name]
         self.counts[name] += 1
         if name in self.allowed:
-            if kind.default == "error" and name != "joined-sample":  # that is allowed on purpose
+            if kind.default == "error" and name != "joined-sample":  # joining is what was asked for
                 self.say(problem)
             return "keep"
         if name in self.skipped:

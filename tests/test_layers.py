@@ -113,8 +113,6 @@ CITED = {
     "tarkit/packing/transform.py": 1,
     "tarkit/shards/categories.py": 1,
     "tarkit/shards/template.py": 1,
-    "tests/samples/test_pipeline.py": 1,
-    "tests/samples/test_reader.py": 2,
     "tests/shards/test_categories.py": 1,
     "tests/shards/test_template.py": 2,
     "tests/sorting/test_shuffle.py": 1,

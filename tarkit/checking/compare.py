@@ -44,7 +44,7 @@ class Total:
 
 
 class Sameness:
-    """Two sets, 0 and 1, whose samples come in any order; `names` are those that messages call them by."""
+    """Two sets, 0 and 1, whose samples are added in any order; `names` are used in messages."""
 
     def __init__(self, tmpdir: str | None = None, names: tuple[str, str] = ("this set", "the other")) -> None:
         self.names = names
@@ -52,7 +52,7 @@ class Sameness:
         self._ledger = Multimap(tmpdir)
 
     def add(self, which: int, index: int, samples: Sequence[Seen]) -> None:
-        """Samples of shard number `index` of a set."""
+        """Add samples of shard number `index` of a set."""
         total = self.totals[which]
         for key, offset, contents in samples:
             fields = fields_of(contents)
@@ -67,7 +67,7 @@ class Sameness:
         return self.totals[0] == self.totals[1]
 
     def findings(self, first: Sequence[ShardReport], second: Sequence[ShardReport]) -> Iterator[Finding]:
-        """The samples that differ, in order if they are not too many; nothing when the fingerprints are equal."""
+        """Yield the samples that differ, sorted unless there are too many; none if the fingerprints are equal."""
         if not self.same:
             sets = (first, second)
             for (which, index, offset), _, name, key, detail in in_runs(self._different(sets)):
@@ -83,7 +83,7 @@ class Sameness:
 
 
 def _uneven(first: list[bytes], second: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Those of each side that the other does not have, each as often as it has no partner."""
+    """Return the samples of each side without a partner on the other."""
     head = _PLACE.size
     waiting: dict[bytes, list[bytes]] = {}
     for value in first:

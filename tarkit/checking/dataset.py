@@ -1,4 +1,4 @@
-"""What shards have together: keys that come again, neighbours of one key, fields that differ; a table of keys."""
+"""Checks across shards: repeated keys, adjacent samples of one key, fields that differ, a table of keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLACE = Struct("<IQ")  # the number of a shard, an offset in it
 
 
 class Unique:
-    """Keys that come in more than one shard: found exactly, whatever their number, in bounded memory (`Multimap`)."""
+    """Keys in more than one shard, found exactly in bounded memory (`Multimap`)."""
 
     def __init__(self, tmpdir: str | None = None) -> None:
         self._ledger = Multimap(tmpdir)
@@ -29,7 +29,7 @@ class Unique:
             self._ledger.add(key, _PLACE.pack(index, offset))
 
     def findings(self, shards: Sequence[ShardReport]) -> Iterator[Finding]:
-        """Each later place of a key that was in another shard, in order as far as they are not too many."""
+        """Yield each later place of a key that was in another shard, sorted unless there are too many."""
         for (index, offset), (other, before), key in in_runs(self._again()):
             what = f"the key {show(key)} is also in {shards[other].shard}, at {before}"
             yield Finding("repeated-key", shards[index].shard, offset, key, what)
@@ -47,7 +47,7 @@ class Against:
         self.table = table
 
     def add(self, shard: str, samples: Sequence[Seen]) -> Iterator[Finding]:
-        """Samples that the table does not have."""
+        """Yield the samples that the table does not list."""
         for key, offset, _ in samples:
             if key in self.table.wanted:
                 self.table.found.add(key)
@@ -56,13 +56,13 @@ class Against:
                 yield Finding("extra-sample", shard, offset, key, what, "error", "leave it out: --keys-from")
 
     def findings(self) -> Iterator[Finding]:
-        """Keys of the table that no sample has."""
+        """Yield the keys of the table that no sample has."""
         for key in self.table.missing():
             yield Finding("missing-sample", self.table.name, None, key, f"no shard has the sample {show(key)}")
 
 
 def joined(shards: Sequence[ShardReport]) -> Iterator[Finding]:
-    """Shards whose last sample has the key of the first one in the shard that follows."""
+    """Yield shards whose last sample has the key of the first one of the next shard."""
     filled = [shard for shard in shards if shard.samples]
     for before, after in pairwise(filled):
         if before.last == after.first and after.first is not None:
@@ -72,7 +72,7 @@ def joined(shards: Sequence[ShardReport]) -> Iterator[Finding]:
 
 
 def mixed(shards: Sequence[ShardReport]) -> Iterator[Finding]:
-    """Shards whose samples mostly have other fields than those of most shards."""
+    """Yield shards whose samples mostly have other fields than those of most shards."""
     main = [next(iter(shard.fields), None) for shard in shards]
     counts = Counter(each for each in main if each is not None)
     if len(counts) < 2:

@@ -1,4 +1,4 @@
-"""What the contents of a sample are, whatever its headers say and in whatever order its entries stand.
+"""Hashes of the contents of samples, independent of headers and of the order of entries.
 
 The hash of an entry is BLAKE2b of 128 bits over its kind, the target of a link and its payload as it is stored (of a
 sparse file with the map of its holes). Times, modes and owners do not count, nor in which dialect of tar it is said.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import marshal
 import re
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
@@ -28,17 +29,14 @@ Fields = list[tuple[bytes, bytes]]
 
 
 class ContentHash:
-    """Hashes the entries of an archive as they come by."""
+    """Hashes of the entries of an archive, added in order and taken sample by sample."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._sample: list[tuple[bytes, bytes]] = []
-        self._latest: list[tuple[bytes, bytes]] = []
+        self._digests: dict[int, bytes] = {}  # offset of an entry -> its hash
 
     def add(self, entry: Raw) -> None:
         """Hash an entry."""
-        if self._latest:
-            self.settle()
         if entry[5] in KEYLESS:
             return
         plain = entry[5] in _PLAIN and entry[7] < 0
@@ -51,22 +49,15 @@ class ContentHash:
             digest.update(self.source.read(start, min(stop, start + _CHUNK)))
             start += _CHUNK
             self.source.release(min(start, stop))
-        self._latest = [(entry[0], digest.digest())]
+        self._digests[entry[1]] = digest.digest()
 
-    def settle(self) -> None:
-        """What came last is the end of its sample."""
-        self._sample += self._latest
-        self._latest = []
+    def take(self, entries: Iterable[Raw], length: int) -> bytes:
+        """The fields of a sample, from `length` bytes on in the names, with their hashes; for `fields_of`."""
+        return marshal.dumps(sorted((entry[0][length:], self._digests.pop(entry[1])) for entry in entries))
 
-    def take(self, length: int) -> bytes:
-        """What the sample that is complete has: its fields, from `length` bytes on in the names, and their hashes."""
-        sample, self._sample = self._sample, []
-        return marshal.dumps(sorted((name[length:], digest) for name, digest in sample))
-
-    def take_stray(self) -> bytes:
-        """The same of the entry that came last, which has no key."""
-        latest, self._latest = self._latest, []
-        return marshal.dumps([(STRAY, digest) for _, digest in latest])
+    def take_keyless(self, entry: Raw) -> bytes:
+        """The same for an entry without a key."""
+        return marshal.dumps([(STRAY, self._digests.pop(entry[1]))])
 
 
 def _holes(header: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What the samples of a shard have as fields, and what is odd about it: the notes of `check`."""
+"""The sets of fields of the samples of a shard, and notes on unusual ones."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class FieldSet:
     first: tuple[int, bytes]
     count: int = 0
     lower: frozenset[bytes] = field(init=False)
-    twice: bool = field(init=False)
+    has_duplicates: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.lower = frozenset(map(bytes.lower, self.names))
-        self.twice = len(set(self.names)) < len(self.names)
+        self.has_duplicates = len(set(self.names)) < len(self.names)
 
     def lacks(self, wanted: Iterable[tuple[bytes, ...]]) -> list[tuple[bytes, ...]]:
         """Those of the wanted fields, each with its alternatives in lower case, that are not there."""
@@ -49,7 +49,7 @@ class FieldSets:
         self.others = 0
 
     def of(self, names: tuple[bytes, ...], start: int, key: bytes) -> FieldSet:
-        """The set of a sample with these fields, which counts it."""
+        """Count a sample with these fields and return their set."""
         found = self.known.get(names)
         if found is None:
             found = FieldSet(names, (start, key))
@@ -68,7 +68,7 @@ class FieldSets:
         return counts
 
     def notes(self) -> Iterator[Finding]:
-        """What is odd about them."""
+        """Yield notes on unusual sets and names."""
         yield from self._variants()
         yield from self._mixed()
         yield from self._odd()

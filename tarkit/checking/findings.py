@@ -1,4 +1,4 @@
-"""What `check` finds: one problem at one place, and what it says of a shard as a whole."""
+"""Findings of `check`: a problem at a place, and the report on a shard."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FINDINGS: dict[str, ProblemKind] = {
     "extra-shard": ProblemKind("error", "a shard is there that the manifest does not list", "", ""),
     "changed-shard": ProblemKind("error", "a shard is not as the manifest says", "", "", "fetch it again"),
 }
-"""What `check` alone can find, besides the problems that all commands know."""
+"""Problems that only `check` finds, besides those of all commands."""
 
 GATHERS = "--fix or tarkit sort gathers each sample"
 GLOBAL_REPAIR = "pack the files again without tar's --pax-option; --fix leaves out what the header is about"
@@ -116,7 +116,7 @@ class ShardReport:
 
     @property
     def line(self) -> str:
-        """The verdict, for people."""
+        """The verdict as text."""
         found = [_many(number, "problem") for number in [self.problems.total()] if number]
         found += [_many(number, "note") for number in [self.notes.total()] if number]
         size = f"{_many(self.samples, 'sample')}, {_many(self.entries, 'entry')}, {_many(self.size, 'byte')}"
@@ -124,7 +124,7 @@ class ShardReport:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The verdict, for programs."""
+        """The verdict as JSON."""
         return {
             "type": "shard",
             "shard": self.shard,

@@ -26,7 +26,7 @@ class ManifestRow(NamedTuple):
 
 
 def read_manifest(path: str) -> list[ManifestRow]:
-    """The rows of a manifest; raises TarkitError, with the line, for what is none."""
+    """Return the rows of a manifest. Raises TarkitError with the line."""
     header = "\t".join(MANIFEST_COLUMNS).encode()
     rows = []
     with open(path, "rb") as file:
@@ -47,7 +47,7 @@ def read_manifest(path: str) -> list[ManifestRow]:
 
 
 def places(rows: Sequence[ManifestRow], manifest: str) -> list[str]:
-    """Where the shards of a manifest are: named from where it is, or beside it, else as it names them."""
+    """Return the locations of the shards of a manifest: relative to it, or beside it, else as it names them."""
     folder = os.path.dirname(manifest)
     alone = Counter(os.path.basename(row.shard) for row in rows)
     found = []
@@ -72,7 +72,7 @@ class Manifest:
             self._by_name[name] = None if name in self._by_name else number
 
     def compare(self, report: ShardReport, path: str) -> Iterator[Finding]:
-        """What of a shard is not as it is listed."""
+        """Yield the differences between a shard and its row."""
         number = self._by_path.get(os.path.realpath(path), self._by_name.get(os.path.basename(path)))
         row = None if number is None else self._left.pop(number, None)
         if row is None:
@@ -91,6 +91,6 @@ class Manifest:
                 yield Finding("changed-shard", report.shard, None, None, what)
 
     def findings(self) -> Iterator[Finding]:
-        """Shards that are listed and were not compared."""
+        """Yield the shards that are listed but were not compared."""
         for row in self._left.values():
             yield Finding("missing-shard", row.shard, None, None, f"{self.path} lists it, and it is not there")

@@ -1,4 +1,4 @@
-"""What can be kept of an archive, whatever is wrong with it: the plan of a clean copy.
+"""Plan and write the clean copy of an archive, whatever is wrong with it.
 
 - A sample that touches damage is left out whole: the one that stands before a damaged header and the one behind it,
   whose entry it may have been; the one whose entry is cut at the end; the last one, if the end marker is missing. Of
@@ -10,7 +10,7 @@
 - Entries without key are dropped. So is a global PAX header, if it is about times and owners alone; else whatever
   follows it is left out, since it cannot be read without.
 
-Two archives that were glued together are one then. But zeros may also be a hole that took entries away. They are the
+Two concatenated archives become one. But zeros may also be a hole that took entries away. They are the
 end of an archive if they are two blocks or fill a record, and the samples before and behind have the same fields; else
 they touch both.
 """
@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 
 from tarkit.checking.survey import Damage, Survey
 from tarkit.errors import show
-from tarkit.samples.sample import KEYLESS, is_safe, key_of, split_name
+from tarkit.samples.reader import EntryGroups
+from tarkit.samples.sample import is_safe, key_of
 from tarkit.streams.source import Source
 from tarkit.tar import block, pax
 from tarkit.tar.header import rename
@@ -43,7 +44,7 @@ class Lost(NamedTuple):
 
 
 class SamplePart:
-    """Entries of one key that stand together: those of the key in [start, stop), or with `plain` all that is there."""
+    """Adjacent entries of one key: those of the key in [start, stop), with `plain` all entries there."""
 
     __slots__ = ("count", "plain", "start", "stop")
 
@@ -53,13 +54,12 @@ class SamplePart:
         self.plain = True
 
     def read(self, source: Source, key: bytes) -> Iterator[Raw]:
-        """The entries, read again."""
-        for entry in Survey(source, self.start):
-            if not isinstance(entry, Damage):
-                if key_of(Entry._make(entry)) == key:
-                    yield entry
-                if entry[4] >= self.stop:
-                    return
+        """Read the entries again."""
+        for entry in Survey(source, self.start).entries():
+            if key_of(Entry._make(entry)) == key:
+                yield entry
+            if entry[4] >= self.stop:
+                return
 
 
 class Kept(NamedTuple):
@@ -77,7 +77,7 @@ class Salvage:
 
     source: Source
     keys: dict[bytes, list[SamplePart]] = field(default_factory=dict)
-    strays: list[Raw] = field(default_factory=list)
+    keyless: list[Raw] = field(default_factory=list)  # entries without a key
     lost: list[Lost] = field(default_factory=list)
     bad: dict[bytes, str] = field(default_factory=dict)
     entries: int = 0
@@ -141,109 +141,104 @@ def _new_key(key: bytes, taken: Container[bytes], known: Container[bytes]) -> by
     return new
 
 
-class _Reading:
-    """Reads an archive into its plan."""
+class _Planner:
+    """Reads an archive into the plan of its clean copy."""
 
     def __init__(self, source: Source, allowed: Container[str]) -> None:
         self.plan = Salvage(source)
         self.allowed = allowed
+        self.survey = Survey(source)
+        self.groups = EntryGroups()
         self.key: bytes | None = None
-        self.part: SamplePart | None = None
-        self.prefix = b""  # of names of the sample that was begun
-        self.greatest = b""  # of the names in the part: beyond it none is there twice
-        self.stop = self.first = 0  # of the entry before, of the archive among those that were glued together
-        self.doubt: str | None = None  # damage may have taken the first entries of the next sample
+        self.part: SamplePart | None = None  # the last part of the sample of that key
+        self.first = 0  # of several archives, where the current one begins
+        self.suspect: str | None = None  # damage that may have destroyed the first entries of the next sample
         self.unreadable = False
-        self.border: tuple[bytes, SamplePart] | None = (
-            None  # the last sample before zeros that may be the end of an archive
-        )
+        self.border: tuple[bytes, SamplePart] | None = None  # the last sample before what may be the end of an archive
         self.borders: list[tuple[tuple[bytes, SamplePart], tuple[bytes, SamplePart]]] = []
 
-    def follows(self, entry: Raw) -> bool:
-        """Take note of a plain file if it is as most are: the next of the sample that was begun."""
-        part, name = self.part, entry[0]
-        if (
-            part is None
-            or entry[1] != part.stop
-            or name <= self.greatest
-            or not name.startswith(self.prefix)
-            or name.find(b"/", len(self.prefix)) >= 0
-            or entry[2] - entry[1] != block.BLOCK
-            or self.unreadable
-        ):
-            return False
-        self.plan.entries += 1
-        part.count += 1
-        part.stop = self.stop = entry[4]
-        self.greatest = name
-        return True
+    def run(self) -> Salvage:
+        """Read all of it."""
+        while True:
+            for key, entries, plain in self.groups.read(self.survey):
+                self.add(key, entries, plain)
+            if self.survey.damage is None:
+                break
+            self.add(*self.groups.take(), False)
+            self.damage(self.survey.damage)
+        self.add(*self.groups.finish(), False)
+        return self.finish()
 
-    def entry(self, entry: Raw) -> None:
-        """Take note of an entry, whatever it is."""
+    def add(self, key: bytes | None, entries: list[Raw], plain: bool) -> None:
+        """Plan entries of a sample, all or up to damage."""
         plan = self.plan
-        plan.entries += 1
-        self.stop = entry[4]
-        if self.unreadable:
-            plan.unread += 1
+        plan.entries += len(entries)
+        if not plain or self.unreadable:
+            entries = self.with_key(entries)
+        if key is None or not entries:
             return
-        split = None if entry[5] in KEYLESS else split_name(entry[0])
-        key = None if split is None else split[0]
-        if key is None:
-            if entry[5] == block.PAX_GLOBAL and not self._harmless(entry):
-                self.unreadable = True
-                plan.unread += 1
-            else:
-                plan.strays.append(entry)
-            return
-        if key != self.key or self.part is None:
-            self.key, self.part, self.prefix, self.greatest = key, SamplePart(entry[1]), key + b".", b""
-            plan.keys.setdefault(key, []).append(self.part)
-            if self.doubt is not None:
-                plan.bad.setdefault(key, self.doubt)
+        if key == self.key and self.part is not None:
+            part, plain = self.part, False
+        else:
+            self.key, self.part = key, (part := SamplePart(entries[0][1]))
+            plan.keys.setdefault(key, []).append(part)
+            if self.suspect is not None:
+                plan.bad.setdefault(key, self.suspect)
             if self.border is not None:
-                self.borders.append((self.border, (key, self.part)))
+                self.borders.append((self.border, (key, part)))
                 self.border = None
-        self.doubt = None
-        part = self.part
-        if entry[1] != part.stop or entry[5] != b"0" or entry[0] <= self.greatest:
-            part.plain = False
-        part.count += 1
-        part.stop = entry[4]
-        self.greatest = max(self.greatest, entry[0])
-        if (block.SLASH in key or entry[2] - entry[1] != block.BLOCK) and not is_safe(entry[0]):
+        self.suspect = None
+        part.plain = plain
+        part.count += len(entries)
+        part.stop = entries[-1][4]
+        if (not plain or block.SLASH in key or self.survey.nul) and not all(is_safe(entry[0]) for entry in entries):
             plan.bad.setdefault(key, "unsafe-name")
 
+    def with_key(self, entries: list[Raw]) -> list[Raw]:
+        """Return the entries with a key, and plan the others."""
+        plan, found = self.plan, []
+        for entry in entries:
+            if entry[5] == block.PAX_GLOBAL and not self._is_harmless(entry):
+                self.unreadable = True
+            if self.unreadable:
+                plan.unread += 1
+            elif key_of(Entry._make(entry)) is None:
+                plan.keyless.append(entry)
+            else:
+                found.append(entry)
+        return found
+
     def damage(self, damage: Damage) -> None:
-        """Take note of damage."""
-        name = damage.problem.name
+        """Plan what damage leaves of the samples around it."""
+        plan, name = self.plan, damage.problem.name
         nothing = damage.start == damage.stop and name in ("no-end-marker", "bad-data")
-        if name in self.allowed and (nothing or name == "no-end-marker"):  # half an end is zeros, and no more
+        if name in self.allowed and (nothing or name == "no-end-marker"):  # half an end marker is zeros, and no more
             return
-        if nothing and not self.plan.entries:
-            self.plan.lost.append(Lost(0, 0, name))
+        if nothing and not plan.entries and not self.groups.keyless:
+            plan.lost.append(Lost(0, 0, name))
         start, border = damage.start, False
-        if name == "trailing-data":
-            zeros = damage.start - self.stop
+        if damage.marker is not None:
+            zeros = damage.start - damage.marker
             border = zeros == 2 * block.BLOCK or (damage.start - self.first) % block.RECORD == 0
-            start = damage.start if border else self.stop
+            start = damage.start if border else damage.marker
         if damage.stop > start:
-            self.plan.lost.append(Lost(start, damage.stop, name))
+            plan.lost.append(Lost(start, damage.stop, name))
         if damage.key is not None and damage.key != self.key:
-            self.plan.bad[damage.key] = name
-        if name == "bad-data" and name not in self.allowed and self.plan.source.codec != "zip":
-            self.plan.bad = {**dict.fromkeys(self.plan.keys, name), **self.plan.bad}
+            plan.bad[damage.key] = name
+        if name == "bad-data" and name not in self.allowed and plan.source.codec != "zip":
+            plan.bad = {**dict.fromkeys(plan.keys, name), **plan.bad}
         if self.key is not None and not border and damage.key in (None, self.key):
-            self.plan.bad.setdefault(self.key, name)
+            plan.bad.setdefault(self.key, name)
         if not border or damage.stop > damage.start:
-            self.doubt = name
-        if damage.glued:
+            self.suspect = name
+        if damage.marker is not None:
             if border and self.key is not None and self.part is not None:
                 self.border = (self.key, self.part)
             self.key = self.part = None
             self.first = damage.stop
 
     def finish(self) -> Salvage:
-        """The plan, when all is read."""
+        """Return the plan, when all is read."""
         plan = self.plan
         for sides in self.borders:
             fields = [sorted(entry[0][len(key) :] for entry in part.read(plan.source, key)) for key, part in sides]
@@ -253,23 +248,14 @@ class _Reading:
         plan.bad = {key: why for key, why in plan.bad.items() if key in plan.keys}
         return plan
 
-    def _harmless(self, entry: Raw) -> bool:
+    def _is_harmless(self, entry: Raw) -> bool:
         payload = self.plan.source.read(entry[2], entry[2] + entry[3])
         return all(keyword in _HARMLESS for keyword, _ in pax.parse_pairs(payload))
 
 
 def salvage(source: Source, allowed: Container[str] = ()) -> Salvage:
-    """The plan of a clean copy of an archive, all of which is read; the source is seekable."""
-    reading = _Reading(source, allowed)
-    follows = reading.follows
-    for entry in Survey(source):
-        if entry[5] == b"0" and follows(entry):  # type: ignore[arg-type]
-            continue
-        if isinstance(entry, Damage):
-            reading.damage(entry)
-        else:
-            reading.entry(entry)
-    return reading.finish()
+    """Return the plan of a clean copy of an archive, all of which is read; the source is seekable."""
+    return _Planner(source, allowed).run()
 
 
 # ---- Write the clean copy that a plan describes, and account for every entry
@@ -301,7 +287,7 @@ class Tally:
 
     @property
     def lines(self) -> Iterator[str]:
-        """For people: the sum, the names that changed, the ranges that are lost."""
+        """The account as text: sums, new names, lost ranges."""
         where = f" -> {self.output}" if self.output else ": nothing is left for a copy"
         yield (
             f"{self.shard}{where}: {self.entries} entries = {self.kept} kept + {self.renamed} renamed"
@@ -318,7 +304,7 @@ class Tally:
 
     @property
     def record(self) -> dict[str, Any]:
-        """For programs."""
+        """The account as JSON."""
         numbers = {
             name: getattr(self, name) for name in ("samples", "entries", "kept", "renamed", "dropped", "rejected")
         }
@@ -368,8 +354,8 @@ def write_clean(
         tally.why[why] += 1
         tally.rejected += len(entries)
         _append(rejects, source, entries)
-    tally.dropped += len(plan.strays)
-    _append(rejects, source, [entry for entry in plan.strays if entry[5] != block.PAX_GLOBAL])
+    tally.dropped += len(plan.keyless)
+    _append(rejects, source, [entry for entry in plan.keyless if entry[5] != block.PAX_GLOBAL])
     tally.rejected += plan.unread
     if plan.unread:
         tally.why["unmovable-entry"] += 1

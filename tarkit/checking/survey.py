@@ -1,8 +1,8 @@
-"""All entries of an archive whatever is wrong with it, and between them what is: nothing stops before the end."""
+"""Read all entries of an archive, whatever is damaged, and locate the damage between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tarkit.errors import Problem
@@ -14,111 +14,131 @@ from tarkit.tar.reader import Raw, TarReader, find_header, is_header
 
 
 class Damage(NamedTuple):
-    """Bytes [start, stop) of an archive that hold no whole entry, or the border where two archives were glued.
+    """Bytes [start, stop) of an archive that hold no whole entry, or the border between two concatenated archives.
 
-    `key` is that of the entry that is cut there, where its header can be read. The empty `type` tells a Damage from an
-    entry.
+    `key` is that of the entry that is cut there, where its header can be read. At a border `marker` is the offset of
+    the end marker of the first archive, else None.
     """
 
     problem: Problem
     start: int
     stop: int
     key: bytes | None
-    glued: bool
-    type: bytes = b""
+    marker: int | None = None
 
 
 class Survey:
-    """Iterate over the entries of an archive from `pos` on, with a Damage wherever some are missing.
+    """Iterate over the entries of an archive from `pos` on, up to the next damage: call again to continue behind it.
 
-    The bytes of an entry can be read until the next is asked for, but nothing else may peek meanwhile. Afterwards `end`
-    is the length of the archive, as far as there was one, `marker` where its end marker begins, if it has one, and
-    `nul` says whether a name has a NUL in it.
+    Whenever an iteration ends, `damage` is what ended it, None at the end of the archive. `each` is called for every
+    entry before it is yielded; of a stream, the bytes of an entry can be read until the next one is asked for.
+    Afterwards `end` is the length of the archive as far as it could be read and `marker` where its end marker begins,
+    if it has one.
 
     Raises:
         Unsupported: a multi-volume archive.
         OSError, CommandFailed: it cannot be read.
     """
 
-    def __init__(self, source: Source, pos: int = 0) -> None:
+    def __init__(self, source: Source, pos: int = 0, each: Callable[[Raw], None] | None = None) -> None:
         self.source = source
         self.end = 0
         self.marker: int | None = None
-        self._walk = TarReader(source, pos)
-        self._found = False  # a whole entry, before the last time that the walk began anew
+        self.damage: Damage | None = None
+        self._each = each
+        self._reader = TarReader(source, pos)
+        self._found = False  # there was a whole entry before the last restart
         self._over = False
-        self._told = False  # why a stream ended before its end
+        self._reported = False  # why a stream ended before its end
 
     @property
     def nul(self) -> bool:
         """Whether a name of the entries so far, since the last damage, has a NUL in it."""
-        return self._walk.nul
+        return self._reader.nul
+
+    @property
+    def sparse(self) -> bool:
+        """Whether one of the entries so far, since the last damage, is a sparse file."""
+        return self._reader.sparse
 
     @property
     def found(self) -> bool:
         """Whether there was a whole entry, once all is read; of a stream, a cut one is yielded too."""
-        return self._found or self._walk.found
+        return self._found or self._reader.found
 
     @property
     def odd_end(self) -> str | None:
-        """What is odd about the zeros at the end, if they are not those that programs write.
+        """What is unusual about the zeros at the end; None for two blocks, or as many as fill a record of 10 KiB.
 
-        These are two blocks, or fill a record of 10 KiB. Of a file whose rest never came, zeros may be the rest.
+        A file whose transfer was interrupted may end with zeros in place of its last entries.
         """
         if self.marker is None:
             return None
         zeros = self.end - self.marker
         if self.end % blocks.BLOCK:
-            return f"the archive has {self.end} bytes, no multiple of {blocks.BLOCK}: some were lost or added"
+            return f"the archive has {self.end} bytes, not a multiple of {blocks.BLOCK}: some were lost or added"
         if zeros < 2 * blocks.BLOCK + blocks.RECORD and (zeros <= 2 * blocks.BLOCK or self.end % blocks.RECORD == 0):
             return None
-        return f"{zeros} bytes of zeros are at the end, as tar -b leaves them, and a file that is not complete"
+        return f"{zeros} bytes of zeros at the end, as written by tar -b or left by an incomplete transfer"
 
-    def __iter__(self) -> Iterator[Raw | Damage]:
-        """Yield the entries and what is between them."""
-        release = None if self.source.seekable else self.source.release
-        while not self._over:
+    def __iter__(self) -> Iterator[Raw]:
+        """Yield the entries up to the next damage."""
+        self.damage = None
+        if not self._over:
             try:
-                if release is None:
-                    yield from self._walk.raw()
+                if self.source.seekable and self._each is None:
+                    yield from self._reader.raw()
                 else:
-                    for entry in self._walk.raw():
-                        release(entry[1])
-                        yield entry
-                self.end, self.marker = self._walk.end or 0, self._walk.marker
+                    yield from self._one_by_one()
+                self.end, self.marker = self._reader.end or 0, self._reader.marker
                 self._over = True
             except Problem as problem:
-                yield self._mend(problem)
-        if self.source.failure is not None and not self._told:
-            yield self._broken(self.source.failure, self.end)
+                self.damage = self._locate(problem)
+                return
+        if self.source.failure is not None and not self._reported:
+            self.damage = self._truncation(self.source.failure, self.end)
 
-    def _mend(self, problem: Problem) -> Damage:
-        """What a problem leaves of the archive; where it goes on, the walk does."""
-        source, walk = self.source, self._walk
+    def _one_by_one(self) -> Iterator[Raw]:
+        for entry in self._reader.raw():
+            self.source.release(entry[1])
+            if self._each is not None:
+                self._each(entry)
+            yield entry
+
+    def entries(self) -> Iterator[Raw]:
+        """Yield all entries, whatever damage is between them."""
+        yield from self
+        while self.damage is not None:
+            yield from self
+
+    def _locate(self, problem: Problem) -> Damage:
+        """Return the bytes that a problem affects, and continue behind them if there are entries."""
+        source, reader = self.source, self._reader
         if source.failure is not None or problem.name in ("truncated", "no-end-marker"):
             self._over = True
-            return self._broken(source.failure or problem, walk.broken)
-        source.release(walk.broken)
+            return self._truncation(source.failure or problem, reader.broken)
+        source.release(reader.broken)
         if problem.name == "trailing-data":
-            glued = is_header(bytes(source.peek(walk.resume, 512)[:512]))
-            going_on = walk.resume if glued else find_header(source, walk.resume, source.release)
-            return self._damage(problem, walk.resume, going_on, glued=True)
-        return self._damage(problem, walk.broken, find_beyond(source, walk.resume - 512, walk.broken, source.release))
-
-    def _broken(self, problem: Problem, start: int) -> Damage:
-        """The archive ends too early, with bytes from `start` on that are no whole entry."""
-        self.end = self.source.size or 0
-        self._told = self.source.failure is not None
-        offset = self.end if problem.offset is None else problem.offset
-        problem = Problem(problem.name, problem.archive, offset, problem.detail, problem.hint)
-        cut = self._walk.cut
-        return Damage(problem, min(start, self.end), self.end, key_of(cut) if cut else None, False)
-
-    def _damage(self, problem: Problem, start: int, going_on: int | None, glued: bool = False) -> Damage:
-        if going_on is None:
+            start, marker = reader.resume, reader.marker
+            resume: int | None = start
+            if not is_header(bytes(source.peek(start, blocks.BLOCK)[: blocks.BLOCK])):
+                resume = find_header(source, start, source.release)
+        else:
+            start, marker = reader.broken, None
+            resume = find_beyond(source, reader.resume - blocks.BLOCK, start, source.release)
+        if resume is None:
             self._over = True
-            self.end = going_on = self.source.size or 0
+            self.end = resume = source.size or 0
         else:
             self._found = self.found
-            self._walk = TarReader(self.source, going_on)
-        return Damage(problem, start, going_on, None, glued)
+            self._reader = reader.restart(resume)
+        return Damage(problem, start, resume, None, marker)
+
+    def _truncation(self, problem: Problem, start: int) -> Damage:
+        """The archive ends too early, with bytes from `start` on that are no whole entry."""
+        self.end = self.source.size or 0
+        self._reported = self.source.failure is not None
+        offset = self.end if problem.offset is None else problem.offset
+        problem = Problem(problem.name, problem.archive, offset, problem.detail, problem.hint)
+        cut = self._reader.cut
+        return Damage(problem, min(start, self.end), self.end, key_of(cut) if cut else None)

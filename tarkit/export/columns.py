@@ -7,14 +7,13 @@ A column is a field, or a name that `values` knows: `cls`, `json.label`, `size.j
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tarkit.errors import Problem, Usage, show
 from tarkit.problems import Policy
-from tarkit.samples.fields import OnMissing, pass_missing
+from tarkit.samples.fields import OnMissing, parse_choices, pass_missing
 from tarkit.samples.sample import TarSample
 from tarkit.samples.values import Name, View
 from tarkit.tar.reader import Raw
@@ -26,7 +25,7 @@ KEY = "__key__"
 
 
 class Missing:
-    """There is one: what a cell is where the sample has nothing for it."""
+    """Sentinel for a missing cell."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -56,20 +55,13 @@ class Column(NamedTuple):
 
 
 def parse_columns(text: str) -> list[Column]:
-    """The columns of `'cls json.label first:a,b c;d'`. Raises Usage."""
-    columns = []
-    for word in text.split():
-        *new, old = re.split("[:=]", word, maxsplit=1)
-        names = re.split("[;,]", old)
-        if not all(names) or not all(new):
-            raise Usage(f"{show(word)}: a column is NAME, A;B, NEW:NAME or NEW:A,B")
-        if "," in old and not new:
-            both, either = show(word.replace(",", " ")), show(word.replace(",", ";"))
-            raise Usage(f"{show(word)}: a comma means the first that is there", f"{both} for both, {either} for either")
-        columns.append(Column((new or names)[0], tuple(map(Name, names))))
-    if not columns:
-        raise Usage("no column is named")
-    return columns
+    """Return the columns of `'cls json.label first:a,b c;d'`.
+
+    Raises:
+        Usage: it is not of this form.
+    """
+    choices = parse_choices(text, "column", "NAME, A;B, NEW:NAME or NEW:A,B", ";,")
+    return [Column(new or names[0], tuple(map(Name, names))) for new, names in choices]
 
 
 def checked(columns: Sequence[Column]) -> list[Column]:

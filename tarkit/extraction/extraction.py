@@ -1,4 +1,4 @@
-"""From samples to files in a folder: what each entry becomes, and what is refused."""
+"""Write samples as files in a directory: the file of each entry, and checks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Extraction:
     _seen: dict[int, bool] = field(default_factory=dict)  # by the hash of a path, whether a link may lead there
 
     def plan(self, sample: TarSample) -> None:
-        """Look whether the entries of a sample can be written."""
+        """Check whether the entries of a sample can be written."""
         for entry, parts in self._safe(sample, sample.entries):
             found = None if not parts else self._look(sample, entry, parts)
             if found and not self.existing:
@@ -52,13 +52,13 @@ class Extraction:
             self.existing += found or False
 
     def begin(self) -> None:
-        """What was planned is forgotten: now it will be written."""
+        """Forget the planned paths before they are written."""
         self._seen.clear()
         self._above = []
         self.folder.make()
 
     def write(self, sample: TarSample) -> None:
-        """Write the entries of a sample; one of a stream whose end is not known is read on meanwhile."""
+        """Write the entries of a sample; one whose end is not known is read meanwhile."""
         self._write_entries(sample, sample.entries)
         while sample.more is not None:
             known = len(sample.entries)

@@ -27,7 +27,7 @@ Made = TypeVar("Made")
 
 
 class Unsafe(ValueError):
-    """A name or a link that would lead out of the folder, or through something that is no folder."""
+    """A name or a link that leads out of the directory, or through something that is not a directory."""
 
 
 class Exists(TarkitError):
@@ -76,7 +76,7 @@ class OutputDirectory:
         self._unnamed = True  # until the file system refuses a file without a name
 
     def __enter__(self) -> OutputDirectory:
-        """Open what is there of it."""
+        """Open the directories that exist."""
         try:
             self._root = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -84,14 +84,14 @@ class OutputDirectory:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let go of it."""
+        """Close the directories."""
         self._forget()
         if self._root >= 0:
             os.close(self._root)
             self._root = -1
 
     def make(self) -> None:
-        """Have it there."""
+        """Create the directory if it does not exist."""
         if self._root < 0:
             os.makedirs(self.path, exist_ok=True)
             self.__enter__()

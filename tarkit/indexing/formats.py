@@ -48,7 +48,7 @@ class _Gathered(PyarrowFile):
         super().__init__(self._pieces.append)
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Return what was written since the last call."""
         data = b"".join(self._pieces)
         self._pieces.clear()
         return data
@@ -67,7 +67,7 @@ class Parquet:
         self._rows: list[tuple[str, str, int, int, int]] = []
 
     def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
-        """What is complete of the file."""
+        """Return the row groups that are complete."""
         cut = len(key) + 1
         for name, offset, size, start in fields:
             try:
@@ -83,7 +83,7 @@ class Parquet:
         return b""
 
     def tail(self, end: int | None) -> bytes:
-        """The last rows and the foot."""
+        """Return the last rows and the footer."""
         if self._rows:
             self._flush()
         self._writer.close()
@@ -121,7 +121,7 @@ class Dali:
     """Text for DALI; its reader takes words between blanks."""
 
     def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
-        """A line."""
+        """Return the line of a sample."""
         cut = len(key) + 1
         words = []
         for name, offset, size, _ in fields:
@@ -133,7 +133,7 @@ class Dali:
         return b" ".join(words) + b"\n"
 
     def head(self, samples: int) -> bytes:
-        """The line that says how many follow."""
+        """Return the line with the number of samples."""
         if not samples:
             raise ValueError("there is no sample, and DALI refuses an index without one")
         return b"v1.2 %d\n" % samples
@@ -185,12 +185,12 @@ class Webshart:
         return f'{{"path": {path}, "filesize": {self._size}, "includes_image_geometry": false, "files": {{'.encode()
 
     def tail(self, end: int | None) -> bytes:
-        """What closes it."""
+        """Return the closing brackets."""
         return b"\n}}\n"
 
 
 class Tsv:
-    """Our table, as text."""
+    """The table of tarkit, as text."""
 
     def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
         """A line for each of its fields."""
@@ -293,7 +293,7 @@ def read_webshart(data: bytes) -> list[Row]:
 
 
 def read_tsv(data: bytes) -> list[Row]:
-    """The samples of our table. Raises NoIndex."""
+    """The samples of the table of tarkit. Raises NoIndex."""
     lines = data.split(b"\n")
     if lines[0] != b"\t".join(COLUMNS) or lines.pop():
         raise NoIndex("no table with the columns " + " ".join(map(bytes.decode, COLUMNS)))

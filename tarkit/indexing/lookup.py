@@ -24,7 +24,7 @@ LOOKS = 8  # samples, besides first and last, that are compared with the shard
 
 
 class Stale(Exception):
-    """An index does not say what the shard is; str() is the reason."""
+    """The index does not describe the shard; str() is the reason."""
 
 
 def indexes(shard: str) -> Iterator[tuple[str, str]]:

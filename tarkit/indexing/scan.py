@@ -27,7 +27,7 @@ from tarkit.tar import block
 GATHERED = 1 << 20  # bytes of an index that are held before they go to temporary space
 
 COLUMNS = (b"__key__", b"field", b"offset", b"size", b"entry")
-"""What a table has of each field."""
+"""The columns of a table, for each field."""
 
 REGULAR = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS, block.GNU_SPARSE))
 
@@ -50,14 +50,14 @@ Row = tuple[bytes, Sequence[IndexedField]]  # the key of a sample, and its field
 
 
 class NoIndex(ValueError):
-    """What was read is not an index of that layout."""
+    """The file is not an index of that layout."""
 
 
 class IndexLayout(Protocol):
-    """How an index of one shard is spelled. It is made anew for each shard."""
+    """The layout of the index of one shard; each shard needs a new object."""
 
     def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
-        """The bytes for one sample. Raises ValueError for what the layout cannot say."""
+        """Return the bytes for one sample. Raises ValueError for what the layout cannot represent."""
 
     def head(self, samples: int) -> bytes:
         """What comes before the samples, of which there are so many. Raises ValueError."""
@@ -76,7 +76,7 @@ class Index(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """What a scan has found out about a shard."""
+    """The results of a scan of a shard."""
 
     samples: int
     size: int
@@ -94,7 +94,7 @@ class Body:
         self._file: TemporaryFile | None = None
 
     def add(self, piece: bytes) -> None:
-        """Append some bytes."""
+        """Append bytes."""
         self._pieces.append(piece)
         self._held += len(piece)
         if self._held > GATHERED:
@@ -104,7 +104,7 @@ class Body:
             self._pieces, self._held = [], 0
 
     def send(self, sink: Sink) -> None:
-        """Write all of it to `sink`."""
+        """Write all bytes to `sink`."""
         if self._file is not None:
             sink.copy(self._file.fd, 0, self._size)
             self._file.close()
@@ -114,7 +114,7 @@ class Body:
 def open_shard(location: Location, why: str = "an index") -> Source:
     """A shard as a plain file. Raises Unsupported for what is compressed or no file: it has no offsets to jump to."""
     if location.kind != "path" or not stat.S_ISREG(os.stat(location.text).st_mode):
-        raise Unsupported(f"{location.name}: {why} is about files, and this is none")
+        raise Unsupported(f"{location.name}: {why} needs a regular file")
     source = open_source(location)
     if source.seekable:
         return source

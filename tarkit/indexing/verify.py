@@ -1,4 +1,4 @@
-"""Whether index files say what their shards are: a line for each fault that was found."""
+"""Verify index files against their shards: a line for each fault."""
 
 from __future__ import annotations
 

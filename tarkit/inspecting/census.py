@@ -14,8 +14,8 @@ from typing import NamedTuple
 from tarkit.errors import Problem
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
-from tarkit.samples.reader import EntryChecks, SampleReader, said_twice
-from tarkit.samples.sample import KEYLESS, Recent, TarSample, split_name
+from tarkit.samples.reader import EntryChecks, EntryGroups, SampleReader
+from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
 from tarkit.streams.location import Location
 from tarkit.streams.source import Source
 from tarkit.tar.block import BLOCK, PAX_GLOBAL, SLASH
@@ -122,7 +122,6 @@ def _class(size: int) -> int:
 MOST = 4096  # different fields, and sets of them, that are told apart
 OTHERS = b"/"  # stands for the rest: no field has a slash
 PENDING = 1 << 16  # sizes that wait to be counted
-FEW = 64  # fields of a sample among which a name is simply looked for
 
 Set = tuple[bytes, ...]
 
@@ -176,8 +175,12 @@ class Census:
     def add(self, sample: TarSample) -> None:
         """Count a sample that was chosen, whose entries have been read."""
         sample.complete()
-        key, names = sample.key, []
-        for raw in sample.raw:
+        self.add_entries(sample.key, sample.raw)
+
+    def add_entries(self, key: bytes | None, entries: Iterable[Raw]) -> None:
+        """Count a sample of these entries; with the key None they are entries without a key."""
+        names = []
+        for raw in entries:
             self._add_entry(raw)
             parts = None if raw[5] in KEYLESS else split_name(raw[0])
             if parts is None or parts[0] != key:
@@ -208,143 +211,94 @@ def _set(names: Iterable[bytes]) -> Set:
 
 
 def count(source: Source, policy: Policy) -> Census:
-    """Count a whole archive at the speed of its headers: no sample is made. All its faults must end the run.
+    """Count a whole archive at the speed of its headers, without making samples. `policy` must let no problem pass.
 
-    Raises Problem.
+    Raises:
+        Problem: the first problem of the archive.
     """
-    return _Counting(source, policy).run()
+    return _HeaderCount(source, policy).run()
 
 
-class _Counting:
+class _HeaderCount:
+    """Counts plain samples by their lists of fields, other samples entry by entry."""
+
     def __init__(self, source: Source, policy: Policy) -> None:
         self.source = source
         self.policy = policy
-        self.judge = EntryChecks(source, policy, moves=False)
+        self.checks = EntryChecks(source, policy, moves=False)
         self.census = Census()
-        self.walk = TarReader(source)
-        self.rows: dict[
-            tuple[bytes, ...], list[int]
-        ] = {}  # sizes of samples that have these fields, one after the other
-        self.known: set[bytes] = set()  # the first of the fields of a sample that has very many, and how many
-        self.knows = 0
-        self.pending = 0
+        self.reader = TarReader(source)
+        self.rows: dict[tuple[bytes, ...], list[int]] = {}  # fields -> sizes of samples with these, one after the other
+        self.pending = 0  # sizes in the rows
         self.recent = Recent()
 
     def run(self) -> Census:
-        """Count."""
+        """Count all samples."""
         census = self.census
         try:
-            self._count()
+            self._read()
         except Problem as problem:
             self.policy.judge(self.source.failure or problem)
         if self.source.failure is not None:
             self.policy.judge(self.source.failure)
-        self._settle()
-        assert self.walk.marker is not None
-        assert self.walk.end is not None
-        census.end = self.walk.end - self.walk.marker
+        self._flush()
+        assert self.reader.marker is not None
+        assert self.reader.end is not None
+        census.end = self.reader.end - self.reader.marker
         census.headers = census.entries * BLOCK + census.extensions
-        census.padding = self.walk.marker - census.headers - census.content
+        census.padding = self.reader.marker - census.headers - census.content
         return census
 
-    def _count(self) -> None:
-        release = self.source.release
-        prefix, length, key, last = b"/", 1, b"", b""
-        names: list[bytes] = []
-        sizes: list[int] = []
-        entries = 0
-        for raw in self.walk.raw():
-            name, start, data, size, _, kind, _, real = raw
-            entries += 1
-            if name.startswith(prefix) and kind == b"0" and name.find(b"/", length) < 0:
-                word = name[length:]
-                if word > last:  # the greatest so far: beyond it none is there twice
-                    last = word
-                elif self._has(names, word):
-                    self._twice(raw)
+    def _read(self) -> None:
+        groups, reader, census, rows, release = EntryGroups(), self.reader, self.census, self.rows, self.source.release
+        for key, entries, plain in groups.read(reader.raw()):
+            if not plain or reader.sparse or reader.nul:
+                self._add(key, entries)
             else:
-                parts = None if kind in KEYLESS else split_name(name)
-                if parts is None:
-                    entries -= self._stray(raw)
-                    continue
-                word = parts[1]
-                if parts[0] == key and names:
-                    if self._has(names, word):
-                        self._twice(raw)
-                    last = max(last, word)
+                self._check_start(key, entries[0])
+                length = len(key) + 1
+                fields = tuple([entry[0][length:] for entry in entries])
+                sizes = [entry[3] for entry in entries]
+                if fields in rows:
+                    rows[fields] += sizes
                 else:
-                    if names:
-                        self._close(names, sizes)
-                        names, sizes = [], []
-                    key, last = parts[0], word
-                    prefix, length = key + b".", len(key) + 1
-                    release(start)
-                    if self.recent.add(key):
-                        self.judge.scattered(key, start)
-                    if SLASH in key or self.walk.nul:
-                        self._check_name(raw)
-            names.append(word)
-            if real >= 0 or data - start != BLOCK:
-                self.census.extensions += data - start - BLOCK
-                if real >= 0:
-                    self.census.content += size - real
-                    size = real
-            sizes.append(size)
-        if names:
-            self._close(names, sizes)
-        self.census.entries = entries
+                    rows[fields] = sizes
+                census.extensions += entries[-1][4] - entries[0][1]  # all its bytes; `_flush` subtracts the others
+                self.pending += len(entries)
+                if self.pending >= PENDING:
+                    self._flush()
+            release(entries[-1][4])
+        last, entries = groups.finish()
+        self._add(last, entries)
 
-    def _stray(self, raw: Raw) -> bool:
-        """Count an entry without key; whether it is none, but a global header."""
-        _, start, data, size, _, kind, _, _ = raw
-        if kind == PAX_GLOBAL:
-            self.census.extensions += data - start + size
-            return True
-        self.census.strays += 1
-        self.census.content += size
-        self.census.extensions += data - start - BLOCK
-        self._check_name(raw)
-        return False
+    def _add(self, key: bytes | None, entries: list[Raw]) -> None:
+        """Check and count a sample of any kind of entries."""
+        if key is not None:
+            self._check_start(key, next(entry for entry in entries if key_of(Entry._make(entry)) == key))
+        self.checks.entries(list(map(Entry._make, entries)))
+        self._flush()  # fields are listed in the order in which they are found
+        self.census.add_entries(key, entries)
 
-    def _has(self, names: list[bytes], word: bytes) -> bool:
-        """Whether the sample has a field of this name already."""
-        if len(names) < FEW:
-            return word in names
-        self.known.update(names[self.knows :])
-        self.knows = len(names)
-        return word in self.known
+    def _check_start(self, key: bytes, first: Raw) -> None:
+        if self.recent.add(key):
+            self.checks.scattered(key, first[1])
+        if SLASH in key:
+            self.checks.name(Entry._make(first))
 
-    def _close(self, names: list[bytes], sizes: list[int]) -> None:
-        """Take note of a sample that is complete."""
-        row = tuple(names)
-        if row in self.rows:
-            self.rows[row] += sizes
-        else:
-            self.rows[row] = sizes
-        self.pending += len(sizes)
-        if self.pending >= PENDING:
-            self._settle()
-        if self.knows:
-            self.known.clear()
-            self.knows = 0
-
-    def _settle(self) -> None:
-        """Count what waits."""
+    def _flush(self) -> None:
+        """Count the rows."""
+        census = self.census
         for names, sizes in self.rows.items():
             for at, name in enumerate(names):
-                self.census.sizes(name).add(sizes[at :: len(names)])
-            self.census.content += sum(sizes)
-            times = len(sizes) // len(names)
-            self.census.samples += times
-            self.census.add_set(_set(names), times)
+                census.sizes(name).add(sizes[at :: len(names)])
+            census.content += sum(sizes)
+            census.entries += len(sizes)
+            census.extensions -= BLOCK * len(sizes) + sum([size + 511 & -512 for size in sizes])
+            samples = len(sizes) // len(names)
+            census.samples += samples
+            census.add_set(_set(names), samples)
         self.rows.clear()
         self.pending = 0
-
-    def _twice(self, raw: Raw) -> None:
-        self.judge("duplicate-entry", raw[1], said_twice(raw[0]))
-
-    def _check_name(self, raw: Raw) -> None:
-        self.judge.name(Entry._make(raw))
 
 
 def count_samples(source: Source, policy: Policy, visit: Callable[[TarSample], None] | None = None) -> Census:

@@ -1,4 +1,4 @@
-"""From locations to samples: open each input, look through its compression or its zip, iterate over its samples."""
+"""Open inputs, decode their compression or convert their zip, and iterate over their samples."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tarkit.streams.source import (
 )
 from tarkit.tar import block
 
-SNIFFED = 512  # bytes that tell an archive from a compressed one
+SNIFFED = 512  # bytes by which the format is recognised
 
 
 def open_source(
@@ -61,7 +61,7 @@ def open_source(
     if location.kind == "path":
         fd = os.open(location.text, os.O_RDONLY | os.O_CLOEXEC)
     if os.isatty(fd):
-        raise Usage(f"{location.name} is a terminal", "name the inputs, or send an archive in")
+        raise Usage(f"{location.name} is a terminal", "name the inputs, or pipe an archive to stdin")
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         return _stream(DescriptorReader(fd, location.name), location, ahead, tmpdir)
     offset = os.lseek(fd, 0, os.SEEK_CUR)
@@ -77,7 +77,7 @@ def open_source(
     file = File(Descriptor(fd), location.name, location.text if location.kind == "path" else None)
     if plain:
         return FileSource(file, location.name, offset)
-    # others who share stdin go on behind what was read of it
+    # other processes that share stdin continue after what was read
     reader = DescriptorReader(fd, location.name) if file.path is None else FileReader(file, offset)
     return _stream(reader, location, ahead, tmpdir, None if offset else file)
 

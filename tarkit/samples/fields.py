@@ -1,4 +1,4 @@
-"""Which entries of a sample, in what order and under what name: -f, --drop, --require, --rekey."""
+"""Select, order and rename the entries of samples: -f, --drop, --require, --rekey."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.problems import Policy
-from tarkit.samples.reader import twice
+from tarkit.samples.reader import duplicate_entries
 from tarkit.samples.sample import Part, TarSample, key_of, split_name
 from tarkit.tar import block
 from tarkit.tar.header import rename
@@ -19,50 +19,69 @@ from tarkit.tar.reader import Entry
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
 
-SMALL = 1 << 14  # bytes of a sample that are held in memory when names change
+SMALL = 1 << 14  # bytes of a sample that are copied through memory when names change
 
 _SUFFIX = re.compile(r"(\.tar)?(\.(gz|zst|lz4|xz|bz2|lzma)|\.(tgz|tzst|txz|tbz2|tlz))?$")
 
 
 class Wanted(NamedTuple):
-    """One field that is asked for: its new name if it gets one, and the names it may have, the first present counts."""
+    """A requested field: its new name, if any, and alternative names, of which the first present one counts."""
 
     new: bytes | None
     old: tuple[bytes, ...]
 
 
-def parse_fields(text: str) -> list[Wanted]:
-    """The fields of `'png new:old1,old2'`: separated by blanks, `:` or `=` renames, commas are alternatives.
+def parse_choices(text: str, noun: str, forms: str, separators: str) -> Iterator[tuple[str | None, list[str]]]:
+    """Yield (new name, alternatives) for each word of `'png new:old1,old2'`; `:` or `=` renames.
 
-    Raises Usage.
+    Args:
+        text: words separated by blanks.
+        noun: what a word names, for messages.
+        forms: what a word may look like, for messages.
+        separators: the characters between alternatives; a comma needs a new name.
+
+    Raises:
+        Usage: a word of another form, or no word at all.
     """
-    wanted = []
-    for word in text.split():
+    words = text.split()
+    for word in words:
         *new, old = re.split("[:=]", word, maxsplit=1)
-        names = [os.fsencode(name) for name in old.split(",")]
+        names = re.split(f"[{separators}]", old)
         if not all(names) or not all(new):
-            raise Usage(f"{show(word)}: a field is NAME, NEW:OLD or NEW:OLD1,OLD2")
-        if "/" in word:
-            raise Usage(f"{show(word)}: the name of a field has no slash")
-        if len(names) > 1 and not new:
-            both, first = word.replace(",", " "), os.fsdecode(names[0])
+            raise Usage(f"{show(word)}: a {noun} is {forms}")
+        if "," in old and not new:
+            both, either = word.replace(",", " "), word.replace(",", ";") if ";" in separators else f"{names[0]}:{word}"
             raise Usage(
                 f"{show(word)}: a comma means the first that is there",
-                f"{show(both)} for both, {show(f'{first}:{word}')} for either",
+                f"{show(both)} for both, {show(either)} for either",
             )
-        wanted.append(Wanted(os.fsencode(new[0]) if new else None, tuple(names)))
-    if not wanted:
-        raise Usage("no field is named")
+        yield new[0] if new else None, names
+    if not words:
+        raise Usage(f"no {noun} is named")
+
+
+def parse_fields(text: str) -> list[Wanted]:
+    """Return the fields of `'png new:old1,old2'`.
+
+    Raises:
+        Usage: it is not of this form.
+    """
+    wanted = []
+    for new, names in parse_choices(text, "field", "NAME, NEW:OLD or NEW:OLD1,OLD2", ","):
+        for name in (new or "", *names):
+            if "/" in name:
+                raise Usage(f"{show(name)}: the name of a field has no slash")
+        wanted.append(Wanted(None if new is None else os.fsencode(new), tuple(map(os.fsencode, names))))
     return wanted
 
 
 @dataclass
 class Fields:
-    """What -f, --drop, --require, --on-missing-field and --rekey say, applied in this order.
+    """The options -f, --drop, --require, --on-missing-field and --rekey, applied in this order.
 
-    Field names match whatever their case; what is not renamed keeps the name that it has. `rename` comes before them:
-    each is an old name and a new one, which is empty for a field that goes; all other fields stay. It does not go with
-    `keep`, which names fields anew itself.
+    Field names match regardless of case; fields that are not renamed keep their names. `rename` is applied first: pairs
+    of an old name and a new one, which is empty to remove the field; all other fields stay. It excludes `keep`, which
+    renames fields itself.
     """
 
     keep: list[Wanted] = field(default_factory=list)
@@ -82,7 +101,7 @@ class Fields:
         return not (self.keep or self.drop or self.require or self.rename or self.rekey is not None)
 
     def __call__(self, samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
-        """The samples with the fields that were chosen."""
+        """Yield the samples with the selected fields."""
         if self.all:
             return samples
         return self._apply(samples, policy)
@@ -106,7 +125,7 @@ class Fields:
                 yield sample
 
     def _choose(self, sample: TarSample, policy: Policy) -> list[tuple[Entry, bytes]]:
-        """The entries that stay, in order, each with its name; none when the sample is left out."""
+        """Return the entries to keep, in order, each with its name; none if the sample is dropped."""
         entries = sample.entries
         assert sample.key is not None
         by_field: dict[bytes, Entry] = {}
@@ -137,7 +156,7 @@ class Fields:
         return chosen
 
     def _renamed(self, skip: int, chosen: list[tuple[Entry, bytes]]) -> list[tuple[Entry, bytes]]:
-        """The entries with the new names of their fields, which begin at `skip`, but for empty ones."""
+        """Return the entries with the new names of their fields, which begin at `skip`, without removed ones."""
         news = {old.lower(): new for old, new in self.rename}
         renamed = []
         for entry, name in chosen:
@@ -149,12 +168,12 @@ class Fields:
         return renamed
 
     def _missing(self, sample: TarSample, names: tuple[bytes, ...], policy: Policy) -> bool:
-        """Whether a sample that lacks a field goes on."""
+        """Whether a sample that lacks a field is kept."""
         return pass_missing(missing_field(sample, names), self.on_missing, policy)
 
 
 def pass_missing(problem: Problem, on_missing: OnMissing, policy: Policy) -> bool:
-    """Whether a sample that lacks a field, as `problem` says, goes on."""
+    """Whether a sample is kept that lacks a field, which is `problem`."""
     if on_missing != "error":
         policy.counts["missing-field"] += 1
     if on_missing == "skip":
@@ -166,7 +185,7 @@ def pass_missing(problem: Problem, on_missing: OnMissing, policy: Policy) -> boo
 
 
 def missing_field(sample: TarSample, names: tuple[bytes, ...]) -> Problem:
-    """That a sample has none of these fields."""
+    """Return the problem that a sample has none of these fields."""
     key = sample.key or b""
     have = ", ".join(show(entry.name[len(key) + 1 :]) for entry in sample.entries if key_of(entry))
     what = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
@@ -174,9 +193,9 @@ def missing_field(sample: TarSample, names: tuple[bytes, ...]) -> Problem:
 
 
 def _change(sample: TarSample, chosen: list[tuple[Entry, bytes]], policy: Policy) -> bool:
-    """Leave the sample just these entries, each under its name; False when it is to be left out.
+    """Reduce a sample to these entries, each with its new name; return whether it is kept.
 
-    Where it was changed before, its headers in the source may have other names than its entries.
+    If it was changed before, its headers in the source may have other names than its entries.
     """
     source = sample.source
     good = True
@@ -187,7 +206,7 @@ def _change(sample: TarSample, chosen: list[tuple[Entry, bytes]], policy: Policy
     names = {entry.name: name for entry, name in chosen}
     for entry, name in chosen:
         if entry.type == block.HARD_LINK and names.get(entry.link) != entry.link:
-            what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which goes or changes its name"
+            what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which is removed or renamed"
             good = policy.judge(Problem("unmovable-entry", source.name, entry.start, what)) == "keep" and good
         if unchanged and name == entry.name:
             parts.append((source, entry.start, entry.stop))
@@ -200,7 +219,7 @@ def _change(sample: TarSample, chosen: list[tuple[Entry, bytes]], policy: Policy
             if entry.stop > entry.data:
                 parts.append((source, entry.data, entry.stop))
         entries.append(entry._replace(name=name))
-    if len({entry.name for entry in entries}) < len(entries) and any(twice(entries, set())):
+    if len({entry.name for entry in entries}) < len(entries) and any(duplicate_entries(entries, set())):
         what = f"two fields of {show(sample.key or b'')} get one name"
         good = policy.judge(Problem("duplicate-entry", source.name, sample.start, what)) == "keep" and good
     sample.entries = entries
@@ -209,13 +228,13 @@ def _change(sample: TarSample, chosen: list[tuple[Entry, bytes]], policy: Policy
 
 
 def stem(name: str) -> str:
-    """A shard's name without folders and archive suffixes."""
+    """Return a shard's name without directories and archive suffixes."""
     base = os.path.basename(name)
     return _SUFFIX.sub("", base) or base
 
 
 def _rekeyer(spec: str) -> Callable[[bytes, int, str], bytes]:
-    """A function of key, index and shard name that makes the new key; `#` is nine digits."""
+    """Return a function of key, index and shard name that makes the new key; `#` is nine digits."""
     template = spec.replace("#", "{index:09d}")
     try:
         template.format(key="k", index=0, shard="s.tar", stem="s")
@@ -229,8 +248,8 @@ def _rekeyer(spec: str) -> Callable[[bytes, int, str], bytes]:
         new = os.fsencode(text)
         if b"\0" in new or split_name(new + b".x") != (new, b"x"):
             raise TarkitError(
-                f"--rekey {show(spec)} makes {show(new)} of {show(key)}, which is no key",
-                "a key is not empty and has no dot behind its last slash",
+                f"--rekey {show(spec)} makes {show(new)} of {show(key)}, which is not a key",
+                "a key is not empty and has no dot after its last slash",
             )
         return new
 

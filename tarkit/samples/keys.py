@@ -1,17 +1,14 @@
-"""Keys from a file: one a line, or a column of a table."""
+"""Keys from a file: one per line, or a column of a table."""
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 from dataclasses import replace
 
 from tarkit.errors import TarkitError, show
 from tarkit.samples.select import KeyList
-from tarkit.tables.reader import CELL_LIMIT
+from tarkit.tables.reader import Format, read_cells, read_records
 from tarkit.tables.recipe import MalformedRow, without_bom, without_end
-from tarkit.tables.tsv import parse_tsv
 
 KEY_COLUMN = "__key__"
 
@@ -20,9 +17,10 @@ _MAGICS = (b"PAR1", b"\x28\xb5\x2f\xfd", b"\xfd7zX", b"\x04\x22\x4d\x18", b"BZh9
 
 
 def read_keys(spec: str, require_all: bool = False) -> KeyList:
-    """The keys in FILE[:COLUMN]: one a line, or a column of a TSV, CSV (by its suffix) or JSON-lines table.
+    """Return the keys in FILE[:COLUMN]: one per line, or a column of a TSV, CSV or JSON-lines table (by its suffix).
 
-    Raises TarkitError for a file that cannot be read, has no such column or no key.
+    Raises:
+        TarkitError: FILE cannot be read, has no such column or no key.
     """
     name, colon, column = spec, "", ""
     if not os.path.exists(spec):
@@ -42,13 +40,13 @@ def read_keys(spec: str, require_all: bool = False) -> KeyList:
 
 
 def _refuse(name: str) -> None:
-    """Raises TarkitError for a table of a kind whose lines are no keys."""
+    """Raise TarkitError for a file whose lines cannot be keys."""
     suffix = os.path.splitext(name)[1].lower()
     try:
         with open(name, "rb") as file:
             head = file.read(4)
     except OSError:
-        return  # whoever opens it says why
+        return  # reported when it is opened
     if suffix in _OTHER or head in _MAGICS or head[:2] == b"\x1f\x8b":
         raise TarkitError(
             f"{name}: keys are read from lists, TSV, CSV and JSON lines, not from this",
@@ -57,56 +55,43 @@ def _refuse(name: str) -> None:
 
 
 def read_table_keys(spec: str) -> KeyList:
-    """The keys of a table: FILE:COLUMN as for `read_keys`, else column `__key__` if FILE has it, else its lines."""
+    """Return the keys of FILE:COLUMN as `read_keys` does, else column `__key__` if FILE has it, else its lines."""
     if os.path.exists(spec) and _has_keys(spec):
         return replace(read_keys(f"{spec}:{KEY_COLUMN}"), name=spec)
     return read_keys(spec)
 
 
-def _has_keys(path: str) -> bool:
-    with open(path, "rb") as file:
-        first = without_end(next(without_bom(file), b""))
+def _format(path: str) -> Format:
     suffix = os.path.splitext(path)[1].lower()
-    if suffix in (".jsonl", ".ndjson"):
+    return "jsonl" if suffix in (".jsonl", ".ndjson") else "csv" if suffix == ".csv" else "tsv"
+
+
+def _has_keys(path: str) -> bool:
+    format = _format(path)
+    if format == "jsonl":
         return True
-    if suffix == ".csv":
-        return KEY_COLUMN in next(csv.reader([first.decode("utf-8", "surrogateescape")]), [])
-    return KEY_COLUMN.encode() in first.split(b"\t")
+    with open(path, "rb") as file:
+        first = next(file, b"")
+    try:
+        return any(KEY_COLUMN.encode() in cells for _, cells in read_cells([first], format))
+    except MalformedRow:
+        return False
 
 
 def _column(name: str, lines: list[bytes], column: str) -> list[bytes]:
-    suffix = os.path.splitext(name)[1].lower()
-    rows: list[list[bytes | None]]
-    if suffix in (".jsonl", ".ndjson"):
-        return _values(name, lines, column)
+    """Return the cells of a column that are not empty; objects of JSON lines may lack it."""
+    format = _format(name)
     try:
-        if suffix == ".csv":
-            csv.field_size_limit(CELL_LIMIT)
-            text = (line.decode("utf-8", "surrogateescape") for line in lines)
-            rows = [[cell.encode("utf-8", "surrogateescape") for cell in row] for row in csv.reader(text, strict=True)]
-        else:
-            rows = [parse_tsv(without_end(line)) for line in lines]
-    except (MalformedRow, csv.Error) as error:
-        raise TarkitError(f"{name}: {error}") from None
-    wanted = column.encode("utf-8", "surrogateescape")
-    if not rows or wanted not in rows[0]:
-        raise TarkitError(f"{name}: no column {show(column)}")
-    place = rows[0].index(wanted)
-    return [key for row in rows[1:] if len(row) > place and (key := row[place])]
-
-
-def _values(name: str, lines: list[bytes], column: str) -> list[bytes]:
-    """What the objects of a JSON-lines file have under `column`, those that have it; text as such, else as JSON."""
-    keys = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                value = json.loads(line)[column]
-                if value is not None:
-                    text = value if isinstance(value, str) else json.dumps(value)
-                    keys.append(text.encode("utf-8", "surrogateescape"))
-            except KeyError:
-                continue
-            except (ValueError, TypeError, RecursionError):
-                raise TarkitError(f"{name}:{number}: no JSON object") from None
-    return keys
+        if format == "jsonl":
+            rows = read_records(lines, format)
+            values = [
+                value for row in rows for each, value in zip(row.names, row.values, strict=True) if each == column
+            ]
+            return [value for value in values if value is not None]
+        header, *cells = (cells for _, cells in read_cells(lines, format))
+        place = header.index(column.encode("utf-8", "surrogateescape"))
+    except MalformedRow as error:
+        raise TarkitError(f"{name}:{error.line}: {error}") from None
+    except ValueError:
+        raise TarkitError(f"{name}: no column {show(column)}") from None
+    return [key for row in cells if len(row) > place and (key := row[place])]

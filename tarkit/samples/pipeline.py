@@ -1,4 +1,4 @@
-"""Stages between input and output: what keys come together, and a buffer that shuffles. Iterators in, iterators out."""
+"""Stages between input and output: checks of adjacent and repeated keys, a shuffle buffer. Iterators of samples."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 from tarkit.errors import Problem, show
 from tarkit.problems import PROBLEMS, Policy
-from tarkit.samples.reader import twice
+from tarkit.samples.reader import duplicate_entries
 from tarkit.samples.sample import Part, Recent, TarSample, key_of
 from tarkit.streams.ranges import HeldRange, RangeSpool
 from tarkit.streams.source import Source
 
-SPOOLED = 1 << 20  # bytes of a sample of a stream from which on a buffer has it in a temporary file
+SPOOLED = 1 << 20  # bytes; larger samples of a stream are buffered in a temporary file
 
 
 DIFFER = PROBLEMS["joined-sample"].repair
@@ -25,11 +25,11 @@ def neighbours(
     distinct: bool = False,
     repeated: Callable[[], bool] | None = None,
 ) -> Iterator[TarSample]:
-    """Refuse samples that the one before them would take in, since both have one key.
+    """Check for adjacent samples with equal keys, which readers take for one sample.
 
-    Where `policy` allows `joined-sample`, make one of them on purpose: then each sample waits for the one that follows.
-    With `distinct` a key that comes back later is judged too, as `repeated-key`: for samples of several inputs, and
-    those that got new keys. `repeated` is as for `Keys`.
+    If `policy` allows `joined-sample`, they are joined; then each sample is held until the next one is read. With
+    `distinct` repeated keys that are not adjacent are checked too (`repeated-key`), for samples of several inputs or
+    with new keys. `repeated` is as for `Keys`.
     """
     keys = Keys(policy, repeated) if distinct else None
     if "joined-sample" in policy.allowed:
@@ -38,18 +38,19 @@ def neighbours(
 
 
 def without_strays(samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
-    """The samples alone: what an archive has that has none is left out, with a warning."""
+    """Yield the samples; the entries of an archive without samples are dropped with a warning."""
     for sample in samples:
         if sample.key is not None:
             yield sample
         else:
             policy.warn(
-                f"{sample.source.name}: no sample in it; {len(sample.entries)} entries without key are left out"
+                f"{sample.source.name}: no sample in it; {len(sample.entries)} entries without a key are left out"
             )
 
 
 class Keys:
-    """Judge keys that come back: `repeated-key`.
+    """Checks for repeated keys: `repeated-key`.
+
 
     `repeated` says whether the key of the current sample is there more than once, where that is known beforehand; other
     keys need not be remembered.
@@ -61,7 +62,7 @@ class Keys:
         self._known = Recent()
 
     def good(self, sample: TarSample) -> bool:
-        """Whether a sample is kept: its key is new, or it may come back. Raises Problem."""
+        """Whether a sample is kept: its key is new, or may be repeated. Raises Problem."""
         key = sample.key
         if self._repeated is not None and not self._repeated():
             return True
@@ -72,7 +73,7 @@ class Keys:
 
 
 def unrepeated(samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
-    """Judge all samples whose key comes back, for an output in which neighbours are not joined."""
+    """Check all samples for repeated keys, for an output in which adjacent samples are not joined."""
     return filter(Keys(policy).good, samples)
 
 
@@ -80,19 +81,19 @@ def _apart(samples: Iterator[TarSample], policy: Policy, keys: Keys | None) -> I
     last = None
     for sample in samples:
         key = sample.key
-        if key is not None:  # entries without key, of an archive without samples, keep nothing apart
+        if key is not None:  # entries of an archive without samples separate nothing
             if key == last:
                 if not stays_apart(sample, policy):
                     continue
             elif keys is not None and not keys.good(sample):
-                last = None  # what follows is no neighbour of the one before this
+                last = None  # the next sample is not adjacent to the one before this
                 continue
             last = key
         yield sample
 
 
 def stays_apart(sample: TarSample, policy: Policy) -> bool:
-    """Judge a sample whose key is that of the one before it: whether it is kept. Raises Problem: `joined-sample`."""
+    """Whether a sample is kept whose key is that of the one before it. Raises Problem: `joined-sample`."""
     return policy.judge(_problem(sample)) == "keep"
 
 
@@ -117,10 +118,10 @@ def _joined(
 
 
 def _distinct(held: TarSample, sample: TarSample, policy: Policy) -> bool:
-    """Whether two samples that are joined are good together: no name is in both, or that is allowed."""
+    """Whether two samples can be joined: no name is in both, or that is allowed."""
     good = True
     names = {entry.name for entry in held.entries if key_of(entry) is not None}
-    for entry in twice(sample.entries, names):
+    for entry in duplicate_entries(sample.entries, names):
         what = f"{show(entry.name)} is in both samples that are joined"
         problem = Problem("duplicate-entry", sample.source.name, entry.start, what, DIFFER)
         good = policy.judge(problem) == "keep" and good
@@ -167,7 +168,7 @@ def _take(buffer: list[TarSample], draw: Callable[[int, int], int]) -> TarSample
 
 
 def keeper(tmpdir: str | None = None) -> Callable[[TarSample], TarSample]:
-    """A function that makes a sample good for as long as it is wanted, and to be read from any thread."""
+    """Return a function that keeps a sample valid while it is referenced, readable from any thread."""
     spool = RangeSpool(tmpdir)
 
     def keep(sample: TarSample) -> TarSample:

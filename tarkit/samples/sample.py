@@ -2,7 +2,7 @@
 
 The key is the path up to the first dot after the last slash, the field what follows that dot. Consecutive entries with
 equal keys are one sample, and so a sample is one byte range. Entries without a key (directories, `README`, `.hidden`)
-go with the sample they stand in, or with the one that follows, or at the end with the last.
+belong to the sample around them, else to the next one, at the end to the last one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tarkit.tar.reader import Entry, Raw
 from tarkit.tar.writer import EntryWriter
 
 KEYLESS = frozenset((block.DIRECTORY, block.PAX_GLOBAL, block.GNU_VOLUME, block.GNU_DUMPDIR))
-REMEMBERED = 200_000  # keys of one input, to notice that one comes back
+REMEMBERED = 200_000  # keys of one input that are remembered to find repeated ones
 
 
-Part = bytes | tuple[Source, int, int]  # new bytes, or a range
+Part = bytes | tuple[Source, int, int]  # bytes, or the range [start, stop) of a source
 
 
 def split_name(name: bytes) -> tuple[bytes, bytes] | None:
-    """Key and field of an entry's name, None when it has no key.
+    """Return the key and the field of an entry's name, None if it has no key.
 
     >>> split_name(b"d.1/a.seg.png")
     (b'd.1/a', b'seg.png')
@@ -37,18 +37,17 @@ def split_name(name: bytes) -> tuple[bytes, bytes] | None:
 
 
 def key_of(entry: Entry) -> bytes | None:
-    """The key of an entry; None for what is no file, or has no key in its name."""
+    """Return the key of an entry; None for a directory or header, or if its name has no key."""
     parts = None if entry.type in KEYLESS else split_name(entry.name)
     return None if parts is None else parts[0]
 
 
 class TarSample:
-    """Entries of one key. From a stream it is good until the next one is asked for.
+    """Entries of one key. From a stream it is valid until the next one is read.
 
-    `parts` is what to write in place of its range, once fields were chosen or names changed. A sample whose end is not
-    known yet has `more`, which reads on by one entry and is None at the end. `plain` says that its entries are files
-    with a key, one behind the other; False leaves that open. `key` is None for the entries of an archive that has no
-    sample at all.
+    `parts` replace its byte range when it is written, once fields were selected or names changed. A sample whose end is
+    not known yet has `more`, which reads one more entry and is None at the end. If `plain`, all entries are regular
+    files with the key, without gaps; False says nothing. `key` is None for the entries of an archive without samples.
     """
 
     __slots__ = ("_entries", "_named", "key", "more", "parts", "plain", "source", "start", "stop")
@@ -64,7 +63,7 @@ class TarSample:
         self._entries = entries
         self.start = start
         self.stop = stop
-        self._named = self.plain = False  # in few steps: there are very many samples
+        self._named = self.plain = False  # few statements: it is called for every sample
         self.parts = self.more = None
 
     @property
@@ -81,23 +80,23 @@ class TarSample:
 
     @property
     def raw(self) -> Sequence[Entry | Raw]:
-        """The same as plain tuples, where it is them that were read: for who looks at many samples."""
+        """The entries as they were read, perhaps plain tuples: faster where many samples are read."""
         return self._entries
 
     def leave_gaps(self) -> None:
-        """Write the entries alone, when other bytes lie between them."""
+        """Write the entries alone if there are other bytes between them."""
         entries = self.entries
         if any(entry.stop != following.start for entry, following in pairwise(entries)):
             self.parts = [(self.source, entry.start, entry.stop) for entry in entries]
 
     def complete(self) -> None:
-        """Read on until the end is known: what memory cannot hold of a stream goes to a temporary file."""
+        """Read until the end is known; what memory cannot hold of a stream goes to a temporary file."""
         while self.more is not None:
             self.more()
 
     @property
     def content(self) -> int:
-        """Bytes of payload in it."""
+        """Bytes of payload."""
         return sum(entry[3] for entry in self._entries)
 
     @property
@@ -108,7 +107,7 @@ class TarSample:
         return sum(len(part) if isinstance(part, bytes) else part[2] - part[1] for part in self.parts)
 
     def write(self, writer: EntryWriter) -> None:
-        """Append it to an archive; one whose end is not known is read on meanwhile."""
+        """Append the sample to an archive; one whose end is not known is read meanwhile."""
         if self.parts is not None:
             for part in self.parts:
                 if isinstance(part, bytes):
@@ -127,12 +126,12 @@ class TarSample:
 
 
 def is_safe(name: bytes) -> bool:
-    """Whether a name stays inside the folder that it is extracted to."""
+    """Whether a name stays inside the directory to which it is extracted."""
     return name[:1] != b"/" and 0 not in name and (name.find(b"..") < 0 or b".." not in name.split(b"/"))
 
 
 class Recent:
-    """The last `limit` keys (None: all), by their hash: bounded memory whatever their length.
+    """Hashes of the last `limit` keys (None: all), so that memory is bounded whatever their length.
 
     Two of 200 000 keys have equal hashes of 64 bits once in a billion archives.
     """
@@ -143,10 +142,10 @@ class Recent:
         self._highest = b""
 
     def add(self, key: bytes) -> bool:
-        """Remember `key`; True if it was here already."""
+        """Remember `key`; return whether it was known."""
         known = self._known
         if known is None:
-            if key > self._highest:  # as long as keys ascend none can have been here
+            if key > self._highest:  # while keys ascend, none can be known
                 self._highest = key
                 self._order.append(hash(key))
                 return False

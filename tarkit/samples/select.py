@@ -1,4 +1,4 @@
-"""Which samples: by key, by list, at random, by position. Iterators in, iterators out."""
+"""Select samples: by key, by list, at random, by position. Iterators in, iterators out."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 Slice = tuple[int, int | None, int]
 
-SEEN = 10_000  # keys that were not wanted are kept, to see what the wanted ones could be
-_MOST = sys.maxsize - 1  # what islice can count to
+SEEN = 10_000  # other keys that are kept for suggestions
+_MOST = sys.maxsize - 1  # the limit of islice
 
 
 def parse_slice(text: str) -> Slice:
@@ -49,9 +49,9 @@ def parse_slice(text: str) -> Slice:
 
 @dataclass
 class KeyList:
-    """Keys that are wanted, from the file `name`, perhaps all of them; `found` are those that came by.
+    """Wanted keys, read from the file `name`, with `require_all` all of them; `found` are those of samples so far.
 
-    `ended`: all samples came by, so that what was not found is not there.
+    `ended`: all samples were read, so that keys that were not found are missing.
     """
 
     name: str
@@ -59,10 +59,10 @@ class KeyList:
     require_all: bool = False
     found: set[bytes] = field(default_factory=set)
     ended: bool = False
-    others: set[bytes] = field(default_factory=set)  # the first keys that came by and were not wanted
+    others: set[bytes] = field(default_factory=set)  # the first keys of samples that were not wanted
 
     def hint(self) -> str | None:
-        """When nothing was found: which key may be meant by what is the name of a file, or has another folder."""
+        """If no key was found, suggest a key for a wanted one that is a file name or has another directory."""
         if self.found:
             return None
         bases = {key.rpartition(b"/")[2]: key for key in sorted(self.others, reverse=True)}
@@ -75,11 +75,11 @@ class KeyList:
         return None
 
     def missing(self) -> list[bytes]:
-        """Those that did not come by, in order."""
+        """The keys that were not found, sorted."""
         return sorted(self.wanted - self.found)
 
     def summary(self) -> tuple[dict[str, int], str]:
-        """How many there are, were found and were not: for programs, and for people."""
+        """Return the numbers of keys wanted, found and missing, as a dict and as text."""
         missing = self.missing()
         what = "missing" if self.ended else "not_reached"
         facts = {"wanted": len(self.wanted), "found": len(self.found), "missing": 0, what: len(missing)}
@@ -116,11 +116,11 @@ class Select:
 
     @property
     def all(self) -> bool:
-        """Whether every sample passes."""
+        """Whether every sample is selected."""
         return self == Select(seed=self.seed)
 
     def __call__(self, samples: Iterator[TarSample], policy: Policy | None = None) -> Iterator[TarSample]:
-        """The samples that were chosen; `policy` takes the place of the one that `self.policy` hands over."""
+        """Yield the selected samples; `policy` replaces that of `self.policy`."""
         if self.all:
             return samples
         samples = (sample for sample in samples if sample.key is not None)

@@ -1,4 +1,4 @@
-"""Names of entries that are made: together they have to be whole samples."""
+"""Checks of the names of entries to write: safe, unique, entries of one key together."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tarkit.tables.recipe import MalformedRow
 
 
 class NameChecks:
-    """Sees that the names of an archive make whole samples: safe, none twice, those of one key together.
+    """Checks that the names of an archive are safe and unique, and those of one key adjacent.
 
-    At least the last `limit` keys are remembered, None: all of them. `repair` is the hint for a sample that is not
-    together. `samples` have begun so far; `first` and `last` are their keys.
+    At least the last `limit` keys are remembered, None: all of them. `repair` is the hint for a scattered sample.
+    `samples` counts the samples so far; `first` and `last` are the first and the last key.
     """
 
     def __init__(self, repair: str | None = None, limit: int | None = REMEMBERED) -> None:
@@ -24,14 +24,14 @@ class NameChecks:
         self._others = Recent(limit)
 
     def check(self, name: bytes) -> None:
-        """Raises Malformed if `name` cannot follow those before it."""
+        """Raise MalformedRow if `name` cannot follow the names before it."""
         dot = name.find(b".", (slash := name.rfind(b"/") + 1))
         if not is_safe(name) or slash == len(name) > 0:
-            what = "is the name of a folder" if name.endswith(b"/") else "is absolute, or has .. or a NUL in it"
+            what = "is the name of a directory" if name.endswith(b"/") else "is absolute, or has .. or a NUL in it"
             raise MalformedRow(f"the name {show(name)} {what} [unsafe-name]")
         if dot <= slash:  # no key: see `split_name`, which this is without a call and a tuple for each
             if self._others.add(name):
-                raise MalformedRow(f"{show(name)} is there twice [duplicate-entry]")
+                raise MalformedRow(f"{show(name)} occurs twice [duplicate-entry]")
             return
         key, field = name[:dot], name[dot + 1 :]
         if key != self.last:
@@ -44,5 +44,5 @@ class NameChecks:
             self._fields = set()
             self.samples += 1
         if field in self._fields:
-            raise MalformedRow(f"{show(name)} is there twice [duplicate-entry]")
+            raise MalformedRow(f"{show(name)} occurs twice [duplicate-entry]")
         self._fields.add(field)

@@ -30,7 +30,7 @@ from tarkit.tar import block
 from tarkit.tar.reader import Raw
 
 SMALL = 1 << 20  # bytes of a field that is decoded
-MISFITS = frozenset(("missing-field", "bad-field", "sparse-entry"))  # problems of asking a sample for what it has not
+MISFITS = frozenset(("missing-field", "bad-field", "sparse-entry"))  # problems of a sample without the requested value
 NO_TEXT = "text with half of a surrogate pair, which is no Unicode text"
 
 _EMPTY = (block.SYMLINK, block.CHAR, block.BLOCK_DEVICE, block.FIFO)
@@ -40,7 +40,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]{1,300}|([0-9]{1,300}\.[0-9]{0,300}|\.?[0-9]{1
 
 
 class Number(bytes):
-    """A number as JSON spells it: of any length, and not rounded."""
+    """A number as written in JSON: of any length, not rounded."""
 
 
 class View:
@@ -80,7 +80,7 @@ class View:
         return self.sample.source.read(start, start + size)
 
     def located(self, field: bytes, raw: Raw) -> Raw:
-        """The entry that has the content of a field: a hard link is as good as what it links to."""
+        """The entry that has the content of a field; of a hard link, its target."""
         if raw[5] == block.HARD_LINK:
             target = next((each for each in self.sample.raw if each[0] == raw[6]), raw)
             if target[5] == block.HARD_LINK:
@@ -135,16 +135,16 @@ class View:
         return value
 
     def check_text(self, field: bytes, value: Any) -> None:
-        """Raises Problem `bad-field` for a value of the JSON of `field` whose text is no Unicode text."""
+        """Raise Problem `bad-field` for a value of the JSON of `field` whose text is not valid Unicode."""
         if field in self._escapes and not is_unicode(value):
             raise self.bad(field, f"has {NO_TEXT}")
 
     def missing(self, name: str) -> Problem:
-        """That there is nothing of this name."""
+        """Return the problem that the sample has nothing of this name."""
         return missing_field(self.sample, (os.fsencode(name),))
 
     def bad(self, field: bytes, what: str) -> Problem:
-        """That a field of the sample is not what was asked for."""
+        """Return the problem that a field is not of the required type."""
         what = f"the field {show(field)} of {show(self.sample.key or b'')} {what}"
         return Problem("bad-field", self.sample.source.name, self.sample.start, what)
 
@@ -153,7 +153,7 @@ class Name:
     """A name that is looked up in one sample after another."""
 
     def __init__(self, text: str, exact: bool = False) -> None:
-        """`exact`: nothing but a field of this very name."""
+        """`exact`: only a field of exactly this name."""
         self.text = text
         self.field = os.fsencode(text).lower()
         self.is_key = text == "__key__" and not exact
@@ -175,12 +175,12 @@ class Name:
         return self._checked(view) if raw is None else view.decoded(self.field, raw)
 
     def words(self, view: View) -> Any:
-        """The same, but a field as its text, even if that is a number."""
+        """Its value, but of a field the text, even if that is a number."""
         raw = view.fields.get(self.field)
         return self._checked(view) if raw is None else view.text(self.field, raw)
 
     def cell(self, view: View, limit: int) -> Any:
-        """The same, but a field, a key and an archive's name as their bytes; at most `limit` of them."""
+        """Its value, but of a field, a key and an archive's name the bytes, at most `limit`."""
         if self.is_key:
             return view.sample.key
         raw = view.fields.get(self.field)
@@ -190,7 +190,7 @@ class Name:
         return os.fsencode(value) if self.is_name else value
 
     def present(self, view: View) -> bool:
-        """Whether there is anything of this name."""
+        """Whether the sample has anything of this name."""
         if self.field in view.fields:
             return True
         try:
@@ -239,7 +239,7 @@ def is_unicode(value: Any) -> bool:
         (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)).encode()
     except UnicodeEncodeError:
         return False
-    except RecursionError:  # whoever writes it says so
+    except RecursionError:  # reported when it is written
         pass
     return True
 
@@ -266,7 +266,7 @@ _EXACT = json.JSONDecoder(parse_int=_verbatim, parse_float=_verbatim, parse_cons
 
 
 def _of_field(word: str, field: str) -> Callable[[View], Any] | None:
-    """What `word` says of the field, None if it is no such word."""
+    """The value of `word` for the field, None if it is not a known word."""
     functions: dict[str, Callable[[View, bytes, Raw], Any]] = {
         "size": lambda view, name, raw: length(raw if raw[7] >= 0 else view.located(name, raw)),
         "offset": lambda view, name, raw: view.located(name, raw)[2],
@@ -303,5 +303,5 @@ def _pixels(view: View, field: bytes, raw: Raw) -> tuple[int, int]:
 
 
 def picture_of(read: Read, field: bytes, size: int) -> tuple[int, int] | None:
-    """Width and height in pixels of what `read(pos, n)` gives, `size` bytes long; None when it is no picture."""
+    """Width and height in pixels of the `size` bytes that `read(pos, n)` reads; None if they are not a picture."""
     return picture_size(kind_of(read(0, HEAD), field, size), read)

@@ -25,7 +25,7 @@ from tarkit.samples.values import NO_TEXT, Name, View, is_unicode
 
 
 def _numbers(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """`function` for numbers alone: with text, % formats and * repeats."""
+    """Restrict `function` to numbers: with text, % formats and * repeats."""
 
     def checked(left: Any, right: Any) -> Any:
         if not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
@@ -50,13 +50,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _comparable(left: Any, right: Any) -> None:
-    """Raises TypeError where a number and text are held against each other: they are never equal, which misleads."""
+    """Raise TypeError for a comparison of a number with text, which are never equal."""
     if (isinstance(left, str) and _is_number(right)) or (_is_number(left) and isinstance(right, str)):
         raise TypeError(f"{_kind(left)} and {_kind(right)}; str(NAME) takes a field as text")
 
 
 def _ordered(function: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
-    """`function` for two numbers or two texts."""
+    """Restrict `function` to two numbers or two texts."""
 
     def checked(left: Any, right: Any) -> bool:
         if not (_is_number(left) and _is_number(right)) and not (isinstance(left, str) and isinstance(right, str)):
@@ -92,7 +92,7 @@ def _join(left: Any, right: Any) -> Any:
 
 
 def _of_text(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` for texts alone."""
+    """Restrict `function` to texts."""
 
     def checked(*values: Any) -> Any:
         for value in values:
@@ -169,7 +169,7 @@ _BOUND = ("has", "field", "str")  # functions that take a name, not its value
 
 
 class Where:
-    """An expression; called with a sample it says whether that is wanted. Raises Usage for what is none."""
+    """An expression; a call with a sample returns whether it is selected. Raises Usage for an invalid one."""
 
     def __init__(self, text: str) -> None:
         self.text = text = text.strip()
@@ -193,7 +193,7 @@ class Where:
         return hash(self.text)
 
     def __call__(self, sample: TarSample, policy: Policy) -> bool:
-        """Whether `sample` is wanted. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`."""
+        """Whether `sample` is selected. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`."""
         self._view = View(sample, complete=self.needs_entries)
         try:
             return bool(self._evaluator.eval(self.text, self._tree))
@@ -212,7 +212,7 @@ class Where:
         return None
 
     def lookup(self, name: str) -> Any:
-        """What a name of the tree is of the sample that is looked at."""
+        """The value of a name of the tree for the current sample."""
         assert self._view is not None
         return self._names[name](self._view)
 
@@ -251,7 +251,7 @@ class Where:
 
 
 class _Lookup(Mapping[str, Any]):
-    """Names as simpleeval wants them."""
+    """Names in the form that simpleeval needs."""
 
     def __init__(self, where: Where) -> None:
         self._where = where
@@ -320,7 +320,7 @@ class _Names(ast.NodeTransformer):
         return Usage(f"--where: {what} at character {_character(self.where.text, node)}", HINT)
 
     def visit(self, node: ast.AST) -> Any:
-        """The node to put in its place."""
+        """Return the node that replaces it."""
         if not isinstance(node, _ALLOWED):
             raise self.refuse(node, f"{type(node).__name__} is not for expressions here,")
         if isinstance(node, ast.Constant) and not isinstance(node.value, (str, int, float, bool, type(None))):
@@ -382,12 +382,12 @@ class _Names(ast.NodeTransformer):
 
 
 def _constant(node: ast.AST) -> Any:
-    """The value of a literal; for all else something that no literal is."""
+    """The value of a literal; for other nodes a value that no literal has."""
     return node.value if isinstance(node, ast.Constant) else ()
 
 
 def _dots(node: ast.AST) -> str | None:
-    """A name with dots as text; None for what begins otherwise."""
+    """A name with dots as text; None for other expressions."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and (text := _dots(node.value)) is not None:

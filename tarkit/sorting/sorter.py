@@ -26,7 +26,7 @@ from operator import itemgetter
 
 from tarkit.errors import Problem, show
 from tarkit.problems import Policy
-from tarkit.samples.reader import EQUAL_PARTS, twice
+from tarkit.samples.reader import EQUAL_PARTS, describe_duplicate, duplicate_entries
 from tarkit.samples.sample import TarSample
 from tarkit.sorting.ranges import (
     Place,
@@ -266,8 +266,8 @@ class Sorter:
         names: set[bytes] = set()
         good = True
         for source, entry in self._places.entries(place):
-            if any(twice([entry], names)):
-                what = f"{show(entry.name)} is there twice, in parts of one sample that were apart"
+            if any(duplicate_entries([entry], names)):
+                what = f"{describe_duplicate(entry.name)}, in separate parts of one sample"
                 problem = Problem("duplicate-entry", source.name, entry.start, what, EQUAL_PARTS)
                 good = self.gather.judge(problem) == "keep" and good
         return good

@@ -1,7 +1,7 @@
 r"""A table that `create` reads: a row for each sample, a column for each field.
 
 Cells hold the content of entries; those of a column `@FIELD` hold sources as in a recipe, a bare path being the plain
-case. Column `__key__` names the sample, else a running number does.
+case. Column `__key__` has the key of the sample; without it keys are running numbers.
 
 TSV has one escape per byte that would break it: tab, LF, CR and backslash are `\t`, `\n`, `\r` and `\\`. Anything
 else after a backslash is an error: a file that was never escaped (paths of Windows, LaTeX) must not change in silence.
@@ -27,7 +27,7 @@ RUNNING_KEY = "{index:09d}"
 
 CELL_LIMIT = 1 << 26  # bytes of a CSV cell: a quote left open would else take in the rest of the file
 
-_Cells: TypeAlias = tuple[int, list[bytes | None]]  # the line that a row begins on, what is in it
+Cells: TypeAlias = tuple[int, list[bytes | None]]  # the line that a row begins on, what is in it
 
 
 class TableRow(NamedTuple):
@@ -80,8 +80,12 @@ def read_records(lines: Iterable[bytes], format: Format, columns: Sequence[str] 
     """The rows of a table as they are; raises Malformed, which may know the line."""
     if format == "jsonl":
         return _jsonl_records(without_bom(lines))
-    rows = _tsv_rows(without_bom(lines)) if format == "tsv" else _csv_rows(without_bom(lines))
-    return _with_header(rows, columns)
+    return _with_header(read_cells(lines, format), columns)
+
+
+def read_cells(lines: Iterable[bytes], format: Format) -> Iterator[Cells]:
+    """Yield (line, cells) of each row of a TSV or CSV, the header included; raises MalformedRow with the line."""
+    return _tsv_rows(without_bom(lines)) if format == "tsv" else _csv_rows(without_bom(lines))
 
 
 class KeyTemplate:
@@ -178,7 +182,7 @@ def entry_columns(names: tuple[str, ...]) -> list[EntryColumn]:
     return columns
 
 
-def _with_header(rows: Iterator[_Cells], columns: Sequence[str] | None) -> Iterator[TableRow]:
+def _with_header(rows: Iterator[Cells], columns: Sequence[str] | None) -> Iterator[TableRow]:
     names = None if columns is None else tuple(columns)
     for line, cells in rows:
         if cells == [b""] and (names is None or len(names) > 1):
@@ -195,7 +199,7 @@ def _with_header(rows: Iterator[_Cells], columns: Sequence[str] | None) -> Itera
             yield TableRow(line, names, cells)
 
 
-def _tsv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
+def _tsv_rows(lines: Iterator[bytes]) -> Iterator[Cells]:
     for number, line in enumerate(lines, 1):
         try:
             yield number, parse_tsv(without_end(line))
@@ -203,7 +207,7 @@ def _tsv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
             raise MalformedRow(str(error), number) from error
 
 
-def _csv_rows(lines: Iterator[bytes]) -> Iterator[_Cells]:
+def _csv_rows(lines: Iterator[bytes]) -> Iterator[Cells]:
     csv.field_size_limit(CELL_LIMIT)  # of the whole process; the module knows no other
     reader = csv.reader((line.decode("utf-8", "surrogateescape") for line in lines), strict=True)
     first = 1

@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
 
 class MalformedRow(ValueError):
-    """What is wrong with a source, a cell or a row; whoever knows where it is makes a `TarkitError` of it."""
+    """An error in a source, a cell or a row; the caller that knows its place converts it to a `TarkitError`."""
 
     def __init__(self, reason: str, line: int | None = None, hint: str | None = None) -> None:
         super().__init__(reason)
@@ -45,13 +45,16 @@ class MalformedRow(ValueError):
 
 
 def read_recipe(lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool) -> Iterator[Row]:
-    """The rows of a recipe, read as they are asked for.
+    """Yield the rows of a recipe.
 
     A line is split at its first tab, else at its first white space. Blank lines, `#` alone and what begins `# ` are
     skipped. Lines end with LF or CRLF (to end a text with CR, use hex:). What follows `text:` is taken as it stands.
-    Names and paths are not judged. Raises `TarkitError` `RECIPE:LINE: reason`.
+    Names and paths are not checked.
+
+    Raises:
+        TarkitError: `RECIPE:LINE: reason`.
     """
-    new = tuple.__new__  # a third of the time of Row(...), and there is a row for every entry
+    new = tuple.__new__  # takes a third of the time of Row(...)
     for number, line in enumerate(without_bom(lines), 1):
         if line[-1:] == b"\n":
             line = without_end(line)
@@ -79,9 +82,10 @@ def read_recipe(lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool
 
 
 def parse_source(source: bytes, pipes_allowed: bool) -> tuple[Kind, bytes]:
-    """The kind and the value of a SOURCE; an empty path or command is given back as such.
+    """Return the kind and the value of a SOURCE; an empty path or command is returned as such.
 
-    Raises `MalformedRow`: bad hex or base64, a scheme that nothing serves, a command where none is allowed.
+    Raises:
+        MalformedRow: bad hex or base64, an unknown scheme, a command where none is allowed.
     """
     prefix, colon, rest = source.partition(b":")
     if not colon:
@@ -109,13 +113,13 @@ def parse_source(source: bytes, pipes_allowed: bool) -> tuple[Kind, bytes]:
 
 
 def without_bom(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """`lines` without the byte order mark that editors of Windows put before the first."""
+    """Return `lines` without the byte order mark that Windows editors write before the first."""
     each = iter(lines)
     return chain([line.removeprefix(BOM) for line in [next(each, b"")]], each)
 
 
 def without_end(line: bytes) -> bytes:
-    """`line` without its LF or CRLF; a CR before the end of the file stays."""
+    """Return `line` without its LF or CRLF; a CR before the end of the file stays."""
     if line[-1:] == b"\n":
         return line[:-2] if line[-2:] == b"\r\n" else line[:-1]
     return line

@@ -97,9 +97,17 @@ class TarReader:
         self.marker: int | None = None
         self.end: int | None = None
         self.nul = False  # a name contains NUL, which is possible in PAX records only
+        self.sparse = False  # there is a sparse file
         self._globals: dict[bytes, bytes] = {}  # records of the global PAX headers so far
         self._globals_length = 0  # of their payloads
         self._learned = _TAILS
+
+    def restart(self, pos: int) -> TarReader:
+        """Return a reader of the entries from `pos` on, behind damage; the global PAX headers so far still apply."""
+        reader = TarReader(self.source, pos)
+        reader._globals, reader._globals_length = self._globals, self._globals_length
+        reader._learned = self._learned
+        return reader
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield the entries."""
@@ -239,6 +247,7 @@ class TarReader:
         if not name:
             raise ValueError("no name")
         self.nul = self.nul or 0 in name
+        self.sparse = self.sparse or real >= 0
         return Entry(name, start, data, size, data + size + blocks.padding(size), type_, link, real)
 
     def _block(self, start: int, pos: int) -> bytes:

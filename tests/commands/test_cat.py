@@ -284,7 +284,7 @@ WRONG_SELECT = [
     ("--keys-from table.parquet", 1, "tarkit: table.parquet: keys are read from lists, TSV, CSV and JSON lines, not"),
     ("--keys-from list.gz", 1, "tarkit: list.gz: keys are read from lists, TSV, CSV and JSON lines, not from this"),
     ("--report -", 2, "tarkit: --report -: stdout is for data"),
-    ("--keys-from bad.jsonl:id", 1, "tarkit: bad.jsonl:2: no JSON object"),
+    ("--keys-from bad.jsonl:id", 1, "tarkit: bad.jsonl:2: bad JSON: Expecting ':' delimiter at column 1"),
     ("-s 1G", 2, "tarkit: --shuffle '1G' is no number of samples"),
     ("-s ²", 2, "tarkit: --shuffle '²' is no number of samples"),
     ("-s -1", 2, "tarkit: --shuffle '-1' is no number of samples"),
@@ -410,7 +410,7 @@ def test_a_missing_field_is_an_error(options: str, run: Run, archive: Archive, f
     word = feed(archive(MISSING))
     ran = run("cat", word, "-f", "jpg json", *options.split(), "-o", "out.tar", exit=1)
     assert ran.lines[0] == LACKS.format("", word)
-    assert ran.lines[1] == "hint: --on-missing-field skip leaves such samples out, keep lets them pass"
+    assert ran.lines[1] == "hint: --on-missing-field skip drops such samples, keep keeps them"
     assert not Path("out.tar").exists()
 
 
@@ -715,7 +715,7 @@ DAMAGE = {
         [*ABC.items()],
     ),
     "comes-back": Case(
-        "scattered-sample", [tar(BACK)], "{0}: at 2048: the key 'a' comes back", BACK, [BACK[0], BACK[1], BACK[3]]
+        "scattered-sample", [tar(BACK)], "{0}: at 2048: the key 'a' occurs again", BACK, [BACK[0], BACK[1], BACK[3]]
     ),
     "neighbours": Case(
         "joined-sample",
@@ -724,32 +724,32 @@ DAMAGE = {
         [("a.jpg", b"1"), ("b.jpg", b"2"), ("b.json", b"3"), ("c.jpg", b"4")],
         [("a.jpg", b"1"), ("b.jpg", b"2"), ("c.jpg", b"4")],
     ),
-    "twice": Case("duplicate-entry", [tar(TWICE)], "{0}: at 2048: 'a.jpg' is there twice", TWICE, TWICE[3:]),
+    "twice": Case("duplicate-entry", [tar(TWICE)], "{0}: at 2048: 'a.jpg' occurs twice", TWICE, TWICE[3:]),
     "twice-in-any-order": Case(
         "duplicate-entry",
         [tar([("k.c", b"1"), ("k.a", b"2"), ("k.c", b"3"), ("l.x", b"4")])],
-        "{0}: at 2048: 'k.c' is there twice",
+        "{0}: at 2048: 'k.c' occurs twice",
         [("k.c", b"1"), ("k.a", b"2"), ("k.c", b"3"), ("l.x", b"4")],
         [("l.x", b"4")],
     ),
     "twice-among-others": Case(
         "duplicate-entry",
         [tar([("k.a", b"1"), ("k.c", b"2"), ("k.b", b"3"), ("k.c", b"4"), ("l.x", b"5")])],
-        "{0}: at 3072: 'k.c' is there twice",
+        "{0}: at 3072: 'k.c' occurs twice",
         [("k.a", b"1"), ("k.c", b"2"), ("k.b", b"3"), ("k.c", b"4"), ("l.x", b"5")],
         [("l.x", b"5")],
     ),
     "hard-link": Case(
         "unmovable-entry",
         [tar(LINKS), tar({"d.jpg": b"3"})],
-        "{0}: at 1536: 'b.jpg' is a hard link to 'a.jpg', which may end up elsewhere",
+        "{0}: at 1536: 'b.jpg' is a hard link to 'a.jpg', which is not in its sample",
         [*LINKS, ("d.jpg", b"3")],
         [*LINKS[:2], *LINKS[3:], ("d.jpg", b"3")],
     ),
     "link-to-a-field-that-goes": Case(
         "unmovable-entry",
         [tar(LINKS[:2] + LINKS[3:])],
-        "{0}: at 1024: 'a.png' is a hard link to 'a.jpg', which goes or changes its name",
+        "{0}: at 1024: 'a.png' is a hard link to 'a.jpg', which is removed or renamed",
         [LINKS[1], LINKS[4]],
         LINKS[4:],
         "--drop jpg",
@@ -900,7 +900,7 @@ PAIRS = [
     (X + b"garbage" * 200, "--allow trailing-data --skip bad-header", pick(ABC, "a b")),
     (X + b"garbage" * 200, "--allow trailing-data,bad-header", pick(ABC, "a b c")),
     (X + b"garbage" * 200, "--skip trailing-data", pick(ABC, "a b c")),
-    (X + X, "--allow trailing-data", "at 10240: the key 'a' comes back [scattered-sample]"),
+    (X + X, "--allow trailing-data", "at 10240: the key 'a' occurs again [scattered-sample]"),
     (X + X, "--allow trailing-data --skip scattered-sample", pick(ABC, "a b c")),
     (X + X, "--allow trailing-data --allow scattered-sample", pick(ABC, "a b c a b c")),
     (
@@ -1177,7 +1177,7 @@ def test_global_headers(run: Run, archive: Archive, feed: Feed) -> None:
     assert run("cat", word).stdout == tar(ABC, PAX, pax_headers=SAYS_MORE)
     ran = run("cat", word, feed("in.tar"), "--rekey", "#", exit=1)
     assert ran.lines[0] == (
-        f"tarkit: {word}: at 0: a global PAX header is about all entries that follow it [unmovable-entry]"
+        f"tarkit: {word}: at 0: a global PAX header applies to all entries that follow it [unmovable-entry]"
     )
     assert "hard links" not in ran.stderr  # it has none: the hint is about the header
     assert keys(run("cat", word, "--match", "[bc]", "--skip", "unmovable-entry").stdout) == "b c"

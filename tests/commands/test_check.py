@@ -321,7 +321,7 @@ def test_the_hint_for_a_global_header(case: str, run: Run, archive: Archive) -> 
     """It has nothing to do with hard links; another has."""
     said = {"comment": "x", "mtime": "1"} if case == "a comment and a time" else {"path": "x"}
     ran = run("check", archive(R, format=PAX, pax_headers=said), exit=1)
-    assert "a global PAX header is about all entries that follow it [unmovable-entry]\nhint: " in ran.stdout.decode()
+    assert "a global PAX header applies to all entries that follow it [unmovable-entry]\nhint: " in ran.stdout.decode()
     assert "--pax-option" in ran.stdout.decode()
     assert "hard" not in ran.stdout.decode()
     assert "--hard-dereference" in run("check", archive(CASES["hard link"].data), exit=1).stdout.decode()
@@ -561,7 +561,7 @@ def test_nested_archive(run: Run, archive: Archive, feeds: list[Feed]) -> None:
     for feed in feeds:
         ran = run("check", feed(archive(data)), exit=1)
         assert found(ran) == [("bad-header", 2048)]
-        assert f"reading goes on at {2048 + 512 + len(inner)}" in ran.stdout.decode()
+        assert f"reading resumes at {2048 + 512 + len(inner)}" in ran.stdout.decode()
         assert "3 samples, 6 entries" in ran.stdout.decode()
 
 

@@ -269,7 +269,7 @@ class Memory(HeldRange):
 def outcome(data: bytes) -> tuple[list[str], int]:
     """The keys that a clean copy has, and how many problems `check` finds; each entry is accounted for."""
     plan = salvage(Memory(data))
-    keys, count = [], len(plan.strays)
+    keys, count = [], len(plan.keyless)
     for item in plan.samples(set(), ()):
         if isinstance(item, Kept):
             keys.append((item.key or item.old).decode())

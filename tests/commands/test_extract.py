@@ -210,7 +210,7 @@ HOSTILE: dict[str, tuple[list[tuple[str, Content]], str]] = {
     "FIFO": ([("a.x", Link("", tarfile.FIFOTYPE))], "is a FIFO"),
     "below a file": ([("a", b""), ("a/evil.x", b"")], "is no folder"),
     "twice": ([("a.x", b"1"), ("b.x", b""), ("./a.x", b"2")], "would be written twice"),
-    "twice in one sample": ([("a.x", b"1"), ("a.x", b"2")], "is there twice"),
+    "twice in one sample": ([("a.x", b"1"), ("a.x", b"2")], "occurs twice"),
     "of unknown type": ([("a.x", Link("", b"Z"))], "unknown type"),
 }
 

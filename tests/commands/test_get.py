@@ -337,7 +337,7 @@ def test_duplicates(run: Run, archive: Archive, feed: Feed) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(reader, "LARGE", large)
             ran = run("get", "a.bin", word, "-o", "out", exit=1)
-            assert ran.lines[0].endswith("'a.bin' is there twice [duplicate-entry]")
+            assert ran.lines[0].endswith("'a.bin' occurs twice [duplicate-entry]")
             assert not Path("out").exists()
 
 

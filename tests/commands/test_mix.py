@@ -238,7 +238,7 @@ def test_entries_without_key_go_with_a_sample(run: Run, archive: Archive, feed: 
     if feed.kind != "pipe":
         ran = run("mix", "m.json", "--seed", "1")
         assert ran.stdout == tar(members)
-        assert ran.lines == [f"tarkit: warning: {word}: no sample in it; 1 entries without key are left out"]
+        assert ran.lines == [f"tarkit: warning: {word}: no sample in it; 1 entries without a key are left out"]
 
 
 # ---- what is chosen
@@ -349,7 +349,7 @@ def test_hard_links_are_refused(run: Run, archive: Archive, feed: Feed) -> None:
     """What would mean something else at its new place is an error, by name."""
     word = feed(archive({"a.x": b"1", "b.x": Link("a.x")}))
     ran = run("mix", word, "--seed", "1", exit=1)
-    assert ran.lines[0].endswith("'b.x' is a hard link to 'a.x', which may end up elsewhere [unmovable-entry]")
+    assert ran.lines[0].endswith("'b.x' is a hard link to 'a.x', which is not in its sample [unmovable-entry]")
 
 
 # ---- descriptions in files

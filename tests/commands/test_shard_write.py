@@ -136,9 +136,9 @@ BAD = {
     HEADER + "s-0.tar\t0\ta.cls\tt/no\t7\n": "p.tsv:2: 't/no': No such file or directory",
     HEADER + "s-0.tar\t0\t/a.cls\tt/a.cls\t1\n": "p.tsv:2: the name '/a.cls' is absolute, or has .. ",
     HEADER + "s-0.tar\t0\tx/../a.cls\tt/a.cls\t1\n": "p.tsv:2: the name 'x/../a.cls' is absolute, or has .. ",
-    HEADER + "s-0.tar\t0\ta.cls/\tt/a.cls\t1\n": "p.tsv:2: the name 'a.cls/' is the name of a folder",
-    HEADER + "s-0.tar\t0\ta.x\tt/a.cls\t1\ns-0.tar\t0\ta.x\tt/b.cls\t1\n": "p.tsv:3: 'a.x' is there twice [dup",
-    HEADER + "s-0.tar\t0\tax\tt/a.cls\t1\ns-0.tar\t7\tax\tt/b.cls\t1\n": "p.tsv:3: 'ax' is there twice [dup",
+    HEADER + "s-0.tar\t0\ta.cls/\tt/a.cls\t1\n": "p.tsv:2: the name 'a.cls/' is the name of a directory",
+    HEADER + "s-0.tar\t0\ta.x\tt/a.cls\t1\ns-0.tar\t0\ta.x\tt/b.cls\t1\n": "p.tsv:3: 'a.x' occurs twice [dup",
+    HEADER + "s-0.tar\t0\tax\tt/a.cls\t1\ns-0.tar\t7\tax\tt/b.cls\t1\n": "p.tsv:3: 'ax' occurs twice [dup",
     HEADER + "s-0.tar\t0\ta.x\tt/a.cls\t1\ns-0.tar\t1\tb.x\tt/b.cls\t1\n\ns-0.tar\t2\ta.y\tt/a.cls\t1\n": (
         "p.tsv:5: 'a.y' belongs to a sample that ended before [scattered-sample]"
     ),

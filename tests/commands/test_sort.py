@@ -317,7 +317,7 @@ def test_duplicates_in_what_was_scattered(run: Run, archive: Archive, feed: Feed
     """A name twice in a gathered sample: error, both, or without the sample."""
     word = feed(archive([("a.x", b"1"), ("b.x", b"2"), ("a.x", b"3"), ("c.x", b"4")]))
     ran = run("sort", word, "-o", "no.tar", exit=1)
-    assert "at 2048: 'a.x' is there twice" in ran.stderr
+    assert "at 2048: 'a.x' occurs twice" in ran.stderr
     assert "[duplicate-entry]" in ran.stderr
     assert not os.path.exists("no.tar")
     ran = run("sort", word, "--allow", "duplicate-entry")

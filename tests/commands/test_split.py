@@ -186,7 +186,7 @@ def test_no_sample_no_shard(run: Run, archive: Archive) -> None:
         word = archive(rows)
         ran = run("split", word, "-c", "1", "--manifest", "m.tsv")
         assert ran.lines[said:] == ["tarkit: no sample, so no shard"]
-        assert said == 0 or "2 entries without key are left out" in ran.lines[0]
+        assert said == 0 or "2 entries without a key are left out" in ran.lines[0]
         assert shards("split-*") == {}
         assert Path("m.tsv").read_text() == "shard\tsamples\tbytes\tsha256\tfirst\tlast\n"
         assert run("split", word, "-n", "3").lines[-1] == "tarkit: no sample, so no shard"

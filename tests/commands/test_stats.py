@@ -650,4 +650,4 @@ def test_a_sample_of_many_fields(run: Run, archive: Archive) -> None:
     assert [counted["fields"][name]["count"] for name in ("a", "001", "299")] == [2, 1, 1]
     for again in (names[0], names[70], names[305]):
         ran = run("stats", archive([*members, (again, b"")]), exit=1)
-        assert f"{again!r} is there twice [duplicate-entry]" in ran.stderr
+        assert f"{again!r} occurs twice [duplicate-entry]" in ran.stderr

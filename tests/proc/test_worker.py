@@ -208,7 +208,7 @@ RULES = [
         python("put(entry.name, b'', type=b'2', linkname='x')"),
         "the program answered 'a.cls', which is not a regular file",
     ),
-    (python("put(entry.name, data)\nput(entry.name, data)"), "its output: 'a.cls' is there twice"),
+    (python("put(entry.name, data)\nput(entry.name, data)"), "its output: 'a.cls' occurs twice"),
     (python("pass", "put('b.x', b'1')\nput('a.x', b'1')"), "the program answered 'a' too late: a later sample"),
     (shell("cat >&2 | true"), NOTHING),
     (shell("cat > /dev/null"), NOTHING),

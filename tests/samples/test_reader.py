@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +14,12 @@ from hypothesis import strategies as st
 from tarkit.errors import Problem
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples import reader
-from tarkit.samples.reader import SampleReader
+from tarkit.samples.reader import EntryGroups, SampleReader, group_entries
 from tarkit.samples.sample import REMEMBERED, Recent, TarSample, is_safe, split_name
 from tarkit.streams import source as sources
 from tarkit.streams.source import FileSource, StreamSource
 from tarkit.tar import pax
+from tarkit.tar.reader import TarReader
 from tarkit.tar.writer import EntryWriter
 from tests._tools import MARKER, SOURCES, Chunks, archive, each_row, member, on_disk, stream, with_field
 from tests.tar.test_writer import Log
@@ -26,7 +29,7 @@ from tests.tar.test_writer import Log
 
 @each_row(
     ("name", "key", "field"),
-    [  # webdataset-spec 1.1, as webdataset gives it
+    [  # as webdataset gives it
         ("a.jpg", "a", "jpg"),
         ("a.seg.png", "a", "seg.png"),
         ("d/a.jpg", "d/a", "jpg"),
@@ -39,7 +42,7 @@ from tests.tar.test_writer import Log
         ("a.b/c", None, None),
         ("a/b.c/d", None, None),
         (".hidden", None, None),
-        ("a/.hidden", None, None),  # webdataset: the key `a/`, which style.md 6 calls inconsistent
+        ("a/.hidden", None, None),  # webdataset: the key `a/`, though `.hidden` has none
         ("a/b/.x.y", None, None),
         ("", None, None),
         (".", None, None),
@@ -169,50 +172,59 @@ def test_types_without_key(typeflag: str) -> None:
     assert grouped(member("a.x") + special + member("b.x") + MARKER) == ["a: a.x", "b: q.x b.x"]
 
 
-def naive(words: list[str]) -> tuple[list[str], dict[str, int]]:
-    """Samples and problems, found the plain way."""
-    samples: list[tuple[str, list[str]]] = []
-    strays: list[str] = []
-    for word in words:
-        parts = None if word.endswith("/") else split_name(word.encode())
-        if parts is None:
-            strays.append(word)
-        elif samples and samples[-1][0] == parts[0].decode():
-            samples[-1][1].extend([*strays, word])
-            strays = []
-        else:
-            samples.append((parts[0].decode(), [*strays, word]))
-            strays = []
-    if strays:
-        samples = samples or [("-", [])]
-        samples[-1][1].extend(strays)
-    counts = {
-        "scattered-sample": sum(key in [k for k, _ in samples[:at]] for at, (key, _) in enumerate(samples)),
-        "duplicate-entry": sum(
-            word in names[:at] and "." in word for _, names in samples for at, word in enumerate(names)
-        ),
-    }
-    return [f"{key}: {' '.join(names)}" for key, names in samples], {name: n for name, n in counts.items() if n}
+NAMES = st.one_of(
+    st.lists(st.sampled_from(["a.x", "a.y", "a.z", "b.x"]), max_size=10),
+    st.lists(st.sampled_from(["a.x", "a.y", "b.x", "b.y", "R", "d/", "d/a.x", "l.x"]), max_size=10),
+)
+
+
+def of_words(words: list[str]) -> bytes:
+    """An archive of entries with these names, where those that begin with `l` are links."""
+    return b"".join(with_field(member(word), 156, b"2") if word[0] == "l" else of_names(word) for word in words)
 
 
 @settings(max_examples=50)
-@given(
-    st.one_of(
-        st.lists(st.sampled_from(["a.x", "a.y", "a.z", "b.x"]), max_size=10),
-        st.lists(st.sampled_from(["a.x", "a.y", "b.x", "b.y", "R", "d/", "d/a.x"]), max_size=10),
-    )
-)
-def test_as_the_plain_way_has_it(words: list[str]) -> None:
-    """Any names in any order: the same samples and as many problems, from a file and from a stream."""
-    expected, counts = naive(words)
-    data = of_names(" ".join(words)) + MARKER
+@given(NAMES)
+def test_samples_are_those_of_the_definition(words: list[str]) -> None:
+    """Any names in any order: the samples of `group_entries` and as many problems, from a file and from a stream."""
+    data = of_words(words) + MARKER
+    expected = list(group_entries(TarReader(on_disk(data)).raw()))
+    keys = [key for key, _ in expected]
+    fields = [[entry[0] for entry in entries if split_name(entry[0])] for _, entries in expected]
+    repeated = sum(key in keys[:at] for at, key in enumerate(keys))
+    twice = sum(name in names[:at] for names in fields for at, name in enumerate(names))
     for kind in ("file", "stream"):
         policy = Policy(allow=["scattered-sample", "duplicate-entry"])
-        found = [
-            f"{(sample.key or b'-').decode()}: {names(sample)}" for sample in SampleReader(SOURCES[kind](data), policy)
-        ]
+        found = [(sample.key, list(sample.entries)) for sample in SampleReader(SOURCES[kind](data), policy)]
         assert found == expected
-        assert policy.counts == counts
+        assert policy.counts == +Counter({"scattered-sample": repeated, "duplicate-entry": twice})
+
+
+@settings(max_examples=50)
+@given(NAMES, st.lists(st.integers(0, 10), max_size=3), st.integers(0, 4000))
+def test_groups_are_those_of_the_definition(words: list[str], stops: list[int], limit: int) -> None:
+    """Wherever reading is interrupted, or a large sample is taken; `plain` holds for plain samples alone."""
+    entries = list(TarReader(on_disk(of_words(words) + MARKER)).raw())
+    expected = list(group_entries(entries))
+    groups, found = EntryGroups(), []
+    for start, stop in pairwise([0, *sorted(stops), len(entries)]):
+        found += groups.read(entries[start:stop])
+    found.append((*groups.finish(), False))
+    assert [(key, sample) for key, sample, _ in found if sample] == expected
+    for _, sample, plain in found[:-1]:
+        good = len({entry[0] for entry in sample}) == len(sample) and all(
+            entry[5] == b"0" and split_name(entry[0]) for entry in sample
+        )
+        assert plain <= good
+        assert plain or not good or stops
+    rest, pieces = iter(entries), []
+    while True:
+        pieces += [(key, sample) for key, sample, _ in groups.read(rest, limit)]
+        large = groups.size > limit
+        pieces.append(groups.take() if large else groups.finish())
+        if not large:
+            break
+    assert [entry for _, sample in pieces for entry in sample] == [entry for _, sample in expected for entry in sample]
 
 
 def global_header(records: dict[bytes, bytes]) -> bytes:
@@ -447,6 +459,19 @@ def test_a_stream_that_fails(end: int, allowed: str | None, skipped: str | None,
             if s.key
         ]
         assert " ".join(found) == left
+
+
+@each_row("kind", SOURCES)
+@each_row("problem_is", ["allow", "skip"])
+def test_global_headers_apply_behind_damage(kind: str, problem_is: str) -> None:
+    """What a global PAX header says of all entries that follow holds behind a damaged header, too."""
+    entries = [with_field(member(f"{key}.x", bytes(700)), 124, b"%011o" % 0) for key in "abcde"]
+    entries[1] = b"?" + entries[1][1:]
+    data = global_header({b"size": b"700"}) + b"".join(entries) + MARKER
+    samples = SampleReader(SOURCES[kind](data), Policy(**{problem_is: ["bad-header"]}), moves=False)
+    found = [(entry.name, entry.size) for sample in samples for entry in sample.entries if entry.name]
+    kept = {"allow": "acde", "skip": "de"}[problem_is]
+    assert found == [(f"{key}.x".encode(), 700) for key in kept]
 
 
 def test_maxerr_runs_out() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from tarkit import signals
 from tarkit.errors import CommandFailed, Interrupted, TarkitError, Usage
-from tarkit.proc.workdir import remove_places
+from tarkit.proc.workdir import remove_directories
 from tarkit.streams.command import end_commands
 from tarkit.streams.copy import Short
 from tarkit.streams.sink import CommandSink, DescriptorSink, FileSink, Sink, discard_unfinished, open_sink
@@ -257,7 +257,7 @@ def test_what_is_cleaned_up_and_in_which_order(monkeypatch: pytest.MonkeyPatch) 
     assert [signals._cleanups[stage] for stage in (signals.OUTPUTS, signals.COMMANDS, signals.DIRECTORIES)] == [
         discard_unfinished,
         end_commands,
-        remove_places,
+        remove_directories,
     ]
     called: list[int] = []
     monkeypatch.setattr(signals, "_cleanups", {})
