@@ -58,7 +58,7 @@ _NO_SAMPLE = "no sample found: no name has a dot after its last slash, which end
     "--draw",
     type=click.Choice(["kitty", "iterm", "sixel", "blocks"]),
     metavar="HOW",
-    help="Draw with kitty, iterm, sixel or blocks.  [default: detected]",
+    help="As kitty, iterm, sixel or blocks.  [default: detected]",
 )
 @option("Output", "--html", metavar="FILE", help="Write a page with pictures, search and histograms to FILE.")
 @option("Show", "--by", metavar="FIELD", help="The class, for --html and --images: cls, json.label.")

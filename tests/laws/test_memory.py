@@ -55,6 +55,7 @@ def run(words, limits):
 
 for command in "cat create extract get mix shard shuffle sort split".split():
     import_module("tarkit.commands." + command)
+import_module("difflib")  # click loads it at the first short option
 for line in sys.stdin:
     folder, producer, words, limits = json.loads(line)
     os.chdir(folder)
