@@ -9,7 +9,7 @@ from tarkit.cli.output import total_size
 from tarkit.cli.target import Opened
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
-from tarkit.samples.pipeline import judged, neighbours
+from tarkit.samples.pipeline import neighbours
 from tarkit.samples.sample import TarSample
 from tarkit.sorting.sorter import Sorter
 from tarkit.streams.location import Location
@@ -37,13 +37,12 @@ def reading(run: Run, samples: Iterator[TarSample], locations: Sequence[Location
 def write_in_order(
     run: Run, opened: Opened, arranged: Sorter, fields: Fields, policy: Policy, check: Callable[[], None]
 ) -> None:
-    """Write all samples, with the fields that were chosen: as they are where nothing changes and none can be joined."""
-    joins = "joined-sample" in policy.allowed and arranged.gather is None
-    if fields.all and opened.template is None and not joins:
-        opened.write_all(run, lambda writer: arranged.pour(writer, judged(policy)), check)
-    else:
-        distinct = arranged.distinct or fields.rekey is not None
-        opened.write(run, neighbours(fields(iter(arranged), policy), policy, arranged.tmpdir, distinct), check)
+    """Write all samples in their order, with the fields that were chosen."""
+    rekeyed = fields.rekey is not None
+    repeated = None if rekeyed else lambda: arranged.repeated
+    samples = fields(iter(arranged), policy)
+    apart = neighbours(samples, policy, arranged.tmpdir, arranged.distinct or rekeyed, repeated)
+    opened.write(run, apart, check)
 
 
 def note_order(run: Run, arranged: Sorter) -> None:

@@ -96,34 +96,16 @@ class Opened:
                     raise Usage(f"{path} is {what}, and has a name that the shards may get")
 
     def write(self, run: Run, samples: Iterator[TarSample], check: Callable[[], None] = lambda: None) -> None:
-        """Write all samples; `check` is called when they have passed, and what it raises gives the output up."""
+        """Write all samples. `check` is called after the last; if it raises, the output is removed."""
+        self.reserved(run)
         total = total_size(self.locations)
         if self.template is not None:
-            self.reserved(run)
             self._write_shards(run, self.template, samples, total, check)
             return
-
-        def written(writer: EntryWriter) -> Iterator[int]:
-            for sample in samples:
-                sample.write(writer)
-                yield sample.key is not None
-
-        self.write_all(run, written, check)
-
-    def write_all(
-        self, run: Run, write: Callable[[EntryWriter], Iterator[int]], check: Callable[[], None] = lambda: None
-    ) -> None:
-        """The same of one archive, to which `write` appends samples, yielding how many again and again."""
-        self.reserved(run)
         with EntryWriter(self.output.open(self.locations)) as writer:
             base = run.bytes
-            counts = write(writer)
-            if run.shows_progress:
-                counts = run.draw(
-                    counts, lambda: base + writer.position, lambda: run.samples, total_size(self.locations)
-                )
-            for count in counts:
-                run.samples += count
+            for sample in run.watch(samples, lambda: base + writer.position, total):
+                sample.write(writer)
             check()
             writer.finish()
         run.bytes += writer.position

@@ -18,15 +18,19 @@ DIFFER = PROBLEMS["joined-sample"].repair
 
 
 def neighbours(
-    samples: Iterator[TarSample], policy: Policy, tmpdir: str | None = None, distinct: bool = False
+    samples: Iterator[TarSample],
+    policy: Policy,
+    tmpdir: str | None = None,
+    distinct: bool = False,
+    repeated: Callable[[], bool] | None = None,
 ) -> Iterator[TarSample]:
     """Refuse samples that the one before them would take in, since both have one key.
 
     Where `policy` allows `joined-sample`, make one of them on purpose: then each sample waits for the one that follows.
     With `distinct` a key that comes back later is judged too, as `repeated-key`: for samples of several inputs, and
-    those that got new keys.
+    those that got new keys. `repeated` is as for `Keys`.
     """
-    keys = Keys(policy) if distinct else None
+    keys = Keys(policy, repeated) if distinct else None
     if "joined-sample" in policy.allowed:
         return _joined(samples, policy, keeper(tmpdir), keys)
     return _apart(samples, policy, keys)
@@ -44,15 +48,22 @@ def without_strays(samples: Iterator[TarSample], policy: Policy) -> Iterator[Tar
 
 
 class Keys:
-    """Judge keys that come back: `repeated-key`."""
+    """Judge keys that come back: `repeated-key`.
 
-    def __init__(self, policy: Policy) -> None:
+    `repeated` says whether the key of the current sample is there more than once, where that is known beforehand; other
+    keys need not be remembered.
+    """
+
+    def __init__(self, policy: Policy, repeated: Callable[[], bool] | None = None) -> None:
         self._policy = policy
+        self._repeated = repeated
         self._known = Recent()
 
     def good(self, sample: TarSample) -> bool:
         """Whether a sample is kept: its key is new, or it may come back. Raises Problem."""
         key = sample.key
+        if self._repeated is not None and not self._repeated():
+            return True
         if key is None or not self._known.add(key) or hash(key) in self._policy.scattered:
             return True
         what = f"the key {show(key)} is in the output already"
@@ -62,12 +73,6 @@ class Keys:
 def unrepeated(samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
     """Judge all samples whose key comes back, for an output in which neighbours are not joined."""
     return filter(Keys(policy).good, samples)
-
-
-def judged(policy: Policy) -> Callable[[TarSample, bool], bool]:
-    """What `Sorter.pour` asks of samples whose key is there more than once, and of those that it makes neighbours."""
-    keys = Keys(policy)
-    return lambda sample, near: stays_apart(sample, policy) if near else keys.good(sample)
 
 
 def _apart(samples: Iterator[TarSample], policy: Policy, keys: Keys | None) -> Iterator[TarSample]:

@@ -23,9 +23,8 @@ pack_one = Struct("<IIIQQQ").pack  # 1, input, file, start, offset, length: the 
 _COUNT = Struct("<I")
 _RANGE = Struct("<IIQQQ")
 _ONE = Struct("<IIIQQQ")
-unpack_one = _ONE.unpack_from  # of the first range, whatever comes behind it
-WHOLE = _ONE.size  # where the key begins if that is the only one
-_HEAD, _EACH = _COUNT.size, _RANGE.size
+_HEAD, _EACH, _KEY = _COUNT.size, _RANGE.size, _ONE.size
+_unpack_one = _ONE.unpack_from  # of the first range, whatever comes behind it
 
 
 class JoinedRanges(Held):
@@ -147,12 +146,6 @@ class RangeList:
         self.files.append(file)
         return len(self.files) - 1
 
-    def append(self, number: int, start: int, stop: int, writer: EntryWriter) -> None:
-        """Append bytes [start, stop) of a file to an archive."""
-        file = self.files[number]
-        source = MovedRange(file, file.name, start, stop, start) if isinstance(file, Scratch) else file
-        writer.append(source, start, stop)
-
     def drop_file(self, number: int) -> None:
         """No place refers to this temporary file any more."""
         scratch = self.files[number]
@@ -216,28 +209,21 @@ class RangeList:
 
         A sample that was gathered keeps the position of its first entry.
         """
-        _, number, _, start, _, _ = _ONE.unpack_from(place)
+        _, number, _, start, _, _ = _unpack_one(place)
         return _ONE.pack(1, number, file, start, offset, size_of(place)) + key_in(place)
 
     def sample(self, place: Place, blob: bytes | None = None) -> TarSample:
-        """The sample at a place; `blob` are its bytes if they are in memory."""
-        count, number, in_file, start, offset, size = _ONE.unpack_from(place)
-        if blob is None and count == 1:
-            file = self.files[in_file]
-            if not isinstance(file, Scratch):
-                return PlacedSample(place[WHOLE:], file, (), start, start + size)
+        """Return the sample at a place; `blob` has its bytes if they are in memory."""
+        count, number, in_file, start, offset, size = _unpack_one(place)
         if count > 1:
-            pieces = self.pieces(place)
-            joined = JoinedRanges(pieces)
-            return PlacedSample(key_in(place), joined, (), joined.start, joined.size or 0)
-        source: SampleSource
-        if blob is not None:
-            source = HeldRange(self._names[number], start, blob)
-        else:
-            file = self.files[in_file]
-            assert isinstance(file, Scratch)
-            source = MovedRange(file, self._names[number], start, start + size, offset)
-        return PlacedSample(place[WHOLE:], source, (), start, start + size)
+            ranges = JoinedRanges(self.pieces(place))
+            return PlacedSample(key_in(place), ranges, (), ranges.start, ranges.size or 0)
+        source: SampleSource | Scratch = (
+            self.files[in_file] if blob is None else HeldRange(self._names[number], start, blob)
+        )
+        if isinstance(source, Scratch):
+            source = MovedRange(source, self._names[number], start, start + size, offset)
+        return PlacedSample(place[_KEY:], source, (), start, start + size)
 
     def pieces(self, place: Place) -> list[tuple[SampleSource, int, int]]:
         """The ranges of a place."""
@@ -278,19 +264,13 @@ def key_in(place: Place) -> bytes:
 
 def input_of(place: Place) -> int:
     """The number of the input that a place begins in."""
-    return int(_ONE.unpack_from(place)[1])
+    return int(_unpack_one(place)[1])
 
 
 def size_of(place: Place) -> int:
     """Bytes at a place."""
-    return sum(size for _, _, size in ranges_of(place))
-
-
-def ranges_of(place: Place) -> Iterator[tuple[int, int, int]]:
-    """The ranges of a place: the file, the offset in it, the length."""
     (count,) = _COUNT.unpack_from(place)
-    for _, file, _, offset, size in _RANGE.iter_unpack(place[_HEAD : _HEAD + count * _EACH]):
-        yield file, offset, size
+    return sum(size for *_, size in _RANGE.iter_unpack(place[_HEAD : _HEAD + count * _EACH]))
 
 
 def joined(places: Sequence[Place]) -> Place:

@@ -19,7 +19,7 @@ A list that is larger than `memory` is sorted in runs itself (external merge sor
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -29,7 +29,6 @@ from tarkit.problems import Policy
 from tarkit.samples.reader import EQUAL_PARTS, twice
 from tarkit.samples.sample import TarSample
 from tarkit.sorting.ranges import (
-    WHOLE,
     Place,
     RangeList,
     Span,
@@ -37,78 +36,10 @@ from tarkit.sorting.ranges import (
     joined,
     key_in,
     pack_one,
-    ranges_of,
-    size_of,
     split_off_strays,
-    unpack_one,
     will_need,
 )
 from tarkit.sorting.runs import DuplicateKeys, Record, Runs
-from tarkit.tar.writer import GATHERED, LONG, PIECES, SMALL, EntryWriter
-
-# ---- Write very many samples in their order, as they are, without an object for each
-
-Wanted = Callable[[TarSample, bool], bool]
-Marks = bytearray | None  # a byte for each sample, by ordinal
-
-
-def pour(
-    records: Iterable[Record], places: RangeList, writer: EntryWriter, wanted: Wanted, last: bytes | None, twins: Marks
-) -> Iterator[int]:
-    """Append samples to an archive; again and again it yields how many those were.
-
-    `wanted` is asked about a sample whose key is that of the one before it (True), or is there more than once (False),
-    as `twins` says by ordinal; `last` is the key before the first. Short ranges of files are read one by one and
-    written many at a time; neighbours that stay so are one range, and long ranges are left to the writer.
-    """
-    files, unpack, raw = places.files, unpack_one, writer.raw
-    pieces: list[bytes] = []
-    count = gathered = 0
-    file, start, stop = -1, 0, 0  # the range that waits for a neighbour
-    for _, ordinal, place, blob in records:
-        ranges, _, in_file, _, begin, size = unpack(place)
-        key = place[WHOLE:] if ranges == 1 else key_in(place)
-        near = key == last
-        if (near or (twins and twins[ordinal])) and not wanted(places.sample(place, blob), near):
-            last = last if near else None  # what follows is no neighbour of the one before this
-            continue
-        last = key
-        count += 1
-        if begin == stop and in_file == file and blob is None and ranges == 1 and stop - start < LONG:
-            stop += size
-            continue
-        if start < stop:
-            if stop - start > SMALL:
-                raw(pieces, gathered)
-                pieces, gathered = [], 0
-                places.append(file, start, stop, writer)
-            else:
-                pieces.append(files[file].read(start, stop))
-                gathered += stop - start
-            start = stop
-        if blob is not None:
-            pieces.append(blob)
-            gathered += len(blob)
-        elif ranges == 1:
-            file, start, stop = in_file, begin, begin + size
-        elif size_of(place) <= SMALL:
-            for in_file, begin, size in ranges_of(place):
-                pieces.append(files[in_file].read(begin, begin + size))
-                gathered += size
-        else:
-            raw(pieces, gathered)
-            pieces, gathered = [], 0
-            places.sample(place).write(writer)
-        if gathered > GATHERED or len(pieces) >= PIECES:
-            raw(pieces, gathered)
-            pieces, gathered = [], 0
-            yield count
-            count = 0
-    raw(pieces, gathered)
-    if start < stop:
-        places.append(file, start, stop, writer)
-    yield count
-
 
 Rank = Callable[[TarSample, int], bytes | None]
 
@@ -130,7 +61,8 @@ class Sorter:
     one says the ordinal, and `duplicate-entry` is judged. `rank` is asked again about what was gathered, and `absent`
     only about samples that nothing more can be gathered to.
 
-    With `distinct`, keys that are there more than once and are not gathered are for `pour` to ask about.
+    With `distinct`, `repeated` says whether the key of the sample that was yielded last is there more than once. Keys
+    that are gathered are not.
 
     `memory` is in bytes, for data and lists together. Samples that come out can be written until the next is asked for;
     their entries are read again when somebody wants them. `note` hears which way was taken, and why.
@@ -147,6 +79,7 @@ class Sorter:
     gather: Policy | None = None
     absent: Callable[[TarSample], bytes | None] | None = None
     distinct: bool = False
+    repeated: bool = False
     taken: int = 0
     joined: int = 0
     left_out: int = 0
@@ -165,57 +98,26 @@ class Sorter:
         self._large = min(LARGE, self.memory // 16)
 
     def __iter__(self) -> Iterator[TarSample]:
-        """Yield the samples."""
-        records = self._ordered()
-        yield from self._first(records)
-        for record in records:
-            self.given += 1
-            yield self._places.sample(*record[2:])
-        self._account()
-
-    def pour(self, writer: EntryWriter, wanted: Wanted) -> Iterator[int]:
-        """Write the samples as they are; again and again it yields how many.
-
-        `wanted` says whether to write one whose key is that of the sample before it (True), or with `distinct` is there
-        more than once (False).
-        """
-
-        def asked(sample: TarSample, near: bool) -> bool:
-            good = wanted(sample, near)
-            self.given += not good  # somebody else has left it out
-            return good
-
-        records, last = self._ordered(), None
-        for first in self._first(records):
-            first.write(writer)
-            last = first.key
-            if self._repeated is not None:
-                wanted(first, False)
-            yield int(last is not None)
-        for count in pour(records, self._places, writer, asked, last, self._repeated):
-            self.given += count
-            yield count
-        self._account()
-
-    def _ordered(self) -> Iterator[Record]:
+        """Yield the samples. Entries without a key come in front of the first, or alone if there is no sample."""
         self._take_all()
-        self._settle()
-        return self._in_order()
-
-    def _first(self, records: Iterator[Record]) -> Iterator[TarSample]:
-        """The first sample, behind the entries without key; these alone if there is no sample; nothing without any."""
+        self._flush()
         strays = [place for _, _, place, _ in self._strays]
-        if not strays:
-            return
-        front = joined(strays)
-        record = next(records, None)
-        if record is None:
-            only = self._places.sample(front)
-            only.key = None
-            yield only
-            return
-        self.given += 1
-        yield self._places.behind(front, self._places.sample(*record[2:]))
+        marks = self._repeated
+        make = self._places.sample
+        for _, ordinal, place, blob in self._in_order():
+            sample = make(place, blob)
+            if strays:
+                sample = self._places.behind(joined(strays), sample)
+                strays = []
+            if marks is not None:
+                self.repeated = bool(marks[ordinal])
+            self.given += 1
+            yield sample
+        if strays:
+            sample = make(joined(strays))
+            sample.key = None
+            yield sample
+        self._account()
 
     def _account(self) -> None:
         """Make sure that nothing got lost."""
@@ -302,7 +204,7 @@ class Sorter:
             self._runs.add(value, ordinal, place, blob)
         return True
 
-    def _settle(self) -> None:
+    def _flush(self) -> None:
         """Put together what has one key, and find ranks for what has none."""
         lacking = self._pending.count
         marks = self._marks = self._twins.marked() if self.gather is not None else None

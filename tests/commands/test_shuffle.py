@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tarkit.samples import reader
+from tarkit.samples.sample import Recent
 from tarkit.sorting.shuffle import random_keys
 from tests._tools import PATIENT, each_row, happens, process, tarkit
 from tests.conftest import Archive, Content, Feed, Link, Run, each_feed, entries, keys, pick, tar
@@ -224,6 +225,18 @@ def test_a_key_that_comes_back(run: Run, archive: Archive, feed: Feed) -> None:
         assert sorted(name for name, _ in entries(out)) == rows
     words = ["shuffle", one, two, "--seed", "1", "-q", "--epochs", "2", "-o", "e-{epoch}.tar"]
     assert "[repeated-key]" in run(*words, exit=1).stderr
+
+
+def test_a_key_comes_back_after_any_number(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which keys are there twice is known beforehand, so none is missed, however many lie between the two."""
+    monkeypatch.setattr(Recent.__init__, "__defaults__", (2,))
+    rows = [f"{number:02}.x" for number in range(40)]
+    one = archive(dict.fromkeys(rows, b"1"), "1.tar")
+    two = archive({"07.x": b"2", **dict.fromkeys([f"z{row}" for row in rows], b"3")}, "2.tar")
+    for seed in range(5):
+        for words in ([], ["-f", "x"]):
+            ran = run("shuffle", one, two, "--seed", str(seed), *words, "-o", "out.tar", exit=1)
+            assert ran.lines[0].endswith("the key '07' is in the output already [repeated-key]")
 
 
 @each_feed
