@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 
 CHUNK = 1 << 20  # bytes of one read or write
 PIECES = 1024  # buffers of one writev: IOV_MAX on Linux and macOS
+SMALL = 1 << 18  # bytes: larger files are copied instead of read at once
+UNSIZED = 1 << 16  # bytes of one read of a file whose size is not known
 _STEP = 1 << 28  # bytes of one system call: between two of them signals are seen
 _REFUSALS = {errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.EBADF, errno.EOPNOTSUPP, errno.EPERM, errno.ENOTSUP}
 
@@ -46,6 +48,25 @@ def writev_all(fd: int, pieces: Sequence[bytes]) -> int:
             write_all(fd, memoryview(b"".join(some))[done:])
         total += size
     return total
+
+
+def read_small(fd: int, size: int = -1) -> bytes:
+    """Return the content of a small regular file from its current position, without a `stat`.
+
+    A read that returns fewer bytes than it asked for has reached the end of a regular file.
+
+    Args:
+        fd: the open file.
+        size: the expected size in bytes; -1 when it is not known.
+
+    Returns:
+        With a size, up to `size + 1` bytes: any other length than `size` means that the file has another size. Without
+        one, b"" for an empty file and for one of `UNSIZED` bytes or more.
+    """
+    if size >= 0:
+        return os.read(fd, size + 1)
+    data = os.read(fd, UNSIZED)
+    return b"" if len(data) == UNSIZED or os.read(fd, 1) else data
 
 
 def widen(fd: int) -> None:
