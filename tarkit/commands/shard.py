@@ -260,9 +260,9 @@ def _hand_over(run: Run, chosen: ShardOptions, layout: PackLayout, templates: li
     """Show the plan, write it as a recipe, or have it run."""
     if not chosen.shows and chosen.recipe is None:
         known = templates[0] if len(templates) == 1 and not chosen.update else None
-        run_pack(run, layout.rows(), chosen.names.output, chosen.pack, known)
+        run_pack(run, layout, chosen.names.output, chosen.pack, known)
         return
-    lines: Iterator[bytes] = map(recipe_line, layout.rows())
+    lines: Iterator[bytes] = map(recipe_line, layout)
     if chosen.recipe is None:
         from tarkit.views.layout import as_json, as_text
 

@@ -104,9 +104,6 @@ def together(batches: Sequence[Batch]) -> Batch:
 
 # ---- Rows of a plan, many at a time and in columns, as they wait in a file between planning and packing
 
-PackRow = tuple[bytes, int, bytes, bytes, int, int]
-"""A Planned as a plain tuple, and its line in the plan; 0 where that was not saved."""
-
 _MARSHAL = 2  # without references, which cost more than they save
 
 
@@ -126,6 +123,7 @@ class RowBatch(NamedTuple):
     front: bytes = b""
     skip: int = 0
     lines: list[int] | None = None
+    keys: list[bytes] | None = None
 
     @property
     def positions(self) -> list[int]:
@@ -155,19 +153,27 @@ class RowBatch(NamedTuple):
         """Whether a source may be something else than a path: there is a colon in one that was given."""
         return self.given is not None and b":" in b"".join(self.given)
 
-    def row(self, at: int) -> PackRow:
-        """One of the rows."""
+    def row(self, at: int) -> Planned:
+        """Return one row."""
         source = self.front + self.names[at][self.skip :] if self.given is None else self.given[at]
         line = self.lines[at] if self.lines else 0
         number = self.numbers[bisect_right(self.stops, at)]
-        return self.shard, number, self.names[at], source, self.sizes[at], line
+        return Planned(self.shard, number, self.names[at], source, self.sizes[at], line)
 
-    def rows(self) -> Iterator[PackRow]:
-        """The rows one by one."""
-        return zip(repeat(self.shard), self.positions, self.names, self.sources, self.sizes, self.lines or repeat(0))
+    def samples(self) -> Iterator[tuple[bytes, list[File]]]:
+        """Yield the keys and the files of a layout's samples."""
+        files = list(zip(self.names, self.sizes, self.sources, strict=True))
+        for key, start, stop in zip(self.keys or (), [0, *self.stops], self.stops, strict=False):
+            yield key, files[start:stop]
+
+    def rows(self) -> Iterator[Planned]:
+        """Yield the rows."""
+        lines = self.lines or repeat(0)
+        columns = zip(repeat(self.shard), self.positions, self.names, self.sources, self.sizes, lines)
+        return map(Planned._make, columns)
 
     @classmethod
-    def of(cls, rows: Iterable[PackRow]) -> Self:
+    def of(cls, rows: Iterable[Planned]) -> Self:
         """These rows, at least one, of one shard."""
         shards, positions, names, sources, sizes, lines = map(list, zip(*rows, strict=True))
         stops = ends_of_runs(positions)
@@ -183,13 +189,10 @@ class RowBatch(NamedTuple):
         return cls._make(marshal.loads(data))
 
 
-class Rows:
-    """The rows of a layout, as often as one likes; `batches` hands them back many at a time. Shards come one after the
-    other, samples by position."""
+Extent = tuple[int, int]
+"""Start and stop of a RowBatch in a file."""
 
-    def __init__(self, batches: Callable[[], Iterator[RowBatch]]) -> None:
-        self.batches = batches
 
-    def __iter__(self) -> Iterator[Planned]:
-        """Yield them one by one."""
-        return (Planned(*row[:5]) for batch in self.batches() for row in batch.rows())
+def load_rows(read: Callable[[int, int], bytes], extents: Iterable[Extent]) -> Iterator[RowBatch]:
+    """Yield the batches at these extents."""
+    return (RowBatch.load(read(start, stop)) for start, stop in extents)

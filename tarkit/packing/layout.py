@@ -6,17 +6,18 @@ import os
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from tarkit.errors import TarkitError, show
-from tarkit.packing.batch import SAMPLES, Batch, File, RowBatch, Rows, together
+from tarkit.packing.batch import SAMPLES, Batch, Extent, RowBatch, load_rows, together
 from tarkit.packing.divide import tar_length
 from tarkit.packing.plan import Planned
 from tarkit.packing.tree import Tree
 from tarkit.shards.template import ShardTemplate
-from tarkit.spill.records import Records
+from tarkit.streams.tempfile import Scratch
 
-_EACH = 5  # numbers for a shard: category, index of its name, samples, bytes of contents, of entries in a tar
+_EACH = 6  # numbers for a shard: category, index, samples, bytes of content and of entries in a tar, last batch
 
 
 class ShardLayout(NamedTuple):
@@ -40,12 +41,14 @@ class PackLayout:
     ) -> None:
         self.tree = tree
         self.samples = self.content = 0
+        self.file = Scratch(tmpdir)
         self._templates = templates
         self._next = list(first)
         self._shards = array("Q")
-        self._records: Records[tuple[object, ...]] = Records(tmpdir)  # batches, none of them over two shards
+        self._ends = array("Q", [0])  # of the batches in the file, none of which is in two shards
         self._waiting: list[Batch] = []
-        self._samples = 0
+        self._waits = 0  # samples in them
+        self._flushed = 0  # samples of the current shard in the file
 
     @property
     def sized(self) -> bool:
@@ -53,80 +56,63 @@ class PackLayout:
         return self.tree.sized
 
     def __len__(self) -> int:
-        """How many shards there are."""
+        """Return the number of shards."""
         return len(self._shards) // _EACH
 
     def extend(self, batch: Batch) -> None:
-        """Take samples."""
+        """Add samples to the current shard."""
         self._waiting.append(batch)
-        self._samples += len(batch.keys)
-        if self._samples >= SAMPLES:
-            self._settle()
+        self._waits += len(batch.keys)
+        if self._waits >= SAMPLES:
+            self._flush()
 
-    def _settle(self) -> None:
-        if self._waiting:
-            self._records.append(tuple(together(self._waiting)), self._samples)
-            self._waiting, self._samples = [], 0
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        batch = together(self._waiting)
+        name = os.fsencode(self._templates[batch.category].name(self._next[batch.category]))
+        numbers = list(range(self._flushed, self._flushed + len(batch.keys)))
+        tree = self.tree
+        sources = None
+        if batch.sources:
+            sources = [source or tree.source(name) for name, source in zip(batch.names, batch.sources, strict=True)]
+        rows = RowBatch(
+            name, numbers, batch.stops, batch.names, batch.sizes, sources, tree.mark, tree.skip, keys=batch.keys
+        )
+        data = rows.dump()
+        self.file.write(data)
+        self._ends.append(self._ends[-1] + len(data))
+        self._flushed += len(numbers)
+        self._waiting, self._waits = [], 0
 
     def close(self, category: int, samples: int, content: int, tar: int) -> None:
-        """End a shard."""
-        self._settle()
+        """End the current shard."""
+        self._flush()
         index = self._next[category]
-        self._templates[category].name(index)
+        self._templates[category].name(index)  # raises if there is no such name
         self._next[category] += 1
-        self._shards.extend((category, index, samples, content, tar))
+        self._flushed = 0
+        self._shards.extend((category, index, samples, content, tar, len(self._ends) - 1))
         self.samples += samples
         self.content += content
 
-    def _described(self) -> Iterator[ShardLayout]:
-        numbers = self._shards
-        for at in range(0, len(numbers), _EACH):
-            category, index, samples, content, tar = numbers[at : at + _EACH]
-            yield ShardLayout(self._templates[category].name(index), samples, content, tar_length(tar))
+    def shards(self) -> Iterator[tuple[ShardLayout, Iterator[RowBatch]]]:
+        """Yield each shard and its rows."""
+        first = 0
+        for at in range(0, len(self._shards), _EACH):
+            category, index, samples, content, tar, stop = self._shards[at : at + _EACH]
+            shard = ShardLayout(self._templates[category].name(index), samples, content, tar_length(tar))
+            yield shard, load_rows(self.file.read, pairwise(self._ends[first : stop + 1]))
+            first = stop
 
-    def _batches(self) -> Iterator[tuple[ShardLayout, Iterator[Batch]]]:
-        """Each shard with its samples, which are to be used up before the next."""
-        batches = map(Batch._make, self._records)
+    def batches(self) -> Iterator[tuple[RowBatch, Extent]]:
+        """Yield the rows, shard after shard, and where they are in `file`."""
+        for extent in pairwise(self._ends):
+            yield RowBatch.load(self.file.read(*extent)), extent
 
-        def of(shard: ShardLayout) -> Iterator[Batch]:
-            left = shard.samples
-            while left:
-                batch = next(batches)
-                left -= len(batch.keys)
-                yield batch
-
-        for shard in self._described():
-            yield shard, of(shard)
-
-    def shards(self) -> Iterator[tuple[ShardLayout, Iterator[tuple[bytes, list[File]]]]]:
-        """Each shard with its samples, keys and files with their sources; these before the next shard is asked for."""
-        for shard, batches in self._batches():
-            yield shard, self._sourced(batches)
-
-    def _sourced(self, batches: Iterator[Batch]) -> Iterator[tuple[bytes, list[File]]]:
-        for batch in batches:
-            for key, files, _ in batch.groups():
-                yield key, [(name, size, self._source(name, source)) for name, size, source in files]
-
-    def rows(self) -> Rows:
-        """The rows of the plan."""
-        return Rows(self._rows)
-
-    def _rows(self) -> Iterator[RowBatch]:
-        for shard, batches in self._batches():
-            name, start = os.fsencode(shard.name), 0
-            for batch in batches:
-                stop = start + len(batch.keys)
-                sources = None
-                if batch.sources:
-                    sources = list(map(self._source, batch.names, batch.sources))
-                front, skip = self.tree.mark, self.tree.skip
-                numbers = list(range(start, stop))
-                yield RowBatch(name, numbers, batch.stops, batch.names, batch.sizes, sources, front, skip)
-                start = stop
-
-    def _source(self, name: bytes, source: bytes) -> bytes:
-        return source or self.tree.source(name)
+    def __iter__(self) -> Iterator[Planned]:
+        """Yield the rows of the plan."""
+        return (row for batch, _ in self.batches() for row in batch.rows())
 
 
 def recipe_line(row: Planned) -> bytes:

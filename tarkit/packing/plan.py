@@ -26,7 +26,7 @@ class Planned(NamedTuple):
 
     `shard` is the path or URL of the shard, `source` what a recipe has: a path (`file:PATH` where it could be taken for
     something else), `text:LITERAL`, `hex:..`, `base64:..`. `size` is the content in bytes, or UNSIZED: what the file
-    has when it is read.
+    has when it is read. `line` is that of the saved plan, 0 for a plan that was not saved.
     """
 
     shard: bytes
@@ -34,6 +34,7 @@ class Planned(NamedTuple):
     name: bytes
     source: bytes
     size: int
+    line: int = 0
 
 
 class PlanSink(Protocol):
@@ -62,7 +63,7 @@ def write_plan(target: PlanSink, plan: Iterable[Planned]) -> None:
 
 def format_row(row: Planned) -> bytes:
     """The line of a row, without its end."""
-    shard, position, name, source, size = row
+    shard, position, name, source, size, _ = row
     line = b"%b\t%d\t%b\t%b\t%d" % (shard, position, name, source, size)
     if b"\\" in line or b"\n" in line or b"\r" in line or line.count(b"\t") != 4:
         return b"%b\t%d\t%b\t%b\t%d" % (escape_tsv(shard), position, escape_tsv(name), escape_tsv(source), size)
@@ -82,7 +83,6 @@ class SavedPlan:
 
     def __iter__(self) -> Iterator[Planned]:
         """Read them, once."""
-        new = tuple.__new__
         for line in self._lines:
             if not line:
                 raise TarkitError(f"{self.name}: no plan: it is empty", _SAVE)
@@ -103,14 +103,10 @@ class SavedPlan:
                 shard, position, name, source, size = cells
                 if not (shard and name and source) or b"\0" in line:
                     raise MalformedRow(_wrong(shard, name, source))
-                yield new(Planned, (shard, _number(position, "position"), name, source, _number(size, "size")))
+                place = _number(position, "position")
+                yield Planned(shard, place, name, source, _number(size, "size"), self.line)
             except MalformedRow as error:
                 raise self.error(str(error), error.hint) from error
-
-    def numbered(self) -> Iterator[tuple[bytes, int, bytes, bytes, int, int]]:
-        """The same rows with the numbers of their lines behind them."""
-        for row in self:
-            yield (*row, self.line)
 
     def error(self, reason: str, hint: str | None = None) -> TarkitError:
         """What to say of the last row."""

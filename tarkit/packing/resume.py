@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tarkit.errors import Problem, TarkitError
+from tarkit.packing.batch import load_rows
 from tarkit.packing.plan import content_of
-from tarkit.packing.spool import PlannedShard, load_rows
+from tarkit.packing.spool import PlannedShard
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader, open_source
 from tarkit.shards.writer import Shard
@@ -53,7 +54,7 @@ def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings
     digest = hashlib.blake2b(settings.encode("utf-8", "surrogateescape"), digest_size=16)
     newest = 0
     start = time.time_ns()
-    for batch in load_rows(read, shard.blobs):
+    for batch in load_rows(read, shard.extents):
         states: list[tuple[int, ...]] = []
         for source in batch.sources:
             kind, path = content_of(source)

@@ -10,19 +10,19 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, groupby
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, show, system_hint
-from tarkit.packing.batch import PackRow, RowBatch
-from tarkit.packing.plan import content_of
+from tarkit.packing.batch import RowBatch, load_rows
+from tarkit.packing.plan import Planned, content_of
 from tarkit.packing.resume import GONE, Differs, Existing, Known, fingerprint, identity
-from tarkit.packing.spool import PlannedShard, disagree, load_rows, place
+from tarkit.packing.spool import PlannedShard, disagree, place
 from tarkit.packing.tree import UNSIZED
 from tarkit.parallel import results_in_order
 from tarkit.samples.validate import NameChecks
 from tarkit.shards.writer import Shard
-from tarkit.streams.copy import Short, seconds
+from tarkit.streams.copy import SMALL, Short, read_small, seconds
 from tarkit.streams.sink import Sink
 from tarkit.tar.block import COLON
 from tarkit.tar.header import encode, encoder
@@ -30,25 +30,21 @@ from tarkit.tar.writer import PADS, EntryWriter
 
 # ---- Put the rows of a planned shard into an archive: open, read, compare with the plan, write
 
-SMALL = 1 << 18  # bytes of a file that is read at once
-UNKNOWN = 1 << 16  # and of one whose size is not known
 GATHERED = 1 << 19  # bytes of small files that go out together
 PIECES = 768  # and how many, with their headers and padding; below IOV_MAX
-STEP = 8 << 20  # bytes between two looks of the bar
-HELD = 16 << 20  # bytes of a sample that is in memory before it is written, when it may turn out not to be whole
+STEP = 8 << 20  # bytes between two updates of the progress bar
 
 _NO_FILE = "is no file, so a plan cannot know its size"
 
-# A FIFO must not have us wait for somebody who writes to it; a file does not care.
+# Without O_NONBLOCK, opening a FIFO waits for a writer; it has no effect on a regular file.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
-class Filler:
-    """Writes the entries of one shard. `content` bytes of `rows` rows and `planned` samples are written so far.
+class ShardFiller:
+    """Write the entries of one shard. `content` bytes of `rows` rows and `planned` samples are written so far.
 
-    `mtime` None is each file's own. With `skip` a sample of which a file is gone is left out: `skipped` says why; then
-    all rows have sizes.
-    `samples`, `first` and `last` are what readers will see, when all is written.
+    `mtime` None is each file's own. With `skip` a sample with a missing file is left out, and `skipped` says why; then
+    all rows have sizes. `samples`, `first` and `last` are what readers will see, when all is written.
     """
 
     def __init__(
@@ -71,11 +67,11 @@ class Filler:
         self._encode = encoder(self._mtime or 0)
         self._skip = skip
         self._names = NameChecks(limit=None)
-        self._folder: int | None = None
+        self._directory: int | None = None
 
     @property
     def samples(self) -> int:
-        """By the keys of the names."""
+        """The number of samples, by the keys of the names."""
         return self._names.samples if self.skipped else self._shard.samples
 
     @property
@@ -89,12 +85,12 @@ class Filler:
         return (self._names.last or b"") if self.skipped else self._shard.last
 
     def fill(self) -> Iterator[int]:
-        """Write all; hands back `content` now and then.
+        """Write all rows; yield `content` from time to time.
 
         Raises:
-            TarkitError: a file is gone, cannot be read, is no file, or has not the size that was planned.
+            TarkitError: a file is missing, cannot be read, is not regular, or has not the size that was planned.
         """
-        batches = load_rows(self._read, self._shard.blobs)
+        batches = load_rows(self._read, self._shard.extents)
         if self._skip:
             yield from self._fill_whole_samples(row for batch in batches for row in batch.rows())
             return
@@ -102,32 +98,26 @@ class Filler:
             for batch in batches:
                 yield from self._add_all(batch)
         finally:
-            self._leave_folder()
+            if self._directory is not None:
+                os.close(self._directory)
         self.rows, self.planned = self._shard.rows, self._shard.planned
 
     def _add_all(self, batch: RowBatch) -> Iterator[int]:
-        """Write rows, and hand back `content` when that is STEP bytes more. The hot loop of `shard`: a small file costs
-        three system calls, since that a read hands back `size` of `size + 1` bytes says that it is all. It costs a
-        fourth where the size is not known: that a read hands back nothing says that what was read before is all, if
-        that was less than was asked for: else the file may have been cut just there."""
-        open_, read, close, raw, encode_next = os.open, os.read, os.close, self._writer.raw, self._encode
+        """Write rows; yield `content` after each STEP bytes. The hot loop of `shard`: a small file takes three system
+        calls if its size is known, else four."""
+        open_, close, raw, encode_next = os.open, os.close, self._writer.raw, self._encode
         largest = -2 if self._mtime is None else SMALL
-        folder = self._enter_folder(batch)
-        paths = batch.sources if folder is None else batch.inner
+        directory = self._open_directory(batch)
+        paths = batch.sources if directory is None else batch.inner
         pieces: list[bytes] = []
         gathered, due = 0, self.content + STEP
         for at, name, path, size in zip(count(), batch.names, paths, batch.sizes, strict=False):
             data = b""
-            if size <= largest and size and (folder is not None or COLON not in path):
+            if size <= largest and size and (directory is not None or COLON not in path):
                 try:
-                    fd = open_(path, _FLAGS, dir_fd=folder)
+                    fd = open_(path, _FLAGS, dir_fd=directory)
                     try:
-                        if size > 0:
-                            data = read(fd, size + 1)
-                        else:
-                            data = read(fd, UNKNOWN)
-                            if len(data) == UNKNOWN or read(fd, 1):
-                                data = b""
+                        data = read_small(fd, size)
                     finally:
                         close(fd)
                 except OSError as error:
@@ -152,26 +142,21 @@ class Filler:
         raw(pieces, sum(map(len, pieces)))
         self.content += gathered
 
-    def _enter_folder(self, batch: RowBatch) -> int | None:
-        """The folder that all sources are in, open: their paths are shorter from there. None if there is none."""
+    def _open_directory(self, batch: RowBatch) -> int | None:
+        """Return a descriptor of the directory that all sources are in, None if there is none; paths are shorter so."""
         if batch.folder is None:
             return None
-        if self._folder is None:
+        if self._directory is None:
             try:
-                self._folder = os.open(batch.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                self._directory = os.open(batch.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except OSError:
-                return None  # of which the first file tells
-        return self._folder
+                return None  # opening the first file raises the same
+        return self._directory
 
-    def _leave_folder(self) -> None:
-        if self._folder is not None:
-            os.close(self._folder)
-            self._folder = None
-
-    def _add_any(self, row: PackRow) -> int:
-        """Write one row of any kind and size; hand back how many bytes of content that were."""
-        size = row[4]
-        kind, value = content_of(row[3])
+    def _add_any(self, row: Planned) -> int:
+        """Write one row of any kind and size; return the bytes of its content."""
+        size = row.size
+        kind, value = content_of(row.source)
         if kind == "data":
             self._writer.add(self._header(row, size, 0), value)
             return size
@@ -184,7 +169,7 @@ class Filler:
                 size = before.st_size
                 header = self._header(row, size, seconds(before))
                 if size <= SMALL:
-                    data = os.read(fd, size + 1)
+                    data = read_small(fd, size)
                     if len(data) != size:
                         raise self._disagrees(row)
                     self._writer.add(header, data)
@@ -197,86 +182,63 @@ class Filler:
             raise TarkitError(f"{self._where(row)}: {show(value)} became shorter while it was read") from None
         except OSError as error:
             if error.filename is not None and os.fsencode(error.filename) != value:
-                raise  # the shard's
+                raise  # an error of the output
             raise self._failed(row, error) from None
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             raise TarkitError(f"{self._where(row)}: {show(value)} was changed while it was read")
         return size
 
-    def _fill_whole_samples(self, rows: Iterator[PackRow]) -> Iterator[int]:
-        """Write the samples of which all files are there."""
+    def _fill_whole_samples(self, rows: Iterator[Planned]) -> Iterator[int]:
+        """Write the samples of which all files exist."""
         due = STEP
-        for _, each in groupby(rows, itemgetter(1)):
+        for _, each in groupby(rows, attrgetter("position")):
             sample = list(each)
-            small = sum(row[4] for row in sample) <= HELD
-            try:
-                ready = [self._held(row, small) for row in sample]
-            except (FileNotFoundError, NotADirectoryError) as error:
-                self._leave_out(sample, error)
+            missing = self._missing(sample)
+            if missing is not None:
+                self.skipped.append(f"{missing}; its sample is left out")
                 continue
-            for row, entry in zip(sample, ready, strict=True):
-                self._names.check(row[2])
-                if entry is None:
-                    self._add_any(row)
-                else:
-                    self._writer.add(*entry)
-                self.content += row[4]
+            for row in sample:
+                self._names.check(row.name)
+                self.content += self._add_any(row)
             self.rows += len(sample)
             self.planned += 1
             if self.content > due:
                 due = self.content + STEP
                 yield self.content
 
-    def _held(self, row: PackRow, small: bool) -> tuple[bytes, bytes] | None:
-        """Header and content of a row; None for one that is not for memory, and is there. Raises what open raises when
-        it is not."""
-        kind, value = content_of(row[3])
-        if kind == "data":
-            return self._header(row, row[4], 0), value
-        try:
-            if not small:
-                os.stat(value)
-                return None
-            fd = os.open(value, _FLAGS)
+    def _missing(self, sample: list[Planned]) -> str | None:
+        """Return a message that names the first file of a sample that does not exist; None without one."""
+        for row in sample:
+            kind, path = content_of(row.source)
             try:
-                status = os.fstat(fd)
-                if not stat.S_ISREG(status.st_mode) or status.st_size != row[4]:
-                    raise self._disagrees(row)
-                data = os.read(fd, row[4] + 1)
-            finally:
-                os.close(fd)
-        except (FileNotFoundError, NotADirectoryError):
-            raise
-        except OSError as error:
-            raise self._failed(row, error) from None
-        if len(data) != row[4]:
-            raise self._disagrees(row)
-        return self._header(row, row[4], seconds(status)), data
+                if kind == "path":
+                    os.stat(path)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                return f"{self._where(row)}: {show(path)}: {error.strerror}"
+            except OSError as error:
+                raise self._failed(row, error) from None
+        return None
 
-    def _leave_out(self, sample: list[PackRow], error: OSError) -> None:
-        row = next((row for row in sample if content_of(row[3])[1] == error.filename), sample[0])
-        self.skipped.append(f"{self._where(row)}: {show(error.filename)}: {error.strerror}; its sample is left out")
-
-    def _header(self, row: PackRow, size: int, mtime: int) -> bytes:
+    def _header(self, row: Planned, size: int, mtime: int) -> bytes:
         try:
-            return encode(row[2], size, mtime=mtime if self._mtime is None else self._mtime)
+            return encode(row.name, size, mtime=mtime if self._mtime is None else self._mtime)
         except ValueError as error:
             raise TarkitError(f"{self._where(row)}: {error}") from None
 
-    def _where(self, row: PackRow) -> str:
+    def _where(self, row: Planned) -> str:
         return place(self._plan_name, self._shard.name, row)
 
-    def _failed(self, row: PackRow, error: OSError) -> TarkitError:
-        path = content_of(row[3])[1]
+    def _failed(self, row: Planned, error: OSError) -> TarkitError:
+        path = content_of(row.source)[1]
         if error.errno == errno.EISDIR:
             return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
         if error.errno == errno.EAGAIN:
             return TarkitError(f"{self._where(row)}: {show(path)} {_NO_FILE}")
         return TarkitError(f"{self._where(row)}: {show(path)}: {error.strerror}", system_hint(error, path))
 
-    def _disagrees(self, row: PackRow) -> TarkitError:
-        """What to say of a file that is not what was planned."""
-        path = content_of(row[3])[1]
+    def _disagrees(self, row: Planned) -> TarkitError:
+        """Return the error for a file that is not as planned."""
+        path = content_of(row.source)[1]
         try:
             status = os.stat(path)
         except OSError as error:
@@ -285,9 +247,9 @@ class Filler:
             return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
         if not stat.S_ISREG(status.st_mode):
             return TarkitError(f"{self._where(row)}: {show(path)} {_NO_FILE}")
-        if row[4] in (status.st_size, UNSIZED):
+        if row.size in (status.st_size, UNSIZED):
             return TarkitError(f"{self._where(row)}: {show(path)} was changed while it was read")
-        return TarkitError(f"{self._where(row)}: {disagree(path, status.st_size, row[4])}", "plan again")
+        return TarkitError(f"{self._where(row)}: {disagree(path, status.st_size, row.size)}", "plan again")
 
 
 _COUNTER = struct.Struct("=q")
@@ -414,7 +376,7 @@ def _known(packing: Packing, task: Task, known: Known, note: str) -> Packed:
 
 def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Generator[None, None, Packed]:
     writer = EntryWriter(sink)
-    filler = Filler(
+    filler = ShardFiller(
         task.shard,
         writer,
         packing.read,

@@ -234,8 +234,8 @@ class DuplicateKeys:
         self._stored = 0
         self.add = self._hashes.append
 
-    def settle(self) -> None:
-        """Let memory go, if it is too much."""
+    def flush(self) -> None:
+        """Move the hashes to the disk if they take more than `memory`."""
         if 8 * len(self._hashes) > self._memory:
             self._file = self._file or Scratch(self._tmpdir)
             self._file.write(memoryview(self._hashes).cast("B"))

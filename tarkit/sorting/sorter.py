@@ -92,7 +92,7 @@ class Sorter:
         self._strays = Runs(self._places, share // 8)
         self._pending = Runs(self._places, share // 4)
         self._late = Runs(self._places, share // 4)
-        self._twins = DuplicateKeys(self.memory // 16, self.tmpdir)
+        self._duplicates = DuplicateKeys(self.memory // 16, self.tmpdir)
         self._marks: bytearray | None = None
         self._repeated: bytearray | None = None  # by ordinal: of which samples the key is there more than once
         self._large = min(LARGE, self.memory // 16)
@@ -131,8 +131,8 @@ class Sorter:
     def _take_all(self) -> None:
         """Give each sample a rank and a place."""
         runs, rank = self._runs, self.rank
-        remember, settle = (
-            (self._twins.add, self._twins.settle) if self.gather is not None or self.distinct else (None, None)
+        remember, flush = (
+            (self._duplicates.add, self._duplicates.flush) if self.gather is not None or self.distinct else (None, None)
         )
         source, seekable = None, False
         ordinal = number = file = 0
@@ -169,8 +169,8 @@ class Sorter:
             if not ordinal % OFTEN:
                 runs.extend(ranks, ordinal - len(ranks), where)
                 ranks, where = [], []
-                if settle is not None:
-                    settle()
+                if flush is not None:
+                    flush()
         runs.extend(ranks, ordinal - len(ranks), where)
         self.taken = ordinal
 
@@ -207,8 +207,8 @@ class Sorter:
     def _flush(self) -> None:
         """Put together what has one key, and find ranks for what has none."""
         lacking = self._pending.count
-        marks = self._marks = self._twins.marked() if self.gather is not None else None
-        self._repeated = self._twins.marked() if self.distinct and self.gather is None else None
+        marks = self._marks = self._duplicates.marked() if self.gather is not None else None
+        self._repeated = self._duplicates.marked() if self.distinct and self.gather is None else None
         if not lacking and marks is None:
             return
         if marks is not None:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 
-from tarkit.packing.batch import File
+from tarkit.packing.batch import File, RowBatch
 from tarkit.packing.layout import PackLayout, ShardLayout
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 from tarkit.tables.tsv import escape_tsv
@@ -15,6 +15,10 @@ _UNITS = ("KiB", "MiB", "GiB", "TiB")
 _SUFFIXES = sorted((*ARCHIVE_SUFFIXES, ".zip"), key=len, reverse=True)
 
 Samples = Iterable[tuple[bytes, list[File]]]
+
+
+def _samples(batches: Iterable[RowBatch]) -> Samples:
+    return (sample for batch in batches for sample in batch.samples())
 
 
 def human_size(size: int) -> str:
@@ -39,11 +43,11 @@ def as_text(layout: PackLayout, keys: bool, content: bool) -> Iterator[bytes]:
     The size is that of the tar before compression, or with `content` of the contents: what the size rule limits.
     What would break a line is escaped as in our tables.
     """
-    for shard, samples in layout.shards():
+    for shard, batches in layout.shards():
         size = shard.content if content else shard.tar
         yield b"%b\t%b\n" % (escape_tsv(os.fsencode(shard.name)), human_size(size).encode())
         front = escape_tsv(os.fsencode(bare_name(shard.name)))
-        for key, files in samples:
+        for key, files in _samples(batches):
             lines = [
                 b"    %b/%b\t%b\n" % (front, escape_tsv(name), human_size(size).encode()) for name, size, _ in files
             ]
@@ -54,8 +58,8 @@ def as_text(layout: PackLayout, keys: bool, content: bool) -> Iterator[bytes]:
 
 def as_json(layout: PackLayout) -> Iterator[bytes]:
     """An object a line for each shard: shard, bytes (of content), tar (its length), samples with key and entries."""
-    for shard, samples in layout.shards():
-        yield json.dumps(_shard(shard, samples)).encode() + b"\n"
+    for shard, batches in layout.shards():
+        yield json.dumps(_shard(shard, _samples(batches))).encode() + b"\n"
 
 
 def _shard(shard: ShardLayout, samples: Samples) -> dict[str, object]:

@@ -252,7 +252,7 @@ def test_twins() -> None:
         twins = DuplicateKeys(memory, None)
         for number in numbers:
             twins.add(number)
-            twins.settle()
+            twins.flush()
         with mock.patch.object(passes, "LEAST_SET", 10_000):
             marks = twins.marked()
         assert marks is not None
