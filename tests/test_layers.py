@@ -85,7 +85,7 @@ FOLDERS = {
     "checking": "errors problems tar streams spill tables samples shards",
     "indexing": "errors problems streams.codecs tar streams tables samples export",
     "sorting": "errors problems tar streams tables samples shards",
-    "packing": "errors problems tar streams spill tables parallel samples export shards sorting",
+    "packing": "errors problems streams.codecs tar streams spill tables parallel samples export shards sorting",
     "views": "errors streams tables samples inspecting packing",
     "cli": (
         "errors tarkit problems signals streams.codecs tar streams tables zip samples inspecting proc shards "

@@ -18,9 +18,9 @@ from tarkit.errors import TarkitError, Usage, show
 from tarkit.packing.divide import Dirs
 from tarkit.packing.planner import UNSORTED, Cut, Sort, parse_sort
 from tarkit.packing.samples import KeyRule, parse_key
+from tarkit.shards.limits import DEFAULT_SIZE, Limits, parse_size
 from tarkit.shards.patterns import compile_regex
-from tarkit.shards.template import ShardTemplate, parse_size, parse_template
-from tarkit.shards.writer import DEFAULT_SIZE, Limits
+from tarkit.shards.template import ShardTemplate, parse_template
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 

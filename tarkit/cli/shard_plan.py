@@ -1,15 +1,11 @@
-"""The writing half of `shard`: a plan is saved, or read again, and its shards are written.
-
-@pack_options                         hands over `pack`, a PackOptions
-plan = saved_plan(run, pack)          the rows of --from-plan, when that was given
-run_pack(run, plan, output, pack, template)
-"""
+"""Options of `shard` about a plan: it is saved, or read again, and its shards are written."""
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -17,19 +13,27 @@ import click
 
 from tarkit.cli import options
 from tarkit.cli.console import Run
-from tarkit.cli.output import Output, status_of
-from tarkit.cli.shard_run import Packer, PackOptions
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.cli.output import Output
+from tarkit.errors import Usage, show
+from tarkit.packing.packer import Packer, PackOptions
 from tarkit.packing.plan import Planned, SavedPlan, write_plan
-from tarkit.packing.spool import RowSpool
 from tarkit.shards.template import ShardTemplate
 from tarkit.shards.writer import write_manifest
 from tarkit.sorting.memory import no_collections
 from tarkit.streams.location import parse_output
-from tarkit.streams.sink import open_sink
+from tarkit.streams.sink import Sink, open_sink
 from tarkit.tables.depfile import make_rule
 
-__all__ = ["PackOptions", "pack_options", "run_pack", "saved_plan"]
+
+@dataclass(frozen=True)
+class PlanOptions(PackOptions):
+    """How shards are written, and other files: `plan` is saved in their place, `from_plan` is read (- is stdin)."""
+
+    plan: str | None = None
+    from_plan: str | None = None
+    manifest: str | None = None
+    depfile: str | None = None
+    depfile_target: str | None = None
 
 
 def _pack(
@@ -44,10 +48,10 @@ def _pack(
     manifest: str | None,
     depfile: str | None,
     depfile_target: str | None,
-) -> PackOptions:
+) -> PlanOptions:
     writers = parallel if parallel is None else parallel or os.cpu_count() or 1
     mtime, skip = options.parse_mtime(when), on_missing == "skip"
-    return PackOptions(plan, from_plan, writers, force, resume, skip, mtime, post, manifest, depfile, depfile_target)
+    return PlanOptions(writers, force, resume, skip, mtime, post, plan, from_plan, manifest, depfile, depfile_target)
 
 
 pack_options: Any = options.group(
@@ -96,7 +100,7 @@ pack_options: Any = options.group(
 )
 
 
-def saved_plan(run: Run, chosen: PackOptions) -> Iterable[Planned]:
+def saved_plan(run: Run, chosen: PlanOptions) -> Iterable[Planned]:
     """The rows of --from-plan, for `run_pack`, which reads them. Raises TarkitError `FILE:LINE: reason` then."""
     path = chosen.from_plan
     assert path is not None
@@ -110,40 +114,52 @@ def saved_plan(run: Run, chosen: PackOptions) -> Iterable[Planned]:
 
 @no_collections()
 def run_pack(
-    run: Run, plan: Iterable[Planned], output: Output, chosen: PackOptions, template: ShardTemplate | None = None
+    run: Run, plan: Iterable[Planned], output: Output, chosen: PlanOptions, template: ShardTemplate | None = None
 ) -> None:
     """Save the plan, with --plan, or write its shards.
 
-    Rows may come in any order. Names of shards are complete paths or URLs, so of `output` only codec, --fsync and
-    threads count. Files that match `template` count as shards that are there; without one those of the plan's names do.
-    Everything that can be known is checked before the first shard is opened.
+    Names of shards are complete paths or URLs, so of `output` only codec, --fsync and threads count. Files that match
+    `template` count as existing shards; without one those of the plan's names do.
     """
     if chosen.plan is not None:
         _save(run, plan, chosen.plan)
         return
     for path, what in ((chosen.manifest, "the manifest"), (chosen.depfile, "the depfile")):
         run.reserve(path, what)
-    existing = [path for _, path in template.existing()] if template is not None else []
-    saved = isinstance(plan, SavedPlan)
-    name = plan.name if isinstance(plan, SavedPlan) else None
-    spool = RowSpool(run.scratch(output), plan_name=name, agrees=saved, missing=chosen.skip_missing)
-    shards = spool.fill(plan)
-    names = [os.fsdecode(shard.name) for shard in shards]
-    _check_names(run, names, spool.plan_name)
-    for each in names:
-        output.check_time(chosen.mtime, each)
-    there = set(existing)
-    existing += [name for name in names if name not in there and os.path.exists(name)]
-    _check_existing(existing, set(names), chosen)
-    written = [*existing, *(path for _, own, path in run.places.values() if own)]
-    spool.refuse(shards, [status for status in map(status_of, written) if status])
-    if saved:
-        several, first = spool.in_several(shards)
-        if several:
-            run.warn(f"{name}: samples that are in several shards, or torn apart: {several}, {show(first)} first")
-    packer = Packer(run, output, chosen, spool, shards)
-    packer.write()
-    _wind_up(run, packer, existing)
+    packer = Packer(
+        plan,
+        chosen,
+        partial(_open_shard, output, not chosen.force),
+        template=template,
+        codec=str(output.codec),
+        digest=chosen.manifest is not None,
+        counted=run.shows_progress,
+        tmpdir=run.scratch(output),
+        note=run.note,
+        warn=run.warn,
+    )
+    for name in packer.names:
+        place = run.places.get(os.path.realpath(parse_output(name).text))
+        if place:
+            raise Usage(f"{place[2]} is {place[0]}, and has the name of a shard")
+        output.check_time(chosen.mtime, name)
+    packer.check([path for _, own, path in run.places.values() if own])
+    several, first = packer.in_several()
+    if several:
+        what = f"samples in several shards, or whose entries are not together: {several}, {show(first)} first"
+        run.warn(f"{packer.plan_name}: {what}")
+    counts = packer.write()
+    if run.shows_progress:
+        counts = run.draw(counts, packer.position, lambda: run.samples, packer.content)
+    for count in counts:
+        run.samples += count
+    _finish(run, packer, chosen)
+
+
+def _open_shard(output: Output, fresh: bool, name: str) -> Sink:
+    """Open a shard by its name, perhaps in another process."""
+    location = parse_output(name)
+    return replace(output, location=location).open_named(location.text, fresh)
 
 
 def _save(run: Run, plan: Iterable[Planned], path: str) -> None:
@@ -170,63 +186,24 @@ def _save(run: Run, plan: Iterable[Planned], path: str) -> None:
     run.finish()
 
 
-def _check_names(run: Run, names: list[str], plan_name: str | None) -> None:
-    """Raise what stands in the way of shards of these names."""
-    seen: dict[str, str] = {}
-    for name in names:
-        location = parse_output(name)
-        if location.kind != "path":
-            if location.kind != "url":
-                raise Usage(f"{name}: a shard is a file or has a URL")
-            continue
-        path = os.path.realpath(location.text)
-        other = seen.setdefault(path, name)
-        if other != name:
-            raise TarkitError(f"{plan_name or 'the plan'}: {show(other)} and {show(name)} are one file")
-        if path in run.places:
-            raise Usage(f"{run.places[path][2]} is {run.places[path][0]}, and has the name of a shard")
-    for folder in {os.path.dirname(path) for path in seen}:
-        if not os.path.isdir(folder):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
-
-
-def _check_existing(existing: list[str], planned: set[str], chosen: PackOptions) -> None:
-    """Raise TarkitError when shards are there and nobody said what to do."""
-    if not existing or chosen.force:
-        return
-    if chosen.resume:
-        others = [path for path in existing if path not in planned]
-        if others:
-            what = f"{others[0]}{_more(others)}: there, but not in the plan"
-            raise TarkitError(what, "--resume with --force keeps what is as planned, and replaces the rest")
-        return
-    what = f"{existing[0]}{_more(existing)}: there are shards of this name"
-    raise TarkitError(what, "--resume keeps those that are as planned, --force replaces them")
-
-
-def _more(paths: list[str]) -> str:
-    return f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-
-
-def _wind_up(run: Run, packer: Packer, existing: list[str]) -> None:
-    """What comes after the last shard: stale ones go, depfile and manifest, the summary."""
-    chosen, done = packer.chosen, packer.done
-    made = {shard.name for shard in done}
+def _finish(run: Run, packer: Packer, chosen: PlanOptions) -> None:
+    """After the last shard: remove stale ones, write depfile, manifest and summary."""
     if chosen.force:
-        run.remove_others([path for path in existing if path not in made])
+        run.remove_others(packer.stale)
     if chosen.depfile is not None:
-        first = os.fsdecode(packer.shards[0].name) if packer.shards else ""
+        first = packer.names[0] if packer.names else ""
         own = [os.fsencode(chosen.from_plan)] if chosen.from_plan not in (None, "-") else []
         rule = make_rule(chosen.depfile_target or first, chain(own, packer.spool.sources(packer.shards)))
         with open_sink("path", chosen.depfile) as sink:
             sink.write(rule if packer.shards else b"")
     if chosen.manifest is not None:
         with open_sink("path", chosen.manifest) as sink:
-            write_manifest(sink, done)
-    if packer.journal:
-        packer.journal.close(True)
-    if not done:
+            write_manifest(sink, packer.done)
+    packer.finish()
+    if not packer.done:
         run.tell("no sample, so no shard")
-    run.shards = len(done)
-    run.bytes = sum(shard.size for shard in done)
+    facts = {"entries": packer.entries, "missing": packer.missing, "kept": packer.kept}
+    run.facts.update({name: count for name, count in facts.items() if count})
+    run.shards = len(packer.done)
+    run.bytes = sum(shard.size for shard in packer.done)
     run.finish()

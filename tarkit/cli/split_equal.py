@@ -17,8 +17,8 @@ from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.pipeline import neighbours, without_strays
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select
+from tarkit.shards.limits import Limits
 from tarkit.shards.template import ShardTemplate
-from tarkit.shards.writer import Limits
 
 
 @dataclass(frozen=True)

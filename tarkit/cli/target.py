@@ -12,10 +12,11 @@ import click
 from tarkit.cli import options
 from tarkit.cli.console import Run
 from tarkit.cli.output import Output, numbered_output, open_output, status_of, total_size
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import Usage
 from tarkit.samples.sample import TarSample
-from tarkit.shards.template import ShardTemplate, parse_size, parse_template
-from tarkit.shards.writer import Limits, SeriesWriter
+from tarkit.shards.limits import Limits, parse_size
+from tarkit.shards.template import ShardTemplate, existing_shards, parse_template
+from tarkit.shards.writer import SeriesWriter
 from tarkit.streams.location import Location, parse_output
 from tarkit.tar.writer import EntryWriter
 
@@ -83,9 +84,7 @@ class Opened:
         self._existing = [] if template is None else template.existing()
         if template is not None:
             if self._existing and not force:
-                more = f" and {len(self._existing) - 1} more" if len(self._existing) > 1 else ""
-                what = f"{self._existing[0][1]}{more}: there are shards of this name"
-                raise TarkitError(what, "--force replaces them")
+                raise existing_shards([path for _, path in self._existing], hint="--force replaces them")
             refuse_inputs(self._existing, locations)
 
     def reserved(self, run: Run) -> None:

@@ -15,7 +15,6 @@ from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle, neighbours
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.template import number_of_samples
 from tarkit.streams.location import Location
 from tarkit.tar.writer import EntryWriter
 
@@ -78,7 +77,7 @@ def cat(
     Samples are chosen first, in the order of the options below; then their fields.
     """
     select.count = count
-    buffer = number_of_samples(shuffle, "--shuffle", "-s 1000")
+    buffer = options.number_of_samples(shuffle, "--shuffle", "-s 1000")
     if buffer:
         select.seed = options.draw_seed(select.seed)
     run_cat(current(), inputs, output, CatOptions(select, fields, shard_slice, mix, buffer, parallel - 1, log), policy)

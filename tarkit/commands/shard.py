@@ -14,7 +14,6 @@ from tarkit.cli.app import Command
 from tarkit.cli.category_options import MapOptions, map_options
 from tarkit.cli.console import Run, current
 from tarkit.cli.output import text_output
-from tarkit.cli.shard_existing import refuse_existing, there
 from tarkit.cli.shard_options import (
     Division,
     Files,
@@ -25,16 +24,18 @@ from tarkit.cli.shard_options import (
     names_options,
     samples_options,
 )
-from tarkit.cli.shard_plan import PackOptions, pack_options, run_pack, saved_plan
-from tarkit.cli.shard_report import report
+from tarkit.cli.shard_plan import PlanOptions, pack_options, run_pack, saved_plan
 from tarkit.errors import Usage
 from tarkit.packing.batch import Batch
 from tarkit.packing.layout import PackLayout, hidden, recipe_line
+from tarkit.packing.packer import refuse_existing
 from tarkit.packing.planner import lay_out
+from tarkit.packing.report import plan_notes
+from tarkit.packing.resume import next_shards
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
+from tarkit.shards.limits import NO_LIMIT
 from tarkit.shards.template import ShardTemplate
-from tarkit.shards.writer import NO_LIMIT
 from tarkit.stores import schemes
 from tarkit.streams.sink import open_sink
 
@@ -65,7 +66,7 @@ class ShardOptions:
     samples: SampleOptions
     division: Division
     names: ShardNames
-    pack: PackOptions
+    pack: PlanOptions
     map: MapOptions
     update: bool = False
     dry_run: bool = False
@@ -101,7 +102,7 @@ def shard(
     division: Division,
     files: Files,
     samples: SampleOptions,
-    pack: PackOptions,
+    pack: PlanOptions,
     json_: bool,
     **given: Any,
 ) -> None:
@@ -155,7 +156,7 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
         scratch = None
     if not (chosen.shows or chosen.recipe or chosen.pack.plan):
         refuse_existing(templates, chosen.pack, chosen.update)
-    numbers, known = there(templates, scratch) if chosen.update else ([0] * len(templates), None)
+    numbers, known = next_shards(templates, scratch) if chosen.update else ([0] * len(templates), None)
     wanted = chosen.samples
     required, join, classes = _adornments(run, wanted)
     dress = SampleTransform(
@@ -168,13 +169,19 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
         classes,
         known,
         scratch,
-        unmatched_ends=chosen.map.on_unmatched == "error",
+        on_unmatched=chosen.map.on_unmatched,
     )
     layout = PackLayout(tree, templates, numbers, scratch)
     keyless = lay_out(tree, wanted.rule, dress, cut, layout, scratch, _watch(run, tree))
     if not chosen.division.limited and chosen.recipe is None:
         run.tell(NO_LIMIT)
-    report(run, tree, dress, layout, chosen.map, keyless)
+    for text, warning in plan_notes(tree, dress, keyless):
+        (run.warn if warning else run.tell)(text)
+    run.facts["files"] = tree.files
+    if categories is not None:
+        run.facts["unmatched"] = dress.unmatched
+    content = f" of {tree.content} bytes" if tree.sized else ""
+    run.note(f"{tree.files} files{content}, {layout.samples} samples, {len(layout)} shards")
     listed = dress.classes.lines() if wanted.classes_out is not None and dress.classes is not None else b""
     _hand_over(run, chosen, layout, templates)
     if wanted.classes_out is not None and not chosen.shows:

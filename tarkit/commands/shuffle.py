@@ -21,7 +21,7 @@ from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle, neighbours
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.template import epoch_names, number_of_samples, refuse_epoch
+from tarkit.shards.template import epoch_names, refuse_epoch
 from tarkit.sorting.audit import Count, measure
 from tarkit.sorting.keys import SortKey
 from tarkit.sorting.memory import in_place
@@ -128,7 +128,7 @@ def shuffle(
         raise Usage("--initial is about --buffer")
     if buffer is not None and given["rng"] != "tarkit":
         raise Usage("--rng is about whole shuffles: it does not go with --buffer")
-    size = None if buffer is None else number_of_samples(buffer, "--buffer", "--buffer 1000")
+    size = None if buffer is None else options.number_of_samples(buffer, "--buffer", "--buffer 1000")
     if size == 0:
         raise Usage("--buffer 0 holds nothing")
     seed = select.seed = options.draw_seed(select.seed)

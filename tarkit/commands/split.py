@@ -20,8 +20,9 @@ from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.template import parse_size
-from tarkit.shards.writer import DEFAULT_SIZE, NO_LIMIT, Limits, OpenShards, Series, SeriesWriter, write_manifest
+from tarkit.shards.limits import DEFAULT_SIZE, NO_LIMIT, Limits, parse_size
+from tarkit.shards.template import existing_shards
+from tarkit.shards.writer import OpenShards, Series, SeriesWriter, write_manifest
 from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import open_sink
 
@@ -238,8 +239,7 @@ def _first_index(chosen: SplitOptions, existing: list[tuple[int, str]]) -> int:
         return chosen.start or 0
     if chosen.append:
         return existing[-1][0] + 1
-    more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
-    raise TarkitError(f"{existing[0][1]}{more}: there are shards of this name", _THERE)
+    raise existing_shards([path for _, path in existing], hint=_THERE)
 
 
 def _wind_up(

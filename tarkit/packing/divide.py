@@ -14,7 +14,7 @@ from operator import sub
 from typing import Literal, Protocol
 
 from tarkit.packing.batch import Batch, Group, batched
-from tarkit.shards.writer import Limits
+from tarkit.shards.limits import Limits
 from tarkit.tar.block import BLOCK, RECORD
 from tarkit.tar.header import encode
 

@@ -19,7 +19,7 @@ from tarkit.packing.layout import PackLayout
 from tarkit.packing.samples import Keyless, KeyRule, by_key, in_folders, ranked
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
-from tarkit.shards.writer import Limits
+from tarkit.shards.limits import Limits
 from tarkit.sorting.memory import no_collections
 from tarkit.sorting.shuffle import pcg_keys
 from tarkit.spill.records import Records

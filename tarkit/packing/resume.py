@@ -19,7 +19,9 @@ from tarkit.packing.plan import content_of
 from tarkit.packing.spool import PlannedShard
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader, open_source
+from tarkit.shards.template import ShardTemplate
 from tarkit.shards.writer import Shard
+from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.copy import write_all
 from tarkit.streams.location import Location
 from tarkit.streams.sink import Written
@@ -177,6 +179,38 @@ class Existing(Written):
 # ---- Which entries shards have already: for packing what is new behind them
 
 _APART = ("repeated-key", "joined-sample", "scattered-sample", "duplicate-entry")  # what names alone do not mind
+
+
+def next_shards(templates: Sequence[ShardTemplate], tmpdir: str | None) -> tuple[list[int], dict[bytes, int]]:
+    """Return the index of each template's next shard, and the entries of existing shards with their sizes.
+
+    Raises:
+        Problem: a shard cannot be read.
+        TarkitError: a shard was compressed since it was written: under its new name it would not count.
+    """
+    existing = [template.existing() for template in templates]
+    for template in templates:
+        _refuse_compressed(template)
+    try:
+        known = entries_of([path for found in existing for _, path in found], tmpdir)
+    except Problem as problem:
+        problem.hint = "--update reads the entries of each shard: repair it with check --fix, or write it again"
+        raise
+    return [found[-1][0] + 1 if found else 0 for found in existing], known
+
+
+def _refuse_compressed(template: ShardTemplate) -> None:
+    if not os.path.isdir(template.directory or "."):
+        return
+    for base in sorted(os.listdir(template.directory or ".")):
+        path = template.directory + base
+        if (
+            codec_by_suffix(base)
+            and template.matches(path) is None
+            and template.matches(path.rpartition(".")[0]) is not None
+        ):
+            what = f"{path}: a shard that was compressed: --update does not look into it"
+            raise TarkitError(what, "name the shards as they are called now, or move it away")
 
 
 def entries_of(shards: Sequence[str], tmpdir: str | None) -> dict[bytes, int]:

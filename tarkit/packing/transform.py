@@ -101,7 +101,7 @@ class SampleTransform:
     """What is asked of samples; iterate over `dressed(groups)`, then `close()`. `source` says where a file is.
 
     `known` has the entries of shards that are there, with their sizes: samples whose files all are in it go (--update).
-    With `unmatched_ends` a sample in no category of the map is an error.
+    `on_unmatched` says what a sample in no category of the map is: an error, or (warn, skip) left out.
 
     Afterwards the counters: `unmatched` samples were in no category, `known_samples` in shards already, files of
     `changed` with another size there; `parted` samples are several for readers of shards, and `shared` keys of
@@ -117,7 +117,7 @@ class SampleTransform:
     classes: Classes | None = None
     known: dict[bytes, int] | None = None
     tmpdir: str | None = None
-    unmatched_ends: bool = False
+    on_unmatched: str = "warn"
     unmatched: int = 0
     unmatched_first: bytes = b""
     known_samples: int = 0
@@ -149,7 +149,7 @@ class SampleTransform:
                 if found is None:
                     self.unmatched_first = self.unmatched_first if self.unmatched else key
                     self.unmatched += 1
-                    if self.unmatched_ends:
+                    if self.on_unmatched == "error":
                         what = f"sample {show(key)} is in no category of {self.map.name}"
                         raise TarkitError(what, "--unmatched TEMPLATE packs such samples")
                     continue

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Literal, NamedTuple
 
@@ -31,11 +31,6 @@ AS_IT_IS = "file:NAME takes what is no number as it is"
 
 Notation = Literal["auto", "printf", "bash", "at"]
 
-_UNITS = {"": 1, "b": 1}
-_UNITS |= {f"{letter}{tail}": 1000**power for power, letter in enumerate("kmgt", 1) for tail in ("", "b")}
-_UNITS |= {f"{letter}{tail}": 1024**power for power, letter in enumerate("kmgt", 1) for tail in ("i", "ib")}
-
-_SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{0,30}))?(?:e\+?([0-9]{1,2}))?([a-z]*)", re.IGNORECASE)
 _BASH = re.compile(r"\{([0-9]{1,18})\.\.([0-9]{1,18})(?:\.\.([0-9]{1,18}))?\}")
 _PRINTF = re.compile(r"%%|%(?:0([0-9]{1,2}))?d|%")
 _AT = re.compile(r"@([0-9]*)")
@@ -44,27 +39,6 @@ _SIGNS: dict[Notation, re.Pattern[str]] = {
     "printf": re.compile(r"%(?:0[0-9]*)?d"),
     "at": re.compile(r"@[0-9]+"),
 }
-
-
-def parse_size(text: str, count_option: str | None = None) -> int:
-    """Bytes of a size: `1e9`, `500M`, `16MiB`, `1.5GB`; K M G T and KB MB .. are powers of 1000, Ki KiB .. of 1024.
-
-    A fraction of a byte is cut off. With `count_option`, sizes under 512 bytes, which no entry fits in, are taken for
-    a count that went to the wrong option. Raises `Usage`, also for nothing, zero, and 2**63 and more.
-    """
-    found = _SIZE.fullmatch(text)
-    factor = _UNITS.get(found[4].lower()) if found else None
-    if not found or factor is None:
-        raise Usage(f"{show(text)} is no size", "sizes look like 500M, 1.5GB, 16MiB or 1e9 (bytes)")
-    whole, decimals, power = found[1], found[2] or "", int(found[3] or 0)
-    size: int = int(whole + decimals) * 10**power * factor // 10 ** len(decimals)
-    if size >= 2**63:
-        raise Usage(f"{show(text)}: a size of 8 EiB or more")
-    if size < 1:
-        raise Usage(f"{show(text)}: a size has at least 1 byte")
-    if count_option and size < 512:
-        raise Usage(f"{show(text)}: a size of {size} bytes holds no entry", f"was {count_option} {text} meant?")
-    return size
 
 
 class Span(NamedTuple):
@@ -161,6 +135,14 @@ class ShardTemplate:
             index = self.matches(path)
             if index is not None and not entry.is_dir(follow_symlinks=False):
                 yield index, path
+
+
+def existing_shards(
+    paths: Sequence[str], what: str = "there are shards of this name", hint: str | None = None
+) -> TarkitError:
+    """Return the error for files that exist and may not be replaced, of which there is at least one."""
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return TarkitError(f"{paths[0]}{more}: {what}", hint)
 
 
 def parse_template(text: str, kind: Notation = "auto", hint: str | None = AS_IT_IS) -> ShardTemplate:
@@ -334,15 +316,6 @@ def _check_distinct(literals: list[str], spans: list[Span], text: str) -> None:
         varying += span.length is None
         if varying > 1:
             raise Usage(f"{_shown(text)}: two shards would have the same name", "put a dash between the ranges")
-
-
-def number_of_samples(words: str | None, option: str, example: str) -> int:
-    """The number that an option has, 0 for none; raises Usage for what is no number, such as a size."""
-    if words is None:
-        return 0
-    if not (words.isascii() and words.isdigit()):
-        raise Usage(f"{option} {show(words)} is no number of samples", f"it counts samples, not bytes: {example}")
-    return int(words)
 
 
 # ---- Names per epoch

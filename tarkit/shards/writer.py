@@ -6,12 +6,13 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from tarkit.errors import CommandFailed, TarkitError, show
 from tarkit.problems import Policy
 from tarkit.samples.pipeline import stays_apart
 from tarkit.samples.sample import TarSample
+from tarkit.shards.limits import Limits
 from tarkit.shards.template import ShardTemplate
 from tarkit.streams.command import call
 from tarkit.streams.sink import FileSink, Sink
@@ -20,7 +21,6 @@ from tarkit.tar.block import BLOCK, RECORD
 from tarkit.tar.header import end_of_archive
 from tarkit.tar.writer import GATHERED, EntryWriter
 
-SizeRule = Literal["tar", "content"]
 MANIFEST_COLUMNS = ("shard", "samples", "bytes", "sha256", "first", "last")
 
 
@@ -34,21 +34,6 @@ class Shard(NamedTuple):
     first: bytes
     last: bytes
     sha256: str
-
-
-DEFAULT_SIZE = "1G"  # of shards that are given no limit
-NO_LIMIT = f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a shard closes: at so many samples, or before its tar would be longer than `size`, or once the contents in
-    it have reached that (`rule` content). `shards` ends the whole."""
-
-    count: int | None = None
-    size: int | None = None
-    rule: SizeRule = "tar"
-    shards: int | None = None
 
 
 @dataclass

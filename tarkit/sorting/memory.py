@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tarkit.errors import Usage
-from tarkit.shards.template import parse_size
+from tarkit.shards.limits import parse_size
 from tarkit.streams.location import Location
 
 LEAST = 1_000_000  # bytes of memory with which there is still something to be done

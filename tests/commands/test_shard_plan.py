@@ -431,20 +431,24 @@ def test_collisions(words: list[str], files: list[str], text: str, run: Run, her
 @each_row(
     ("words", "files", "text"),
     [
-        ([], ["README", "1.x"], "names without a key, having no dot, or one in front: 1, 'README' first"),
-        ([], [".a.x", "a/.b", "a/..c", "1.x"], "names without a key, having no dot, or one in front: 3, '.a.x' first"),
-        (["--last-dot"], [".a.x", "1.x"], "names without a key, having no dot, or one in front: 1, '.a.x' first"),
-        (["--key", "base"], [".a.x", "1.x"], "names without a key, having no dot, or one in front: 1, '.a.x' first"),
-        (["--key", "base"], ["a/1.x", "b/1.y"], "samples that are several to readers: 1, '1' first"),
+        ([], ["README", "1.x"], "names without a key, with no dot or a leading one: 1, 'README' first"),
+        ([], [".a.x", "a/.b", "a/..c", "1.x"], "names without a key, with no dot or a leading one: 3, '.a.x' first"),
+        (["--last-dot"], [".a.x", "1.x"], "names without a key, with no dot or a leading one: 1, '.a.x' first"),
+        (["--key", "base"], [".a.x", "1.x"], "names without a key, with no dot or a leading one: 1, '.a.x' first"),
+        (
+            ["--key", "base"],
+            ["a/1.x", "b/1.y"],
+            "readers would split 1 samples, '1' first",
+        ),
         (
             ["--last-dot"],
             ["a.jpg", "a.seg.png", "b.seg.png"],
-            "keys that readers find in several samples, in several shards perhaps: 1, 'a' first",
+            "keys that readers find in several samples, perhaps in several shards: 1, 'a' first",
         ),
         (
             ["--key", r"^.*\.(\w+)$"],
             ["c/1.x", "c/1.y"],
-            "keys that readers find in several samples, in several shards perhaps: 1, 'c/1' first",
+            "keys that readers find in several samples, perhaps in several shards: 1, 'c/1' first",
         ),
         (["--key", "bse"], ["1.x"], "--key: names without a match, which are their own keys: 1 of 1"),
     ],
@@ -530,7 +534,7 @@ def test_update_of_shards_that_are_not_as_they_were(run: Run, here: Path) -> Non
     Path("x-0.tar").write_bytes(whole + b"more")
     assert run(*words, "--update", exit=1).lines == [
         "tarkit: x-0.tar: at 10240: data follow the end of the archive [trailing-data]",
-        "hint: --update has to know what is in each shard: mend it with check --fix, or make it again",
+        "hint: --update reads the entries of each shard: repair it with check --fix, or write it again",
     ]
     Path("x-0.tar").rename("x-0.tar.gz")
     assert run(*words, "--update", exit=1).lines == [
@@ -624,7 +628,7 @@ def test_join_by_base_names(run: Run, here: Path) -> None:
         "tarkit: none.csv: samples with a row: 0, without: 3; rows without a sample: 1",
         (
             "tarkit: warning: none.csv: no sample has a row: column 'file' begins with '1.jpg', keys with 'cat/1'; "
-            "--key base takes names without their folders"
+            "--key base takes names without their directories"
         ),
     ]
     ran = run(*words, "table.csv:file", "--key", "base")

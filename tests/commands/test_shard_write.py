@@ -21,9 +21,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tarkit.cli import shard_run
 from tarkit.errors import TarkitError
-from tarkit.packing import resume
+from tarkit.packing import packer, resume
 from tarkit.packing import spool as packer_spool
 from tarkit.packing import tree as trees
 from tarkit.packing import writer as packer_fill
@@ -271,7 +270,7 @@ def test_any_number_of_writers(run: Run, tree: Tree, monkeypatch: pytest.MonkeyP
         seen.append(processes)
         yield from ()
 
-    monkeypatch.setattr(shard_run, "pack_all", pack_all)
+    monkeypatch.setattr(packer, "pack_all", pack_all)
     run("shard", "t", "-c", "1", "-o", "0-%02d.tar", "-p", "0")
     assert seen == [os.cpu_count()]
 
@@ -623,7 +622,7 @@ def test_a_sample_in_several_shards(
     """A plan that was edited may tear a sample, or have it twice: that is done, and told."""
     tree()
     ran = run("shard", "--from-plan", plan(*rows))
-    told = f"tarkit: warning: p.tsv: samples that are in several shards, or torn apart: {text}"
+    told = f"tarkit: warning: p.tsv: samples in several shards, or whose entries are not together: {text}"
     assert ran.lines == ([told] if text else [])
     assert set(shards()) == {"s-0.tar", "s-1.tar"}
 
@@ -741,7 +740,7 @@ def test_resume_with_other_shards_there(run: Run, tree: Tree) -> None:
     tree()
     run("shard", "t", "-c", "1", "-o", "s-%d.tar")
     ran = run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--resume", exit=1)
-    assert ran.lines[0] == "tarkit: s-2.tar: there, but not in the plan"
+    assert ran.lines[0] == "tarkit: s-2.tar: exists, but is not in the plan"
     run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--resume", "--force")
     assert {name: len(names) for name, names in shards().items()} == {"s-0.tar": 4, "s-1.tar": 2}
 
@@ -793,14 +792,14 @@ def test_a_full_disk(here: Path, tree: Tree) -> None:
         (0, 0, {}, 1, 1),
     ],
 )
-def test_hands(
+def test_workers(
     shards: int, rows: int, options: dict[str, object], processes: int, share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several processes where there are many files; no one gets shards that others wait for."""
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     planned = [packer_spool.PlannedShard(b"s", (), rows, rows, rows, 0, b"", b"")] * shards
-    chosen = shard_run.PackOptions(**options)  # type: ignore[arg-type]
-    assert shard_run._hands(chosen, planned) == (processes, share)
+    chosen = packer.PackOptions(**options)  # type: ignore[arg-type]
+    assert packer.workers(chosen, planned) == (processes, share)
 
 
 def test_rows_of_a_layout_are_as_others() -> None:
