@@ -7,7 +7,7 @@ sample that comes twice does not cancel itself as it would with XOR, and two dif
 chance once in 2^128. (It is no proof against somebody who makes them alike on purpose.)
 
 Which samples differ, the sums cannot say: so the key and the hashes of each sample of both sets are kept, in memory and
-then on disk (`Ledger`), about 60 bytes a field, and gathered by key when the sums differ.
+then on disk (`Multimap`), about 60 bytes a field, and gathered by key when the sums differ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tarkit.checking.fieldsets import listed
 from tarkit.checking.findings import Finding, Report
 from tarkit.checking.shard import Seen
 from tarkit.errors import show
-from tarkit.spill.multimap import Ledger, in_runs
+from tarkit.spill.multimap import Multimap, in_runs
 
 _PLACE = Struct("<BIQ")  # which set, the number of a shard in it, the offset
 _ALL = (1 << 128) - 1
@@ -49,7 +49,7 @@ class Sameness:
     def __init__(self, tmpdir: str | None = None, names: tuple[str, str] = ("this set", "the other")) -> None:
         self.names = names
         self.totals = (Total(), Total())
-        self._ledger = Ledger(tmpdir)
+        self._ledger = Multimap(tmpdir)
 
     def add(self, which: int, index: int, samples: Sequence[Seen]) -> None:
         """Samples of shard number `index` of a set."""

@@ -12,16 +12,16 @@ from tarkit.checking.findings import Finding, Report
 from tarkit.checking.shard import Seen
 from tarkit.errors import show
 from tarkit.samples.select import KeyList
-from tarkit.spill.multimap import Ledger, in_runs
+from tarkit.spill.multimap import Multimap, in_runs
 
 _PLACE = Struct("<IQ")  # the number of a shard, an offset in it
 
 
 class Unique:
-    """Keys that come in more than one shard: found exactly, whatever their number, in bounded memory (`Ledger`)."""
+    """Keys that come in more than one shard: found exactly, whatever their number, in bounded memory (`Multimap`)."""
 
     def __init__(self, tmpdir: str | None = None) -> None:
-        self._ledger = Ledger(tmpdir)
+        self._ledger = Multimap(tmpdir)
 
     def add(self, index: int, samples: Sequence[Seen]) -> None:
         """Samples of shard number `index`."""

@@ -27,7 +27,7 @@ from tarkit.samples.reader import (
     twice,
 )
 from tarkit.samples.sample import KEYLESS, Recent, SampleSource, is_safe, key_of, split_name
-from tarkit.spill.multimap import Ledger
+from tarkit.spill.multimap import Multimap
 from tarkit.streams.location import Location
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
@@ -66,7 +66,7 @@ class ShardCheck:
         self._target = target
         self._survey = Survey(source)
         self._sets = FieldSets(source.name)
-        self._keys = Ledger(asked.tmpdir)
+        self._keys = Multimap(asked.tmpdir)
         self._found: list[Finding] = []
         self._batch: list[Seen] = []
         self._strays: list[Raw] = []  # entries without key that stand in the current sample, or behind it

@@ -22,7 +22,7 @@ from tarkit.packing.tree import Tree
 from tarkit.shards.limits import Limits
 from tarkit.sorting.memory import no_collections
 from tarkit.sorting.shuffle import pcg_keys
-from tarkit.spill.records import Records
+from tarkit.spill.records import SpilledList
 
 Watch = Callable[[Iterator[Batch]], Iterator[Batch]]
 
@@ -97,8 +97,8 @@ def _dressed(groups: Iterator[Group], dress: SampleTransform, tmpdir: str | None
     return groups
 
 
-def _stored(groups: Iterable[Group], tmpdir: str | None) -> Records[Group]:
-    records: Records[Group] = Records(tmpdir)
+def _stored(groups: Iterable[Group], tmpdir: str | None) -> SpilledList[Group]:
+    records: SpilledList[Group] = SpilledList(tmpdir)
     for group in groups:
         records.append(group)
     return records
@@ -129,7 +129,7 @@ def _divide(batches: Iterator[Batch], cut: Cut, layout: PackLayout, tmpdir: str 
     """Shards of equal numbers of samples, and with `even` of sizes as equal as can be."""
     shards = cut.shards or 1
     sizes = array("Q")
-    records: Records[Group] = Records(tmpdir)
+    records: SpilledList[Group] = SpilledList(tmpdir)
     for batch in batches:
         if cut.even:
             sizes.extend(weigh(batch)[1])

@@ -7,14 +7,16 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from struct import Struct
 from typing import Literal
 
 from tarkit.errors import Usage, show
-from tarkit.packing.batch import Batch, File, Group, ends_of_runs, together
+from tarkit.packing.batch import Batch, Group, ends_of_runs, together
 from tarkit.packing.tree import Chunk
 from tarkit.shards.patterns import compile_regex
 from tarkit.sorting.ranges import RangeList
 from tarkit.sorting.runs import Runs
+from tarkit.spill.multimap import Multimap
 
 # ---- Keys of files in a tree: which of them are one sample (ishard-spec 2.3)
 # A name is cut into what its key is made of and its field: at the first dot of its last component, as readers of shards
@@ -128,6 +130,7 @@ def parse_key(text: str, last_dot: bool) -> KeyRule:
         ) from None
 
 
+_FILE = Struct(">Qq")  # number and size of a file
 MEMORY = 64 << 20  # bytes that a list to be sorted may take before it goes to temporary space
 
 
@@ -186,32 +189,20 @@ def _stems(names: list[bytes], last_dot: bool) -> tuple[list[bytes], list[bytes]
 
 
 def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str | None) -> Iterator[Group]:
-    """The samples for keys that are spread over folders: sorted by key, then by where the first file was."""
-    found = Runs(RangeList(tmpdir), MEMORY)
-    ordinal = 0
-    key_of = rule.key
+    """Yield the samples for keys that are spread over directories, each where its first file is."""
+    files = Multimap(tmpdir)
     for folder, names, sizes in chunks:
-        keys, places = [], []
         keyless.add(folder, _stems(names, last_dot=False)[1])
         for base, size in zip(names, sizes):  # noqa: B905
             name = folder + base
-            keys.append(key_of(name))
-            places.append(b"%d/%b" % (size, name))
-        found.extend(keys, ordinal, places)
-        ordinal += len(names)
-    groups = Runs(RangeList(tmpdir), MEMORY)
-    key, first, files = b"", -1, list[File]()
-    for rank, number, place, _ in found:
-        if rank != key or first < 0:
-            if files:
-                groups.add(first.to_bytes(8, "big"), first, marshal.dumps((key, files, 0), 2))
-            key, first, files = rank, number, []
-        size_text, _, name = place.partition(b"/")
-        files.append((name, int(size_text), b""))
-    if files:
-        groups.add(first.to_bytes(8, "big"), first, marshal.dumps((key, files, 0), 2))
-    for _, _, place, _ in groups:
-        yield marshal.loads(place)
+            files.add(rule.key(name), _FILE.pack(files.count, size) + name)
+
+    def groups() -> Iterator[tuple[bytes, Group]]:
+        for key, values in files.groups():
+            each = [(value[_FILE.size :], _FILE.unpack_from(value)[1], b"") for value in values]
+            yield values[0][:8], (key, each, 0)
+
+    return ranked(groups(), tmpdir)
 
 
 def ranked(groups: Iterable[tuple[bytes, Group]], tmpdir: str | None) -> Iterator[Group]:

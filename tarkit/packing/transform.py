@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.packing.batch import File, Group
 from tarkit.packing.samples import KeyRule, cut_first
-from tarkit.spill.multimap import Ledger
+from tarkit.spill.multimap import Multimap
 
 if TYPE_CHECKING:
     from tarkit.packing.labels import Classes, Join
@@ -127,16 +127,16 @@ class SampleTransform:
     parted_first: bytes = b""
     shared: int = 0
     shared_first: bytes = b""
-    _names: Ledger | None = field(default=None, repr=False)
+    _names: Multimap | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         adds = self.join is not None or self.classes is not None
         if self.rename == "flat" or (adds and self.rule.kind != "full" and self.rename == "none"):
-            self._names = Ledger(self.tmpdir)
+            self._names = Multimap(self.tmpdir)
         self._looks = self.rename == "flat" or (self.rename == "none" and not self.rule.as_readers)
-        self._readers: Ledger | None = None
+        self._readers: Multimap | None = None
         if self._looks and (self.rule.kind == "regex" or self.rule.last_dot or self.rename == "flat"):
-            self._readers = Ledger(self.tmpdir)
+            self._readers = Multimap(self.tmpdir)
         asked = any(each is not None for each in (self.map, self.required, self.known))
         self.needed = adds or asked or self._looks or self.rename != "none"
 

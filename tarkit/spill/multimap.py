@@ -28,7 +28,7 @@ Placed = TypeVar("Placed", bound=tuple[object, ...])
 Group = tuple[bytes, list[bytes]]  # a key, and what is known of each time it came, in order
 
 
-class Ledger:
+class Multimap:
     """Records (key, value), to be had again by key."""
 
     def __init__(self, tmpdir: str | None = None, level: int = 0) -> None:
@@ -68,7 +68,7 @@ class Ledger:
         for number in range(PARTS):
             size = len(self._parts[number]) + sum(length for _, length in self._extents[number])
             if size > HELD and self._level < 3:
-                finer = Ledger(self._tmpdir, self._level + 1)
+                finer = Multimap(self._tmpdir, self._level + 1)
                 for key, value in self._records(number):
                     finer.add(key, value)
                 yield from finer.groups()

@@ -15,7 +15,7 @@ BATCH = 256  # items that are written down together, by their weight
 Item = TypeVar("Item")
 
 
-class Records(Generic[Item]):
+class SpilledList(Generic[Item]):
     """Items of numbers, bytes, None, tuples and lists, in the order in which they came."""
 
     def __init__(self, tmpdir: str | None, held: int = HELD) -> None:

@@ -18,7 +18,7 @@ from tarkit.packing.batch import Group
 from tarkit.packing.layout import hidden
 from tarkit.packing.tree import Tree
 from tarkit.shards.template import parse_template
-from tarkit.spill import records
+from tarkit.spill import multimap, records
 from tests._tools import each_row
 from tests.commands.test_shard_examples import DIRECTORY, F1, ISHARD, Shard, grow, layout
 from tests.commands.test_shard_examples import f1 as f1
@@ -268,9 +268,11 @@ def test_bounded_memory(words: list[str], run: Run, f1: Path, monkeypatch: pytes
     expected = layout(run, f1, *words)
     with monkeypatch.context() as patched:
         patched.setattr(gathering, "MEMORY", 2000)
+        patched.setattr(multimap, "HELD", 400)
+        patched.setattr(multimap, "FEW", 200)
         patched.setattr(records, "HELD", 500)
         patched.setattr(records, "BATCH", 3)
-        patched.setattr(records.Records.__init__, "__defaults__", (500,))
+        patched.setattr(records.SpilledList.__init__, "__defaults__", (500,))
         assert layout(run, f1, *words) == expected
 
 

@@ -8,7 +8,7 @@ from zlib import crc32
 import pytest
 
 from tarkit.spill import multimap
-from tarkit.spill.multimap import Ledger, in_runs
+from tarkit.spill.multimap import Multimap, in_runs
 
 
 @pytest.mark.parametrize("few", [0, 1 << 20])
@@ -19,7 +19,7 @@ def test_groups(held: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multimap, "FEW", few)
     draw = random.Random(held)
     expected: dict[bytes, list[bytes]] = {}
-    book = Ledger()
+    book = Multimap()
     for number in range(300):
         key, value = b"%d" % draw.randrange(80), b"v%d" % number
         book.add(key, value)
@@ -31,7 +31,7 @@ def test_groups(held: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_empty_keys_and_values() -> None:
     """They are keys and values like others."""
-    book = Ledger()
+    book = Multimap()
     for key, value in ((b"", b""), (b"a", b""), (b"", b"x")):
         book.add(key, value)
     assert dict(book.repeated()) == {b"": [b"", b"x"]}
@@ -43,11 +43,11 @@ def test_equal_checksums_are_no_equal_keys(monkeypatch: pytest.MonkeyPatch) -> N
     assert crc32(one) == crc32(two)
     for held in (1, 1 << 20):
         monkeypatch.setattr(multimap, "HELD", held)
-        book = Ledger()
+        book = Multimap()
         book.add(one, b"1")
         book.add(two, b"2")
         assert not list(book.repeated())
-        assert dict(Ledger().groups()) == {}
+        assert dict(Multimap().groups()) == {}
 
 
 def test_runs() -> None:
