@@ -158,8 +158,8 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
         refuse_existing(templates, chosen.pack, chosen.update)
     numbers, known = next_shards(templates, scratch) if chosen.update else ([0] * len(templates), None)
     wanted = chosen.samples
-    required, join, classes = _adornments(run, wanted)
-    dress = SampleTransform(
+    required, join, classes = _transforms(run, wanted)
+    transform = SampleTransform(
         wanted.rule,
         tree.source,
         wanted.rename,
@@ -172,24 +172,24 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
         on_unmatched=chosen.map.on_unmatched,
     )
     layout = PackLayout(tree, templates, numbers, scratch)
-    keyless = lay_out(tree, wanted.rule, dress, cut, layout, scratch, _watch(run, tree))
+    keyless = lay_out(tree, wanted.rule, transform, cut, layout, scratch, _watch(run, tree))
     if not chosen.division.limited and chosen.recipe is None:
         run.tell(NO_LIMIT)
-    for text, warning in plan_notes(tree, dress, keyless):
+    for text, warning in plan_notes(tree, transform, keyless):
         (run.warn if warning else run.tell)(text)
     run.facts["files"] = tree.files
     if categories is not None:
-        run.facts["unmatched"] = dress.unmatched
+        run.facts["unmatched"] = transform.unmatched
     content = f" of {tree.content} bytes" if tree.sized else ""
     run.note(f"{tree.files} files{content}, {layout.samples} samples, {len(layout)} shards")
-    listed = dress.classes.lines() if wanted.classes_out is not None and dress.classes is not None else b""
+    listed = transform.classes.lines() if wanted.classes_out is not None and transform.classes is not None else b""
     _hand_over(run, chosen, layout, templates)
     if wanted.classes_out is not None and not chosen.shows:
         with open_sink("path", wanted.classes_out) as sink:
             sink.write(listed)
 
 
-def _adornments(run: Run, wanted: SampleOptions) -> tuple[Required | None, Join | None, Classes | None]:
+def _transforms(run: Run, wanted: SampleOptions) -> tuple[Required | None, Join | None, Classes | None]:
     """What --require, --join and --label-from-dir ask for, each with what it alone needs."""
     required = join = classes = None
     if wanted.require:

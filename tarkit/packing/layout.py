@@ -21,7 +21,7 @@ _EACH = 6  # numbers for a shard: category, index, samples, bytes of content and
 
 
 class ShardLayout(NamedTuple):
-    """A shard to be: its name, how many samples, bytes of their contents, length of its tar."""
+    """A planned shard: its name, number of samples, bytes of their content, length of its tar."""
 
     name: str
     samples: int
@@ -30,10 +30,10 @@ class ShardLayout(NamedTuple):
 
 
 class PackLayout:
-    """Takes samples in order, and the ends of shards; gives the rows of a plan, as often as one likes.
+    """The samples of each shard in order, in a temporary file; iterate over it for the rows of the plan.
 
-    Each of the `templates` counts its own shards, from that of `first` on. A template without a name for a shard raises
-    TarkitError here, before anything is written.
+    Each of the `templates` counts its own shards, from the index in `first` on. A template without a name for a shard
+    raises TarkitError, before anything is written.
     """
 
     def __init__(
@@ -116,14 +116,16 @@ class PackLayout:
 
 
 def recipe_line(row: Planned) -> bytes:
-    """A row as a line of a recipe, which `create` reads. Raises TarkitError where it would not be one line."""
+    """Return a row as a line of a recipe for `create`. Raises TarkitError if it is not a line."""
     line = b"%b\t%b" % (row.name, row.source)
     if b"\n" in line or line.count(b"\t") > 1 or line.endswith(b"\r") or line.startswith(b"# "):
-        raise TarkitError(f"{show(row.name)} cannot stand in a recipe", "--plan writes a table, which takes any name")
+        raise TarkitError(
+            f"{show(row.name)} cannot be a line of a recipe", "--plan writes a table, which can have any name"
+        )
     return line + b"\n"
 
 
-# ---- What a run writes into the folder that it packs: no shard may hold itself, or the plan that it was made by
+# ---- Files that a run writes into the directory that it packs: no shard may contain itself, or its plan
 
 Test = Callable[[bytes], bool]
 
@@ -131,7 +133,7 @@ _PART = re.compile(rb"\.(.+?)\.[0-9]+(?:\.[0-9]+)?\.part", re.DOTALL)
 
 
 def hidden(root: str, templates: Iterable[ShardTemplate], files: Iterable[str | None]) -> dict[bytes, Test]:
-    """Tests for base names of what is written, by folder below `root`: shards of any number, and other files."""
+    """Return tests for base names of written files, by directory below `root`: shards of any index, and other files."""
     top = os.path.realpath(root)
     tests: dict[bytes, list[Test]] = {}
 
@@ -155,7 +157,7 @@ def hidden(root: str, templates: Iterable[ShardTemplate], files: Iterable[str | 
 
 def _is_named(template: ShardTemplate) -> Test:
     def named(base: bytes) -> bool:
-        part = _PART.fullmatch(base)  # what a run that was killed left
+        part = _PART.fullmatch(base)  # left by a run that was killed
         return template.matches(template.directory + os.fsdecode(part[1] if part else base)) is not None
 
     return named

@@ -1,4 +1,4 @@
-"""Write the shards of a plan: each is opened, filled and completed by itself, so that processes can share the work."""
+"""Write the shards of a plan, each by itself, so that processes can share the work."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GATHERED = 1 << 19  # bytes of small files that go out together
 PIECES = 768  # and how many, with their headers and padding; below IOV_MAX
 STEP = 8 << 20  # bytes between two updates of the progress bar
 
-_NO_FILE = "is no file, so a plan cannot know its size"
+_NO_FILE = "is not a regular file, so its size cannot be planned"
 
 # Without O_NONBLOCK, opening a FIFO waits for a writer; it has no effect on a regular file.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -258,13 +258,22 @@ _PULSE: Any = object()
 
 @dataclass(frozen=True)
 class Packing:
-    """What is the same for all shards; it goes to processes, so descriptors stand for files.
+    """The settings of all shards, which are sent to processes: files are descriptors.
 
-    `spool` has the rows; in `counters`, unless that is -1, each shard has eight bytes that say how far it is. `mtime`
-    None is each file's own. With `skip` a sample is left out when a file of it is gone. `resume` looks at what is there
-    under the name of a shard, and with `replace` that is written again when it is not as planned. `digest` asks for
-    checksums. `settings` is what else the bytes of a shard depend on; `posted` shards may have been moved away. A
-    process gets `share` shards, one after the other.
+    Args:
+        spool: the file with the rows.
+        open_sink: opens a shard by its name.
+        counters: a file with eight bytes per shard, the content written so far; -1 for none.
+        plan_name: name of a saved plan.
+        mtime: time of entries in seconds, None for that of each file.
+        skip: leave samples with a missing file out.
+        resume: keep existing shards that are as planned.
+        replace: write those again that are not as planned.
+        digest: compute checksums.
+        posted: a command is run for each shard, and may move it.
+        settings: all else that the bytes of a shard depend on.
+        share: shards that a process gets at a time.
+        tmpdir: directory of temporary files.
     """
 
     spool: int
@@ -282,12 +291,12 @@ class Packing:
     tmpdir: str | None = None
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes of the spool."""
+        """Return bytes of the spool."""
         return os.pread(self.spool, stop - start, start)
 
 
 class Task(NamedTuple):
-    """A shard to write, the how-manieth it is, and what the journal has of it."""
+    """A shard to write, its index, and its entry in the journal."""
 
     number: int
     shard: PlannedShard
@@ -295,11 +304,10 @@ class Task(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """What became of a planned shard: `shard` is None when all its samples were left out.
+    """The result of a planned shard: `shard` is None when all its samples were left out.
 
-    `planned` samples, `rows` entries, `content` bytes are in it. `skipped` says which samples were left out and why.
-    `kept` is whether it was there, `known` whether by the journal nothing is left to do. `fingerprint` is for that, and
-    may be empty.
+    It has `planned` samples, `rows` entries, `content` bytes. `skipped` has a message for each sample that was left
+    out. `kept` says whether it existed, `known` whether the journal has it as complete. `fingerprint` may be empty.
     """
 
     shard: Shard | None
@@ -313,9 +321,9 @@ class Packed(NamedTuple):
 
 
 def pack_all(packing: Packing, tasks: Iterable[Task], processes: int) -> Generator[Packed | None]:
-    """Write shards, `processes` at a time; hand back what became of each, in order, and None now and then.
+    """Write shards, `processes` at a time; yield the result of each, in order, and None from time to time.
 
-    Raises what stands in the way of one, when those before it are complete.
+    The error of a shard is raised when those before it are complete.
     """
     if processes > 1:
         work = partial(_packed, packing)
@@ -327,7 +335,7 @@ def pack_all(packing: Packing, tasks: Iterable[Task], processes: int) -> Generat
 
 
 def progress(counters: int, shards: int) -> int:
-    """Bytes of content that are written by now, over all shards."""
+    """Return the bytes of content that are written by now, in all shards."""
     return sum(memoryview(os.pread(counters, _COUNTER.size * shards, 0)).cast("q"))
 
 
@@ -342,7 +350,7 @@ def _packed(packing: Packing, task: Task) -> Packed:
 
 
 def _steps(packing: Packing, task: Task) -> Generator[None, None, Packed]:
-    """Write a shard, or find it there as planned; stops now and then."""
+    """Write a shard, or find it as planned; yields from time to time."""
     name = os.fsdecode(task.shard.name)
     note = ""
     if packing.resume:
@@ -355,23 +363,24 @@ def _steps(packing: Packing, task: Task) -> Generator[None, None, Packed]:
             except Differs as error:
                 if not packing.replace:
                     hint = "--resume with --force writes it again"
-                    raise TarkitError(f"{name}: it is there and not as planned: {error}", hint) from None
+                    raise TarkitError(f"{name}: exists, but is not as planned: {error}", hint) from None
     return (yield from _write(packing, task, name, note, packing.open_sink(name)))
 
 
 def _same(packing: Packing, known: Known, note: str, there: str) -> bool:
-    """Whether a shard is the one that the journal has, or --post has taken that away; and no fact of it is missing."""
+    """Return whether a shard is that of the journal, or --post has moved that, and nothing is missing in the
+    journal."""
     if (known.fingerprint, known.identity) != (note, there):
         return False
     return there != GONE or (packing.posted and known.posted and (bool(known.shard.sha256) or not packing.digest))
 
 
 def _known(packing: Packing, task: Task, known: Known, note: str) -> Packed:
-    """What the journal has of a shard."""
+    """Return the result of a shard from the journal."""
     _count(packing, task, known.content)
     shard = _described(known.shard, packing.digest and not known.shard.sha256)
-    settled = known.posted or not packing.posted
-    return Packed(shard, known.planned, known.content, known.rows, [], True, settled, note)
+    complete = known.posted or not packing.posted
+    return Packed(shard, known.planned, known.content, known.rows, [], True, complete, note)
 
 
 def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Generator[None, None, Packed]:
@@ -407,10 +416,10 @@ def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Ge
 
 
 def _described(shard: Shard, digest: bool) -> Shard:
-    """The shard with the length of its file and, if wanted, its checksum."""
+    """Return the shard with the length and the checksum of its file, if wanted."""
     if not digest:
         return shard
-    import hashlib  # which takes milliseconds, and is for --manifest alone
+    import hashlib  # takes milliseconds to load, and only --manifest needs it
 
     with open(shard.name, "rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()

@@ -163,18 +163,18 @@ def test_symlinks(mode: str, expected: list[str], run: Run, here: Path) -> None:
     assert found == expected
     told = [line.removeprefix("tarkit: left out, ") for line in ran.lines if "left out" in line]
     rest = {
-        "files": ["symbolic links to folders: 1", "symbolic links to nothing: 1"],
+        "files": ["symbolic links to directories: 1", "symbolic links to nothing: 1"],
         "skip": ["symbolic links: 3"],
         "all": ["symbolic links to nothing: 1"],
     }
-    assert told == ["neither files nor folders: 1", *rest[mode]]
+    assert told == ["neither files nor directories: 1", *rest[mode]]
 
 
 def test_symlink_loop(run: Run, here: Path) -> None:
     """A link to a folder above would never end."""
     root = grow(here / "tree", ["d/f.x"])
     (root / "d" / "up").symlink_to("..")
-    assert "is a link to a folder that it lies in" in run("shard", root, "--symlinks", "all", exit=1).lines[-1]
+    assert "is a link to a directory that contains it" in run("shard", root, "--symlinks", "all", exit=1).lines[-1]
     assert names(layout(run, root)) == ["d/f.x"]
 
 
@@ -368,9 +368,9 @@ def test_equal(words: list[str], counts: list[int], run: Run, here: Path) -> Non
         (["-o", "no/x-%d.tar"], 1, "no/x-0.tar: No such file or directory"),
         (["--compress", "foo"], 2, "unknown codec 'foo'"),
         (["--map", "{}", "-o", "x-%d.tar"], 2, "-o is the folder of the shards"),
-        (["--join", "t.csv"], 2, "it is TABLE:COLUMN"),
-        (["--join", "t.xls:k"], 2, "what kind of table"),
-        (["--label-from-dir", "a/b"], 2, "it is FIELD, or FIELD:name"),
+        (["--join", "t.csv"], 2, "not TABLE:COLUMN"),
+        (["--join", "t.xls:k"], 2, "unknown kind of table"),
+        (["--label-from-dir", "a/b"], 2, "not FIELD or FIELD:name"),
         (["--match", "("], 2, "--match '('"),
     ],
 )
@@ -416,11 +416,11 @@ def test_rename(words: list[str], files: list[str], expected: list[str], run: Ru
         (
             ["--key", "base", "--rename", "key"],
             ["t/1.jpg", "v/1.jpg"],
-            "'t/1.jpg' and 'v/1.jpg' would both be called '1.jpg'",
+            "'t/1.jpg' and 'v/1.jpg' would both be named '1.jpg'",
         ),
-        (["--rename", "flat"], ["a/b.x", "a_b.x"], "'a/b.x' and 'a_b.x' would both be called 'a_b.x'"),
+        (["--rename", "flat"], ["a/b.x", "a_b.x"], "'a/b.x' and 'a_b.x' would both be named 'a_b.x'"),
         (["--rename", "key", "--last-dot"], ["a.seg.png"], "'a.seg.png': a dot in the key 'a.seg'"),
-        (["--label-from-dir", "x"], ["c/1.x"], "'c/1.x' and a field that is added would both be called 'c/1.x'"),
+        (["--label-from-dir", "x"], ["c/1.x"], "'c/1.x' and a field that is added would both be named 'c/1.x'"),
     ],
 )
 def test_collisions(words: list[str], files: list[str], text: str, run: Run, here: Path) -> None:
@@ -503,11 +503,11 @@ def test_labels(run: Run, here: Path) -> None:
 @each_row(
     ("files", "words", "text"),
     [
-        (["1.jpg"], [], "'1.jpg' is in no folder that could be its class"),
+        (["1.jpg"], [], "'1.jpg' is in no directory that could be its class"),
         (
             ["images/1.jpg", "labels/1.json"],
             ["--key", "base"],
-            "are of one sample, and in folders 'images' and 'labels'",
+            "are of one sample, but in directories 'images' and 'labels'",
         ),
     ],
 )
@@ -555,8 +555,8 @@ def test_a_class_that_is_no_line(folder: str, run: Run, here: Path) -> None:
     words = ("shard", root, "-c", "1", "-o", "x-%d.tar", "--label-from-dir", "cls")
     ran = run(*words, "--classes-out", "classes.txt", exit=1)
     assert ran.lines == [
-        f"tarkit: the class {show(folder)} cannot stand in a list of classes",
-        "hint: rename its folder",
+        f"tarkit: the class {show(folder)} cannot be a line of a list of classes",
+        "hint: rename its directory",
     ]
     assert os.listdir() == ["tree"]
     run(*words)
@@ -606,7 +606,7 @@ def test_join(kind: str, run: Run, here: Path) -> None:
     [
         ("k,a\nc/1,x\nc/1,y\n", "table.csv:3: 'c/1' is there twice in column 'k'"),
         ("q,a\nc/1,x\n", "table.csv:2: no column 'k', there are 'q', 'a'"),
-        ("k,a\n,x\n", "table.csv:2: nothing in column 'k'"),
+        ("k,a\n,x\n", "table.csv:2: empty cell in column 'k'"),
         ("k,a\nc/1\n", "table.csv:2: 2 columns, but cells in this row: 1"),
         ("k,@a\nc/1,http://x/y\n", "table.csv:2:"),
         ("k,@a\nc/1,nothing.bin\n", "nothing.bin: No such file or directory"),
@@ -718,7 +718,7 @@ def test_recipe(run: Run, f1: Path) -> None:
 def test_recipe_of_odd_names(run: Run, here: Path) -> None:
     """A recipe has no escapes."""
     root = grow(here / "tree", ["a\n.x"])
-    assert "cannot stand in a recipe" in run("shard", root, "--recipe", "r", exit=1).stderr
+    assert "cannot be a line of a recipe" in run("shard", root, "--recipe", "r", exit=1).stderr
     assert not Path("r").exists()
 
 

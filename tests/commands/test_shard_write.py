@@ -116,19 +116,18 @@ def test_odd_names(run: Run, tree: Tree) -> None:
 
 
 BAD = {
-    "": "p.tsv: no plan: it is empty",
-    "a.cls t/a.cls\n": "p.tsv:1: no plan: its first line is not shard, position, name, source, size between tabs",
+    "": "p.tsv: not a plan: it is empty",
+    "a.cls t/a.cls\n": "p.tsv:1: not a plan: its first line is not shard, position, name, source, size between tabs",
     HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\n": "p.tsv:2: 4 cells, and a row has 5: shard, position, name, source, size",
-    HEADER + "s-0.tar\tx\ta.cls\tt/a.cls\t1\n": "p.tsv:2: the position 'x' is no number from 0 on",
-    HEADER + "s-0.tar\t-1\ta.cls\tt/a.cls\t1\n": "p.tsv:2: the position '-1' is no number from 0 on",
-    HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\t1k\n": "p.tsv:2: the size '1k' is no number from 0 on",
+    HEADER + "s-0.tar\tx\ta.cls\tt/a.cls\t1\n": "p.tsv:2: the position 'x' is not a number >= 0",
+    HEADER + "s-0.tar\t-1\ta.cls\tt/a.cls\t1\n": "p.tsv:2: the position '-1' is not a number >= 0",
+    HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\t1k\n": "p.tsv:2: the size '1k' is not a number >= 0",
     HEADER + "s-0.tar\t0\ta.cls\t\t1\n": "p.tsv:2: no source in this row",
     HEADER + "\t0\ta.cls\tt/a.cls\t1\n": "p.tsv:2: no shard in this row",
     HEADER + "s-0.tar\t0\t\tt/a.cls\t1\n": "p.tsv:2: no name in this row",
     HEADER + "s-0.tar\t0\ta\\q.cls\tt/a.cls\t1\n": "p.tsv:2: unknown escape \\q: a backslash is written twice",
-    HEADER + "s-0.tar\t0\ta.cls\tt/a\0.cls\t1\n": "p.tsv:2: a NUL byte: is this a plan?",
-    HEADER
-    + "\ns-0.tar\t0\ta.cls\tpipe:cat\t1\n": "p.tsv:3: the source 'pipe:cat' has no size that a plan could know: ",
+    HEADER + "s-0.tar\t0\ta.cls\tt/a\0.cls\t1\n": "p.tsv:2: a NUL byte: not a plan?",
+    HEADER + "\ns-0.tar\t0\ta.cls\tpipe:cat\t1\n": "p.tsv:3: the source 'pipe:cat' has no known size: ",
     HEADER + "s-0.tar\t0\ta.cls\thex:xy\t1\n": "p.tsv:2: bad hex: ",
     HEADER + "s-0.tar\t0\ta.cls\ttext:abc\t1\n": "p.tsv:2: 'text:abc' has 3 bytes, and the plan says 1",
     HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\t7\n": "p.tsv:2: 't/a.cls' has 1 byte, and the plan says 7",
@@ -409,7 +408,7 @@ CHANGES = {
     grow: "'t/b.x' has {more} bytes, and the plan says {size}",
     shrink: "'t/b.x' has {less} bytes, and the plan says {size}",
     folder: "'t/b.x' is a directory",
-    fifo: "'t/b.x' is no file, so a plan cannot know its size",
+    fifo: "'t/b.x' is not a regular file, so its size cannot be planned",
 }
 
 
@@ -596,7 +595,7 @@ def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tr
     if what == "content":
         os.utime("t/a.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
     ran = tarkit(*words, exit=1)
-    assert ran.lines[0].startswith("tarkit: s-0.tar: it is there and not as planned: "), ran.stderr
+    assert ran.lines[0].startswith("tarkit: s-0.tar: exists, but is not as planned: "), ran.stderr
     assert ran.lines[1] == "hint: --resume with --force writes it again"
     run(*words, "--force")
     expected = {"content": b"eno", "plan": b"two"}.get(what, b"one")

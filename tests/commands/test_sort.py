@@ -456,8 +456,8 @@ def test_the_output_is_an_input(run: Run, archive: Archive) -> None:
         ("--check-only -o x.tar", "--check-only writes nothing"),
         ("--order-file list -r", "-r does not go with it"),
         ("-s ,", "names no field"),
-        ("--memory 10K", "nothing can be done"),
-        ("--memory x", "is no size"),
+        ("--memory 10K", "the minimum is 1 MB"),
+        ("--memory x", "invalid size"),
         ("--force -o x.tar", "are about shards"),
     ],
 )
