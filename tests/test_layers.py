@@ -104,25 +104,14 @@ LONGEST_FUNCTION = 60
 # Files that cite a document which is not in the repository, and how often: to be emptied.
 CITED = {
     "tarkit/cli/split_equal.py": 1,
-    "tarkit/packing/divide.py": 1,
-    "tarkit/packing/samples.py": 1,
-    "tarkit/packing/planner.py": 1,
-    "tarkit/packing/transform.py": 1,
-    "tarkit/shards/categories.py": 1,
-    "tarkit/shards/template.py": 1,
     "tarkit/streams/location.py": 1,
     "tarkit/tables/reader.py": 1,
     "tarkit/tables/recipe.py": 1,
     "tarkit/views/layout.py": 1,
     "tests/commands/test_cat.py": 1,
-    "tests/commands/test_shuffle.py": 2,
-    "tests/commands/test_split_series.py": 1,
     "tests/laws/test_oracle.py": 3,
     "tests/samples/test_pipeline.py": 1,
     "tests/samples/test_reader.py": 2,
-    "tests/shards/test_categories.py": 1,
-    "tests/shards/test_template.py": 2,
-    "tests/sorting/test_shuffle.py": 1,
     "tests/test_problems.py": 2,
 }
 

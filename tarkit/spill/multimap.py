@@ -1,10 +1,9 @@
-"""Find equal keys among any number, exactly and in bounded memory: records by key, in memory and then on disk.
+"""A map from keys to lists of values, of any size: exact, in memory while it is small, then on disk.
 
-Records are put into one of 256 parts by a checksum of their key, unless they are few. Once they take more than `HELD`
-bytes together, all parts are appended to one unlinked temporary file and start afresh. At the end one part after the
-other is gathered, and only then keys are compared, byte for byte: equal checksums mean nothing. A part that is too long
-for memory is parted again, by other bits. So each record is written twice at most, and what is held is bounded unless
-very many records have one key.
+Records are divided into 256 parts by a checksum of their key, unless they are few. Once they take more than `HELD`
+bytes together, all parts are appended to one unlinked temporary file. At the end each part is grouped by key, byte for
+byte: equal checksums decide nothing. A part that is too long for memory is divided again, by other bits. So memory is
+bounded unless very many records have one key.
 """
 
 from __future__ import annotations
@@ -18,32 +17,32 @@ from zlib import crc32
 from tarkit.streams.tempfile import Scratch
 
 HELD = 64 << 20  # bytes of records in memory
-FEW = 1 << 18  # bytes of records up to which they are not parted
+FEW = 1 << 18  # bytes of records up to which they are not divided
 PARTS = 256
-RUN = 1 << 17  # findings that are held to be put in order
+RUN = 1 << 17  # items that are held to be sorted
 
-_SIZES = Struct("<II")  # of a record: the lengths of its key and of what is known of it
+_SIZES = Struct("<II")  # the lengths of the key and the value of a record
 
 Placed = TypeVar("Placed", bound=tuple[object, ...])
-Group = tuple[bytes, list[bytes]]  # a key, and what is known of each time it came, in order
+Group = tuple[bytes, list[bytes]]  # a key and its values, in order
 
 
 class Multimap:
-    """Records (key, value), to be had again by key."""
+    """Values by key; a key may have any number of values."""
 
     def __init__(self, tmpdir: str | None = None, level: int = 0) -> None:
         self.count = 0
         self._tmpdir = tmpdir
         self._level = level
         self._few = bytearray()
-        self._parts: list[bytearray] = []  # none as long as there are few
+        self._parts: list[bytearray] = []  # empty while there are few records
         self._held = 0
         self._file: Scratch | None = None
         self._end = 0
         self._extents: list[list[tuple[int, int]]] = [[] for _ in range(PARTS)]
 
     def add(self, key: bytes, value: bytes) -> None:
-        """Keep a record."""
+        """Add a value to a key."""
         part = self._parts[crc32(key) >> 8 * self._level & 255] if self._parts else self._few
         part += _SIZES.pack(len(key), len(value))
         part += key
@@ -57,9 +56,9 @@ class Multimap:
                 self._divide()
 
     def groups(self) -> Iterator[Group]:
-        """Each key with its values, in the order in which they came; of keys, those of one part together.
+        """Yield each key with its values, in the order in which they were added, and forget them.
 
-        The order of keys depends on the records alone. What was given back is forgotten.
+        The order of keys depends on the records alone.
         """
         if not self._parts:
             few, self._few = bytes(self._few), bytearray()
@@ -76,11 +75,11 @@ class Multimap:
                 yield from _grouped(self._records(number))
 
     def repeated(self) -> Iterator[Group]:
-        """Those that came more than once."""
+        """Yield the keys with more than one value."""
         return (group for group in self.groups() if len(group[1]) > 1)
 
     def _divide(self) -> None:
-        """Put what is there into parts."""
+        """Divide the records into parts."""
         self._parts = [bytearray() for _ in range(PARTS)]
         few, self._few, self._held = bytes(self._few), bytearray(), 0
         for key, value in _parsed(few):
@@ -115,7 +114,7 @@ def _grouped(records: Iterable[tuple[bytes, bytes]]) -> Iterable[Group]:
 
 
 def in_runs(items: Iterable[Placed], limit: int = RUN) -> Iterator[Placed]:
-    """Items in order, if there are not more than `limit`; else in sorted runs of so many."""
+    """Yield items in order; more than `limit` in sorted runs of that length."""
     each = iter(items)
     while run := sorted(islice(each, limit)):
         yield from run

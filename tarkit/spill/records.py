@@ -1,4 +1,4 @@
-"""A list of any length, to be read as often as one likes: in memory while it is short, then in a temporary file."""
+"""A list of any length: in memory while it is short, then in a temporary file."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from typing import Generic, TypeVar
 from tarkit.streams.tempfile import Scratch
 
 HELD = 16 << 20  # bytes in memory
-BATCH = 256  # items that are written down together, by their weight
+BATCH = 256  # items that are marshalled together
 
 Item = TypeVar("Item")
 
 
 class SpilledList(Generic[Item]):
-    """Items of numbers, bytes, None, tuples and lists, in the order in which they came."""
+    """Items of numbers, bytes, None, tuples and lists; to be iterated over any number of times."""
 
     def __init__(self, tmpdir: str | None, held: int = HELD) -> None:
         self.count = 0
         self._tmpdir = tmpdir
-        self._most = held
+        self._memory = held
         self._held = 0
         self._latest: list[Item] = []
-        self._weight = 0
         self._blobs: list[bytes] = []
         self._file: Scratch | None = None
         self._ends = array("Q", [0])
@@ -32,28 +31,23 @@ class SpilledList(Generic[Item]):
     def __len__(self) -> int:
         return self.count
 
-    def append(self, item: Item, weight: int = 1) -> None:
-        """Take an item, which nobody changes afterwards; one of some weight counts as so many."""
-        self._latest.append(item)
-        self.count += 1
-        self._weight += weight
-        if self._weight >= BATCH:
-            self._settle()
+    def append(self, item: Item) -> None:
+        """Append an item, which must not be changed afterwards."""
+        self.extend((item,))
 
     def extend(self, items: Sequence[Item]) -> None:
-        """Take some at once, which are written down together."""
+        """Append items, which are marshalled together."""
         self._latest += items
         self.count += len(items)
-        self._weight += len(items)
-        if self._weight >= BATCH:
-            self._settle()
+        if len(self._latest) >= BATCH:
+            self._flush()
 
-    def _settle(self) -> None:
-        blob = marshal.dumps(self._latest, 2)  # 2: without a table of what came before, which takes time
-        self._latest, self._weight = [], 0
+    def _flush(self) -> None:
+        blob = marshal.dumps(self._latest, 2)  # 2: without references, which take time
+        self._latest = []
         self._blobs.append(blob)
         self._held += len(blob)
-        if self._held > self._most:
+        if self._held > self._memory:
             self._file = self._file or Scratch(self._tmpdir)
             for each in self._blobs:
                 self._ends.append(self._ends[-1] + len(each))
@@ -61,7 +55,7 @@ class SpilledList(Generic[Item]):
             self._blobs, self._held = [], 0
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield them; nothing may be appended meanwhile."""
+        """Yield the items; nothing may be appended meanwhile."""
         for number in range(len(self._ends) - 1):
             assert self._file is not None
             yield from marshal.loads(self._file.read(self._ends[number], self._ends[number + 1]))

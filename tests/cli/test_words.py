@@ -288,9 +288,9 @@ def test_a_number_is_no_command(words: str, run: Run, archive: Archive) -> None:
         (
             "mix a.tar:3 -q",
             1,
-            ["a.tar:3: No such file or directory", "a weight stands behind an @: 'a.tar@3'"],
+            ["a.tar:3: No such file or directory", "a weight follows an @: 'a.tar@3'"],
         ),
-        ("mix z*.tar:0.5 -q", 1, ["z*.tar:0.5: matches no archive", "a weight stands behind an @: 'z*.tar@0.5'"]),
+        ("mix z*.tar:0.5 -q", 1, ["z*.tar:0.5: matches no archive", "a weight follows an @: 'z*.tar@0.5'"]),
         (
             "create tree",
             1,

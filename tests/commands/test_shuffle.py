@@ -97,7 +97,7 @@ def test_a_seed_is_drawn(run: Run, archive: Archive) -> None:
     ],
 )
 def test_dsort(seed: str, items: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """--rng pcg is dSort's shuffle (ishard-spec DS-ALG-3), whose records are in order of input."""
+    """--rng pcg is dSort's shuffle, whose records are in order of input."""
     members = {f"{key}.x": key.encode() for key in items.split()}
     for feed in feeds:
         word = feed(archive({"README": b"", **members}))
@@ -148,7 +148,7 @@ def test_buffer(
 
 
 def test_buffer_vector(run: Run, archive: Archive) -> None:
-    """webdataset-spec 4.7."""
+    """The order is that of webdataset's shuffle buffer."""
     members = {f"{number:02}.x": b"" for number in range(12)}
     out = run("shuffle", archive(members), "--seed", "0", "--buffer", "4", "--initial", "2").stdout
     assert keys(out) == "01 02 00 04 07 08 06 10 09 11 05 03"

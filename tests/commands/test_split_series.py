@@ -53,7 +53,7 @@ def sized(*sizes: int) -> dict[str, Content]:
     return {f"{number}.bin": b"x" * size for number, size in enumerate(sizes, 1)}
 
 
-# ---- the examples of ishard-spec 2.10, 4.5 and 4.6, by their ids
+# ---- the examples of ishard and dSort (docs/formats)
 
 FIVE = sized(*[4096] * 5)
 EXAMPLES: list[tuple[str, object, str, dict[str, str] | str]] = [

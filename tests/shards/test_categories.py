@@ -1,4 +1,4 @@
-"""Maps from names to categories and patterns, after ishard-spec 2.10 (Ex-EKM-1..5) and 4.6 (Ex-EKM-a..e)."""
+"""Maps from names to categories and patterns, with the examples of ishard and dSort."""
 
 import json
 import os

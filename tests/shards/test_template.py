@@ -1,4 +1,4 @@
-"""Shard names and sizes: template.py, after ishard-spec 2.6 (SIZE) and 2.7 (TPL)."""
+"""Shard names and sizes: template.py and limits.py, with the examples of ishard."""
 
 import os
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_spelling_of_a_size_does_not_matter(number: int, unit: str) -> None:
 ENDLESS = None
 TEMPLATES: list[tuple[str, Notation, str, int | None]] = [
     # text, notation, first names, count
-    # ishard-spec 2.7: the letters are those of its table
+    # the templates of ishard
     ("prefix-{0000..4096..8}-suffix", "auto", "prefix-0000-suffix prefix-0008-suffix prefix-0016-suffix", 513),  # a
     ("prefix-%06d-suffix", "auto", "prefix-000000-suffix prefix-000001-suffix", ENDLESS),  # b
     ("p-@00001-gap-@100-s", "at", "p-00000-gap-000-s p-00000-gap-001-s p-00000-gap-002-s", 202),  # c
