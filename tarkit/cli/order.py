@@ -1,4 +1,4 @@
-"""What commands that put samples in order have in common: a bar while they read, and what came in and out."""
+"""Common parts of commands that sort: a progress bar while they read, writing, and the numbers of samples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tarkit.streams.location import Location
 
 
 def reading(run: Run, samples: Iterator[TarSample], locations: Sequence[Location]) -> Iterator[TarSample]:
-    """Draw a bar of the bytes read while samples come in; there is another one while they go out."""
+    """Draw a bar of the bytes read while samples are read; writing has another one."""
     if not run.shows_progress:
         return samples
     passed = before = count = 0
@@ -46,7 +46,7 @@ def write_in_order(
 
 
 def note_order(run: Run, arranged: Sorter) -> None:
-    """Say and report what came in and what came out."""
+    """Report the numbers of samples that were read and written."""
     run.facts["order"] = {
         "in": arranged.taken,
         "gathered": arranged.joined,

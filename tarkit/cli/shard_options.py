@@ -1,4 +1,4 @@
-"""What `shard` is asked for: which files, which samples they are, how these are divided, what shards are called."""
+"""Options of `shard`: which files, how they are grouped into samples, how these are divided, names of shards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OLD_WORDS: dict[str, OnMissing] = {"abort": "error", "ignore": "keep", "skip": 
 
 @dataclass(frozen=True)
 class Files:
-    """Which files of the tree count, and what they are called."""
+    """Which files of the tree are packed, and their names."""
 
     keep_root: bool = False
     symlinks: Any = "files"
@@ -47,7 +47,7 @@ class Files:
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """Which files are one sample, and what it is to have."""
+    """Which files are one sample, and the fields that it must have or gets."""
 
     rule: KeyRule
     rename: Any = "none"
@@ -73,16 +73,17 @@ class Division:
 
     @property
     def limited(self) -> bool:
-        """Whether it says how large shards are."""
+        """Whether a size or number of shards is given."""
         return self.even or not (self.count is None and self.size is None and self.shards is None)
 
     def cut(self, templates: Sequence[ShardTemplate]) -> Cut:
-        """What that comes to for shards of these names. Raises Usage."""
+        """Return the division for shards of these names. Raises Usage."""
         shards = self.shards
         if self.even and shards is None:
             shards = templates[0].count
             if shards is None:
-                raise Usage("--even wants a number of shards", "-n 64, or names that end: -o 'x-{00..63}.tar'")
+                hint = "-n 64, or a limited number of names: -o 'x-{00..63}.tar'"
+                raise Usage("--even requires a number of shards", hint)
         size = self.size if self.limited else DEFAULT_SIZE
         limits = Limits(self.count, None if size is None else parse_size(size, "-c"), self.size_rule)
         return Cut(limits, self.dirs, self.sort, shards, self.even)
@@ -90,7 +91,7 @@ class Division:
 
 @dataclass(frozen=True)
 class ShardNames:
-    """What shards are called: the template of all, or a map that has one for each category."""
+    """Names of shards: one template, or a map with one for each category."""
 
     output: Output
     text: str
@@ -98,14 +99,14 @@ class ShardNames:
     extension: str
 
     def templates(self, run: Run, map_: MapOptions) -> tuple[list[ShardTemplate], Map | None]:
-        """The templates of all categories, and the map that leads to them. Raises Usage."""
+        """Return the templates of all categories, and the map. Raises Usage."""
         if map_.spec is None:
             return [self._template()], None
         folder = self.text.removeprefix("file:")
         if folder in (DEFAULT_NAME, "."):
             folder = ""
         elif not (folder.endswith("/") or os.path.isdir(folder)):
-            raise Usage("with --map, -o is the folder of the shards: the map has their names", "for example -o out/")
+            raise Usage("with --map, -o is the directory of the shards: the map has their names", "for example -o out/")
         folder += "/" if folder and not folder.endswith("/") else ""
         try:
             found = map_.read(run, folder, self.extension, self.template)
@@ -155,7 +156,7 @@ def _samples(
 
         labels = [parse_label(word) for word in label_from_dir]
     elif classes or classes_out:
-        raise Usage("--classes and --classes-out are about --label-from-dir")
+        raise Usage("--classes and --classes-out require --label-from-dir")
     if require:
         from tarkit.packing.transform import parse_required
 
@@ -190,7 +191,7 @@ def _names(
         raise Usage("shard writes numbered files, not stdout", "name them with -o 'out-%06d.tar'")
     extension = ".tar" if ext is None else "." + ext.removeprefix(".")
     if extension not in SUFFIXES:
-        raise Usage(f"--ext {show(ext or '')}: no archive is called so", " ".join(SUFFIXES))
+        raise Usage(f"--ext {show(ext or '')}: not a suffix of archives", " ".join(SUFFIXES))
     return ShardNames(numbered_output(words, compress, fsync), words, template, extension)
 
 

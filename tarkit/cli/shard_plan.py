@@ -101,12 +101,12 @@ pack_options: Any = options.group(
 
 
 def saved_plan(run: Run, chosen: PlanOptions) -> Iterable[Planned]:
-    """The rows of --from-plan, for `run_pack`, which reads them. Raises TarkitError `FILE:LINE: reason` then."""
+    """Return the rows of --from-plan, which `run_pack` reads."""
     path = chosen.from_plan
     assert path is not None
     if path == "-":
         if os.isatty(0):
-            raise Usage("stdin is a terminal", "name the plan, or send one in")
+            raise Usage("stdin is a terminal", "name the plan, or pipe one to stdin")
         return SavedPlan(open(0, "rb", closefd=False), "stdin")
     run.reserve(path, "the plan", written=False)
     return SavedPlan(open(path, "rb"), path)

@@ -60,7 +60,7 @@ writing_options: options.Decorator = pack_options
 
 @dataclass(frozen=True)
 class ShardOptions:
-    """What is asked for, and what becomes of the plan: shown, saved, or run."""
+    """All options, and whether the plan is shown, saved, or run."""
 
     files: Files
     samples: SampleOptions
@@ -76,7 +76,7 @@ class ShardOptions:
 
     @property
     def shows(self) -> bool:
-        """Whether the plan is printed, and that is all."""
+        """Whether the plan is only printed."""
         return self.dry_run or self.show_keys or self.json
 
 
@@ -109,8 +109,7 @@ def shard(
     """Pack a tree of files into shards, sample by sample.
 
     Names of entries are paths below DIR, in the order of their bytes. Files that are equal up to the first dot after
-    the last slash are a sample, which stays whole. All is planned before the first shard is opened: what cannot be ends
-    the run while nothing is written.
+    the last slash are a sample, which stays whole. Errors are reported before any shard is written.
 
     Without -c, -s, -n or --even a shard has at most 1G (10^9 bytes). The file of --map has patterns for names:
     {"fish-%d.tar": ["train/n0144.*", "glob:train/n0153/*"]}.
@@ -119,28 +118,28 @@ def shard(
     if sum((chosen.shows, pack.plan is not None, chosen.recipe is not None, pack.resume)) > 1:
         raise Usage("--dry-run, --plan, --recipe and --resume: choose one")
     if chosen.update and (pack.force or pack.resume):
-        raise Usage("--update goes on behind what is there: it does not go with --force or --resume")
+        raise Usage("--update continues after existing shards: it excludes --force and --resume")
     if chosen.update and samples.classes is None and not all(label.by_name for label in samples.labels):
-        raise Usage("--update wants the classes that have their numbers", "--classes FILE, as --classes-out wrote it")
+        raise Usage("--update requires a list of classes", "--classes FILE, as --classes-out wrote it")
     if (division.shards is not None or division.even) and map_.spec is not None:
-        raise Usage("-n and --even are about all shards: they do not go with --map")
+        raise Usage("-n and --even exclude --map: they divide all samples")
     if pack.from_plan is not None:
         _run_saved(current(), directory, chosen)
         return
     if not directory:
-        raise Usage("which folder? tarkit shard DIR", "--from-plan FILE runs a plan that was saved")
+        raise Usage("no directory is given: tarkit shard DIR", "--from-plan FILE runs a plan that was saved")
     run_shard(current(), directory, chosen)
 
 
 def _run_saved(run: Run, directory: str | None, chosen: ShardOptions) -> None:
-    """Write the shards of a plan that was saved: it says all, so there is nothing else to say."""
+    """Write the shards of a saved plan; options that make a plan are errors."""
     context = click.get_current_context()
     with_plan = {"from_plan", "parallel", "force", "resume", "on_missing", "when", "post", "manifest", "depfile"}
     with_plan |= {"depfile_target", "compress", "fsync"}
     for param in context.command.params:
         given = context.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
         if given and param.expose_value and param.name not in with_plan:
-            raise Usage(f"{param.opts[0]} is about making a plan, and --from-plan has one", "edit the plan instead")
+            raise Usage(f"{param.opts[0]} makes a plan, but --from-plan reads one", "edit the plan instead")
     run_pack(run, saved_plan(run, chosen.pack), chosen.names.output, chosen.pack)
 
 
@@ -190,7 +189,7 @@ def run_shard(run: Run, root: str, chosen: ShardOptions) -> None:
 
 
 def _transforms(run: Run, wanted: SampleOptions) -> tuple[Required | None, Join | None, Classes | None]:
-    """What --require, --join and --label-from-dir ask for, each with what it alone needs."""
+    """Return the transformations of --require, --join and --label-from-dir, whose modules are loaded when needed."""
     required = join = classes = None
     if wanted.require:
         from tarkit.packing.transform import Required
@@ -209,11 +208,11 @@ def _transforms(run: Run, wanted: SampleOptions) -> tuple[Required | None, Join 
 
 def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[ShardTemplate]) -> Tree:
     if schemes.scheme_of(root) and not os.path.exists(root):
-        what = f"{schemes.public_name(root)}: only folders of this machine can be listed"
+        what = f"{schemes.public_name(root)}: only local directories can be listed"
         raise Usage(what, "mount it, or copy it here")
     if not os.path.isdir(root):
         os.stat(root)
-        raise Usage(f"{root} is no folder", "for an archive: tarkit split; for a recipe: tarkit create")
+        raise Usage(f"{root} is not a directory", "for an archive: tarkit split; for a recipe: tarkit create")
     pack, wanted = chosen.pack, chosen.samples
     table = None if wanted.join is None else wanted.join.rpartition(":")[0]
     written = (run.report, pack.plan, pack.manifest, pack.depfile, chosen.recipe, wanted.classes_out)
@@ -238,7 +237,7 @@ def _tree(run: Run, root: str, chosen: ShardOptions, templates: list[ShardTempla
 
 
 def _weighs(run: Run, chosen: ShardOptions) -> bool:
-    """Whether sizes of files are shown or decide anything; else they are not looked up before files are read."""
+    """Return whether sizes of files are shown or needed; else they are not looked up before files are read."""
     pack, division = chosen.pack, chosen.division
     by_size = division.size is not None or division.even or not division.limited
     shown = chosen.shows or pack.plan is not None or run.shows_progress
@@ -246,7 +245,7 @@ def _weighs(run: Run, chosen: ShardOptions) -> bool:
 
 
 def _watch(run: Run, tree: Tree) -> Any:
-    """Draw a bar of the bytes of the files that were listed, if one is wanted."""
+    """Return a function that draws a bar of the bytes of the listed files, if one is wanted."""
     listed = 0
 
     def counted(batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -264,7 +263,7 @@ def _watch(run: Run, tree: Tree) -> Any:
 
 
 def _hand_over(run: Run, chosen: ShardOptions, layout: PackLayout, templates: list[ShardTemplate]) -> None:
-    """Show the plan, write it as a recipe, or have it run."""
+    """Show the plan, write it as a recipe, or run it."""
     if not chosen.shows and chosen.recipe is None:
         known = templates[0] if len(templates) == 1 and not chosen.update else None
         run_pack(run, layout, chosen.names.output, chosen.pack, known)

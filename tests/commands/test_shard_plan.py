@@ -355,19 +355,19 @@ def test_equal(words: list[str], counts: list[int], run: Run, here: Path) -> Non
     ("words", "status", "text"),
     [
         (["-n", "3", "-c", "1"], 2, "they do not go with -c or -s"),
-        (["--even"], 2, "--even wants a number of shards"),
+        (["--even"], 2, "--even requires a number of shards"),
         (["--even", "-n", "2", "--dirs", "separate"], 2, "--dirs separate"),
         (["-n", "99"], 1, "2 samples cannot fill 99 shards"),
         (["--unmatched", "x"], 2, "are about --map"),
-        (["--classes", "x"], 2, "are about --label-from-dir"),
+        (["--classes", "x"], 2, "--classes and --classes-out require --label-from-dir"),
         (["--update", "--force"], 2, "--update goes on behind"),
-        (["--update", "--label-from-dir", "cls"], 2, "--update wants the classes that have their numbers"),
+        (["--update", "--label-from-dir", "cls"], 2, "--update requires a list of classes"),
         (["--plan", "p", "--dry-run"], 2, "choose one"),
         (["-o", "-"], 2, "not stdout"),
         (["-o", "pipe:cat >o-%d.tar"], 2, "shards are files"),
         (["-o", "no/x-%d.tar"], 1, "no/x-0.tar: No such file or directory"),
         (["--compress", "foo"], 2, "unknown codec 'foo'"),
-        (["--map", "{}", "-o", "x-%d.tar"], 2, "-o is the folder of the shards"),
+        (["--map", "{}", "-o", "x-%d.tar"], 2, "-o is the directory of the shards"),
         (["--join", "t.csv"], 2, "not TABLE:COLUMN"),
         (["--join", "t.xls:k"], 2, "unknown kind of table"),
         (["--label-from-dir", "a/b"], 2, "not FIELD or FIELD:name"),
@@ -386,10 +386,10 @@ def test_no_folder_of_this_machine(run: Run) -> None:
     """A URL of a scheme that nobody knows."""
     for url in ("foo://bucket/data", "s3://bucket/data"):
         assert run("shard", url, exit=2).lines == [
-            f"tarkit: {url}: only folders of this machine can be listed",
+            f"tarkit: {url}: only local directories can be listed",
             "hint: mount it, or copy it here",
         ]
-    assert run("shard", "", exit=2).lines[0] == "tarkit: which folder? tarkit shard DIR"
+    assert run("shard", "", exit=2).lines[0] == "tarkit: no directory is given: tarkit shard DIR"
 
 
 # ---- names
