@@ -360,7 +360,7 @@ def test_equal(words: list[str], counts: list[int], run: Run, here: Path) -> Non
         (["-n", "99"], 1, "2 samples cannot fill 99 shards"),
         (["--unmatched", "x"], 2, "are about --map"),
         (["--classes", "x"], 2, "--classes and --classes-out require --label-from-dir"),
-        (["--update", "--force"], 2, "--update goes on behind"),
+        (["--update", "--force"], 2, "--update continues after"),
         (["--update", "--label-from-dir", "cls"], 2, "--update requires a list of classes"),
         (["--plan", "p", "--dry-run"], 2, "choose one"),
         (["-o", "-"], 2, "not stdout"),
