@@ -14,8 +14,9 @@ from tarkit.api.output import Output, named_output, status_of, total_size
 from tarkit.errors import TarkitError, Usage
 from tarkit.samples.pipeline import neighbours, without_strays
 from tarkit.samples.sample import TarSample
-from tarkit.shards.template import ShardTemplate, parse_size, parse_template, refuse_existing
-from tarkit.shards.writer import DEFAULT_SIZE, Limits, OpenShards, Series, SeriesWriter, SizeRule
+from tarkit.shards.limits import DEFAULT_SIZE, Limits, SizeRule, parse_size
+from tarkit.shards.template import ShardTemplate, parse_template, refuse_existing
+from tarkit.shards.writer import OpenShards, Series, SeriesWriter
 from tarkit.streams.location import Location, parse_output
 
 if TYPE_CHECKING:

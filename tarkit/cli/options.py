@@ -399,3 +399,12 @@ def report_keys(run: ConsoleRun, select: Select) -> None:
     run.tell(text)
     if (hint := keys.hint()) is not None:
         run.warn(f"{keys.name}: {hint}")
+
+
+def number_of_samples(words: str | None, option: str, example: str) -> int:
+    """The number that an option has, 0 for none; raises Usage for what is no number, such as a size."""
+    if words is None:
+        return 0
+    if not (words.isascii() and words.isdigit()):
+        raise Usage(f"{option} {show(words)} is no number of samples", f"it counts samples, not bytes: {example}")
+    return int(words)

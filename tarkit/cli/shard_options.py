@@ -1,4 +1,4 @@
-"""The options of `shard`: its files, how they form samples, how samples are divided, and the names of shards."""
+"""Options of `shard`: which files, how they are grouped into samples, how these are divided, names of shards."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tarkit.errors import TarkitError, Usage, show
 from tarkit.packing.divide import Dirs
 from tarkit.packing.planner import UNSORTED, Cut, Sort, parse_sort
 from tarkit.packing.samples import KeyRule, parse_key
+from tarkit.shards.limits import DEFAULT_SIZE, Limits, parse_size
 from tarkit.shards.patterns import compile_regex
-from tarkit.shards.template import ShardTemplate, parse_size, parse_template
-from tarkit.shards.writer import DEFAULT_SIZE, Limits
+from tarkit.shards.template import ShardTemplate, parse_template
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
@@ -36,7 +36,7 @@ SUFFIXES = (*ARCHIVE_SUFFIXES, ".zip")
 
 @dataclass(frozen=True)
 class Files:
-    """The files of the tree that are packed, and the prefix of their names."""
+    """Which files of the tree are packed, and their names."""
 
     keep_root: bool = False
     symlinks: Any = "files"
@@ -47,7 +47,7 @@ class Files:
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """How files form samples, and which fields a sample has."""
+    """Which files are one sample, and the fields that it must have or gets."""
 
     rule: KeyRule
     rename: Any = "none"
@@ -73,16 +73,17 @@ class Division:
 
     @property
     def limited(self) -> bool:
-        """Whether an option limits the size of shards."""
+        """Whether a size or number of shards is given."""
         return self.even or not (self.count is None and self.size is None and self.shards is None)
 
     def cut(self, templates: Sequence[ShardTemplate]) -> Cut:
-        """Return the division for shards of these names. Raise Usage."""
+        """Return the division for shards of these names. Raises Usage."""
         shards = self.shards
         if self.even and shards is None:
             shards = templates[0].count
             if shards is None:
-                raise Usage("--even requires a number of shards", "-n 64, or names that end: -o 'x-{00..63}.tar'")
+                hint = "-n 64, or a limited number of names: -o 'x-{00..63}.tar'"
+                raise Usage("--even requires a number of shards", hint)
         size = self.size if self.limited else DEFAULT_SIZE
         limits = Limits(self.count, None if size is None else parse_size(size, "-c"), self.size_rule)
         return Cut(limits, self.dirs, self.sort, shards, self.even)
@@ -90,7 +91,7 @@ class Division:
 
 @dataclass(frozen=True)
 class ShardNames:
-    """The names of shards: one template, or a map with one for each category."""
+    """Names of shards: one template, or a map with one for each category."""
 
     output: Output
     text: str
@@ -98,14 +99,14 @@ class ShardNames:
     extension: str
 
     def templates(self, run: ConsoleRun, map_: MapOptions) -> tuple[list[ShardTemplate], Map | None]:
-        """Return the templates of all categories, and the map. Raise Usage."""
+        """Return the templates of all categories, and the map. Raises Usage."""
         if map_.spec is None:
             return [self._template()], None
         folder = self.text.removeprefix("file:")
         if folder in (DEFAULT_NAME, "."):
             folder = ""
         elif not (folder.endswith("/") or os.path.isdir(folder)):
-            raise Usage("with --map, -o is a directory: the map has the names of shards", "for example -o out/")
+            raise Usage("with --map, -o is the directory of the shards: the map has their names", "for example -o out/")
         folder += "/" if folder and not folder.endswith("/") else ""
         try:
             found = map_.read(run, folder, self.extension, self.template)

@@ -15,8 +15,8 @@ from tarkit.cli import options
 from tarkit.cli.command import option
 from tarkit.cli.console import ConsoleRun
 from tarkit.errors import Usage
-from tarkit.shards.template import parse_size, parse_template
-from tarkit.shards.writer import Limits
+from tarkit.shards.limits import Limits, parse_size
+from tarkit.shards.template import parse_template
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from tarkit.cli.console import current
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.template import number_of_samples
 from tarkit.streams.location import Location
 
 EXAMPLES = (
@@ -71,7 +70,7 @@ def cat(
     run = current()
     select.count = count
     data = read(run, inputs, shard_slice, interleave=mix, prefetch=parallel - 1).choose(select)
-    size = number_of_samples(shuffle, "--shuffle", "-s 1000")
+    size = options.number_of_samples(shuffle, "--shuffle", "-s 1000")
     if size:
         seed = options.draw_seed(select.seed)
         run.note(f"shuffling through a buffer of {size} samples: local only")

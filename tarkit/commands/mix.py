@@ -20,7 +20,7 @@ from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle, neighbours
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.template import parse_size
+from tarkit.shards.limits import parse_size
 from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location
 from tarkit.tar.writer import EntryWriter

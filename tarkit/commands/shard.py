@@ -24,23 +24,18 @@ from tarkit.cli.shard_options import (
     names_options,
     samples_options,
 )
-from tarkit.cli.shard_plan import (
-    PackOptions,
-    check_templates,
-    existing_entries,
-    pack_options,
-    run_pack,
-    saved_plan,
-)
-from tarkit.cli.shard_report import report
+from tarkit.cli.shard_plan import PlanOptions, pack_options, run_pack, saved_plan
 from tarkit.errors import Usage
 from tarkit.packing.batch import Batch
 from tarkit.packing.layout import PackLayout, hidden, recipe_line
+from tarkit.packing.packer import check_templates
 from tarkit.packing.planner import lay_out
+from tarkit.packing.report import plan_notes
+from tarkit.packing.resume import next_shards
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
+from tarkit.shards.limits import NO_LIMIT
 from tarkit.shards.template import ShardTemplate
-from tarkit.shards.writer import NO_LIMIT
 from tarkit.stores import schemes
 from tarkit.streams.sink import open_sink
 
@@ -63,13 +58,13 @@ COST = (
 
 @dataclass(frozen=True)
 class ShardOptions:
-    """What is asked for, and what becomes of the plan: shown, saved, or run."""
+    """All options, and whether the plan is shown, saved, or run."""
 
     files: Files
     samples: SampleOptions
     division: Division
     names: ShardNames
-    pack: PackOptions
+    pack: PlanOptions
     map: MapOptions
     update: bool = False
     dry_run: bool = False
@@ -79,7 +74,7 @@ class ShardOptions:
 
     @property
     def shows(self) -> bool:
-        """Whether the plan is printed, and that is all."""
+        """Whether the plan is only printed."""
         return self.dry_run or self.show_keys or self.json
 
 
@@ -108,7 +103,7 @@ def shard(
     division: Division,
     files: Files,
     samples: SampleOptions,
-    pack: PackOptions,
+    pack: PlanOptions,
     json_: bool,
     **given: Any,
 ) -> None:
@@ -162,10 +157,10 @@ def run_shard(run: ConsoleRun, root: str, chosen: ShardOptions) -> None:
         scratch = None
     if not (chosen.shows or chosen.recipe or chosen.pack.plan):
         check_templates(templates, chosen.pack, chosen.update)
-    numbers, known = existing_entries(templates, scratch) if chosen.update else ([0] * len(templates), None)
+    numbers, known = next_shards(templates, scratch) if chosen.update else ([0] * len(templates), None)
     wanted = chosen.samples
-    required, join, classes = _adornments(run, wanted)
-    dress = SampleTransform(
+    required, join, classes = _transforms(run, wanted)
+    transform = SampleTransform(
         wanted.rule,
         tree.source,
         wanted.rename,
@@ -175,22 +170,28 @@ def run_shard(run: ConsoleRun, root: str, chosen: ShardOptions) -> None:
         classes,
         known,
         scratch,
-        unmatched_ends=chosen.map.on_unmatched == "error",
+        on_unmatched=chosen.map.on_unmatched,
     )
     layout = PackLayout(tree, templates, numbers, scratch)
-    keyless = lay_out(tree, wanted.rule, dress, cut, layout, scratch, _watch(run, tree))
+    keyless = lay_out(tree, wanted.rule, transform, cut, layout, scratch, _watch(run, tree))
     if not chosen.division.limited and chosen.recipe is None:
         run.tell(NO_LIMIT)
-    report(run, tree, dress, layout, chosen.map, keyless)
-    listed = dress.classes.lines() if wanted.classes_out is not None and dress.classes is not None else b""
+    for text, warning in plan_notes(tree, transform, keyless):
+        (run.warn if warning else run.tell)(text)
+    run.facts["files"] = tree.files
+    if categories is not None:
+        run.facts["unmatched"] = transform.unmatched
+    content = f" of {tree.content} bytes" if tree.sized else ""
+    run.note(f"{tree.files} files{content}, {layout.samples} samples, {len(layout)} shards")
+    listed = transform.classes.lines() if wanted.classes_out is not None and transform.classes is not None else b""
     _hand_over(run, chosen, layout, templates)
     if wanted.classes_out is not None and not chosen.shows:
         with open_sink("path", wanted.classes_out) as sink:
             sink.write(listed)
 
 
-def _adornments(run: ConsoleRun, wanted: SampleOptions) -> tuple[Required | None, Join | None, Classes | None]:
-    """What --require, --join and --label-from-dir ask for, each with what it alone needs."""
+def _transforms(run: ConsoleRun, wanted: SampleOptions) -> tuple[Required | None, Join | None, Classes | None]:
+    """Return the transformations of --require, --join and --label-from-dir, whose modules are loaded when needed."""
     required = join = classes = None
     if wanted.require:
         from tarkit.packing.transform import Required
@@ -209,11 +210,11 @@ def _adornments(run: ConsoleRun, wanted: SampleOptions) -> tuple[Required | None
 
 def _tree(run: ConsoleRun, root: str, chosen: ShardOptions, templates: list[ShardTemplate]) -> Tree:
     if schemes.scheme_of(root) and not os.path.exists(root):
-        what = f"{schemes.public_name(root)}: only folders of this machine can be listed"
+        what = f"{schemes.public_name(root)}: only local directories can be listed"
         raise Usage(what, "mount it, or copy it here")
     if not os.path.isdir(root):
         os.stat(root)
-        raise Usage(f"{root} is no folder", "for an archive: tarkit split; for a recipe: tarkit create")
+        raise Usage(f"{root} is not a directory", "for an archive: tarkit split; for a recipe: tarkit create")
     pack, wanted = chosen.pack, chosen.samples
     table = None if wanted.join is None else wanted.join.rpartition(":")[0]
     written = (run.report, pack.plan, pack.manifest, pack.depfile, chosen.recipe, wanted.classes_out)
@@ -238,7 +239,7 @@ def _tree(run: ConsoleRun, root: str, chosen: ShardOptions, templates: list[Shar
 
 
 def _weighs(run: ConsoleRun, chosen: ShardOptions) -> bool:
-    """Whether sizes of files are shown or decide anything; else they are not looked up before files are read."""
+    """Return whether sizes of files are shown or needed; else they are not looked up before files are read."""
     pack, division = chosen.pack, chosen.division
     by_size = division.size is not None or division.even or not division.limited
     shown = chosen.shows or pack.plan is not None or run.shows_progress
@@ -246,7 +247,7 @@ def _weighs(run: ConsoleRun, chosen: ShardOptions) -> bool:
 
 
 def _watch(run: ConsoleRun, tree: Tree) -> Any:
-    """Draw a bar of the bytes of the files that were listed, if one is wanted."""
+    """Return a function that draws a bar of the bytes of the listed files, if one is wanted."""
     listed = 0
 
     def counted(batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -264,12 +265,12 @@ def _watch(run: ConsoleRun, tree: Tree) -> Any:
 
 
 def _hand_over(run: ConsoleRun, chosen: ShardOptions, layout: PackLayout, templates: list[ShardTemplate]) -> None:
-    """Show the plan, write it as a recipe, or have it run."""
+    """Show the plan, write it as a recipe, or run it."""
     if not chosen.shows and chosen.recipe is None:
         known = templates[0] if len(templates) == 1 and not chosen.update else None
-        run_pack(run, layout.rows(), chosen.names.output, chosen.pack, known)
+        run_pack(run, layout, chosen.names.output, chosen.pack, known)
         return
-    lines: Iterator[bytes] = map(recipe_line, layout.rows())
+    lines: Iterator[bytes] = map(recipe_line, layout)
     if chosen.recipe is None:
         from tarkit.views.text import layout_json, layout_lines
 

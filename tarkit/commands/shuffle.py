@@ -19,7 +19,7 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.template import epoch_names, number_of_samples, refuse_epoch
+from tarkit.shards.template import epoch_names, refuse_epoch
 from tarkit.sorting.audit import Count, measure
 from tarkit.sorting.keys import SortKey
 from tarkit.streams.location import Location
@@ -126,7 +126,7 @@ def _buffer_size(buffer: str | None, initial: int | None, rng: str) -> int | Non
         raise Usage("--initial requires --buffer")
     if buffer is not None and rng != "tarkit":
         raise Usage("--rng cannot be used with --buffer")
-    size = None if buffer is None else number_of_samples(buffer, "--buffer", "--buffer 1000")
+    size = None if buffer is None else options.number_of_samples(buffer, "--buffer", "--buffer 1000")
     if size == 0:
         raise Usage("--buffer 0 holds nothing")
     return size

@@ -16,8 +16,8 @@ from tarkit.cli.split_series import Cuts, Naming, cuts, naming
 from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice
-from tarkit.shards.template import parse_size
-from tarkit.shards.writer import DEFAULT_SIZE, NO_LIMIT, Limits, Series, write_manifest
+from tarkit.shards.limits import DEFAULT_SIZE, NO_LIMIT, Limits, parse_size
+from tarkit.shards.writer import Series, write_manifest
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
 

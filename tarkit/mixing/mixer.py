@@ -1,11 +1,11 @@
-"""Draw from several sources by their weights. Iterators in, iterator out; what there is of a source is read as drawn.
+"""Draw from several sources by their weights. Each source is an iterator, read as it is drawn.
 
-The algorithm: the next source is what `random.Random(seed).choices(sources, weights)` gives, asked for one at a time
-with one generator for the whole run. A source that has nothing left when it is drawn ends the run (`first`), or is
-taken out of the list, which keeps its order, and another is drawn (`all`), or begins again (`repeat`). So each draw is
-independent of the others, whatever the sources hold. Of a source with a probability less than 1, each sample that is
-drawn must also pass `Random(derived(seed, "probability")).random() < probability`; else all is drawn anew, the source
-too. Its share is therefore its weight times its probability.
+The algorithm: the next source is `random.Random(seed).choices(sources, weights)`, one at a time, with one generator for
+the whole run. A source that is exhausted when it is drawn ends the run (`first`), or is removed from the list, which
+keeps its order, and another is drawn (`all`), or begins again (`repeat`). So draws are independent of each other and of
+the sizes of the sources. A sample of a source with a probability less than 1 must also pass
+`Random(derived(seed, "probability")).random() < probability`; else a source is drawn again. The share of a source is
+therefore its weight times its probability.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ Until = Literal["first", "all", "never"]
 
 
 def derived(seed: int, *words: str | int) -> int:
-    """A seed for a part of the run, independent of those for other words; the same for ever."""
+    """Return a seed for a part of the run, independent of those for other words."""
     return random.Random(" ".join(map(str, (seed, *words)))).getrandbits(64)
 
 
 class Stock(Generic[Item]):
-    """What there is of one source, to draw from.
+    """The items of one source, to draw from.
 
-    `begin` gives its items from the start, and is called again when it begins again; `change` is applied to all that
-    comes of it, one lap after another. `given` counts the items that the mix gave out, `passed_over` those that were
-    drawn and not kept, `laps` how often `begin` came to its end; by then the source is `exhausted`.
+    `begin` returns its items from the start, and is called again when it begins again; `change` is applied to the items
+    of all laps together. `given` counts the items that were yielded, `passed_over` those that were drawn and not kept,
+    `laps` the complete iterations.
     """
 
     def __init__(
@@ -65,22 +65,22 @@ class Stock(Generic[Item]):
         self._begin = begin
         self._change = change
         self._items: Iterator[Item] = iter(())
-        self._head: list[Item] = []  # what was looked at and not taken
+        self._head: list[Item] = []  # the item that was read ahead
         self._looked = 0
 
     @property
     def exhausted(self) -> bool:
-        """Whether all of it was drawn at least once and then more was asked for."""
+        """Whether all items were drawn at least once."""
         return self.laps > 0
 
     def open(self, repeat: bool) -> None:
-        """Begin; raises TarkitError when there is nothing at all."""
+        """Begin. Raises TarkitError for an empty source."""
         self._items = self._change(self._all(repeat))
         if not self.more():
-            raise TarkitError(f"{self.name}: no sample to draw", "leave the source out, or see what is selected of it")
+            raise TarkitError(f"{self.name}: no sample to draw", "leave the source out, or check its selection")
 
     def more(self) -> bool:
-        """Whether there is something left. A stream's last item is good no longer."""
+        """Return whether an item is left. Invalidates the last item of a stream."""
         if not self._head:
             for item in self._items:
                 self._head.append(item)
@@ -89,7 +89,7 @@ class Stock(Generic[Item]):
         return bool(self._head)
 
     def take(self) -> list[Item]:
-        """The next item in a list, which is empty when there is none left."""
+        """Return the next item in a list, which is empty when none is left."""
         self.more()
         head, self._head = self._head, []
         return head
@@ -106,12 +106,12 @@ class Stock(Generic[Item]):
 
 
 class Mix(Generic[Item]):
-    """Iterate over what is drawn from `stocks`, at most `total` items, until the first or all of them are exhausted.
+    """Draw from `stocks`, at most `total` items, until the first or all of them are exhausted.
 
-    With `repeat`, one that is exhausted begins again: `until` is then all (every one was exhausted at least once) or
-    never. Afterwards `ended` is the stock that ended the mix, None when that was `total`.
+    With `repeat`, an exhausted one begins again: `until` is then all (every one was exhausted at least once) or never.
+    Afterwards `ended` is the stock that ended the mix, None when that was `total`.
 
-    Raises TarkitError for a stock that has nothing, before anything is drawn.
+    Raises TarkitError for an empty stock, before anything is drawn.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Mix(Generic[Item]):
         self.ended: Stock[Item] | None = None
 
     def __iter__(self) -> Iterator[Item]:
-        """Draw."""
+        """Yield the items that are drawn."""
         for stock in self.stocks:
             stock.open(self.repeat)
         draw, passes = random.Random(self.seed).random, random.Random(derived(self.seed, "probability")).random
@@ -150,29 +150,29 @@ class Mix(Generic[Item]):
                 yield drawn[0]
 
     def _over(self, stock: Stock[Item]) -> bool:
-        """Whether the mix is at its end now that `stock` was exhausted."""
+        """Return whether the mix ends now that `stock` is exhausted."""
         if self.until == "first" or (self.until == "all" and all(each.exhausted for each in self.stocks)):
             self.ended = stock
             return True
         return False
 
     def asked(self) -> list[float]:
-        """The share of each stock that the weights ask for."""
+        """Return the share of each stock by weight."""
         weights = [stock.weight * stock.probability for stock in self.stocks]
         return [weight / sum(weights) for weight in weights]
 
     def got(self) -> list[float]:
-        """The share of each stock in what was given."""
+        """Return the share of each stock in the items that were yielded."""
         return [stock.given / self.given if self.given else 0.0 for stock in self.stocks]
 
 
-# ---- The samples of one source of a mix, as often as they are wanted
+# ---- The samples of one source of a mix, any number of times
 
 
 def locate(spec: SourceSpec, tell: Callable[[str], None]) -> list[Location]:
-    """The inputs of a source. With `allow_missing`, `tell` hears how many files are not there.
+    """Return the inputs of a source. With `allow_missing`, `tell` is called with the number of missing files.
 
-    Raises TarkitError for what is missing, or when all is, and when fewer are there than `choose` wants.
+    Raises TarkitError for a missing file, or if all are missing, or fewer exist than `choose`.
     """
     if not spec.allow_missing:
         try:
@@ -184,7 +184,7 @@ def locate(spec: SourceSpec, tell: Callable[[str], None]) -> list[Location]:
         names = [name for word in spec.words for name in _names(word)]
         there = [name for name in names if name is not None]
         if not there:
-            raise TarkitError(f"{spec.name}: none of its files is there")
+            raise TarkitError(f"{spec.name}: none of its files exists")
         found = expand_inputs(there)
         if len(there) < len(names):
             tell(f"{spec.name}: {len(names) - len(there)} of {len(names)} are missing, and left out")
@@ -194,16 +194,16 @@ def locate(spec: SourceSpec, tell: Callable[[str], None]) -> list[Location]:
 
 
 def _weight_hint(words: Sequence[str]) -> str | None:
-    """What to say of a word that is no input: that a number behind its colon may be meant for a weight."""
+    """Return a hint for a word that is not an input: a number after its colon may be meant as a weight."""
     for word in words:
         name, _, weight = word.rpartition(":")
         if name and NUMBER.fullmatch(weight) and not word.startswith("pipe:"):
-            return f"a weight stands behind an @: {show(f'{name}@{weight}')}"
+            return f"a weight follows an @: {show(f'{name}@{weight}')}"
     return None
 
 
 def _names(word: str) -> Iterator[str | None]:
-    """The words that braces make of a word, None for a file that is not there."""
+    """Yield the expansions of the braces in a word, None for a missing file."""
     if word == "-" or word.startswith(("file:", "pipe:")) or schemes.scheme_of(word) or os.path.lexists(word):
         yield word
         return
@@ -213,12 +213,12 @@ def _names(word: str) -> Iterator[str | None]:
 
 @dataclass
 class Laps:
-    """Each call gives the samples of a source from the start, `spec.nrepeats` times, through its shuffle buffer.
+    """Each call returns the samples of a source from the start, `spec.nrepeats` times, through its shuffle buffer.
 
-    Samples that come for the second time have `~2` behind their key, then `~3` and so on: per shard, which `resample`
-    may take several times. `again` says that more calls follow. Then inputs that can be read once only are kept in
-    temporary files; others, also commands and URLs, are opened again. `repeated` says that some came again, `dropped`
-    counts those that the policy left out.
+    Keys of repeated samples end in `~2`, `~3` and so on: per shard, which `resample` may choose several times. `again`
+    says that more calls follow. Then inputs that can be read only once are kept in temporary files; others, also
+    commands and URLs, are opened again. `repeated` says that samples were repeated, `dropped` counts those that the
+    policy left out.
     """
 
     spec: SourceSpec
@@ -241,11 +241,11 @@ class Laps:
         self._kept: DatasetReader | None = None
         self._keeps = (self.again or self.spec.nrepeats > 1) and any(map(_reads_once, self.locations))
         if (self.spec.resample or self.spec.choose) and any(map(_reads_once, self.locations)):
-            raise Usage(f"{self.spec.name}: choose and resample want inputs that can be read again")
+            raise Usage(f"{self.spec.name}: choose and resample require inputs that can be read again")
         self._select = replace(self.select, seed=derived(self.seed, "sample"))
 
     def __call__(self) -> Iterator[TarSample]:
-        """The samples of one lap."""
+        """Return the samples of one lap."""
         samples = (sample for _ in range(self.spec.nrepeats) for sample in self._pass())
         if self.spec.shuffle:
             size, seed = self.spec.shuffle, self._buffer.getrandbits(64)
@@ -254,11 +254,11 @@ class Laps:
 
     @property
     def shards(self) -> int:
-        """How many shards a pass takes."""
+        """The number of shards in a pass."""
         return self.spec.choose or self.spec.resample or len(self.locations)
 
     def _pass(self) -> Iterator[TarSample]:
-        """All of it once: stretches of shards that come for the first time, for the second time and so on."""
+        """Yield all samples once: stretches of shards that come for the first time, the second time and so on."""
         times = []
         for place in self._places():
             self._seen[place] += 1
@@ -301,7 +301,7 @@ class Laps:
 
 
 def _reads_once(location: Location) -> bool:
-    """Whether what is read of an input is gone."""
+    """Return whether an input can be read only once."""
     if location.kind == "path":
         return not stat.S_ISREG(os.stat(location.text).st_mode)
     return location.kind == "stdin"

@@ -1,24 +1,24 @@
-"""What a mix is made of: words such as `'A-{000..099}.tar@1.45' B.tar@1`, or a file in YAML or JSON.
+"""The sources of a mix: words such as `'A-{000..099}.tar@1.45' B.tar@1`, or a file in YAML or JSON.
 
-Two forms of that file are read. tarmix's:
+That file has one of two forms. tarmix's:
 
     shuffle: 1000                       # of the mixed samples, through a buffer
     sources:
       - shards: "A-{000..099}.tar"      # a word of the command line, or a list of them
         weight: 1.45                    # drawn in proportion to it; default 1
         probability: 0.5                # a sample that was drawn is kept with this probability; default 1
-        nstreams: 4                     # so many shards are read in turn; default 1
-        nrepeats: 2                     # all of it so many times; default 1
-        shuffle: 500                    # shards in random order, samples through a buffer of so many
+        nstreams: 4                     # number of shards read in turn; default 1
+        nrepeats: 2                     # number of passes; default 1
+        shuffle: 500                    # shards in random order, samples through a buffer of this size
         allow_missing: true             # files that are missing are left out
         rename: {page.jpg: jpg, xml: ""}    # fields; also a list of {from: OLD, to: NEW}; "" deletes
         rekey: "A/{key}"                # not in tarmix: as the option --rekey, for this source
         name: A                         # not in tarmix: for messages and reports
 
 and webdataset's `datasets` (also `dataset`): `prefix`, `buckets`, and for each data set `shards`, `name`, `buckets`,
-`choose: N` shards without replacement or `resample: N` with it. There all shards are read in random order, and a
-data set without a weight is drawn in proportion to the number of shards that are taken of it. That is what comes of
-webdataset's own way, which shuffles the shards of all together. `~` and `$VARIABLE` are expanded there.
+`choose: N` shards without replacement or `resample: N` with it. There all shards are read in random order, and the
+weight of a data set is by default the number of its shards that are read. This equals webdataset's way, which shuffles
+the shards of all together. `~` and `$VARIABLE` are expanded there.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from typing import Any
 
 from tarkit.errors import MissingLibrary, TarkitError, Usage, show
 
-# ---- Files in YAML or JSON that describe something: read them, and say where in them something is wrong
+# ---- Files in YAML or JSON: read them, and report the position of errors
 
-MOST = 1e100  # a weight; the sum of some is a number too
+MOST = 1e100  # maximum of a weight, so that sums are finite
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
 def load(path: str) -> Any:
-    """What a file says, in JSON if its name ends in .json, else in YAML, of which only plain data are read.
+    """Return the data in a file: JSON if its name ends in .json, else YAML (plain data only).
 
     Raises TarkitError with the line: it cannot be read, or a mapping has a key twice; and when PyYAML is missing.
     """
@@ -49,16 +49,16 @@ def load(path: str) -> Any:
     except OSError as error:
         raise TarkitError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise TarkitError(f"{path}: at {error.start}: no UTF-8") from None
+        raise TarkitError(f"{path}: at {error.start}: not UTF-8") from None
     if path.lower().endswith(".json"):
         try:
             return json.loads(text, object_pairs_hook=_pairs)
         except (ValueError, RecursionError) as error:
-            raise TarkitError(f"{path}: no JSON: {error}") from None
+            raise TarkitError(f"{path}: invalid JSON: {error}") from None
     try:
         import yaml
     except ImportError:
-        otherwise = ", or write the same as JSON, in a file that ends in .json"
+        otherwise = ", or write JSON, in a file that ends in .json"
         raise MissingLibrary(f"{path}: reading YAML", "PyYAML", "yaml", otherwise) from None
     try:
         _see_once(yaml, yaml.compose(text, Loader=yaml.SafeLoader))
@@ -67,11 +67,11 @@ def load(path: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else path
         what = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise TarkitError(f"{where}: no YAML: {what}") from None
+        raise TarkitError(f"{where}: invalid YAML: {what}") from None
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A mapping of JSON, which has each key once."""
+    """Return a JSON object. Raises ValueError for a duplicate key."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -80,7 +80,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _see_once(yaml: Any, root: Any) -> None:
-    """Raise for a mapping of YAML that has a key twice, of which the library would take the last."""
+    """Raise for a YAML mapping with a duplicate key, of which the library would take the last."""
     seen, waiting = set[int](), [root]
     while waiting:
         node = waiting.pop()
@@ -100,42 +100,46 @@ def _see_once(yaml: Any, root: Any) -> None:
 
 @dataclass
 class SpecNode:
-    """Where in a file we are, to say so; its methods read what a mapping has there and raise TarkitError."""
+    """A position in a file; its methods read the values of the mapping there and raise TarkitError."""
 
     path: str
     where: list[str] = field(default_factory=list)
 
     def of(self, part: str) -> SpecNode:
-        """A place in it."""
+        """Return the position of a part."""
         return SpecNode(self.path, [*self.where, part])
 
     def wrong(self, what: str, hint: str | None = None) -> TarkitError:
-        """An error, to raise: what is wrong here."""
+        """Return an error with this position."""
         return TarkitError(": ".join([self.path, *self.where, what]), hint)
 
     def mapping(self, found: Any) -> None:
-        """See that a source is a mapping."""
+        """Raise unless a source is a mapping."""
         if not isinstance(found, dict):
-            raise self.wrong("no mapping with `shards`")
+            raise self.wrong("not a mapping with `shards`")
 
     def known(self, found: dict[str, Any], keys: Sequence[str], warn: Callable[[str], None] | None = None) -> None:
-        """See that there are no other keys."""
+        """Raise, or warn, for other keys."""
         for key in found:
-            if key not in keys and warn is not None:
-                warn(f"{self.wrong(f'`{key}` means nothing here')}")
-            elif key not in keys:
-                hint = "proc converts" if key == "convert" else f"there are: {', '.join(keys)}"
-                raise self.wrong(f"`{key}` means nothing here", hint)
+            if key in keys:
+                continue
+            from difflib import get_close_matches
+
+            close = get_close_matches(str(key), keys, 1, 0.75)
+            what = f"unknown key {show(str(key))}" + (f"; did you mean {show(close[0])}?" if close else "")
+            if warn is None:
+                raise self.wrong(what, "proc converts" if key == "convert" else f"known keys: {', '.join(keys)}")
+            warn(str(self.wrong(what)))
 
     def listed(self, found: dict[str, Any], key: str) -> list[Any]:
-        """A list of at least one."""
+        """Return a list that is not empty."""
         values = found[key]
         if not isinstance(values, list) or not values:
             raise self.wrong(f"`{key}` is a list of at least one")
         return values
 
     def words(self, found: dict[str, Any], key: str, default: list[str] | None = None) -> list[str]:
-        """One text or a list of some."""
+        """Return a list of names, of which there may be one without a list."""
         value = found.get(key, default)
         values = [value] if isinstance(value, str) else value
         if not isinstance(values, list) or not values or not all(isinstance(each, str) for each in values):
@@ -143,32 +147,32 @@ class SpecNode:
         return values
 
     def text(self, found: dict[str, Any], key: str, default: Any) -> Any:
-        """Some text, or what stands for none."""
+        """Return a string that is not empty, or the default."""
         value = found.get(key, default)
         if value is not default and not (isinstance(value, str) and value):
             raise self.wrong(f"`{key}` is text")
         return value
 
     def number(self, found: dict[str, Any], key: str) -> float:
-        """A number over 0; YAML takes 1e3 for text."""
+        """Return a number > 0, also one like 1e3, which is a string in YAML."""
         value = found[key]
         if isinstance(value, str) and NUMBER.fullmatch(value):
             value = float(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.wrong(f"`{key}` is a number")
         if not 0 < value <= MOST:
-            raise self.wrong(f"`{key}` is more than 0", "leave the source out if nothing is wanted of it")
+            raise self.wrong(f"`{key}` is more than 0", "leave the source out to draw nothing from it")
         return float(value)
 
     def count(self, found: dict[str, Any], key: str, default: int, least: int = 1) -> int:
-        """A whole number."""
+        """Return an integer."""
         value = found.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise self.wrong(f"`{key}` is a whole number from {least} on")
         return value
 
     def renames(self, found: dict[str, Any]) -> tuple[tuple[bytes, bytes], ...]:
-        """Pairs of fields, old and new, of a mapping or of a list of {from: OLD, to: NEW}."""
+        """Return pairs of fields, old and new, of a mapping or of a list of {from: OLD, to: NEW}."""
         value = found.get("rename", {})
         if isinstance(value, list):
             if not all(isinstance(each, dict) and each.keys() == {"from", "to"} for each in value):
@@ -196,10 +200,10 @@ DATASET_KEYS = (*SOURCE_KEYS, "buckets", "choose", "resample")
 
 @dataclass
 class SourceSpec:
-    """One source of a mix, as it was asked for.
+    """One source of a mix, as specified.
 
-    `words` name its inputs. A `weight` of None is the number of shards that are taken of it. `rename` are pairs of
-    fields, old and new. `any_order`: its shards in random order.
+    `words` name its inputs. A `weight` of None is the number of shards that are read. `rename` has pairs of fields, old
+    and new. With `any_order` its shards are read in random order.
     """
 
     name: str
@@ -219,7 +223,7 @@ class SourceSpec:
 
 @dataclass
 class MixSpec:
-    """All sources; `shuffle` is the size of a buffer behind the mix, `path` the file that said so."""
+    """All sources; `shuffle` is the size of a shuffle buffer for the mix, `path` the file with the specification."""
 
     sources: list[SourceSpec]
     shuffle: int = 0
@@ -227,9 +231,9 @@ class MixSpec:
 
 
 def parse_mix(words: Sequence[str], warn: Callable[[str], None] = lambda line: None) -> MixSpec:
-    """The mix that the words of a command line describe: `SPEC.yaml` (or .yml, .json), or sources with weights.
+    """Return the mix that words of a command line specify: `SPEC.yaml` (or .yml, .json), or sources with weights.
 
-    Raises Usage, and TarkitError for a file that cannot be read or makes no sense.
+    Raises Usage, and TarkitError for a file that cannot be read or is invalid.
     """
     if not words:
         raise Usage("nothing to mix", "name the sources: tarkit mix 'A-{000..099}.tar@1.45' B.tar@1 -o OUT")
@@ -243,9 +247,9 @@ def parse_mix(words: Sequence[str], warn: Callable[[str], None] = lambda line: N
 
 
 def parse_source(word: str) -> SourceSpec:
-    """`NAME@WEIGHT`: the weight is what follows the last `@`, if that is a number; else it is 1.
+    """Parse `NAME@WEIGHT`: the weight is the number after the last `@`; without one it is 1.
 
-    The name of a file that is there, `@` and all, has the weight 1. Raises Usage for a weight that is none.
+    The name of an existing file that contains `@` has the weight 1. Raises Usage for an invalid weight.
     """
     name, at, weight = word.rpartition("@")
     if not at or not NUMBER.fullmatch(weight) or os.path.lexists(word):
@@ -253,18 +257,18 @@ def parse_source(word: str) -> SourceSpec:
     if not name:
         raise Usage(f"{show(word)}: a weight without a source")
     if not 0 < float(weight) <= MOST:
-        raise Usage(f"{show(word)}: a weight is more than 0", "leave the source out if nothing is wanted of it")
+        raise Usage(f"{show(word)}: a weight is more than 0", "leave the source out to draw nothing from it")
     return SourceSpec(name, [name], float(weight))
 
 
 def read_spec(path: str, warn: Callable[[str], None] = lambda line: None) -> MixSpec:
-    """The mix that a file describes. `warn` hears of keys that webdataset's form has and nobody knows.
+    """Return the mix that a file specifies. `warn` is called for unknown keys in webdataset's form.
 
-    Raises TarkitError, with the place in the file.
+    Raises TarkitError, with the position in the file.
     """
     found = load(path)
     if not isinstance(found, dict):
-        raise TarkitError(f"{path}: no mix, which is a mapping with a list of `sources`")
+        raise TarkitError(f"{path}: not a mix, which is a mapping with a list of `sources`")
     here = SpecNode(path)
     if "sources" in found:
         here.known(found, ("sources", "shuffle"))

@@ -1,7 +1,6 @@
-"""Samples of a tree, many at a time and in columns: to make, cut and store lists of names takes a fraction of the time
-that a tuple for each file does.
+"""Samples of a tree in batches of columns: lists of names take a fraction of the time of a tuple for each file.
 
-What looks at every sample takes it as a Group: `batch.groups()`, and back, `batched(groups)`.
+Code for single samples uses a Group: `batch.groups()`, and back, `batched(groups)`.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from typing import Any, NamedTuple, Self
 
 from tarkit.packing.plan import Planned
 
-SAMPLES = 4000  # of a batch that is made of groups
+SAMPLES = 4000  # in a batch that is made of groups
 
 File = tuple[bytes, int, bytes]
 """Name of an entry, bytes of content, source; an empty source is the file of that name in the tree."""
 
 
 Group = tuple[bytes, list[File], int]
-"""A sample to be: its key, its files, the place of its category in a map."""
+"""A planned sample: its key, its files, the place of its category in a map."""
 
 
 class Batch(NamedTuple):
-    """Samples that follow each other, at least one, all of one category.
+    """Consecutive samples, at least one, all of one category.
 
-    `stops` says for each of the `keys` where its files end among `names`, `sizes` and `sources`, which are as those of
-    a File; None is as many empty sources.
+    `stops` has for each of the `keys` the end of its files in `names`, `sizes` and `sources`, which are as in a File;
+    `sources` None stands for empty ones.
     """
 
     keys: list[bytes]
@@ -40,7 +39,7 @@ class Batch(NamedTuple):
     category: int = 0
 
     def part(self, start: int, stop: int) -> Batch:
-        """The samples [start, stop), at least one."""
+        """Return the samples [start, stop), at least one."""
         if stop - start == len(self.keys):
             return self
         first = self.stops[start - 1] if start else 0
@@ -56,7 +55,7 @@ class Batch(NamedTuple):
         )
 
     def groups(self) -> Iterator[Group]:
-        """The samples one by one."""
+        """Yield the samples one by one."""
         files = list(zip(self.names, self.sizes, self.sources or repeat(b"", len(self.names)), strict=True))
         start = 0
         for key, stop in zip(self.keys, self.stops, strict=True):
@@ -65,26 +64,26 @@ class Batch(NamedTuple):
 
 
 def _batch_of(groups: Sequence[Group], category: int) -> Batch:
-    """These samples, at least one; each has files."""
+    """Return a batch of samples, at least one; each has files."""
     names, sizes, sources = map(list, zip(*(file for _, files, _ in groups for file in files), strict=True))
     stops = list(accumulate(len(files) for _, files, _ in groups))
     return Batch([key for key, _, _ in groups], stops, names, sizes, sources if any(sources) else None, category)
 
 
 def batched(groups: Iterable[Group]) -> Iterator[Batch]:
-    """Samples many at a time, those of one category together."""
+    """Yield batches of consecutive samples of one category."""
     for category, each in groupby(groups, itemgetter(2)):
         while some := list(islice(each, SAMPLES)):
             yield _batch_of(some, category)
 
 
 def ends_of_runs(items: Sequence[Any]) -> list[int]:
-    """Where runs of equal items end, of which there is at least one."""
+    """Return the ends of runs of equal items; there is at least one item."""
     return [*compress(count(1), map(ne, items, islice(items, 1, None))), len(items)]
 
 
 def together(batches: Sequence[Batch]) -> Batch:
-    """The samples of all batches, at least one, which are of one category."""
+    """Return one batch of several, at least one, of one category."""
     if len(batches) == 1:
         return batches[0]
     ends = accumulate((len(batch.names) for batch in batches), initial=0)
@@ -102,10 +101,7 @@ def together(batches: Sequence[Batch]) -> Batch:
     )
 
 
-# ---- Rows of a plan, many at a time and in columns, as they wait in a file between planning and packing
-
-PackRow = tuple[bytes, int, bytes, bytes, int, int]
-"""A Planned as a plain tuple, and its line in the plan; 0 where that was not saved."""
+# ---- Rows of a plan in batches of columns, as they are stored in a file between planning and packing
 
 _MARSHAL = 2  # without references, which cost more than they save
 
@@ -113,8 +109,9 @@ _MARSHAL = 2  # without references, which cost more than they save
 class RowBatch(NamedTuple):
     """Rows of one shard, at least one.
 
-    Rows of one position follow each other: `stops` has where those of each of the `numbers` end. Where `given` is None
-    sources are `front` and what names have from `skip` on; `lines` None says that the plan was not saved.
+    Rows of one position follow each other: `stops` has the ends of those of each of the `numbers`. With `given` None
+    the source of a row is `front` and its name from `skip` on. `lines` are those of a saved plan; `keys` those of a
+    layout.
     """
 
     shard: bytes
@@ -126,70 +123,76 @@ class RowBatch(NamedTuple):
     front: bytes = b""
     skip: int = 0
     lines: list[int] | None = None
+    keys: list[bytes] | None = None
 
     @property
     def positions(self) -> list[int]:
-        """That of each row."""
+        """The position of each row."""
         lengths = map(sub, self.stops, [0, *self.stops])
         return list(chain.from_iterable(map(repeat, self.numbers, lengths)))
 
     @property
     def sources(self) -> list[bytes]:
-        """Where the content of each is, as in a plan."""
+        """The source of each row, as in a plan."""
         if self.given is not None:
             return self.given
         return [self.front + path for path in self.inner]
 
     @property
     def folder(self) -> bytes | None:
-        """The folder that all sources are `inner` paths of, as files and not as what a mark could say."""
+        """The directory of all sources, whose paths in it are `inner`; None if sources may be no paths."""
         return self.front if self.given is None and self.front and b":" not in self.front else None
 
     @property
     def inner(self) -> list[bytes]:
-        """Their paths in that folder."""
+        """The paths of the sources in that directory."""
         return [name[self.skip :] for name in self.names] if self.skip else self.names
 
     @property
     def has_marks(self) -> bool:
-        """Whether a source may be something else than a path: there is a colon in one that was given."""
+        """Whether a source may not be a path, since it has a colon."""
         return self.given is not None and b":" in b"".join(self.given)
 
-    def row(self, at: int) -> PackRow:
-        """One of the rows."""
+    def row(self, at: int) -> Planned:
+        """Return one row."""
         source = self.front + self.names[at][self.skip :] if self.given is None else self.given[at]
         line = self.lines[at] if self.lines else 0
         number = self.numbers[bisect_right(self.stops, at)]
-        return self.shard, number, self.names[at], source, self.sizes[at], line
+        return Planned(self.shard, number, self.names[at], source, self.sizes[at], line)
 
-    def rows(self) -> Iterator[PackRow]:
-        """The rows one by one."""
-        return zip(repeat(self.shard), self.positions, self.names, self.sources, self.sizes, self.lines or repeat(0))
+    def samples(self) -> Iterator[tuple[bytes, list[File]]]:
+        """Yield the keys and the files of a layout's samples."""
+        files = list(zip(self.names, self.sizes, self.sources, strict=True))
+        for key, start, stop in zip(self.keys or (), [0, *self.stops], self.stops, strict=False):
+            yield key, files[start:stop]
+
+    def rows(self) -> Iterator[Planned]:
+        """Yield the rows."""
+        lines = self.lines or repeat(0)
+        columns = zip(repeat(self.shard), self.positions, self.names, self.sources, self.sizes, lines)
+        return map(Planned._make, columns)
 
     @classmethod
-    def of(cls, rows: Iterable[PackRow]) -> Self:
-        """These rows, at least one, of one shard."""
+    def of(cls, rows: Iterable[Planned]) -> Self:
+        """Return a batch of rows, at least one, of one shard."""
         shards, positions, names, sources, sizes, lines = map(list, zip(*rows, strict=True))
         stops = ends_of_runs(positions)
         return cls(shards[0], [positions[stop - 1] for stop in stops], stops, names, sizes, sources, lines=lines)
 
     def dump(self) -> bytes:
-        """All of it, for `load`."""
+        """Return the batch as bytes for `load`."""
         return marshal.dumps(tuple(self), _MARSHAL)
 
     @classmethod
     def load(cls, data: bytes) -> Self:
-        """What `dump` gave."""
+        """Return the batch that `dump` made into bytes."""
         return cls._make(marshal.loads(data))
 
 
-class Rows:
-    """The rows of a layout, as often as one likes; `batches` hands them back many at a time. Shards come one after the
-    other, samples by position."""
+Extent = tuple[int, int]
+"""Start and stop of a RowBatch in a file."""
 
-    def __init__(self, batches: Callable[[], Iterator[RowBatch]]) -> None:
-        self.batches = batches
 
-    def __iter__(self) -> Iterator[Planned]:
-        """Yield them one by one."""
-        return (Planned(*row[:5]) for batch in self.batches() for row in batch.rows())
+def load_rows(read: Callable[[int, int], bytes], extents: Iterable[Extent]) -> Iterator[RowBatch]:
+    """Yield the batches at these extents."""
+    return (RowBatch.load(read(start, stop)) for start, stop in extents)

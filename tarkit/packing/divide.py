@@ -1,7 +1,7 @@
-"""Where shards end: by number and by size, at the borders of folders or over them, or evenly (ishard-spec 2.5).
+"""Divide samples into shards: by number or size, at the ends of directories or across them, or evenly.
 
-Samples come in order, those of one category together, and with `separate` and `collapse` those of one folder too, as
-`folder_rank` orders them: folders below before the samples of their own. Their own size counts as in `split`.
+Samples come in order, those of one category together, and with `separate` and `collapse` those of one directory too, in
+the order of `folder_rank`: subdirectories first. The behaviour is that of ishard (docs/formats).
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from operator import sub
 from typing import Literal, Protocol
 
 from tarkit.packing.batch import Batch, Group, batched
-from tarkit.shards.writer import Limits
+from tarkit.shards.limits import Limits
 from tarkit.tar.block import BLOCK, RECORD
 from tarkit.tar.header import encode
 
 Dirs = Literal["pack", "separate", "collapse"]
 
 _END = 2 * BLOCK
-_PLAIN_NAME, _PLAIN_SIZE = 100, 8**11 - 1  # what a header of one block holds in any case
+_PLAIN_NAME, _PLAIN_SIZE = 100, 8**11 - 1  # maxima that a header of one block always holds
 
 
 class Out(Protocol):
-    """What shards are told to: samples, and that the last one was the last of its shard; and whether these have sizes,
-    which are 0 otherwise."""
+    """A receiver of shards: their samples, and then their ends."""
 
     @property
     def sized(self) -> bool:
@@ -40,7 +39,7 @@ class Out(Protocol):
 
 
 def weigh(batch: Batch, sized: bool = True) -> tuple[list[int], list[int]]:
-    """For each sample bytes of its contents, and those that its entries take in a tar; 0 where sizes are not known."""
+    """Return for each sample the bytes of its content and of its entries in a tar; 0 if sizes are not known."""
     if not sized:
         nothing = [0] * len(batch.keys)
         return nothing, nothing
@@ -58,12 +57,12 @@ def _sums(numbers: list[int], stops: list[int]) -> list[int]:
 
 
 def tar_length(entries: int) -> int:
-    """The length of a tar whose entries take so many bytes: with its end, in whole records."""
+    """Return the length of a tar with `entries` bytes of entries: with its end, in whole records."""
     return -(-(entries + _END) // RECORD) * RECORD
 
 
 class _Full:
-    """Says of a shard whether it must close before or after what comes."""
+    """Whether a shard is full before or after another sample."""
 
     def __init__(self, limits: Limits) -> None:
         self.most = limits.count or 0
@@ -71,16 +70,16 @@ class _Full:
         self.tar = limits.size // RECORD * RECORD - _END if limits.size and limits.rule == "tar" else None
 
     def before(self, samples: int, tar: int) -> bool:
-        """Whether a shard that has something may not hold so many samples, of so many bytes in all."""
+        """Return whether a shard that is not empty may not have so many samples, or bytes."""
         return bool((self.tar is not None and tar > self.tar) or (self.most and samples > self.most))
 
     def after(self, samples: int, content: int) -> bool:
-        """Whether a shard with this in it takes no more."""
+        """Return whether a shard with this content is full."""
         return bool((self.content is not None and content >= self.content) or (self.most and samples >= self.most))
 
 
 def pack(batches: Iterable[Batch], limits: Limits, dirs: Dirs, out: Out) -> None:
-    """Divide samples by limits; `separate` also ends a shard where the folder of the key changes."""
+    """Divide samples by limits; `separate` also ends a shard where the directory of the key changes."""
     if limits.count and limits.size is None and dirs != "separate":
         by_number(batches, repeat(limits.count), out)
         return
@@ -115,9 +114,9 @@ def pack(batches: Iterable[Batch], limits: Limits, dirs: Dirs, out: Out) -> None
 
 
 def by_number(batches: Iterable[Batch], counts: Iterable[int], out: Out) -> None:
-    """Shards of so many samples, or fewer where a category ends; a number may be 0, which makes none.
+    """Divide samples into shards with the given `counts`, or fewer where a category ends; a count of 0 makes no shard.
 
-    Where they come to an end, samples do too: then they are of one category.
+    If `counts` are limited, all samples are of one category.
     """
     numbers = filter(None, counts)
     samples = content = tar = category = most = 0
@@ -144,7 +143,7 @@ def by_number(batches: Iterable[Batch], counts: Iterable[int], out: Out) -> None
 
 
 class _Rest:
-    """What a folder has not filled a shard with yet."""
+    """The samples of a directory that do not fill a shard yet."""
 
     def __init__(self, path: list[bytes]) -> None:
         self.path = path
@@ -153,9 +152,9 @@ class _Rest:
 
 
 def collapse(batches: Iterable[Batch], limits: Limits, out: Out) -> None:
-    """The same where a folder hands what is left over to the one above, which takes it whole before its own samples.
+    """Divide samples by limits; the rest of a directory goes into shards of its parent, before the parent's samples.
 
-    What is left over is held in memory: less than a shard for each level of folders.
+    A rest is held in memory: less than a shard for each level of directories.
     """
     full = _Full(limits)
     stack: list[_Rest] = []
@@ -177,7 +176,7 @@ def collapse(batches: Iterable[Batch], limits: Limits, out: Out) -> None:
             emit(rest)
 
     def hand_up(path: list[bytes]) -> None:
-        """Close the folders that `path` is not in."""
+        """Close the directories that `path` is not in."""
         while stack and stack[-1].path != path[: len(stack[-1].path)]:
             done = stack.pop()
             above = done.path[:-1]
@@ -207,16 +206,16 @@ def collapse(batches: Iterable[Batch], limits: Limits, out: Out) -> None:
 
 
 def equal(total: int, shards: int) -> list[int]:
-    """How many of `total` samples each of `shards` gets; the first get one more where it does not come out even."""
+    """Return the number of samples of each shard: equal, or one more in the first shards."""
     each, rest = divmod(total, shards)
     return [each + (number < rest) for number in range(shards)]
 
 
 def level(sizes: array[int], shards: int) -> array[int]:
-    """The shard that each sample goes to, so that numbers are equal and sizes as equal as a simple rule makes them.
+    """Return the shard of each sample, so that numbers are equal and sizes nearly so (greedy, largest first).
 
-    Sizes in bytes, the largest first: each goes to the shard with the fewest bytes among those that take more. It takes
-    about 50 bytes a sample meanwhile.
+    Each sample, by falling size in bytes, goes to the smallest shard that is not full. Memory: about 50 bytes per
+    sample.
     """
     room = equal(len(sizes), shards)
     heap = [(0, number) for number in range(shards) if room[number]]
@@ -233,12 +232,12 @@ def level(sizes: array[int], shards: int) -> array[int]:
 
 
 def folder_of(key: bytes) -> bytes:
-    """The virtual folder that a key lies in, empty for the root."""
+    """Return the virtual directory of a key, empty for the root."""
     return key[: max(key.rfind(b"/"), 0)]
 
 
 def folder_rank(key: bytes) -> bytes:
-    """What orders samples by folder: those below come first, by name, then those of the folder itself."""
+    """Return a rank that orders samples by directory: subdirectories by name, then the samples of the directory."""
     folder = folder_of(key)
     parts = folder.split(b"/") if folder else []
     return b"".join([b"\x01%b\0" % part for part in parts]) + b"\x02"
@@ -248,5 +247,5 @@ _DOWN = bytes(255 - byte for byte in range(256))
 
 
 def falling(key: bytes) -> bytes:
-    """What orders keys the other way round; they have no NUL in them."""
+    """Return a rank that reverses the order of keys, which have no NUL byte."""
     return key.translate(_DOWN) + b"\xff"

@@ -1,8 +1,8 @@
-"""Fields that samples get from a table, by key: --join TABLE:COLUMN of `shard`.
+"""Fields that samples get from a table, by key (--join TABLE:COLUMN), or from directories (--label-from-dir).
 
-Cells of a column are the content of the field that it is called by; those of a column `@FIELD` are sources, as in
-`create`. The cell in COLUMN is the key of a sample, or the name of one of its files: without its folder where keys are
-base names too. The table is held in memory.
+Cells of a column are the content of the field with its name; those of a column `@FIELD` are sources, as in `create`.
+The cell in COLUMN is the key of a sample, or the name of one of its files: without its directory if keys are base
+names. The table is held in memory.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Field = tuple[bytes, int, bytes]
 
 
 class Join:
-    """The rows of a table; `found` and `lacking` count samples that have one and that have none, `first` before all."""
+    """The rows of a table; `found` and `lacking` count samples with and without one; `first` is the first without."""
 
     def __init__(self, spec: str, bases: bool = False) -> None:
-        """Read `TABLE:COLUMN`; names of files count without their folders too if `bases`. Raises Usage, TarkitError."""
+        """Read `TABLE:COLUMN`; with `bases` also base names of files are looked up. Raises Usage, TarkitError."""
         self.name, colon, self.column = spec.rpartition(":")
         if not colon or not self.name or not self.column:
-            raise Usage(f"--join {show(spec)}: it is TABLE:COLUMN", "the column has the keys of samples, or file names")
+            raise Usage(f"--join {show(spec)}: not TABLE:COLUMN", "the column has the keys of samples, or file names")
         self.found = self.lacking = 0
         self.first = b""
         self._bases = bases
@@ -52,16 +52,16 @@ class Join:
 
     @property
     def unused(self) -> int:
-        """Rows that no sample has taken."""
+        """The number of rows without a sample."""
         return self._used.count(0)
 
     @property
     def example(self) -> bytes:
-        """What the first row has in COLUMN, empty without rows."""
+        """The cell in COLUMN of the first row, empty without rows."""
         return next(iter(self._places), b"")
 
     def fields(self, key: bytes, files: Sequence[File]) -> list[Field]:
-        """The fields for a sample, none if the table has no row for it."""
+        """Return the fields for a sample, none if the table has no row for it."""
         place = self._places.get(key)
         if place is None:
             place = next((self._places[name] for name, _, _ in files if name in self._places), None)
@@ -87,7 +87,7 @@ class Join:
             return
         if suffix not in _FORMATS:
             known = " ".join((*_FORMATS, ".parquet"))
-            raise Usage(f"--join {show(self.name)}: what kind of table is this?", f"by its suffix: {known}")
+            raise Usage(f"--join {show(self.name)}: unknown kind of table", f"known suffixes: {known}")
         with open(self.name, "rb") as file:
             yield from read_records(file, _FORMATS[suffix])
 
@@ -97,7 +97,7 @@ class Join:
             raise MalformedRow(f"no column {show(self.column)}, there are {', '.join(map(show, names))}")
         key = record.values[names.index(self.column)]
         if not key:
-            raise MalformedRow(f"nothing in column {show(self.column)}")
+            raise MalformedRow(f"empty cell in column {show(self.column)}")
         fields = []
         for position, suffix, is_source in entry_columns(names):
             value = record.values[position]
@@ -113,12 +113,12 @@ def _field(name: bytes, value: bytes, is_source: bool) -> Field:
     if kind == "data":
         return name, len(content), value
     if kind != "path":
-        raise MalformedRow(f"{show(value)}: of a table that is joined, sources are paths")
+        raise MalformedRow(f"{show(value)}: sources in a joined table are paths")
     return name, os.stat(content).st_size, source_of(content)
 
 
 def text_source(value: bytes) -> bytes:
-    """The source, as in a recipe, of content that is known: on one line."""
+    """Return the source of literal content, as in a recipe, on one line."""
     if any(byte in value for byte in b"\n\r\t\0"):
         from binascii import b2a_base64
 
@@ -126,31 +126,31 @@ def text_source(value: bytes) -> bytes:
     return b"text:" + value
 
 
-# ---- Classes that folders stand for: the fields of --label-from-dir, and the numbers of classes
+# ---- Classes by directory: the fields of --label-from-dir, and the numbers of classes
 
-_LATER = -2  # the size of what is not known yet; the source has the class then
+_LATER = -2  # the size of a number that is not known yet; the source is the class then
 
 
 class LabelField(NamedTuple):
-    """A field that says the class of a sample: by its number, or by its name."""
+    """A field with the class of a sample: its number, or its name."""
 
     field: bytes
     by_name: bool
 
 
 def parse_label(word: str) -> LabelField:
-    """What --label-from-dir names: FIELD for the number, FIELD:name for the name. Raises Usage."""
+    """Return the field of --label-from-dir: FIELD has the number, FIELD:name the name. Raises Usage."""
     field, colon, what = word.partition(":")
     if not field or "/" in field or (colon and what not in ("name", "number")):
-        raise Usage(f"--label-from-dir {show(word)}: it is FIELD, or FIELD:name", "for example cls, or class.txt:name")
+        raise Usage(f"--label-from-dir {show(word)}: not FIELD or FIELD:name", "for example cls, or class.txt:name")
     return LabelField(os.fsencode(field.removeprefix(".")), what == "name")
 
 
 class Classes:
-    """The classes that there are: `names`, in byte order, or in the order of a file that had them."""
+    """The `names` of the classes, in byte order, or in the order of a file."""
 
     def __init__(self, fields: Sequence[LabelField], path: str | None = None) -> None:
-        """Read the classes from `path`, one a line, if it is given; else they are those that samples have."""
+        """Read the classes from `path`, one per line; without it they are those of the samples."""
         self.fields = fields
         self.path = path
         self.names: list[bytes] = []
@@ -159,16 +159,16 @@ class Classes:
             with open(path, "rb") as file:
                 self.names = [name for line in without_bom(file) if (name := without_end(line))]
             if len(set(self.names)) < len(self.names) or not self.names:
-                raise TarkitError(f"{path}: no class in it, or one twice", "one class a line: the first is number 0")
+                raise TarkitError(f"{path}: no class in it, or one twice", "one class per line: the first is number 0")
         self._numbers = {name: b"%d" % number for number, name in enumerate(self.names)}
 
     @property
     def open(self) -> bool:
-        """Whether numbers are known only when all samples are."""
+        """Whether numbers are known only after the last sample."""
         return self.path is None and not all(field.by_name for field in self.fields)
 
     def of(self, files: Iterable[File]) -> bytes:
-        """The class of a sample: the folder that its files are in. Raises TarkitError for two, or none."""
+        """Return the class of a sample: the directory of its files. Raises TarkitError for two, or none."""
         found: dict[bytes, bytes] = {}
         for name, _, _ in files:
             folder = name.rpartition(b"/")[0].rpartition(b"/")[2]
@@ -176,14 +176,13 @@ class Classes:
         if len(found) > 1:
             (one, first), (other, second) = list(found.items())[:2]
             raise TarkitError(
-                f"{show(first)} and {show(second)} are of one sample, and in folders {show(one)} and {show(other)}: "
-                "which is its class?",
-                "--label-from-dir wants the files of a sample in one folder, or in folders of one name",
+                f"{show(first)} and {show(second)} are of one sample, but in directories {show(one)} and {show(other)}",
+                "--label-from-dir requires the files of a sample in one directory, or in directories of one name",
             )
         [(label, name)] = found.items()
         if not label:
             raise TarkitError(
-                f"{show(name)} is in no folder that could be its class", "--keep-root gives it the root's"
+                f"{show(name)} is in no directory that could be its class", "--keep-root makes the root its class"
             )
         if self.path is not None and label not in self._numbers:
             raise TarkitError(f"{show(name)}: the class {show(label)} is not in {self.path}")
@@ -191,7 +190,7 @@ class Classes:
         return label
 
     def labels(self, key: bytes, label: bytes) -> Iterator[File]:
-        """The entries that say the class; their key is that of the sample's first entry."""
+        """Yield the entries with the class; `key` is that of the sample's first entry."""
         for field, by_name in self.fields:
             name = key + b"." + field
             if by_name:
@@ -203,20 +202,22 @@ class Classes:
                 yield name, len(number), b"text:" + number
 
     def close(self) -> None:
-        """All samples have come by: the classes get their numbers."""
+        """Number the classes, after the last sample."""
         if self.path is None:
             self.names = sorted(self.counts)
             self._numbers = {name: b"%d" % number for number, name in enumerate(self.names)}
 
     def lines(self) -> bytes:
-        """The names, one a line, as they are read again. Raises TarkitError for one that is no line."""
+        """Return the names, one per line. Raises TarkitError for a name that is not a line."""
         for name in self.names:
             if b"\n" in name or name.endswith(b"\r") or not name:
-                raise TarkitError(f"the class {show(name)} cannot stand in a list of classes", "rename its folder")
+                raise TarkitError(
+                    f"the class {show(name)} cannot be a line of a list of classes", "rename its directory"
+                )
         return b"".join(name + b"\n" for name in self.names)
 
     def filled(self, groups: Iterable[Group]) -> Iterator[Group]:
-        """The samples with the numbers of their classes, once these are known."""
+        """Yield the samples with the numbers of their classes."""
         for key, files, category in groups:
             for place, (name, size, source) in enumerate(files):
                 if size == _LATER:

@@ -6,21 +6,22 @@ import os
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from tarkit.errors import TarkitError, show
-from tarkit.packing.batch import SAMPLES, Batch, File, RowBatch, Rows, together
+from tarkit.packing.batch import SAMPLES, Batch, Extent, RowBatch, load_rows, together
 from tarkit.packing.divide import tar_length
 from tarkit.packing.plan import Planned
 from tarkit.packing.tree import Tree
 from tarkit.shards.template import ShardTemplate
-from tarkit.spill.records import Records
+from tarkit.streams.tempfile import TemporaryFile
 
-_EACH = 5  # numbers for a shard: category, index of its name, samples, bytes of contents, of entries in a tar
+_EACH = 6  # numbers for a shard: category, index, samples, bytes of content and of entries in a tar, last batch
 
 
 class ShardLayout(NamedTuple):
-    """A shard to be: its name, how many samples, bytes of their contents, length of its tar."""
+    """A planned shard: its name, number of samples, bytes of their content, length of its tar."""
 
     name: str
     samples: int
@@ -29,10 +30,10 @@ class ShardLayout(NamedTuple):
 
 
 class PackLayout:
-    """Takes samples in order, and the ends of shards; gives the rows of a plan, as often as one likes.
+    """The samples of each shard in order, in a temporary file; iterate over it for the rows of the plan.
 
-    Each of the `templates` counts its own shards, from that of `first` on. A template without a name for a shard raises
-    TarkitError here, before anything is written.
+    Each of the `templates` counts its own shards, from the index in `first` on. A template without a name for a shard
+    raises TarkitError, before anything is written.
     """
 
     def __init__(
@@ -40,12 +41,14 @@ class PackLayout:
     ) -> None:
         self.tree = tree
         self.samples = self.content = 0
+        self.file = TemporaryFile(tmpdir)
         self._templates = templates
         self._next = list(first)
         self._shards = array("Q")
-        self._records: Records[tuple[object, ...]] = Records(tmpdir)  # batches, none of them over two shards
+        self._ends = array("Q", [0])  # of the batches in the file, none of which is in two shards
         self._waiting: list[Batch] = []
-        self._samples = 0
+        self._waits = 0  # samples in them
+        self._flushed = 0  # samples of the current shard in the file
 
     @property
     def sized(self) -> bool:
@@ -53,91 +56,76 @@ class PackLayout:
         return self.tree.sized
 
     def __len__(self) -> int:
-        """How many shards there are."""
+        """Return the number of shards."""
         return len(self._shards) // _EACH
 
     def extend(self, batch: Batch) -> None:
-        """Take samples."""
+        """Add samples to the current shard."""
         self._waiting.append(batch)
-        self._samples += len(batch.keys)
-        if self._samples >= SAMPLES:
-            self._settle()
+        self._waits += len(batch.keys)
+        if self._waits >= SAMPLES:
+            self._flush()
 
-    def _settle(self) -> None:
-        if self._waiting:
-            self._records.append(tuple(together(self._waiting)), self._samples)
-            self._waiting, self._samples = [], 0
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        batch = together(self._waiting)
+        name = os.fsencode(self._templates[batch.category].name(self._next[batch.category]))
+        numbers = list(range(self._flushed, self._flushed + len(batch.keys)))
+        tree = self.tree
+        sources = None
+        if batch.sources:
+            sources = [source or tree.source(name) for name, source in zip(batch.names, batch.sources, strict=True)]
+        rows = RowBatch(
+            name, numbers, batch.stops, batch.names, batch.sizes, sources, tree.mark, tree.skip, keys=batch.keys
+        )
+        data = rows.dump()
+        self.file.write(data)
+        self._ends.append(self._ends[-1] + len(data))
+        self._flushed += len(numbers)
+        self._waiting, self._waits = [], 0
 
     def close(self, category: int, samples: int, content: int, tar: int) -> None:
-        """End a shard."""
-        self._settle()
+        """End the current shard."""
+        self._flush()
         index = self._next[category]
-        self._templates[category].name(index)
+        self._templates[category].name(index)  # raises if there is no such name
         self._next[category] += 1
-        self._shards.extend((category, index, samples, content, tar))
+        self._flushed = 0
+        self._shards.extend((category, index, samples, content, tar, len(self._ends) - 1))
         self.samples += samples
         self.content += content
 
-    def _described(self) -> Iterator[ShardLayout]:
-        numbers = self._shards
-        for at in range(0, len(numbers), _EACH):
-            category, index, samples, content, tar = numbers[at : at + _EACH]
-            yield ShardLayout(self._templates[category].name(index), samples, content, tar_length(tar))
+    def shards(self) -> Iterator[tuple[ShardLayout, Iterator[RowBatch]]]:
+        """Yield each shard and its rows."""
+        first = 0
+        for at in range(0, len(self._shards), _EACH):
+            category, index, samples, content, tar, stop = self._shards[at : at + _EACH]
+            shard = ShardLayout(self._templates[category].name(index), samples, content, tar_length(tar))
+            yield shard, load_rows(self.file.read, pairwise(self._ends[first : stop + 1]))
+            first = stop
 
-    def _batches(self) -> Iterator[tuple[ShardLayout, Iterator[Batch]]]:
-        """Each shard with its samples, which are to be used up before the next."""
-        batches = map(Batch._make, self._records)
+    def batches(self) -> Iterator[tuple[RowBatch, Extent]]:
+        """Yield the rows, shard after shard, and where they are in `file`."""
+        for extent in pairwise(self._ends):
+            yield RowBatch.load(self.file.read(*extent)), extent
 
-        def of(shard: ShardLayout) -> Iterator[Batch]:
-            left = shard.samples
-            while left:
-                batch = next(batches)
-                left -= len(batch.keys)
-                yield batch
-
-        for shard in self._described():
-            yield shard, of(shard)
-
-    def shards(self) -> Iterator[tuple[ShardLayout, Iterator[tuple[bytes, list[File]]]]]:
-        """Each shard with its samples, keys and files with their sources; these before the next shard is asked for."""
-        for shard, batches in self._batches():
-            yield shard, self._sourced(batches)
-
-    def _sourced(self, batches: Iterator[Batch]) -> Iterator[tuple[bytes, list[File]]]:
-        for batch in batches:
-            for key, files, _ in batch.groups():
-                yield key, [(name, size, self._source(name, source)) for name, size, source in files]
-
-    def rows(self) -> Rows:
-        """The rows of the plan."""
-        return Rows(self._rows)
-
-    def _rows(self) -> Iterator[RowBatch]:
-        for shard, batches in self._batches():
-            name, start = os.fsencode(shard.name), 0
-            for batch in batches:
-                stop = start + len(batch.keys)
-                sources = None
-                if batch.sources:
-                    sources = list(map(self._source, batch.names, batch.sources))
-                front, skip = self.tree.mark, self.tree.skip
-                numbers = list(range(start, stop))
-                yield RowBatch(name, numbers, batch.stops, batch.names, batch.sizes, sources, front, skip)
-                start = stop
-
-    def _source(self, name: bytes, source: bytes) -> bytes:
-        return source or self.tree.source(name)
+    def __iter__(self) -> Iterator[Planned]:
+        """Yield the rows of the plan."""
+        return (row for batch, _ in self.batches() for row in batch.rows())
 
 
 def recipe_line(row: Planned) -> bytes:
-    """A row as a line of a recipe, which `create` reads. Raises TarkitError where it would not be one line."""
+    """Return a row as a line of a recipe for `create`. Raises TarkitError if it is not a line."""
     line = b"%b\t%b" % (row.name, row.source)
     if b"\n" in line or line.count(b"\t") > 1 or line.endswith(b"\r") or line.startswith(b"# "):
-        raise TarkitError(f"{show(row.name)} cannot stand in a recipe", "--plan writes a table, which takes any name")
+        raise TarkitError(
+            f"{show(row.name)} cannot be a line of a recipe", "--plan writes a table, which can have any name"
+        )
     return line + b"\n"
 
 
-# ---- What a run writes into the folder that it packs: no shard may hold itself, or the plan that it was made by
+# ---- Files that a run writes into the directory that it packs: no shard may contain itself, or its plan
 
 Test = Callable[[bytes], bool]
 
@@ -145,7 +133,7 @@ _PART = re.compile(rb"\.(.+?)\.[0-9]+(?:\.[0-9]+)?\.part", re.DOTALL)
 
 
 def hidden(root: str, templates: Iterable[ShardTemplate], files: Iterable[str | None]) -> dict[bytes, Test]:
-    """Tests for base names of what is written, by folder below `root`: shards of any number, and other files."""
+    """Return tests for base names of written files, by directory below `root`: shards of any index, and other files."""
     top = os.path.realpath(root)
     tests: dict[bytes, list[Test]] = {}
 
@@ -169,7 +157,7 @@ def hidden(root: str, templates: Iterable[ShardTemplate], files: Iterable[str | 
 
 def _is_named(template: ShardTemplate) -> Test:
     def named(base: bytes) -> bool:
-        part = _PART.fullmatch(base)  # what a run that was killed left
+        part = _PART.fullmatch(base)  # left by a run that was killed
         return template.matches(template.directory + os.fsdecode(part[1] if part else base)) is not None
 
     return named

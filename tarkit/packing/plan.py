@@ -1,7 +1,7 @@
-r"""A plan: which file becomes which entry of which shard, and how that is written down so that people can edit it.
+r"""A plan: which file becomes which entry of which shard, and its form as a table that users can edit.
 
 The file is a TSV table with the header `shard position name source size`. Tab, LF, CR and backslash in a cell are
-escaped as in every table of ours (`tables/tsv.py`), so a plan that was written is read back as it was.
+escaped as in all tables (`tables/tsv.py`), so a plan is read as it was written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tarkit.tables.recipe import MalformedRow, parse_source, without_bom, withou
 from tarkit.tables.tsv import escape_tsv, unescape_tsv
 
 COLUMNS = ("shard", "position", "name", "source", "size")
-GATHERED = 1000  # rows of a plan that are written at a time
+GATHERED = 1000  # rows of a plan in one write
 
 _HEADER = "\t".join(COLUMNS).encode()
 _SAVE = "tarkit shard --plan saves one"
@@ -23,11 +23,11 @@ _PREFIXES = (b"file:", b"text:", b"hex:", b"base64:", b"pipe:")
 
 
 class Planned(NamedTuple):
-    """An entry to make. Rows of one sample have the same `position` in their shard, which counts from 0.
+    """A planned entry. Rows of one sample have the same `position` in their shard, counted from 0.
 
-    `shard` is the path or URL of the shard, `source` what a recipe has: a path (`file:PATH` where it could be taken for
-    something else), `text:LITERAL`, `hex:..`, `base64:..`. `size` is the content in bytes, or UNSIZED: what the file
-    has when it is read.
+    `shard` is the path or URL of the shard. `source` is as in a recipe: a path (`file:PATH` if that could be something
+    else), `text:LITERAL`, `hex:..`, `base64:..`. `size` is the content in bytes; UNSIZED: that of the file when it is
+    read. `line` is that of the saved plan, 0 for a plan that was not saved.
     """
 
     shard: bytes
@@ -35,15 +35,16 @@ class Planned(NamedTuple):
     name: bytes
     source: bytes
     size: int
+    line: int = 0
 
 
 def source_of(path: bytes) -> bytes:
-    """A path as the source of a row: `file:` before what would be taken for something else."""
+    """Return a path as the source of a row, with the prefix `file:` if it could be something else."""
     return b"file:" + path if path.startswith(_PREFIXES) or b"://" in path else path
 
 
 def write_plan(target: Sink, plan: Iterable[Planned]) -> None:
-    """Write a plan; rows are written as they come."""
+    """Write a plan."""
     lines = [_HEADER]
     for row in plan:
         lines.append(format_row(row))
@@ -55,8 +56,8 @@ def write_plan(target: Sink, plan: Iterable[Planned]) -> None:
 
 
 def format_row(row: Planned) -> bytes:
-    """The line of a row, without its end."""
-    shard, position, name, source, size = row
+    """Return the line of a row, without its end."""
+    shard, position, name, source, size, _ = row
     line = b"%b\t%d\t%b\t%b\t%d" % (shard, position, name, source, size)
     if b"\\" in line or b"\n" in line or b"\r" in line or line.count(b"\t") != 4:
         return b"%b\t%d\t%b\t%b\t%d" % (escape_tsv(shard), position, escape_tsv(name), escape_tsv(source), size)
@@ -64,9 +65,9 @@ def format_row(row: Planned) -> bytes:
 
 
 class SavedPlan:
-    """The rows of a plan that was saved, as they stand in `lines`. `line` is the number of the last one's.
+    """The rows of a saved plan, read from `lines`. `line` is the number of the last line that was read.
 
-    Blank lines are skipped. Raises TarkitError `NAME:LINE: reason` for a line that is no row.
+    Blank lines are skipped. Raises TarkitError `NAME:LINE: reason` for an invalid line.
     """
 
     def __init__(self, lines: Iterable[bytes], name: str) -> None:
@@ -75,16 +76,15 @@ class SavedPlan:
         self._lines = without_bom(lines)
 
     def __iter__(self) -> Iterator[Planned]:
-        """Read them, once."""
-        new = tuple.__new__
+        """Yield the rows, once."""
         for line in self._lines:
             if not line:
-                raise TarkitError(f"{self.name}: no plan: it is empty", _SAVE)
+                raise TarkitError(f"{self.name}: not a plan: it is empty", _SAVE)
             self.line += 1
             line = without_end(line)
             if self.line == 1:
                 if line != _HEADER:
-                    raise self.error(f"no plan: its first line is not {', '.join(COLUMNS)} between tabs", _SAVE)
+                    raise self.error(f"not a plan: its first line is not {', '.join(COLUMNS)} between tabs", _SAVE)
                 continue
             try:
                 cells = line.split(b"\t")
@@ -97,23 +97,19 @@ class SavedPlan:
                 shard, position, name, source, size = cells
                 if not (shard and name and source) or b"\0" in line:
                     raise MalformedRow(_wrong(shard, name, source))
-                yield new(Planned, (shard, _number(position, "position"), name, source, _number(size, "size")))
+                place = _number(position, "position")
+                yield Planned(shard, place, name, source, _number(size, "size"), self.line)
             except MalformedRow as error:
                 raise self.error(str(error), error.hint) from error
 
-    def numbered(self) -> Iterator[tuple[bytes, int, bytes, bytes, int, int]]:
-        """The same rows with the numbers of their lines behind them."""
-        for row in self:
-            yield (*row, self.line)
-
     def error(self, reason: str, hint: str | None = None) -> TarkitError:
-        """What to say of the last row."""
+        """Return an error for the last row."""
         return TarkitError(f"{self.name}:{self.line}: {reason}", hint)
 
 
 def _number(cell: bytes, what: str) -> int:
     if not cell.isdigit() or len(cell) > 18:
-        raise MalformedRow(f"the {what} {show(cell)} is no number from 0 on")
+        raise MalformedRow(f"the {what} {show(cell)} is not a number >= 0")
     return int(cell)
 
 
@@ -121,14 +117,14 @@ def _wrong(shard: bytes, name: bytes, source: bytes) -> str:
     for what, cell in (("shard", shard), ("name", name), ("source", source)):
         if not cell:
             return f"no {what} in this row"
-    return "a NUL byte: is this a plan?"
+    return "a NUL byte: not a plan?"
 
 
 def content_of(source: bytes) -> tuple[Literal["path", "data"], bytes]:
-    """What the source of a row is: a path, or the content itself. Raises Malformed for what is neither."""
+    """Return the path of a source, or its literal content. Raises MalformedRow for other sources."""
     kind, value = parse_source(source, pipes_allowed=True)
     if kind == "path" and value:
         return "path", value
     if kind == "data":
         return "data", value
-    raise MalformedRow(f"the source {show(source)} has no size that a plan could know: use a file")
+    raise MalformedRow(f"the source {show(source)} has no known size: use a file")

@@ -1,7 +1,6 @@
-"""From a tree of files to a layout of shards: list, key, group, dress, sort, pack (ishard-spec 2).
+"""From a tree of files to a layout of shards: list, group, transform, sort, divide.
 
-Nothing is written here, and what cannot be fails here: two entries of one name, too few names of shards, fields that
-are not there.
+Errors are reported here, before any shard is written: two entries of one name, too few names of shards, missing fields.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from tarkit.packing.layout import PackLayout
 from tarkit.packing.samples import Keyless, KeyRule, by_key, in_folders, ranked
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
-from tarkit.shards.writer import Limits
+from tarkit.shards.limits import Limits
 from tarkit.sorting.memory import no_collections
 from tarkit.sorting.shuffle import pcg_keys
-from tarkit.spill.records import Records
+from tarkit.spill.records import SpilledList
 
 Watch = Callable[[Iterator[Batch]], Iterator[Batch]]
 
@@ -30,7 +29,7 @@ _SORT = re.compile(r"(-?)key|(?:alpha|alphanumeric)(?::(inc|dec))?|shuffle(?::([
 
 
 class Sort(NamedTuple):
-    """An order of samples; `seed` is that of a shuffle, None if one is to be drawn."""
+    """An order of samples; `seed` is that of a shuffle, None for a random one."""
 
     by: Literal["none", "rising", "falling", "shuffle"] = "none"
     seed: int | None = None
@@ -40,12 +39,12 @@ UNSORTED = Sort()
 
 
 def parse_sort(text: str | None) -> Sort:
-    """`key`, `-key` or `shuffle:SEED`, or ishard's `alpha:inc`, `alphanumeric:dec`; raises Usage."""
+    """Parse `key`, `-key` or `shuffle:SEED`, or ishard's `alpha:inc`, `alphanumeric:dec`. Raises Usage."""
     if text is None:
         return UNSORTED
     found = _SORT.fullmatch(text)
     if not found or (found[3] and int(found[3]) >= 2**63):
-        raise Usage(f"--sort {show(text)}: it is key, -key, shuffle or shuffle:SEED", "SEED is a number from 0 on")
+        raise Usage(f"--sort {show(text)}: not key, -key, shuffle or shuffle:SEED", "SEED is a number >= 0")
     if text.startswith("shuffle"):
         return Sort("shuffle", int(found[3]) if found[3] else None)
     return Sort("falling" if found[1] or found[2] == "dec" else "rising")
@@ -64,9 +63,16 @@ class Cut:
 
 @no_collections()
 def lay_out(
-    tree: Tree, rule: KeyRule, dress: SampleTransform, cut: Cut, layout: PackLayout, tmpdir: str | None, watch: Watch
+    tree: Tree,
+    rule: KeyRule,
+    transform: SampleTransform,
+    cut: Cut,
+    layout: PackLayout,
+    tmpdir: str | None,
+    watch: Watch,
 ) -> Keyless:
-    """Give `layout` all samples and shards; `watch` sees samples as they are found. Tells of files without a key."""
+    """Fill `layout` with all samples and shards; `watch` wraps the batches that are found. Return the files without a
+    key."""
     keyless = Keyless()
     if rule.streams:
         tree.together, tree.scattered = rule.stem, rule.last_dot
@@ -74,40 +80,40 @@ def lay_out(
     else:
         batches = batched(by_key(tree, rule, keyless, tmpdir))
     batches = watch(batches)
-    if dress.needed or cut.sort.by != "none" or cut.dirs != "pack":
+    if transform.needed or cut.sort.by != "none" or cut.dirs != "pack":
         groups = (group for batch in batches for group in batch.groups())
-        batches = batched(_sorted(_dressed(groups, dress, tmpdir), dress, cut, tmpdir))
+        batches = batched(_sorted(_transformed(groups, transform, tmpdir), transform, cut, tmpdir))
     if cut.shards is not None:
         _divide(batches, cut, layout, tmpdir)
     elif cut.dirs == "collapse":
         collapse(batches, cut.limits, layout)
     else:
         pack(batches, cut.limits, cut.dirs, layout)
-    dress.close()
+    transform.close()
     return keyless
 
 
-def _dressed(groups: Iterator[Group], dress: SampleTransform, tmpdir: str | None) -> Iterator[Group]:
-    groups = dress.dressed(groups)
-    if dress.classes is not None:
-        if dress.classes.open:
+def _transformed(groups: Iterator[Group], transform: SampleTransform, tmpdir: str | None) -> Iterator[Group]:
+    groups = transform.apply(groups)
+    if transform.classes is not None:
+        if transform.classes.open:
             groups = iter(_stored(groups, tmpdir))
-        dress.classes.close()
-        groups = dress.classes.filled(groups)
+        transform.classes.close()
+        groups = transform.classes.filled(groups)
     return groups
 
 
-def _stored(groups: Iterable[Group], tmpdir: str | None) -> Records[Group]:
-    records: Records[Group] = Records(tmpdir)
+def _stored(groups: Iterable[Group], tmpdir: str | None) -> SpilledList[Group]:
+    records: SpilledList[Group] = SpilledList(tmpdir)
     for group in groups:
         records.append(group)
     return records
 
 
-def _sorted(groups: Iterator[Group], dress: SampleTransform, cut: Cut, tmpdir: str | None) -> Iterator[Group]:
-    """The samples by category, folder and the order that is asked for, as far as these count."""
+def _sorted(groups: Iterator[Group], transform: SampleTransform, cut: Cut, tmpdir: str | None) -> Iterator[Group]:
+    """Sort samples by category, directory and `cut.sort`, as far as these are wanted."""
     sort, by_folder = cut.sort, cut.dirs != "pack"
-    if sort.by == "none" and not by_folder and dress.map is None:
+    if sort.by == "none" and not by_folder and transform.map is None:
         return groups
     ranks: Iterator[bytes] | None = None
     if sort.by == "shuffle":
@@ -126,17 +132,17 @@ def _sorted(groups: Iterator[Group], dress: SampleTransform, cut: Cut, tmpdir: s
 
 
 def _divide(batches: Iterator[Batch], cut: Cut, layout: PackLayout, tmpdir: str | None) -> None:
-    """Shards of equal numbers of samples, and with `even` of sizes as equal as can be."""
+    """Divide samples into shards of equal numbers, and with `even` of nearly equal sizes."""
     shards = cut.shards or 1
     sizes = array("Q")
-    records: Records[Group] = Records(tmpdir)
+    records: SpilledList[Group] = SpilledList(tmpdir)
     for batch in batches:
         if cut.even:
             sizes.extend(weigh(batch)[1])
         records.extend(list(batch.groups()))
     total = len(records)
     if 0 < total < shards:
-        raise TarkitError(f"{total} samples cannot fill {shards} shards", "ask for fewer shards")
+        raise TarkitError(f"{total} samples cannot fill {shards} shards", "choose fewer shards")
     each: Iterable[Group] = records
     if cut.even and total:
         chosen = level(sizes, shards)

@@ -1,8 +1,8 @@
-"""What `shard --resume` keeps: shards of which it is certain that they would be written again as they are.
+"""The shards that `shard --resume` keeps: those that would be written again with the same bytes.
 
-Two ways to be certain. A journal beside the shards has a fingerprint of each that was completed: its rows in the plan,
-and size, times and inode of every source, which no change of a file leaves as they were. Where it says nothing, the
-archive that would be written is made, and compared with the one that is there.
+There are two proofs. A journal beside the shards has a fingerprint of each complete shard: its rows in the plan, and
+size, times and inode of every source, which every change of a file alters. Without an entry in it, the archive that
+would be written is made, and compared with the existing one.
 """
 
 from __future__ import annotations
@@ -14,25 +14,28 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tarkit.errors import Problem, TarkitError
+from tarkit.packing.batch import load_rows
 from tarkit.packing.plan import content_of
-from tarkit.packing.spool import PlannedShard, load_rows
+from tarkit.packing.spool import PlannedShard
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader, open_source
+from tarkit.shards.template import ShardTemplate
 from tarkit.shards.writer import Shard
+from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.copy import write_all
 from tarkit.streams.location import Location
 from tarkit.streams.sink import WriteOnlySink
 
-RACY = 2_000_000_000  # nanoseconds: a file may change again in the tick in which it was looked at
+RACY = 2_000_000_000  # nanoseconds: a file may change again within the resolution of its times
 GONE = "gone"  # identity of a shard that was moved away by --post
 
 
 class Differs(Exception):
-    """A shard is not as planned; str(error) is what can be said of it."""
+    """A shard is not as planned; str(error) says why."""
 
 
 class Known(NamedTuple):
-    """A shard as the journal has it; `posted` is whether a command was run for it."""
+    """A shard in the journal; `posted` says whether a command was run for it."""
 
     fingerprint: str
     identity: str
@@ -44,16 +47,16 @@ class Known(NamedTuple):
 
 
 def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings: str) -> str:
-    """What a shard is made from, as a digest: its rows, the `settings` of the run and the state of each source.
+    """Return a digest of all that a shard is made from: its rows, the `settings` of the run, the state of each source.
 
-    Empty when that cannot be relied on: a source is not there, or was changed a moment ago.
+    It is empty if that is not reliable: a source is missing, or was changed a moment ago.
     """
-    import hashlib  # this and json take milliseconds, and are for --resume alone
+    import hashlib  # this and json take milliseconds to load, and only --resume needs them
 
     digest = hashlib.blake2b(settings.encode("utf-8", "surrogateescape"), digest_size=16)
     newest = 0
     start = time.time_ns()
-    for batch in load_rows(read, shard.blobs):
+    for batch in load_rows(read, shard.extents):
         states: list[tuple[int, ...]] = []
         for source in batch.sources:
             kind, path = content_of(source)
@@ -69,7 +72,7 @@ def fingerprint(read: Callable[[int, int], bytes], shard: PlannedShard, settings
 
 
 def identity(path: str) -> str:
-    """A file, as far as one can know it again without reading it."""
+    """Return size, time and inode of a file, or GONE."""
     try:
         status = os.stat(path)
     except OSError:
@@ -78,9 +81,9 @@ def identity(path: str) -> str:
 
 
 class Journal:
-    """The shards that were completed, a line for each, in `path`, which is there until all are.
+    """The complete shards, a line for each, in the file `path`, which is removed when all are complete.
 
-    It is called `.FIRST.0.part`: like the unfinished outputs, none of which is of a process 0.
+    Its name is `.FIRST.0.part`, as of an unfinished output of a process 0, which does not exist.
     """
 
     def __init__(self, path: str) -> None:
@@ -88,7 +91,7 @@ class Journal:
         self._fd = -1
 
     def read(self) -> dict[str, Known]:
-        """What it has by name; a line that was not finished counts for nothing."""
+        """Return the shards by name; incomplete lines are ignored."""
         import json
 
         known: dict[str, Known] = {}
@@ -109,7 +112,7 @@ class Journal:
         return known
 
     def add(self, known: Known) -> None:
-        """Note a shard that is complete."""
+        """Append a complete shard."""
         import json
 
         if self._fd < 0:
@@ -125,7 +128,7 @@ class Journal:
         write_all(self._fd, json.dumps(words).encode() + b"\n")
 
     def close(self, complete: bool) -> None:
-        """Let go of it; when all is complete it goes."""
+        """Close the file; remove it when all is complete."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -137,7 +140,7 @@ class Journal:
 
 
 class Existing(WriteOnlySink):
-    """A sink that writes nothing: what comes must be what the archive `name` has, decoded. Raises Differs."""
+    """A sink that compares what is written with the archive `name`, decoded. Raises Differs."""
 
     def __init__(self, name: str, tmpdir: str | None = None) -> None:
         self.name = name
@@ -146,7 +149,7 @@ class Existing(WriteOnlySink):
         self.codec: str | None = getattr(self._source, "codec", None)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Compare what follows."""
+        """Compare the next bytes."""
         stop = self._position + len(data)
         try:
             there = self._source.peek(self._position, len(data))[: len(data)]
@@ -158,7 +161,7 @@ class Existing(WriteOnlySink):
         self._position = stop
 
     def close(self) -> None:
-        """See that nothing follows."""
+        """Raise Differs if more bytes follow."""
         try:
             more = len(self._source.peek(self._position, 1))
         except Problem as error:
@@ -169,19 +172,51 @@ class Existing(WriteOnlySink):
             raise Differs(f"more follows after {self._position} of its archive")
 
     def abort(self) -> None:
-        """Let go of it."""
+        """Close the archive."""
         self._source.close()
 
 
-# ---- Which entries shards have already: for packing what is new behind them
+# ---- The entries of existing shards, for --update
 
-_APART = ("repeated-key", "joined-sample", "scattered-sample", "duplicate-entry")  # what names alone do not mind
+_APART = ("repeated-key", "joined-sample", "scattered-sample", "duplicate-entry")  # irrelevant to names
+
+
+def next_shards(templates: Sequence[ShardTemplate], tmpdir: str | None) -> tuple[list[int], dict[bytes, int]]:
+    """Return the index of each template's next shard, and the entries of existing shards with their sizes.
+
+    Raises:
+        Problem: a shard cannot be read.
+        TarkitError: a shard was compressed since it was written: under its new name it would not count.
+    """
+    existing = [template.existing() for template in templates]
+    for template in templates:
+        _refuse_compressed(template)
+    try:
+        known = entries_of([path for found in existing for _, path in found], tmpdir)
+    except Problem as problem:
+        problem.hint = "--update reads the entries of each shard: repair it with check --fix, or write it again"
+        raise
+    return [found[-1][0] + 1 if found else 0 for found in existing], known
+
+
+def _refuse_compressed(template: ShardTemplate) -> None:
+    if not os.path.isdir(template.directory or "."):
+        return
+    for base in sorted(os.listdir(template.directory or ".")):
+        path = template.directory + base
+        if (
+            codec_by_suffix(base)
+            and template.matches(path) is None
+            and template.matches(path.rpartition(".")[0]) is not None
+        ):
+            what = f"{path}: a shard that was compressed: --update does not look into it"
+            raise TarkitError(what, "name the shards as they are called now, or move it away")
 
 
 def entries_of(shards: Sequence[str], tmpdir: str | None) -> dict[bytes, int]:
-    """The names of the entries in these shards, with bytes of content; about 150 bytes of memory each.
+    """Return the names of the entries in shards, with bytes of content; about 150 bytes of memory each.
 
-    A problem in a shard raises: where one cannot be read, nobody knows what is in it.
+    Raises Problem for a shard that cannot be read.
     """
     known: dict[bytes, int] = {}
     if not shards:

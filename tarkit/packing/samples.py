@@ -1,4 +1,4 @@
-"""Files of a tree as samples: those of one key together, where the first of them is; any number in bounded memory."""
+"""Group files of a tree into samples by key, each where its first file is, in bounded memory."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from struct import Struct
 from typing import Literal
 
 from tarkit.errors import Usage, show
-from tarkit.packing.batch import Batch, File, Group, ends_of_runs, together
+from tarkit.packing.batch import Batch, Group, ends_of_runs, together
 from tarkit.packing.tree import Chunk
 from tarkit.shards.patterns import compile_regex
 from tarkit.sorting.ranges import RangeList
 from tarkit.sorting.runs import Runs
+from tarkit.spill.multimap import Multimap
 
-# ---- Keys of files in a tree: which of them are one sample (ishard-spec 2.3)
-# A name is cut into what its key is made of and its field: at the first dot of its last component, as readers of shards
-# do, or at the last dot, as ishard does. A dot in front is one like others: `.hidden` is the field `hidden` of a sample
-# whose key has nothing in its last component.
+# ---- Keys of files in a tree: which of them are one sample, as in ishard (docs/formats)
+# A name is divided into the base of its key and its field: at the first dot of its last component, as by readers of
+# shards, or at the last dot, as by ishard. A leading dot is not special: `.hidden` is the field `hidden` of a sample
+# whose key has an empty last component.
 #
 # - full: the path. base: its last component. flat: the path without its slashes.
-# - an expression: each match in the name, field and all, is replaced by what its first group holds, or by nothing. Then
-#   the field goes, unless the end of the result comes from elsewhere in the name: ishard compares texts alone, and
-#   takes
-#   the `.0` off the folder `v1.0` of a file `a.0` (IS-KEY-9).
+# - an expression: each match in the whole name is replaced by its first group, or removed without one. Then the field
+#   is removed, unless the end of the result comes from elsewhere in the name. (ishard compares texts alone, and
+#   removes the `.0` of the directory `v1.0` of a file `a.0`.)
 
 Kind = Literal["full", "base", "flat", "regex"]
 
@@ -39,26 +40,26 @@ _KINDS: dict[str, Kind] = {
     "flat": "flat",
     "collapse_all_dir": "flat",
 }
-"""The words for keys, with those of ishard, of its README and of its authors' blog."""
+"""The kinds of keys, with their names in ishard, its README and its authors' blog."""
 
 
 def cut_first(name: bytes) -> tuple[bytes, bytes]:
-    """A name up to the first dot of its last component, and what follows that dot."""
+    """Divide a name at the first dot of its last component."""
     dot = name.find(b".", name.rfind(b"/") + 1)
     return (name, b"") if dot < 0 else (name[:dot], name[dot + 1 :])
 
 
 def cut_last(name: bytes) -> tuple[bytes, bytes]:
-    """A name up to the last dot of its last component, and what follows that dot."""
+    """Divide a name at the last dot of its last component."""
     dot = name.rfind(b".", name.rfind(b"/") + 1)
     return (name, b"") if dot < 0 else (name[:dot], name[dot + 1 :])
 
 
 @dataclass
 class KeyRule:
-    """How keys are made: `kind`, the expression of a regex, and whether names are cut at the last dot.
+    """How keys are made: `kind`, the expression of a regex, and whether names are divided at the last dot.
 
-    `unmatched` counts the names that the expression was not found in, which keep their own as key.
+    `unmatched` counts names that the expression does not match: their key is the name.
     """
 
     kind: Kind = "full"
@@ -71,20 +72,20 @@ class KeyRule:
 
     @property
     def streams(self) -> bool:
-        """Whether the samples of a folder are known once its files are."""
+        """Whether all files of a sample are in one directory."""
         return self.kind == "full"
 
     @property
     def as_readers(self) -> bool:
-        """Whether samples are those that readers of shards see, as long as names stay."""
+        """Whether readers of shards see the same samples, unless entries are renamed."""
         return self.kind == "full" and not self.last_dot
 
     def stem(self, base: bytes) -> bytes:
-        """What the files of one sample in a folder have in common, where the whole path is the key."""
+        """Return the part of a base name that files of one sample have in common, if keys are paths."""
         return self.cut(base)[0]
 
     def key(self, name: bytes) -> bytes:
-        """The key of a name."""
+        """Return the key of a name."""
         if self.pattern is not None:
             return self._replaced(name, self.pattern)
         stem = self.cut(name)[0]
@@ -93,7 +94,7 @@ class KeyRule:
         return stem.replace(b"/", b"") if self.kind == "flat" else stem
 
     def field(self, name: bytes) -> bytes:
-        """The field of a name, empty where it has no dot."""
+        """Return the field of a name, empty without a dot."""
         return self.cut(name)[1]
 
     def _replaced(self, name: bytes, pattern: re.Pattern[str]) -> bytes:
@@ -116,7 +117,7 @@ class KeyRule:
 
 
 def parse_key(text: str, last_dot: bool) -> KeyRule:
-    """The rule that --key names; raises Usage for a bad expression."""
+    """Return the rule of --key. Raises Usage for a bad expression."""
     kind = _KINDS.get(text)
     if kind is not None:
         return KeyRule(kind, None, last_dot)
@@ -128,25 +129,26 @@ def parse_key(text: str, last_dot: bool) -> KeyRule:
         ) from None
 
 
-MEMORY = 64 << 20  # bytes that a list to be sorted may take before it goes to temporary space
+_FILE = Struct(">Qq")  # number and size of a file
+MEMORY = 64 << 20  # bytes of a list to be sorted, beyond which it goes to temporary space
 
 
 @dataclass
 class Keyless:
-    """How many files readers of shards find no key in, and the first of them."""
+    """The number of files without a key to readers of shards, and the first of them."""
 
     count: int = 0
     first: bytes = b""
 
     def add(self, folder: bytes, names: list[bytes]) -> None:
-        """Count these, of one folder."""
+        """Count names of one directory."""
         if names:
             self.first = self.first if self.count else folder + names[0]
             self.count += len(names)
 
 
 def in_folders(chunks: Iterable[Chunk], keyless: Keyless, last_dot: bool) -> Iterator[Batch]:
-    """The samples where the whole path is the key: files of one sample follow each other."""
+    """Yield the samples if the whole path is the key: files of one sample follow each other."""
     last: Batch | None = None
     for folder, bases, sizes in chunks:
         stems, odd = _stems(bases, last_dot)
@@ -159,13 +161,13 @@ def in_folders(chunks: Iterable[Chunk], keyless: Keyless, last_dot: bool) -> Ite
         end = len(found.keys)
         if end > 1:
             yield found.part(0, end - 1)
-        last = found.part(end - 1, end)  # more of it may come
+        last = found.part(end - 1, end)  # it may go on
     if last is not None:
         yield last
 
 
 def _joined(last: Batch, found: Batch) -> Batch:
-    """What is found, behind the last sample before, of which the first one may be more."""
+    """Return `found` with the last sample of the batch before, which the first sample may continue."""
     if last.keys[0] != found.keys[0]:
         return together((last, found))
     count = len(last.names)
@@ -174,7 +176,7 @@ def _joined(last: Batch, found: Batch) -> Batch:
 
 
 def _stems(names: list[bytes], last_dot: bool) -> tuple[list[bytes], list[bytes]]:
-    """What is in front of the dot, for names of files; and those that readers of shards find no key in."""
+    """Return the part of each name before its dot, and the names without a key to readers of shards."""
     stems = [stem for name in names for stem, dot, _ in (name.partition(b"."),) if dot]
     odd = []
     if len(stems) < len(names) or b"" in stems:
@@ -186,36 +188,24 @@ def _stems(names: list[bytes], last_dot: bool) -> tuple[list[bytes], list[bytes]
 
 
 def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str | None) -> Iterator[Group]:
-    """The samples for keys that are spread over folders: sorted by key, then by where the first file was."""
-    found = Runs(RangeList(tmpdir), MEMORY)
-    ordinal = 0
-    key_of = rule.key
+    """Yield the samples for keys that are spread over directories, each where its first file is."""
+    files = Multimap(tmpdir)
     for folder, names, sizes in chunks:
-        keys, places = [], []
         keyless.add(folder, _stems(names, last_dot=False)[1])
         for base, size in zip(names, sizes):  # noqa: B905
             name = folder + base
-            keys.append(key_of(name))
-            places.append(b"%d/%b" % (size, name))
-        found.extend(keys, ordinal, places)
-        ordinal += len(names)
-    groups = Runs(RangeList(tmpdir), MEMORY)
-    key, first, files = b"", -1, list[File]()
-    for rank, number, place, _ in found:
-        if rank != key or first < 0:
-            if files:
-                groups.add(first.to_bytes(8, "big"), first, marshal.dumps((key, files, 0), 2))
-            key, first, files = rank, number, []
-        size_text, _, name = place.partition(b"/")
-        files.append((name, int(size_text), b""))
-    if files:
-        groups.add(first.to_bytes(8, "big"), first, marshal.dumps((key, files, 0), 2))
-    for _, _, place, _ in groups:
-        yield marshal.loads(place)
+            files.add(rule.key(name), _FILE.pack(files.count, size) + name)
+
+    def groups() -> Iterator[tuple[bytes, Group]]:
+        for key, values in files.groups():
+            each = [(value[_FILE.size :], _FILE.unpack_from(value)[1], b"") for value in values]
+            yield values[0][:8], (key, each, 0)
+
+    return ranked(groups(), tmpdir)
 
 
 def ranked(groups: Iterable[tuple[bytes, Group]], tmpdir: str | None) -> Iterator[Group]:
-    """Samples in order of their ranks, those of one rank as they came."""
+    """Yield samples in order of their ranks; the sort is stable."""
     runs = Runs(RangeList(tmpdir), MEMORY)
     for ordinal, (rank, group) in enumerate(groups):
         runs.add(rank, ordinal, marshal.dumps(group, 2))

@@ -1,31 +1,34 @@
-"""A plan on its way to the packer: every row is seen and checked, and kept on disk, before a shard is opened.
+"""The rows of a plan in a temporary file, checked before the first shard is opened.
 
-Rows wait in memory until there are HELD of them, and then go to a temporary file, those of a shard together. So memory
-holds HELD rows, a note for each shard, and the keys of one shard; all rows of a shard only if they are out of order.
+Rows of a saved plan are collected in memory until there are HELD of them, and then appended to the file, shard by
+shard. So memory holds HELD rows, a record for each shard, and the keys of one shard; all rows of a shard only if they
+are out of order. The rows of a layout are in such a file already.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby, islice
-from operator import attrgetter, itemgetter
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby, islice
+from operator import attrgetter, itemgetter, le
 from typing import NamedTuple
 
 from tarkit.errors import TarkitError, show
-from tarkit.packing.batch import PackRow, RowBatch, Rows
-from tarkit.packing.plan import Planned, SavedPlan, content_of
-from tarkit.packing.spool_check import ManyNames, ascend, in_several, keys_of
+from tarkit.packing.batch import Extent, RowBatch, load_rows
+from tarkit.packing.layout import PackLayout
+from tarkit.packing.plan import Planned, content_of
+from tarkit.packing.samples import cut_first
 from tarkit.packing.tree import UNSIZED
 from tarkit.samples.validate import NameChecks
 from tarkit.sorting.runs import DuplicateKeys
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tables.recipe import MalformedRow
 
-HELD = 20_000  # rows that are in memory at a time
-TWINS = 16 << 20  # bytes of hashes in memory
+HELD = 20_000  # rows in memory
+HASHES = 16 << 20  # bytes of hashes in memory
 
-# What mends a sample that is not together: of a plan that somebody has edited, and of one that was just made.
+# Hints for a sample whose entries are not together: in a plan that was edited, and in one that was just made.
 _POSITIONS = "the entries of a sample have positions that follow each other"
 _KEYS_END = (
     "readers end keys at the first dot: give up --last-dot, or name entries after their sample with --rename key"
@@ -33,14 +36,14 @@ _KEYS_END = (
 
 
 class PlannedShard(NamedTuple):
-    """A shard to write: where its rows are in the spool, and what they come to.
+    """A shard to write, and the extents of its rows in the file.
 
-    `planned` samples are in it by their positions, `samples` by the keys of the names, from `first` to `last`; `size`
-    is their content in bytes, if all sizes were looked up.
+    `planned` samples are in it by position, `samples` by the keys of the names, from `first` to `last`; `size` is its
+    content in bytes, if the sizes of all files are known.
     """
 
     name: bytes
-    blobs: tuple[tuple[int, int], ...]
+    extents: tuple[Extent, ...]
     rows: int
     planned: int
     samples: int
@@ -50,10 +53,10 @@ class PlannedShard(NamedTuple):
 
 
 class RowSpool:
-    """The rows of a plan by shard, in order of position, as `fill` found them good.
+    """The rows of a plan by shard, in order of position.
 
-    `agrees` also looks up each source, and raises when it is not there or has another size, unless `missing` ones are
-    left for later.
+    With `agrees`, `fill` also looks up each source, and raises when it is not there or has another size; with `missing`
+    it may be missing.
     """
 
     def __init__(
@@ -66,26 +69,25 @@ class RowSpool:
     ) -> None:
         self.file = TemporaryFile(tmpdir)
         self.plan_name = plan_name
-        self._stop = 0
-        self._blobs: dict[bytes, list[tuple[int, int]]] = {}
+        self._extents: dict[bytes, list[Extent]] = {}
         self._agrees = agrees
-        self._twins = DuplicateKeys(TWINS, tmpdir)
+        self._duplicates = DuplicateKeys(HASHES, tmpdir)
         self._tmpdir = tmpdir
         self._missing = missing
 
     def fill(self, plan: Iterable[Planned]) -> list[PlannedShard]:
-        """Take in a plan; hand back its shards in the order in which they are first named.
+        """Read a plan and return its shards in the order in which they are first named.
 
         Raises:
-            TarkitError: for the first row that cannot be: an unsafe name, one that is in its shard twice, a sample that
-                is not together, a source that has another size, or is neither path nor literal.
+            TarkitError: for the first bad row: an unsafe name, one that is in its shard twice, a sample whose entries
+                are not together, a source that has another size, or is neither a path nor a literal.
         """
-        if isinstance(plan, Rows):
-            return self._fill_in_order(plan)
-        buffers: dict[bytes, list[PackRow]] = {}
+        if isinstance(plan, PackLayout):
+            self.file = plan.file
+            return self._fill_in_order(plan.batches())
+        buffers: dict[bytes, list[Planned]] = {}
         held = 0
-        rows = plan.numbered() if isinstance(plan, SavedPlan) else ((*row, 0) for row in plan)
-        for shard, group in groupby(rows, itemgetter(0)):
+        for shard, group in groupby(plan, itemgetter(0)):
             buffer = buffers.setdefault(shard, [])
             while some := list(islice(group, HELD - held)):
                 buffer += some
@@ -95,54 +97,53 @@ class RowSpool:
                     held = 0
                     buffer = buffers.setdefault(shard, [])
         self._flush(buffers)
-        return [self._settled(name, blobs) for name, blobs in self._blobs.items()]
+        return [self._checked(name, extents) for name, extents in self._extents.items()]
 
-    def _fill_in_order(self, plan: Rows) -> list[PlannedShard]:
-        """The same for rows that come shard by shard: each is looked at while it is in memory."""
+    def _fill_in_order(self, batches: Iterable[tuple[RowBatch, Extent]]) -> list[PlannedShard]:
+        """Return the shards of rows that come shard by shard: each is checked while it is in memory."""
         shards: dict[bytes, PlannedShard] = {}
-        for name, batches in groupby(plan.batches(), attrgetter("shard")):
-            before = name in self._blobs
-            blobs = self._blobs.setdefault(name, [])
-            shard = None if before else self._summed(name, blobs, self._kept(batches, blobs), ManyNames())
-            for _ in self._kept(batches, blobs):  # what was not looked at
+        for name, group in groupby(batches, lambda each: each[0].shard):
+            again = name in self._extents
+            extents = self._extents.setdefault(name, [])
+            shard = None if again else self._summed(name, extents, _collected(group, extents), QuickNameChecks())
+            for _ in _collected(group, extents):  # the rest, which was not checked
                 pass
-            shards[name] = shard or self._settled(name, blobs)
+            shards[name] = shard or self._checked(name, extents)
         return list(shards.values())
 
-    def _kept(self, batches: Iterable[RowBatch], blobs: list[tuple[int, int]]) -> Iterator[RowBatch]:
-        for batch in batches:
-            blobs.append(self._keep(batch))
-            yield batch
-
-    def _flush(self, buffers: dict[bytes, list[PackRow]]) -> None:
+    def _flush(self, buffers: dict[bytes, list[Planned]]) -> None:
         for name, rows in filter(itemgetter(1), buffers.items()):
-            self._blobs.setdefault(name, []).append(self._keep(RowBatch.of(rows)))
+            self._extents.setdefault(name, []).append(self._append(RowBatch.of(rows)))
         buffers.clear()
 
-    def _keep(self, batch: RowBatch) -> tuple[int, int]:
-        blob = batch.dump()
-        start = self._stop
-        self.file.write(blob)
-        self._stop += len(blob)
-        return start, self._stop
+    def _append(self, batch: RowBatch) -> Extent:
+        data = batch.dump()
+        start = os.lseek(self.file.fd, 0, os.SEEK_END)
+        self.file.write(data)
+        return start, start + len(data)
 
-    def _settled(self, name: bytes, blobs: list[tuple[int, int]]) -> PlannedShard:
-        """A shard whose rows are checked, and sorted if they have to be."""
+    def _checked(self, name: bytes, extents: list[Extent]) -> PlannedShard:
+        """Return a shard whose rows are checked, and sorted if necessary."""
         read = self.file.read
-        if not all(map(ascend, _overlapping(batch.numbers for batch in load_rows(read, blobs)))):
-            everything = [row for batch in load_rows(read, blobs) for row in batch.rows()]
-            everything.sort(key=itemgetter(1))
-            blobs = [self._keep(RowBatch.of(everything[at : at + HELD])) for at in range(0, len(everything), HELD)]
-        shard = self._summed(name, blobs, load_rows(read, blobs), ManyNames())
+        last, ascending = -1, True
+        for batch in load_rows(read, extents):
+            numbers = [last, *batch.numbers]
+            ascending = ascending and all(map(le, numbers, batch.numbers))
+            last = numbers[-1]
+        if not ascending:
+            everything = [row for batch in load_rows(read, extents) for row in batch.rows()]
+            everything.sort(key=attrgetter("position"))
+            extents = [self._append(RowBatch.of(everything[at : at + HELD])) for at in range(0, len(everything), HELD)]
+        shard = self._summed(name, extents, load_rows(read, extents), QuickNameChecks())
         if shard is None:
-            shard = self._summed(name, blobs, load_rows(read, blobs), self._one_by_one(name, blobs))
+            shard = self._summed(name, extents, load_rows(read, extents), self._one_by_one(name, extents))
         assert shard is not None
         return shard
 
     def _summed(
-        self, name: bytes, blobs: list[tuple[int, int]], batches: Iterable[RowBatch], names: ManyNames | NameChecks
+        self, name: bytes, extents: list[Extent], batches: Iterable[RowBatch], names: QuickNameChecks | NameChecks
     ) -> PlannedShard | None:
-        """A shard of rows that are in order; None when its names are not surely well, and nobody has looked at each."""
+        """Return a shard of rows in order; None when the quick checks do not accept its names."""
         count = planned = size = 0
         last = -1
         for batch in batches:
@@ -151,34 +152,39 @@ class RowSpool:
             count += len(batch.names)
             size += sum(batch.sizes)
             self._check_sources(batch)
-            if isinstance(names, ManyNames) and not names.accept(batch.names):
+            if isinstance(names, QuickNameChecks) and not names.accept(batch.names):
                 return None
         if self._agrees:
-            self._note(names.hashes if isinstance(names, ManyNames) else map(hash, keys_of(self._names(blobs))))
+            hashes: Iterable[int] = map(hash, _keys_of(self._names(extents)))
+            if isinstance(names, QuickNameChecks):
+                hashes = names.hashes
+            for each in hashes:
+                self._duplicates.add(each)
+            self._duplicates.flush()
         first, last_key = names.first or b"", names.last or b""
-        return PlannedShard(name, tuple(blobs), count, planned, names.samples, size, first, last_key)
+        return PlannedShard(name, tuple(extents), count, planned, names.samples, size, first, last_key)
 
-    def _one_by_one(self, shard: bytes, blobs: Iterable[tuple[int, int]]) -> NameChecks:
-        """The names of all rows of a shard. Raises TarkitError for the first that cannot be."""
+    def _one_by_one(self, shard: bytes, extents: Iterable[Extent]) -> NameChecks:
+        """Check the names of all rows of a shard. Raises TarkitError for the first bad one."""
         names = NameChecks(_KEYS_END if self.plan_name is None else _POSITIONS, None)
-        for batch in load_rows(self.file.read, blobs):
+        for batch in load_rows(self.file.read, extents):
             for row in batch.rows():
                 try:
-                    if not row[2]:
+                    if not row.name:
                         raise MalformedRow("an empty name")
-                    names.check(row[2])
+                    names.check(row.name)
                 except MalformedRow as error:
                     raise TarkitError(f"{place(self.plan_name, shard, row)}: {error}", error.hint) from None
         return names
 
     def refuse(self, shards: Iterable[PlannedShard], written: Sequence[os.stat_result]) -> None:
-        """Raises TarkitError when a source is one of the files that will be `written`."""
+        """Raise TarkitError when a source is one of the files that will be `written`."""
         known = {(status.st_dev, status.st_ino) for status in written}
         sizes = {status.st_size for status in written} | {UNSIZED}
         for shard in shards if known else ():
-            batches = load_rows(self.file.read, shard.blobs)
-            for row in (row for batch in batches for row in batch.rows() if row[4] in sizes):
-                kind, path = content_of(row[3])
+            batches = load_rows(self.file.read, shard.extents)
+            for row in (batch.row(at) for batch in batches for at, size in enumerate(batch.sizes) if size in sizes):
+                kind, path = content_of(row.source)
                 try:
                     status = os.stat(path) if kind == "path" else None
                 except OSError:
@@ -189,16 +195,16 @@ class RowSpool:
     def _check_sources(self, batch: RowBatch) -> None:
         for row in batch.rows() if self._agrees or batch.has_marks else ():
             try:
-                self._judge(row)
+                self._check_source(row)
             except MalformedRow as error:
                 raise TarkitError(f"{place(self.plan_name, batch.shard, row)}: {error}", error.hint) from None
 
-    def _judge(self, row: PackRow) -> None:
-        """Raises Malformed when the source of a row is not what it is said to be."""
-        kind, value = content_of(row[3])
+    def _check_source(self, row: Planned) -> None:
+        """Raise MalformedRow when the source of a row is not what the plan says."""
+        kind, value = content_of(row.source)
         if kind == "data":
-            if len(value) != row[4]:
-                raise MalformedRow(disagree(row[3], len(value), row[4]))
+            if len(value) != row.size:
+                raise MalformedRow(disagree(row.source, len(value), row.size))
         elif self._agrees:
             try:
                 size = os.stat(value).st_size
@@ -206,51 +212,96 @@ class RowSpool:
                 if self._missing and isinstance(error, FileNotFoundError | NotADirectoryError):
                     return
                 raise MalformedRow(f"{show(value)}: {error.strerror}") from None
-            if size != row[4]:
-                raise MalformedRow(disagree(value, size, row[4]))
+            if size != row.size:
+                raise MalformedRow(disagree(value, size, row.size))
 
     def in_several(self, shards: Sequence[PlannedShard]) -> tuple[int, bytes]:
-        """How many keys have entries in more than one shard, and the first of them, in a plan that agrees."""
-        if self._twins.marked() is None:
+        """Return how many keys have entries in more than one shard, and the first of them, in a plan that agrees."""
+        if self._duplicates.marked() is None:
             return 0, b""
-        return in_several(lambda: (self._names(shard.blobs) for shard in shards), self._tmpdir)
 
-    def _note(self, hashes: Iterable[int]) -> None:
-        for each in hashes:
-            self._twins.add(each)
-        self._twins.settle()
+        def keys() -> Iterator[bytes]:
+            return chain.from_iterable(_keys_of(self._names(shard.extents)) for shard in shards)
 
-    def _names(self, blobs: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-        return (name for batch in load_rows(self.file.read, blobs) for name in batch.names)
+        duplicates = DuplicateKeys(HASHES, self._tmpdir)
+        for key in keys():
+            duplicates.add(hash(key))
+        found = [key for mark, key in zip(duplicates.marked() or b"", keys(), strict=False) if mark]
+        return len(set(found)), found[0] if found else b""
+
+    def _names(self, extents: Iterable[Extent]) -> Iterator[bytes]:
+        return (name for batch in load_rows(self.file.read, extents) for name in batch.names)
 
     def sources(self, shards: Iterable[PlannedShard]) -> Iterator[bytes]:
-        """The files of shards."""
+        """Yield the source files of shards."""
         for shard in shards:
-            for batch in load_rows(self.file.read, shard.blobs):
+            for batch in load_rows(self.file.read, shard.extents):
                 found = map(content_of, batch.sources)
                 yield from (value for kind, value in found if kind == "path")
 
 
-def place(plan_name: str | None, shard: bytes, row: PackRow) -> str:
-    """`PLAN:LINE` of a row, or the shard that it is for."""
-    return f"{plan_name}:{row[5]}" if plan_name is not None and row[5] else os.fsdecode(shard)
+def _collected(batches: Iterable[tuple[RowBatch, Extent]], extents: list[Extent]) -> Iterator[RowBatch]:
+    for batch, extent in batches:
+        extents.append(extent)
+        yield batch
+
+
+def place(plan_name: str | None, shard: bytes, row: Planned) -> str:
+    """Return `PLAN:LINE` of a row of a saved plan, else the name of its shard."""
+    return f"{plan_name}:{row.line}" if plan_name is not None and row.line else os.fsdecode(shard)
 
 
 def disagree(source: bytes, size: int, planned: int) -> str:
-    """What to say of a source that has another size than planned."""
+    """Return the message for a source whose size is not that of the plan."""
     many = f"{size} byte" if size == 1 else f"{size} bytes"
     return f"{show(source)} has {many}, and the plan says {planned}"
 
 
-def load_rows(read: Callable[[int, int], bytes], blobs: Iterable[tuple[int, int]]) -> Iterator[RowBatch]:
-    """The rows of a shard, as many at a time as were written together."""
-    for start, stop in blobs:
-        yield RowBatch.load(read(start, stop))
+def _keys_of(names: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the keys of the samples of a shard."""
+    return (key for key, _ in groupby(cut_first(name)[0] for name in names))
 
 
-def _overlapping(batches: Iterable[list[int]]) -> Iterator[list[int]]:
-    """Batches of numbers, with the last of the one before in front."""
-    last: list[int] = []
-    for numbers in batches:
-        yield last + numbers
-        last = numbers[-1:]
+# ---- Names of many rows at once: only lists of names that are surely good are accepted; others are checked one by one
+
+_NUL = b"\0"
+_DOTTED = re.compile(rb"\.[^/\0]*/")  # a directory with a dot in its name
+
+
+class QuickNameChecks:
+    """The names of one shard. `samples` have begun so far, with keys of these `hashes`; `first` and `last` are keys."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.first: bytes | None = None
+        self.last: bytes | None = None
+        self.hashes: set[int] = set()
+        self._tail: set[bytes] = set()  # the names of the last sample
+
+    def accept(self, names: Sequence[bytes]) -> bool:
+        """Return whether `names`, after those before, are surely safe, unique, and those of one key together."""
+        text = _NUL + _NUL.join(names) + _NUL
+        if text.count(_NUL) != len(names) + 1 or b"\0\0" in text or b"\0/" in text or b"/\0" in text or b".." in text:
+            return False
+        if b"\0." in text or b"/." in text or len(set(names)) != len(names) or not self._tail.isdisjoint(names):
+            return False
+        # No base name begins with a dot, so one that has a dot has a key.
+        if _DOTTED.search(text):
+            dots = [name.find(b".", name.rfind(b"/") + 1) for name in names]
+            keys = [name[:dot] for name, dot in zip(names, dots, strict=True) if dot >= 0]
+        else:
+            keys = [key for name in names for key, dot, _ in (name.partition(b"."),) if dot]
+        if len(keys) < len(names):
+            return False
+        each = [key for key, _ in groupby(keys)]
+        again = each[0] == self.last
+        hashes = set(map(hash, each))
+        if len(hashes) != len(each) or not self.hashes.isdisjoint(hashes - {hash(self.last)} if again else hashes):
+            return False
+        self.hashes |= hashes
+        self.samples += len(each) - again
+        self.first = each[0] if self.first is None else self.first
+        self.last = each[-1]
+        start = keys.index(self.last)
+        self._tail = set(names[start:]) | (self._tail if again and start == 0 else set())
+        return True

@@ -1,4 +1,4 @@
-"""What becomes of each sample of a tree before it is packed: category, required fields, new names, added fields."""
+"""Transform the samples of a tree before they are packed: category, required fields, new names, added fields."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from tarkit.packing.labels import Classes, Join
     from tarkit.shards.categories import Map
 
-# ---- Fields that samples must have, and no others: --require of `shard` (ishard-spec 2.9)
+# ---- Fields that samples must have, and no others (--require), as in ishard (docs/formats)
 
 OnMissing = Literal["error", "warn", "keep", "exclude"]
 
-TOLD = 20  # warnings, of which there may be one for each file
+TOLD = 20  # maximum of warnings, as each file may have one
 
 
 @dataclass
 class Required:
-    """The fields, each a choice of names in lower case, and what becomes of samples that have others or lack some.
+    """The required fields, each a choice of names in lower case, and the action for other fields or missing ones.
 
-    error: the first ends the run. warn: it is told, and all stay. keep: all stay. exclude: files of other fields go,
-    and so do samples that lack one. A second file of one field is neither too much nor too little. `last_dot` says that
-    a name may end in a field, which need not begin at its first dot. `lacking` and `others` count samples and files.
+    error: raise. warn: warn, and keep all. keep: keep all. exclude: leave out files of other fields, and samples
+    without a required one. A second file of a field is not an error. With `last_dot` a field need not begin at the
+    first dot of a name. `lacking` and `others` count samples and files.
     """
 
     names: Sequence[tuple[bytes, ...]]
@@ -40,7 +40,7 @@ class Required:
     _told: int = field(default=0, repr=False)
 
     def __call__(self, key: bytes, files: list[File], given: Sequence[bytes]) -> list[File] | None:
-        """The files that stay, None if the sample goes; `given` are fields that it has besides. Raises TarkitError."""
+        """Return the files that stay, None to leave the sample out; `given` are added fields. Raises TarkitError."""
         known = [name for names in self.names for name in names]
         present = {name.lower() for name in given}
         kept = []
@@ -70,18 +70,19 @@ class Required:
     def _tell(self, what: str) -> None:
         if self.action == "error":
             raise TarkitError(
-                f"{what} [missing-field]", "--on-missing-field exclude leaves such out, warn and keep pack"
+                f"{what} [missing-field]", "--on-missing-field exclude leaves such samples out, warn and keep pack them"
             )
         if self.action == "warn":
             self._told += 1
             if self._told <= TOLD:
                 self.warn(what)
             elif self._told == TOLD + 1:
-                self.warn("there are more such samples, which are counted and not named")
+                self.warn("more such samples are counted, but not named")
 
 
 def parse_required(words: Sequence[str]) -> list[tuple[bytes, ...]]:
-    """The fields of `jpg,json` or `.jpg|.png json`, dots in front or not; raises Usage for one without a name."""
+    """Return the fields of `jpg,json` or `.jpg|.png json`, with or without leading dots. Raises Usage for an empty
+    name."""
     found = []
     for word in words:
         for part in (part for chunk in word.split(",") for part in chunk.split() or [""]):
@@ -98,14 +99,15 @@ Rename = Literal["none", "key", "flat"]
 
 @dataclass
 class SampleTransform:
-    """What is asked of samples; iterate over `dressed(groups)`, then `close()`. `source` says where a file is.
+    """The transformation of samples; iterate over `apply(groups)`, then call `close()`.
 
-    `known` has the entries of shards that are there, with their sizes: samples whose files all are in it go (--update).
-    With `unmatched_ends` a sample in no category of the map is an error.
+    `source` returns the source of a file. `known` has the entries of existing shards, with their sizes: samples whose
+    files are all in it are left out (--update).
+    `on_unmatched` says what a sample in no category of the map is: an error, or (warn, skip) left out.
 
-    Afterwards the counters: `unmatched` samples were in no category, `known_samples` in shards already, files of
-    `changed` with another size there; `parted` samples are several for readers of shards, and `shared` keys of
-    readers are those of several samples.
+    Afterwards `unmatched` samples were in no category, `known_samples` in shards already, `changed` files have another
+    size there; `parted` samples are several to readers of shards, and `shared` keys of readers are those of several
+    samples.
     """
 
     rule: KeyRule
@@ -117,7 +119,7 @@ class SampleTransform:
     classes: Classes | None = None
     known: dict[bytes, int] | None = None
     tmpdir: str | None = None
-    unmatched_ends: bool = False
+    on_unmatched: str = "warn"
     unmatched: int = 0
     unmatched_first: bytes = b""
     known_samples: int = 0
@@ -140,16 +142,15 @@ class SampleTransform:
         asked = any(each is not None for each in (self.map, self.required, self.known))
         self.needed = adds or asked or self._looks or self.rename != "none"
 
-    def dressed(self, groups: Iterable[Group]) -> Iterator[Group]:
-        """The samples that stay, as they will be; the same when it is not `needed`. Raises TarkitError for what cannot
-        be."""
+    def apply(self, groups: Iterable[Group]) -> Iterator[Group]:
+        """Yield the transformed samples that stay; the same as `groups` when it is not `needed`. Raises TarkitError."""
         for key, files, category in groups:
             if self.map is not None:
                 found = self.map.category([name for name, _, _ in files], key)
                 if found is None:
                     self.unmatched_first = self.unmatched_first if self.unmatched else key
                     self.unmatched += 1
-                    if self.unmatched_ends:
+                    if self.on_unmatched == "error":
                         what = f"sample {show(key)} is in no category of {self.map.name}"
                         raise TarkitError(what, "--unmatched TEMPLATE packs such samples")
                     continue
@@ -171,14 +172,14 @@ class SampleTransform:
             yield key, files, category
 
     def close(self) -> None:
-        """All have come by. Raises TarkitError when two entries would have one name."""
+        """Check after the last sample. Raises TarkitError when two entries would have one name."""
         for reader, _ in self._readers.repeated() if self._readers is not None else ():
             self.shared_first = min(self.shared_first, reader) if self.shared else reader
             self.shared += 1
         if self._names is not None:
             for name, olds in self._names.repeated():
                 raise TarkitError(
-                    f"{show(olds[0])} and {show(olds[1])} would both be called {show(name)} [duplicate-entry]",
+                    f"{show(olds[0])} and {show(olds[1])} would both be named {show(name)} [duplicate-entry]",
                     "--rename key and --rename none keep samples apart",
                 )
 
@@ -188,7 +189,7 @@ class SampleTransform:
         dot = b"." in key[key.rfind(b"/") + 1 :]
         if dot:
             raise TarkitError(
-                f"{show(name)}: a dot in the key {show(key)}, where readers of shards end keys",
+                f"{show(name)}: a dot in the key {show(key)}: readers of shards would end it there",
                 "without --last-dot keys end at the first dot, or --rename none keeps the names",
             )
         cut = len(self.rule.cut(name)[0])
@@ -202,7 +203,7 @@ class SampleTransform:
             new = files[there.index(False)][0]
             raise TarkitError(
                 f"sample {show(key)} is in the shards, but without {show(new)}: --update packs whole samples",
-                "pack all anew with --force",
+                "pack all again with --force",
             )
         self.known_samples += 1
         for name, size, _ in files:
@@ -212,7 +213,8 @@ class SampleTransform:
         return True
 
     def _with_more(self, old: list[File], files: list[File], added: list[File]) -> list[File]:
-        """The files with fields from the table and the class; none for what readers see no sample in."""
+        """Return the files with fields from the table and the class; without them if readers see no sample in the
+        files."""
         keyed = next((name for name, _, _ in files if _has_key(name)), None)
         if keyed is None:
             return files
@@ -242,7 +244,7 @@ class SampleTransform:
                     what = show(old[place][0]) if place < len(old) else "a field that is added"
                     raise TarkitError(
                         f"{show(old[other][0]) if other < len(old) else 'a field that is added'} and {what} would "
-                        f"both be called {show(name)} [duplicate-entry]",
+                        f"both be named {show(name)} [duplicate-entry]",
                         "another --key keeps them apart"
                         if place < len(old)
                         else "give the field that is added another name",

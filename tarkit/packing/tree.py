@@ -1,7 +1,7 @@
-"""The files below a folder, in byte order of their whole paths, folder after folder and so in little memory.
+"""The files below a directory, in byte order of their whole paths, directory by directory and so in little memory.
 
-A folder sorts as its name with a slash behind it: then whatever lies in it stands where the whole paths put it
-(`a.txt`, `a/b`, `a0`). Names are held for one folder at a time, about 60 bytes each besides their own.
+A directory sorts as its name with a trailing slash, so its files come where their whole paths belong (`a.txt`, `a/b`,
+`a0`). Names are held for one directory at a time, about 60 bytes each besides their own.
 """
 
 from __future__ import annotations
@@ -29,20 +29,19 @@ from tarkit.parallel import results_in_order
 from tarkit.shards.patterns import compile_glob
 from tarkit.tar.block import DOT
 
-# ---- Directories read ahead by threads, where listing one takes long
-# On a disk whose directories are cached, threads cost more than they save.
+# ---- Directories read ahead by threads, if listing one is slow
+# If directories are cached, threads cost more than they save.
 
-SLOW, SLOW_EACH = 0.005, 5e-6  # seconds for a folder, and more for each entry: one that takes longer is slow
+SLOW, SLOW_EACH = 0.005, 5e-6  # seconds per directory and per entry, beyond which it is slow
 
 Scanned = tuple[list[bytes], list[bytes], Counter[str]]
-"""Base names of the files and of the folders in a folder, in no order; what else is there, by kind."""
+"""Base names of the files and of the subdirectories of a directory, unordered; counts of other entries, by kind."""
 
 
 class Ahead:
-    """Calls `scan` for folders, one after the other; inside of a `with`, once one was slow, `threads` do so for those
-    that come next.
+    """Call `scan` for directories; inside of a `with`, after a slow one, `threads` scan the next ones ahead.
 
-    What is held of them is as many folders as there are threads. An error is raised when it is the folder's turn.
+    At most one directory per thread is held. An error is raised when its directory is asked for.
     """
 
     def __init__(self, scan: Callable[[bytes], Scanned], threads: int) -> None:
@@ -54,7 +53,7 @@ class Ahead:
         self._begun: dict[bytes, Future[Scanned]] = {}
 
     def __call__(self, folder: bytes) -> Scanned:
-        """What is in a folder."""
+        """Return the content of a directory."""
         while self._coming and not (self._coming[-1] and self._coming[-1][0] == folder):
             self._coming.pop()
         begun = self._begun.pop(folder, None)
@@ -64,7 +63,7 @@ class Ahead:
         return self._timed(folder) if begun is None else begun.result()
 
     def _timed(self, folder: bytes) -> Scanned:
-        """What is in a folder that nobody has begun to read."""
+        """Scan a directory, and start the threads if that is slow."""
         start = time.monotonic()
         found = self._scan(folder)
         took = time.monotonic() - start
@@ -76,7 +75,7 @@ class Ahead:
         return found
 
     def expect(self, folders: Sequence[bytes]) -> None:
-        """These folders, which lie in the one that was asked for last, will come next, in this order."""
+        """Set the subdirectories of the last directory, in the order in which they will be asked for."""
         if self._open:
             self._coming.append(deque(folders))
             self._begin()
@@ -101,33 +100,38 @@ class Ahead:
 
 Symlinks = Literal["skip", "files", "all"]
 Chunk = tuple[bytes, list[bytes], Sequence[int]]
-"""Files of one folder that stand together: the folder with a slash, or nothing, then their base names, their sizes."""
+"""Consecutive files of a directory: the directory with a slash, or nothing, their base names, their sizes."""
 
-STEP = 4096  # files whose sizes are looked up together, and of a chunk at most
-SHARE = 4  # of these steps, for one process
-FEW = 20_000  # files from which on processes of their own are worth it
-UNSIZED = -1  # the size of a file that nobody has looked up
+STEP = 4096  # files whose sizes are looked up together; maximum of a chunk
+SHARE = 4  # steps for one process at a time
+FEW = 20_000  # files from which on several processes are used
+UNSIZED = -1  # the size of a file that was not looked up
 
 _UNSIZED = (UNSIZED,) * STEP
 
-_Run = tuple[bytes, bytes, list[bytes]]  # path of a folder, its name, base names
+_Run = tuple[bytes, bytes, list[bytes]]  # path of a directory, its name, base names
 
 
 @dataclass
 class Tree:
-    """The regular files below the folder `root` that `match`, begin with `prefix` and are not to `exclude`.
+    """The regular files below the directory `root`.
 
-    `keep_root` puts the folder's own name before the names. `symlinks`: links to files count as files, links to folders
-    as folders too (all), or none counts. `hidden` has, by folder, a test for base names that are left out, such as
-    those of the outputs. `together` says, for keys that are known within a folder, what the files of one sample have in
-    common, most of all up to the first dot: they then come one behind the other, where the first of them would.
-    `scattered` says that it is something else, and so they have to be gathered in each folder. Globs to `exclude` are
-    about whole paths, or about base names where they have no slash; a folder takes what is in it along.
+    Args:
+        root: the directory.
+        keep_root: whether names begin with the name of the directory.
+        symlinks: "files": links to files are files; "all": links to directories are directories too; "skip": none.
+        prefix: only names with this prefix.
+        match: only names that this expression matches.
+        exclude: globs of whole paths, or of base names if they have no slash; a directory excludes its content.
+        hidden: by directory, a test for base names that are left out, such as those of the outputs.
+        together: for keys within a directory, returns the part of a base name that files of one sample have in common:
+            they then follow each other, where the first of them is.
+        scattered: `together` does not end at the first dot, so files have to be grouped in each directory.
+        processes: look up sizes of many files, or, if not `sized`, threads that read directories ahead.
+        sized: whether sizes are looked up; else all are UNSIZED.
+        missing: whether files that disappear before that get size 0, to be left out later; else they raise.
 
-    Files that go before their size is looked up raise, or with `missing` have none, for who leaves them out later.
-    Sizes are looked up in `processes` when there are many files: where a look takes long, several wait at a time. Not
-    `sized`, they all are UNSIZED, and as many threads read folders ahead once one was slow. `skipped` counts what was
-    left out, by kind; `files` and `content` (bytes) what came.
+    `skipped` counts what was left out, by kind; `files` and `content` (bytes) what was yielded.
     """
 
     root: str
@@ -158,11 +162,11 @@ class Tree:
         self._globs = [("/" in glob, compile_glob(glob)) for glob in self.exclude]
 
     def source(self, name: bytes) -> bytes:
-        """Where the file of this name is, as in a recipe."""
+        """Return the source of the file of this name, as in a recipe."""
         return self.mark + name[self.skip :]
 
     def __iter__(self) -> Iterator[Chunk]:
-        """Yield all files; what cannot be read raises OSError."""
+        """Yield all files. Raises OSError for a directory that cannot be read."""
         if not self.sized:
             with Ahead(self._scan, self.processes) as self._scanned:
                 yield from self._without_sizes()
@@ -202,7 +206,7 @@ class Tree:
             start = stop
 
     def _jobs(self) -> Iterator[list[_Run]]:
-        """Files whose sizes are looked up together."""
+        """Yield files whose sizes are looked up together."""
         job: list[_Run] = []
         count = 0
         for folder, names in self._runs():
@@ -218,7 +222,7 @@ class Tree:
             yield job
 
     def _runs(self) -> Iterator[tuple[bytes, list[bytes]]]:
-        """Files that stand together, without a folder between them."""
+        """Yield consecutive files, without a directory between them."""
         above = [self._ids(self._kept)]
         stack = [(self._kept, self._listed(self._kept))]
         while stack:
@@ -231,7 +235,7 @@ class Tree:
                     if self.symlinks == "all":
                         ids = self._ids(deeper)
                         if ids in above:
-                            raise TarkitError(f"{show(deeper)} is a link to a folder that it lies in")
+                            raise TarkitError(f"{show(deeper)} is a link to a directory that contains it")
                         above.append(ids)
                     stack.append((deeper, self._listed(deeper)))
                     break
@@ -245,7 +249,7 @@ class Tree:
         return status.st_dev, status.st_ino
 
     def _listed(self, folder: bytes) -> Iterator[tuple[list[bytes], bytes]]:
-        """What is in a folder: files, and the folder that comes behind them, if one does."""
+        """Return the content of a directory: files, and the subdirectory that follows them, if one does."""
         files, folders, skipped = self._scanned(folder)
         self.skipped += skipped
         if self.match or self.exclude or self.prefix or folder[self.skip :] in self.hidden:
@@ -263,7 +267,7 @@ class Tree:
         return _mixed(files, folders)
 
     def _scan(self, folder: bytes) -> Scanned:
-        """What is in a folder as it comes: base names of files and of folders, and what does not count, by kind."""
+        """Return base names of files and of subdirectories, unordered, and counts of other entries by kind."""
         skipped: Counter[str] = Counter()
         files: list[bytes] = []
         folders: list[bytes] = []
@@ -274,7 +278,7 @@ class Tree:
                 elif entry.is_dir(follow_symlinks=False):
                     folders.append(entry.name)
                 elif not entry.is_symlink():
-                    skipped["neither files nor folders"] += 1
+                    skipped["neither files nor directories"] += 1
                 elif self.symlinks == "skip":
                     skipped["symbolic links"] += 1
                 elif entry.is_file():
@@ -284,7 +288,7 @@ class Tree:
                 elif self.symlinks == "all":
                     folders.append(entry.name)
                 else:
-                    skipped["symbolic links to folders"] += 1
+                    skipped["symbolic links to directories"] += 1
         return files, folders, skipped
 
     def _chosen(self, folder: bytes, files: list[bytes], folders: list[bytes]) -> tuple[list[bytes], list[bytes]]:
@@ -292,7 +296,7 @@ class Tree:
         if hides:
             kept = [name for name in files if not hides(name)]
             if len(kept) < len(files):
-                self.skipped["files of this run itself"] += len(files) - len(kept)
+                self.skipped["files of this run"] += len(files) - len(kept)
             files = kept
         if prefix and not folder.startswith(prefix):
             files = [name for name in files if (folder + name).startswith(prefix)]
@@ -310,7 +314,7 @@ class Tree:
     def _regrouped(
         files: list[bytes], folders: list[bytes], together: Callable[[bytes], bytes]
     ) -> Iterator[tuple[list[bytes], bytes]]:
-        """Files of one sample where the first of them is, also where a folder or another sample sorts between them."""
+        """Yield files of one sample where its first is, also if a directory or another sample sorts between them."""
         groups: dict[bytes, list[bytes]] = {}
         order: list[list[bytes] | bytes] = []
         below = {each + b"/" for each in folders}
@@ -346,7 +350,7 @@ def _mixed(files: list[bytes], folders: list[bytes]) -> Iterator[tuple[list[byte
 
 
 def _sizes(runs: list[_Run], missing: bool) -> array[int]:
-    """The sizes of files, in bytes; 0 for those that are `missing`, if they may be."""
+    """Return the sizes of files in bytes; 0 for missing ones, if these are allowed."""
     look = os.stat
     try:
         return array("Q", [look(path + name).st_size for path, _, names in runs for name in names])
@@ -363,8 +367,8 @@ def _sizes(runs: list[_Run], missing: bool) -> array[int]:
 
 
 def _interrupts(files: list[bytes], folders: list[bytes]) -> bool:
-    """Whether files that are equal up to the first dot may not follow each other: `a.b/` is between a.a and a.c, and
-    a file without a dot is in front of `a-b.c`, which is in front of a.c."""
+    """Return whether files that are equal up to the first dot may not be consecutive: `a.b/` is between a.a and a.c,
+    and a file without a dot is before `a-b.c`, which is before a.c."""
     return bool([name for name in folders if DOT in name] or [name for name in files if DOT not in name])
 
 

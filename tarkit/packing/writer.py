@@ -1,4 +1,4 @@
-"""Write the shards of a plan: each is opened, filled and completed by itself, so that processes can share the work."""
+"""Write the shards of a plan, each by itself, so that processes can share the work."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, groupby
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tarkit.errors import TarkitError, show, system_hint
-from tarkit.packing.batch import PackRow, RowBatch
-from tarkit.packing.plan import content_of
+from tarkit.packing.batch import RowBatch, load_rows
+from tarkit.packing.plan import Planned, content_of
 from tarkit.packing.resume import GONE, Differs, Existing, Known, fingerprint, identity
-from tarkit.packing.spool import PlannedShard, disagree, load_rows, place
+from tarkit.packing.spool import PlannedShard, disagree, place
 from tarkit.packing.tree import UNSIZED
 from tarkit.parallel import results_in_order
 from tarkit.samples.validate import NameChecks
 from tarkit.shards.writer import Shard
-from tarkit.streams.copy import Short, seconds
+from tarkit.streams.copy import SMALL, Short, read_small, seconds
 from tarkit.streams.sink import Sink
 from tarkit.tar.block import COLON
 from tarkit.tar.header import encode
@@ -30,25 +30,21 @@ from tarkit.tar.writer import PADS, EntryWriter
 
 # ---- Put the rows of a planned shard into an archive: open, read, compare with the plan, write
 
-SMALL = 1 << 18  # bytes of a file that is read at once
-UNKNOWN = 1 << 16  # and of one whose size is not known
 GATHERED = 1 << 19  # bytes of small files that go out together
 PIECES = 768  # and how many, with their headers and padding; below IOV_MAX
-STEP = 8 << 20  # bytes between two looks of the bar
-HELD = 16 << 20  # bytes of a sample that is in memory before it is written, when it may turn out not to be whole
+STEP = 8 << 20  # bytes between two updates of the progress bar
 
-_NO_FILE = "is no file, so a plan cannot know its size"
+_NO_FILE = "is not a regular file, so its size cannot be planned"
 
-# A FIFO must not have us wait for somebody who writes to it; a file does not care.
+# Without O_NONBLOCK, opening a FIFO waits for a writer; it has no effect on a regular file.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
-class Filler:
-    """Writes the entries of one shard. `content` bytes of `rows` rows and `planned` samples are written so far.
+class ShardFiller:
+    """Write the entries of one shard. `content` bytes of `rows` rows and `planned` samples are written so far.
 
-    `mtime` None is each file's own. With `skip` a sample of which a file is gone is left out: `skipped` says why; then
-    all rows have sizes.
-    `samples`, `first` and `last` are what readers will see, when all is written.
+    `mtime` None is each file's own. With `skip` a sample with a missing file is left out, and `skipped` says why; then
+    all rows have sizes. `samples`, `first` and `last` are what readers will see, when all is written.
     """
 
     def __init__(
@@ -70,11 +66,11 @@ class Filler:
         self._mtime = mtime
         self._skip = skip
         self._names = NameChecks(limit=None)
-        self._folder: int | None = None
+        self._directory: int | None = None
 
     @property
     def samples(self) -> int:
-        """By the keys of the names."""
+        """The number of samples, by the keys of the names."""
         return self._names.samples if self.skipped else self._shard.samples
 
     @property
@@ -88,12 +84,12 @@ class Filler:
         return (self._names.last or b"") if self.skipped else self._shard.last
 
     def fill(self) -> Iterator[int]:
-        """Write all; hands back `content` now and then.
+        """Write all rows; yield `content` from time to time.
 
         Raises:
-            TarkitError: a file is gone, cannot be read, is no file, or has not the size that was planned.
+            TarkitError: a file is missing, cannot be read, is not regular, or has not the size that was planned.
         """
-        batches = load_rows(self._read, self._shard.blobs)
+        batches = load_rows(self._read, self._shard.extents)
         if self._skip:
             yield from self._fill_whole_samples(row for batch in batches for row in batch.rows())
             return
@@ -101,32 +97,26 @@ class Filler:
             for batch in batches:
                 yield from self._add_all(batch)
         finally:
-            self._leave_folder()
+            if self._directory is not None:
+                os.close(self._directory)
         self.rows, self.planned = self._shard.rows, self._shard.planned
 
     def _add_all(self, batch: RowBatch) -> Iterator[int]:
-        """Write rows, and hand back `content` when that is STEP bytes more. The hot loop of `shard`: a small file costs
-        three system calls, since that a read hands back `size` of `size + 1` bytes says that it is all. It costs a
-        fourth where the size is not known: that a read hands back nothing says that what was read before is all, if
-        that was less than was asked for: else the file may have been cut just there."""
-        open_, read, close, raw, mtime = os.open, os.read, os.close, self._writer.raw, self._mtime or 0
+        """Write rows; yield `content` after each STEP bytes. The hot loop of `shard`: a small file takes three system
+        calls if its size is known, else four."""
+        open_, close, raw, mtime = os.open, os.close, self._writer.raw, self._mtime or 0
         largest = -2 if self._mtime is None else SMALL
-        folder = self._enter_folder(batch)
-        paths = batch.sources if folder is None else batch.inner
+        directory = self._open_directory(batch)
+        paths = batch.sources if directory is None else batch.inner
         pieces: list[bytes] = []
         gathered, due = 0, self.content + STEP
         for at, name, path, size in zip(count(), batch.names, paths, batch.sizes, strict=False):
             data = b""
-            if size <= largest and size and (folder is not None or COLON not in path):
+            if size <= largest and size and (directory is not None or COLON not in path):
                 try:
-                    fd = open_(path, _FLAGS, dir_fd=folder)
+                    fd = open_(path, _FLAGS, dir_fd=directory)
                     try:
-                        if size > 0:
-                            data = read(fd, size + 1)
-                        else:
-                            data = read(fd, UNKNOWN)
-                            if len(data) == UNKNOWN or read(fd, 1):
-                                data = b""
+                        data = read_small(fd, size)
                     finally:
                         close(fd)
                 except OSError as error:
@@ -151,26 +141,21 @@ class Filler:
         raw(pieces, sum(map(len, pieces)))
         self.content += gathered
 
-    def _enter_folder(self, batch: RowBatch) -> int | None:
-        """The folder that all sources are in, open: their paths are shorter from there. None if there is none."""
+    def _open_directory(self, batch: RowBatch) -> int | None:
+        """Return a descriptor of the directory that all sources are in, None if there is none; paths are shorter so."""
         if batch.folder is None:
             return None
-        if self._folder is None:
+        if self._directory is None:
             try:
-                self._folder = os.open(batch.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                self._directory = os.open(batch.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except OSError:
-                return None  # of which the first file tells
-        return self._folder
+                return None  # opening the first file raises the same
+        return self._directory
 
-    def _leave_folder(self) -> None:
-        if self._folder is not None:
-            os.close(self._folder)
-            self._folder = None
-
-    def _add_any(self, row: PackRow) -> int:
-        """Write one row of any kind and size; hand back how many bytes of content that were."""
-        size = row[4]
-        kind, value = content_of(row[3])
+    def _add_any(self, row: Planned) -> int:
+        """Write one row of any kind and size; return the bytes of its content."""
+        size = row.size
+        kind, value = content_of(row.source)
         if kind == "data":
             self._writer.add(self._header(row, size, 0), value)
             return size
@@ -183,7 +168,7 @@ class Filler:
                 size = before.st_size
                 header = self._header(row, size, seconds(before))
                 if size <= SMALL:
-                    data = os.read(fd, size + 1)
+                    data = read_small(fd, size)
                     if len(data) != size:
                         raise self._disagrees(row)
                     self._writer.add(header, data)
@@ -196,86 +181,63 @@ class Filler:
             raise TarkitError(f"{self._where(row)}: {show(value)} became shorter while it was read") from None
         except OSError as error:
             if error.filename is not None and os.fsencode(error.filename) != value:
-                raise  # the shard's
+                raise  # an error of the output
             raise self._failed(row, error) from None
         if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
             raise TarkitError(f"{self._where(row)}: {show(value)} was changed while it was read")
         return size
 
-    def _fill_whole_samples(self, rows: Iterator[PackRow]) -> Iterator[int]:
-        """Write the samples of which all files are there."""
+    def _fill_whole_samples(self, rows: Iterator[Planned]) -> Iterator[int]:
+        """Write the samples of which all files exist."""
         due = STEP
-        for _, each in groupby(rows, itemgetter(1)):
+        for _, each in groupby(rows, attrgetter("position")):
             sample = list(each)
-            small = sum(row[4] for row in sample) <= HELD
-            try:
-                ready = [self._held(row, small) for row in sample]
-            except (FileNotFoundError, NotADirectoryError) as error:
-                self._leave_out(sample, error)
+            missing = self._missing(sample)
+            if missing is not None:
+                self.skipped.append(f"{missing}; its sample is left out")
                 continue
-            for row, entry in zip(sample, ready, strict=True):
-                self._names.check(row[2])
-                if entry is None:
-                    self._add_any(row)
-                else:
-                    self._writer.add(*entry)
-                self.content += row[4]
+            for row in sample:
+                self._names.check(row.name)
+                self.content += self._add_any(row)
             self.rows += len(sample)
             self.planned += 1
             if self.content > due:
                 due = self.content + STEP
                 yield self.content
 
-    def _held(self, row: PackRow, small: bool) -> tuple[bytes, bytes] | None:
-        """Header and content of a row; None for one that is not for memory, and is there. Raises what open raises when
-        it is not."""
-        kind, value = content_of(row[3])
-        if kind == "data":
-            return self._header(row, row[4], 0), value
-        try:
-            if not small:
-                os.stat(value)
-                return None
-            fd = os.open(value, _FLAGS)
+    def _missing(self, sample: list[Planned]) -> str | None:
+        """Return a message that names the first file of a sample that does not exist; None without one."""
+        for row in sample:
+            kind, path = content_of(row.source)
             try:
-                status = os.fstat(fd)
-                if not stat.S_ISREG(status.st_mode) or status.st_size != row[4]:
-                    raise self._disagrees(row)
-                data = os.read(fd, row[4] + 1)
-            finally:
-                os.close(fd)
-        except (FileNotFoundError, NotADirectoryError):
-            raise
-        except OSError as error:
-            raise self._failed(row, error) from None
-        if len(data) != row[4]:
-            raise self._disagrees(row)
-        return self._header(row, row[4], seconds(status)), data
+                if kind == "path":
+                    os.stat(path)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                return f"{self._where(row)}: {show(path)}: {error.strerror}"
+            except OSError as error:
+                raise self._failed(row, error) from None
+        return None
 
-    def _leave_out(self, sample: list[PackRow], error: OSError) -> None:
-        row = next((row for row in sample if content_of(row[3])[1] == error.filename), sample[0])
-        self.skipped.append(f"{self._where(row)}: {show(error.filename)}: {error.strerror}; its sample is left out")
-
-    def _header(self, row: PackRow, size: int, mtime: int) -> bytes:
+    def _header(self, row: Planned, size: int, mtime: int) -> bytes:
         try:
-            return encode(row[2], size, mtime=mtime if self._mtime is None else self._mtime)
+            return encode(row.name, size, mtime=mtime if self._mtime is None else self._mtime)
         except ValueError as error:
             raise TarkitError(f"{self._where(row)}: {error}") from None
 
-    def _where(self, row: PackRow) -> str:
+    def _where(self, row: Planned) -> str:
         return place(self._plan_name, self._shard.name, row)
 
-    def _failed(self, row: PackRow, error: OSError) -> TarkitError:
-        path = content_of(row[3])[1]
+    def _failed(self, row: Planned, error: OSError) -> TarkitError:
+        path = content_of(row.source)[1]
         if error.errno == errno.EISDIR:
             return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
         if error.errno == errno.EAGAIN:
             return TarkitError(f"{self._where(row)}: {show(path)} {_NO_FILE}")
         return TarkitError(f"{self._where(row)}: {show(path)}: {error.strerror}", system_hint(error, path))
 
-    def _disagrees(self, row: PackRow) -> TarkitError:
-        """What to say of a file that is not what was planned."""
-        path = content_of(row[3])[1]
+    def _disagrees(self, row: Planned) -> TarkitError:
+        """Return the error for a file that is not as planned."""
+        path = content_of(row.source)[1]
         try:
             status = os.stat(path)
         except OSError as error:
@@ -284,9 +246,9 @@ class Filler:
             return TarkitError(f"{self._where(row)}: {show(path)} is a directory")
         if not stat.S_ISREG(status.st_mode):
             return TarkitError(f"{self._where(row)}: {show(path)} {_NO_FILE}")
-        if row[4] in (status.st_size, UNSIZED):
+        if row.size in (status.st_size, UNSIZED):
             return TarkitError(f"{self._where(row)}: {show(path)} was changed while it was read")
-        return TarkitError(f"{self._where(row)}: {disagree(path, status.st_size, row[4])}", "plan again")
+        return TarkitError(f"{self._where(row)}: {disagree(path, status.st_size, row.size)}", "plan again")
 
 
 _COUNTER = struct.Struct("=q")
@@ -295,13 +257,22 @@ _PULSE: Any = object()
 
 @dataclass(frozen=True)
 class Packing:
-    """What is the same for all shards; it goes to processes, so descriptors stand for files.
+    """The settings of all shards, which are sent to processes: files are descriptors.
 
-    `spool` has the rows; in `counters`, unless that is -1, each shard has eight bytes that say how far it is. `mtime`
-    None is each file's own. With `skip` a sample is left out when a file of it is gone. `resume` looks at what is there
-    under the name of a shard, and with `replace` that is written again when it is not as planned. `digest` asks for
-    checksums. `settings` is what else the bytes of a shard depend on; `posted` shards may have been moved away. A
-    process gets `share` shards, one after the other.
+    Args:
+        spool: the file with the rows.
+        open_sink: opens a shard by its name.
+        counters: a file with eight bytes per shard, the content written so far; -1 for none.
+        plan_name: name of a saved plan.
+        mtime: time of entries in seconds, None for that of each file.
+        skip: leave samples with a missing file out.
+        resume: keep existing shards that are as planned.
+        replace: write those again that are not as planned.
+        digest: compute checksums.
+        posted: a command is run for each shard, and may move it.
+        settings: all else that the bytes of a shard depend on.
+        share: shards that a process gets at a time.
+        tmpdir: directory of temporary files.
     """
 
     spool: int
@@ -319,12 +290,12 @@ class Packing:
     tmpdir: str | None = None
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes of the spool."""
+        """Return bytes of the spool."""
         return os.pread(self.spool, stop - start, start)
 
 
 class Task(NamedTuple):
-    """A shard to write, the how-manieth it is, and what the journal has of it."""
+    """A shard to write, its index, and its entry in the journal."""
 
     number: int
     shard: PlannedShard
@@ -332,11 +303,10 @@ class Task(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """What became of a planned shard: `shard` is None when all its samples were left out.
+    """The result of a planned shard: `shard` is None when all its samples were left out.
 
-    `planned` samples, `rows` entries, `content` bytes are in it. `skipped` says which samples were left out and why.
-    `kept` is whether it was there, `known` whether by the journal nothing is left to do. `fingerprint` is for that, and
-    may be empty.
+    It has `planned` samples, `rows` entries, `content` bytes. `skipped` has a message for each sample that was left
+    out. `kept` says whether it existed, `known` whether the journal has it as complete. `fingerprint` may be empty.
     """
 
     shard: Shard | None
@@ -350,9 +320,9 @@ class Packed(NamedTuple):
 
 
 def pack_all(packing: Packing, tasks: Iterable[Task], processes: int) -> Generator[Packed | None]:
-    """Write shards, `processes` at a time; hand back what became of each, in order, and None now and then.
+    """Write shards, `processes` at a time; yield the result of each, in order, and None from time to time.
 
-    Raises what stands in the way of one, when those before it are complete.
+    The error of a shard is raised when those before it are complete.
     """
     if processes > 1:
         work = partial(_packed, packing)
@@ -364,7 +334,7 @@ def pack_all(packing: Packing, tasks: Iterable[Task], processes: int) -> Generat
 
 
 def progress(counters: int, shards: int) -> int:
-    """Bytes of content that are written by now, over all shards."""
+    """Return the bytes of content that are written by now, in all shards."""
     return sum(memoryview(os.pread(counters, _COUNTER.size * shards, 0)).cast("q"))
 
 
@@ -379,7 +349,7 @@ def _packed(packing: Packing, task: Task) -> Packed:
 
 
 def _steps(packing: Packing, task: Task) -> Generator[None, None, Packed]:
-    """Write a shard, or find it there as planned; stops now and then."""
+    """Write a shard, or find it as planned; yields from time to time."""
     name = os.fsdecode(task.shard.name)
     note = ""
     if packing.resume:
@@ -392,28 +362,29 @@ def _steps(packing: Packing, task: Task) -> Generator[None, None, Packed]:
             except Differs as error:
                 if not packing.replace:
                     hint = "--resume with --force writes it again"
-                    raise TarkitError(f"{name}: it is there and not as planned: {error}", hint) from None
+                    raise TarkitError(f"{name}: exists, but is not as planned: {error}", hint) from None
     return (yield from _write(packing, task, name, note, packing.open_sink(name)))
 
 
 def _same(packing: Packing, known: Known, note: str, there: str) -> bool:
-    """Whether a shard is the one that the journal has, or --post has taken that away; and no fact of it is missing."""
+    """Return whether a shard is that of the journal, or --post has moved that, and nothing is missing in the
+    journal."""
     if (known.fingerprint, known.identity) != (note, there):
         return False
     return there != GONE or (packing.posted and known.posted and (bool(known.shard.sha256) or not packing.digest))
 
 
 def _known(packing: Packing, task: Task, known: Known, note: str) -> Packed:
-    """What the journal has of a shard."""
+    """Return the result of a shard from the journal."""
     _count(packing, task, known.content)
     shard = _described(known.shard, packing.digest and not known.shard.sha256)
-    settled = known.posted or not packing.posted
-    return Packed(shard, known.planned, known.content, known.rows, [], True, settled, note)
+    complete = known.posted or not packing.posted
+    return Packed(shard, known.planned, known.content, known.rows, [], True, complete, note)
 
 
 def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Generator[None, None, Packed]:
     writer = EntryWriter(sink)
-    filler = Filler(
+    filler = ShardFiller(
         task.shard,
         writer,
         packing.read,
@@ -444,10 +415,10 @@ def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Ge
 
 
 def _described(shard: Shard, digest: bool) -> Shard:
-    """The shard with the length of its file and, if wanted, its checksum."""
+    """Return the shard with the length and the checksum of its file, if wanted."""
     if not digest:
         return shard
-    import hashlib  # which takes milliseconds, and is for --manifest alone
+    import hashlib  # takes milliseconds to load, and only --manifest needs it
 
     with open(shard.name, "rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,29 +1,29 @@
 r"""A map from names of files to names of shards, by category: the external key map of ishard and dSort.
 
-Two forms are read. JSON, an object from templates to lists of patterns; comments (`//`, `#` and `/* */`) and commas
-behind the last item are let pass:
+There are two forms. JSON, an object from templates to lists of patterns; comments (`//`, `#` and `/* */`) and trailing
+commas are allowed:
 
     {
       "fish-%d.tar": ["train/n01440764/.*", "glob:train/n01443537/*"],  // two patterns, one category
       "dog-%d.tar": ["train/n02084071/.*"],
     }
 
-and lines `PATTERN TEMPLATE`, parted by a tab, or by blanks where there is no tab, or by what `sep` says. Blank lines
-and lines that begin `# ` are skipped.
+and lines `PATTERN TEMPLATE`, separated by a tab, or by blanks without a tab, or by `sep`. Blank lines and lines that
+begin with `# ` are skipped.
 
 A pattern is a regular expression (`patterns.py`) that is searched anywhere in the names of a sample's files, or, after
-`glob:`, a glob of whole names. Which category a sample has:
+`glob:`, a glob of whole names. The category of a sample:
 
-1. A pattern that is spelled exactly as its key or as a name in it decides (DS-EKM-3: of `1.txt` and `11.txt` each has
-   its own). Else each name is looked up for itself:
-2. In lines, patterns that match the whole of a name go before those found in a part of it. What matches anything, such
-   as `.*`, does not.
-3. All patterns that match must be of one category; `first_match` takes that which the map has first, and leaves 2. out.
-4. The names that have a category must agree, and those that have none follow (IS-EKM-6); so here, too, `first_match`
-   takes the first in the map.
+1. A pattern that equals its key, or a name of a file in it, decides: `1.txt` and `11.txt` can have a category each.
+   Else each name is looked up by itself:
+2. In lines, patterns that match a whole name precede those that match a part. Patterns that match anything, such as
+   `.*`, do not.
+3. All patterns that match must be of one category; with `first_match` the first in the map decides, without rule 2.
+4. All names with a category must have the same, and names without one follow; with `first_match` the first in the map
+   decides.
 
-Each category has its own template and counts for itself; a template without a suffix gets one. Sources: ishard-spec
-2.10 and 4.6, with the differences that are said there.
+Each category has its own template and counts by itself; a template without a suffix gets one. The behaviour of ishard
+and dSort, and the differences, are in docs/formats.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])', re.DOTALL)
-_LOOKED_AT = 1000  # names of all templates that are compared before anything is written
+_COMPARED = 1000  # names of all templates that are compared before anything is written
 
 
 class Category(NamedTuple):
-    """A kind of samples: its `place` in the map, `text` as the map has it, the template of its shards."""
+    """A category: its `place` in the map, `text` as in the map, the template of its shards."""
 
     place: int
     text: str
@@ -57,12 +57,12 @@ class Category(NamedTuple):
 class _Rule(NamedTuple):
     place: int
     category: Category
-    whole: bool  # matching the whole of a name, it goes before others
+    whole: bool  # where it matches a whole name, it precedes others
 
 
 @dataclass
 class Map:
-    """Which category a sample belongs to; `name` is for messages. `read_map` makes one.
+    """A map from samples to categories, as `read_map` makes it; `name` is for messages.
 
     `categories` has all of them, `unmatched` too, in the order of the map.
     """
@@ -76,7 +76,7 @@ class Map:
     _finder: Finder = field(default_factory=Finder)
 
     def category(self, names: Iterable[bytes], key: bytes | None = None) -> Category | None:
-        """The category of a sample with files of these names; `unmatched`, perhaps None, when it has none.
+        """Return the category of a sample with files of these names; `unmatched`, which may be None, if none matches.
 
         Raises TarkitError when there are two.
         """
@@ -109,7 +109,7 @@ class Map:
         return hits[0] if hits else None
 
     def _torn(self, what: str) -> TarkitError:
-        return TarkitError(f"{self.name}: {what}", "make the patterns apart, or take the first with --first-match")
+        return TarkitError(f"{self.name}: {what}", "make the patterns exclusive, or take the first with --first-match")
 
 
 def read_map(
@@ -123,14 +123,21 @@ def read_map(
     notation: Notation = "auto",
     bad_line: Callable[[str], None] | None = None,
 ) -> Map:
-    """The map that `spec` names, or is: JSON, if it begins with a brace and no file has that name.
+    """Read the map in the file `spec`, or in `spec` itself: JSON that begins with a brace, if no file has that name.
 
-    `unmatched` is the template of samples in no category, `sep` parts the two fields of a line, `extension` is for
-    templates without a suffix, `folder` (empty, or with a slash at its end) stands before all of them, and `notation`
-    says how they count. `bad_line` hears of lines that are none, which are skipped; without it they are an error.
+    Args:
+        spec: path, URL or JSON.
+        unmatched: template of samples in no category.
+        first_match: whether the first category in the map decides between several.
+        sep: separator of the two fields of a line.
+        extension: suffix for templates without one.
+        folder: prefix of all templates, empty or with a slash at its end.
+        notation: notation of the templates.
+        bad_line: called with a message for each invalid line, which is skipped; None: such a line is an error.
 
-    Raises TarkitError with the place: a file that cannot be read, what is no map, a bad expression or one that is there
-    twice, a template that is none, and categories that would have the same names of shards.
+    Raises:
+        TarkitError: with the position: the file cannot be read, the map is invalid, an expression is invalid or comes
+            twice, a template is invalid, or two categories would have a name of a shard in common.
     """
     name, text, lines = _text_of(spec)
     found = Map(name, first_match=first_match)
@@ -151,7 +158,7 @@ def read_map(
         if pattern is None:
             continue
         if pattern in seen:
-            raise TarkitError(f"{where}: {show(pattern)} is there twice, before at {seen[pattern]}")
+            raise TarkitError(f"{where}: {show(pattern)} is there twice, first at {seen[pattern]}")
         seen[pattern] = where
         _add(found._finder, where, pattern)
         rule = _Rule(len(seen) - 1, own, lines and not found._finder.anything(len(seen) - 1))
@@ -166,13 +173,10 @@ def read_map(
 
 
 def check_apart(templates: Sequence[ShardTemplate]) -> None:
-    """Raise Usage when two of the templates share a name among the first that they have.
-
-    A thousand names are looked at in all; whoever writes shards sees to the rest.
-    """
+    """Raise Usage when two templates have a name in common among their first thousand; writing finds the others."""
     taken: dict[str, str] = {}
     for template in templates if len(templates) > 1 else ():
-        first = max(2, _LOOKED_AT // len(templates))
+        first = max(2, _COMPARED // len(templates))
         for index in range(first if template.count is None else min(first, template.count)):
             name = template.name(index)
             other = taken.setdefault(name, template.text)
@@ -181,11 +185,11 @@ def check_apart(templates: Sequence[ShardTemplate]) -> None:
 
 
 def _template(folder: str, text: str, extension: str, notation: Notation) -> ShardTemplate:
-    """The template of a category: a path that stays in its folder, with a suffix of archives."""
+    """Return the template of a category: a path that stays in its directory, with a suffix of archives."""
     if text.startswith(("/", "pipe:", "file:")) or schemes.scheme_of(text) or ".." in text.split("/"):
-        raise Usage(f"{show(text)}: a template in a map is a path below the folder of the shards")
+        raise Usage(f"{show(text)}: a template in a map is a path below the directory of the shards")
     if text.endswith("/") or text.strip() in ("", "-", ".") or "\0" in text:
-        raise Usage(f"{show(text)} is no template for names", "for example 'cats-%06d.tar'")
+        raise Usage(f"invalid template {show(text)}", "for example 'cats-%06d.tar'")
     suffix = "" if text.lower().endswith(ARCHIVE_SUFFIXES) else extension
     return parse_template(folder + text + suffix, notation, hint=None)
 
@@ -197,12 +201,12 @@ def _add(finder: Finder, where: str, pattern: str) -> None:
         os.fsencode(pattern)  # JSON can spell half a surrogate pair
         finder.add(pattern)
     except (re.error, RecursionError, OverflowError, ValueError) as error:
-        hint = "is it a glob? write glob: before it" if "*" in pattern else None
-        raise TarkitError(f"{where}: {show(pattern)} is no regular expression: {error}", hint) from None
+        hint = "a glob has the prefix glob:" if "*" in pattern else None
+        raise TarkitError(f"{where}: invalid regular expression {show(pattern)}: {error}", hint) from None
 
 
 def _text_of(spec: str) -> tuple[str, str, bool]:
-    """What a map is called, what it says, and whether in lines."""
+    """Return the name of a map, its text, and whether that has the form of lines."""
     if spec.lstrip().startswith("{") and not os.path.lexists(spec):
         return "--map", spec, False
     name = schemes.public_name(spec) if schemes.scheme_of(spec) else spec
@@ -219,20 +223,20 @@ def _text_of(spec: str) -> tuple[str, str, bool]:
     except (OSError, ValueError) as error:
         raise TarkitError(f"{name}: {getattr(error, 'strerror', None) or error}") from error
     if b"\0" in data:
-        raise TarkitError(f"{name}: a map with NUL bytes", "is it an archive?")
+        raise TarkitError(f"{name}: invalid map: it has NUL bytes", "is it an archive?")
     text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
     braced = _without_comments(text).lstrip().startswith("{")
     return name, text, not braced and not spec.lower().endswith(".json")
 
 
 def _without_comments(text: str) -> str:
-    """JSON with blanks for its comments, so that places in it stay, and for commas behind a last item."""
+    """Replace comments and trailing commas in JSON by blanks, so that positions stay."""
     bare = _TOKEN.sub(lambda token: token[0] if token[0][0] == '"' else re.sub(r"[^\n]", " ", token[0]), text)
     return _TRAILING.sub(lambda token: token[1] or " ", bare)
 
 
 def _json(name: str, text: str) -> Iterator[tuple[str, str | None, str]]:
-    """Where, the pattern and the template; a category without patterns has None."""
+    """Yield position, pattern and template; the pattern is None for a category without any."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [each for each, _ in pairs]
@@ -243,14 +247,14 @@ def _json(name: str, text: str) -> Iterator[tuple[str, str | None, str]]:
     try:
         found = json.loads(_without_comments(text), object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
-        raise TarkitError(f"{name}: no JSON: {error}") from None
+        raise TarkitError(f"{name}: invalid JSON: {error}") from None
     shape = 'a map looks like {"cats-%06d.tar": ["train/cat.*"]}'
     if not isinstance(found, dict):
-        raise TarkitError(f"{name}: no object of JSON", shape)
+        raise TarkitError(f"{name}: not a JSON object", shape)
     for template, patterns in found.items():
         where = f"{name}: {show(template)}"
         if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
-            raise TarkitError(f"{where}: patterns are a list of texts", shape)
+            raise TarkitError(f"{where}: patterns are a list of strings", shape)
         if not patterns:
             yield where, None, template
         for pattern in patterns:
@@ -269,7 +273,7 @@ def _lines(
         if len(fields) == 2 and all(fields):
             yield f"{name}:{number}", fields[0], fields[1]
             continue
-        what = f"{name}:{number}: a line is PATTERN TEMPLATE, and this one has {len(fields)} of them"
+        what = f"{name}:{number}: a line is PATTERN TEMPLATE, and this one has {len(fields)} fields"
         if bad_line is None:
-            raise TarkitError(what, "a tab parts the two")
+            raise TarkitError(what, "a tab separates the two")
         bad_line(f"{what}: skipped")

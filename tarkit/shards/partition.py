@@ -1,14 +1,14 @@
-"""Parts of a data set, such as train and val: who is in which, by a hash of the key or of a group.
+"""Parts of a data set, such as train and val, by a hash of the key or of a group.
 
-Where a sample belongs depends on its key, or its group, and on the salt, on nothing else: not on the order, the other
-samples or the machine. So it stays where it is when the set grows, and anyone can reckon it:
+The part of a sample depends on its key, or its group, and on the salt alone: not on the order, the other samples or the
+machine. So it stays the same when the set grows, and can be computed elsewhere:
 
     u = the first 8 bytes of SHA-256(SALT NUL KEY), as a number, the highest byte first
     the part is the first one of which  u < floor(2**64 * the sum of the shares up to it)
 
 Without a salt, SALT has no bytes. In a shell, the 16 hexadecimal digits of u are
 `printf '%s\0%s' SALT KEY | sha256sum | cut -c -16`. A fold is a part with a share of 1/K. When shares change, only
-samples at the moved borders change their part; a part that is taken from the one before it moves no others."""
+samples at the moved boundaries change their part; a part that is split off the one before it moves no others."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from tarkit.shards.categories import Map
 from tarkit.shards.patterns import compile_regex
 
 PLACES = 1 << 64
-WHITE = " \t\n\r\v\f"  # what is white space around a value
+WHITE = " \t\n\r\v\f"  # white space around a value
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _SHARE = re.compile(r"[0-9]{0,20}\.?[0-9]{0,20}|[0-9]{1,9}/[0-9]{1,9}")
 
 
 class Part(NamedTuple):
-    """A part that gets this share of the samples."""
+    """A part and its share of the samples."""
 
     name: str
     share: Fraction
 
 
 def parse_parts(text: str) -> list[Part]:
-    """The parts in `train=0.9,val=0.1`; shares are decimals or `1/3`, and one part may have none: it gets the rest.
+    """Return the parts of `train=0.9,val=0.1`; shares are decimals or `1/3`, a part without one gets the rest.
 
-    Raises Usage: names that are no names of files everywhere, or come twice; shares that do not sum to 1.
+    Raises Usage: names that are not portable names of files, or come twice; shares that do not sum to 1.
     """
     found: dict[str, Fraction | None] = {}
     for word in text.split(","):
         name, equals, share = (each.strip() for each in word.partition("="))
         if not _NAME.fullmatch(name):
-            raise Usage(f"--parts {show(text)}: {show(name)} is no name of a part", "letters, digits, - _ and . are")
+            raise Usage(f"--parts {show(text)}: invalid name {show(name)}", "a name has letters, digits, - _ and .")
         if name in found:
             raise Usage(f"--parts {show(text)}: {name} is there twice")
         found[name] = _share(text, share) if equals else None
@@ -69,42 +69,41 @@ def parse_parts(text: str) -> list[Part]:
 
 
 def folds(count: int) -> list[Part]:
-    """So many equal parts, named `fold-0` and so on, numbers padded with zeros to one length."""
+    """Return `count` equal parts, named `fold-0` and so on, numbers padded with zeros to one length."""
     width = len(str(count - 1))
     return [Part(f"fold-{number:0{width}d}", Fraction(1, count)) for number in range(count)]
 
 
 def place(salt: bytes, group: bytes) -> int:
-    """Where a group stands among the places, from 0 to 2**64 - 1."""
+    """Return the place of a group, from 0 to 2**64 - 1."""
     return int.from_bytes(sha256(salt + b"\0" + group).digest()[:8], "big")
 
 
 class ByHash:
-    """Which part a sample is in, by number; None when it has no group and is left out."""
+    """The number of the part of a sample; None when it has no group and is left out."""
 
     def __init__(
         self, parts: Sequence[Part], salt: str = "", group: Callable[[TarSample], bytes | None] | None = None
     ) -> None:
-        """`group` says what is hashed in place of the key."""
+        """`group` returns the bytes that are hashed in place of the key."""
         self._salt = os.fsencode(salt)
         self._group = group
         self._bounds = [sum_ * PLACES // 1 for sum_ in accumulate(part.share for part in parts)]
 
     def __call__(self, sample: TarSample) -> int | None:
-        """The number of the part."""
+        """Return the number of the part."""
         group = sample.key if self._group is None else self._group(sample)
         return None if group is None else self.part_of(group)
 
     def part_of(self, group: bytes) -> int:
-        """The number of the part in which a key or group is."""
+        """Return the number of the part of a key or group."""
         return bisect_right(self._bounds, place(self._salt, group))
 
 
 class KeyGroup:
-    """The group of a sample is what an expression takes from its key: its first group, else all that it matches.
+    """The group of a sample, taken from its key by an expression: its first group, else the whole match.
 
-    Called with a sample; raises TarkitError when it does not match, since a sample with a group of its own may be one
-    that should have stayed with others.
+    Called with a sample. Raises TarkitError when the expression does not match: the sample may belong to a group.
     """
 
     def __init__(self, text: str) -> None:
@@ -115,21 +114,23 @@ class KeyGroup:
         self.text = text
 
     def __call__(self, sample: TarSample) -> bytes:
-        """The group."""
+        """Return the group."""
         assert sample.key is not None
         found = self._pattern.search(os.fsdecode(sample.key))
         if found is None:
-            hint = f"for keys that are groups of their own let it match all: --group '{self.text}|.*'"
-            raise TarkitError(f"{sample.source.name}: the key {show(sample.key)} has no {show(self.text)}", hint)
+            hint = f"if such keys are groups by themselves, match all: --group '{self.text}|.*'"
+            raise TarkitError(
+                f"{sample.source.name}: the key {show(sample.key)} does not match {show(self.text)}", hint
+            )
         group = found[1] if found.re.groups and found[1] is not None else found[0]
         return os.fsencode(group)
 
 
 class FieldValue:
-    """What a field of a sample, or a path into one (`samples/values.py`), says, as bytes: for groups and for classes.
+    """The value of a field of a sample, or of a path into one (`samples/values.py`), as bytes: for groups and classes.
 
-    Text is without white space around it, what is no text in JSON is as JSON has it. Called with a sample; None when it
-    has none and is left out. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`.
+    Text is stripped of white space; other JSON values are JSON. Called with a sample; returns None when it has no value
+    and is left out. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`.
     """
 
     def __init__(self, text: str, policy: Policy) -> None:
@@ -137,7 +138,7 @@ class FieldValue:
         self._policy = policy
 
     def _quick(self, sample: TarSample) -> bytes | None:
-        """The text of the field of this name, of a sample that has nothing unusual; None leaves it to others."""
+        """Return the text of the field of an ordinary sample; None for others."""
         if sample.plain and sample.key is not None:
             skip, field = len(sample.key) + 1, self._name.field
             for raw in sample.raw:
@@ -147,14 +148,14 @@ class FieldValue:
         return None
 
     def __call__(self, sample: TarSample) -> bytes | None:
-        """The value; no bytes for a sample without one that the policy keeps."""
+        """Return the value; b"" for a sample without one that the policy keeps."""
         text = self._quick(sample)
         if text is not None:
             return text
         try:
             value = self._name.words(View(sample, complete=self._name.needs_entries))
         except Problem as problem:
-            problem.hint = f"--skip {problem.name} leaves such samples out, --allow makes them one group of their own"
+            problem.hint = f"--skip {problem.name} leaves such samples out, --allow puts them into one group"
             return b"" if self._policy.judge(problem) == "keep" else None
         if not isinstance(value, str):
             value = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
@@ -162,14 +163,14 @@ class FieldValue:
 
 
 class ByMap:
-    """Which category of a map a sample is in, by number; `unmatched` hears of those in none, and may raise."""
+    """The number of the category of a sample; `unmatched` is called with those in none, and may raise."""
 
     def __init__(self, categories: Map, unmatched: Callable[[TarSample], None]) -> None:
         self._map = categories
         self._unmatched = unmatched
 
     def __call__(self, sample: TarSample) -> int | None:
-        """The number of the category; raises TarkitError when there are two."""
+        """Return the number of the category. Raises TarkitError when there are two."""
         sample.complete()
         names = (raw[0] for raw in sample.raw if raw[5] not in KEYLESS and split_name(raw[0]) is not None)
         found = self._map.category(names, sample.key)
@@ -181,7 +182,7 @@ class ByMap:
 
 def _share(text: str, share: str) -> Fraction:
     if not _SHARE.fullmatch(share) or not share.strip("."):
-        raise Usage(f"--parts {show(text)}: {show(share)} is no share", "shares are 0.9 or 1/3, and sum to 1")
+        raise Usage(f"--parts {show(text)}: invalid share {show(share)}", "shares are 0.9 or 1/3, and sum to 1")
     try:
         found = Fraction(share)
     except ZeroDivisionError:
@@ -192,25 +193,26 @@ def _share(text: str, share: str) -> Fraction:
     return found
 
 
-# ---- Deal samples to parts class by class, so that each class comes in the shares that were asked for
-# After any number of samples, a part has of each class its share of them, rounded down or up: with the share f, of n
-# samples floor(f n) or ceil(f n). Among the choices that leave this possible for all that may follow, it is the part
-# that is most behind its share of the whole set; so many small classes together come out nearly right as well.
+# ---- Assign samples to parts class by class (stratified), so that each class is divided in the requested shares
+# After any number of samples, a part has its share of each class, rounded down or up: with the share f, of n samples
+# floor(f n) or ceil(f n). Among the choices that keep this possible for all following samples, it is the part that is
+# furthest behind its share of the whole set; so many small classes together are divided nearly right as well.
 #
-# What is possible is Pfair scheduling on one processor: a part's j-th sample of a class comes no sooner than number
-# floor((j - 1) / f) + 1 of it and no later than number ceil(j / f). Dealing to the one that must be served soonest is
-# always possible (Baruah, Cohen, Plaxton, Varvel 1996), so a choice is good if doing that from there on leads to where
-# doing nothing else leads. It is tried for the first ten thousand samples of a class; then the soonest gets the next.
+# This is Pfair scheduling on one processor: a part's j-th sample of a class comes no sooner than its sample number
+# floor((j - 1) / f) + 1 and no later than number ceil(j / f). Earliest deadline first is always feasible (Baruah,
+# Cohen, Plaxton, Varvel 1996), so a choice is feasible if earliest deadline first leads from there to the counts that
+# it has when used from the start. This is tried for the first ten thousand samples of a class; then the earliest
+# deadline gets the next.
 #
-# Who gets what depends on the samples before: the same input gives the same parts, and what is added behind it changes
-# nothing, but another order does. Only counts are kept.
+# The part of a sample depends on the samples before it: the same input gives the same parts, appended samples change
+# nothing, another order does. Only counts are kept.
 
-CLASSES = 1_000_000  # at most
+CLASSES = 1_000_000  # maximum
 _TRIED = 10_000  # samples of a class for which there is a choice, unless counts are whole again before
 
 
 class Dealer:
-    """Which part a sample is in, by number; `label` says its class, None for one that is left out."""
+    """The number of the part of a sample; `label` returns its class, None for one that is left out."""
 
     def __init__(self, parts: Sequence[Part], label: Callable[[TarSample], bytes | None]) -> None:
         self._label = label
@@ -219,22 +221,22 @@ class Dealer:
         self._counts: dict[bytes, list[int]] = {}
         self._totals = [0] * len(parts)
         self._dealt = 0
-        self._free = len(parts) == 2 or len(set(self._weights)) == 1  # where any choice that holds is possible
+        self._free = len(parts) == 2 or len(set(self._weights)) == 1  # any choice that holds is feasible
         self._known: dict[tuple[int, ...], bool] = {}
         self._soonest_only = [[0] * len(parts)]
 
     @property
     def counts(self) -> dict[bytes, list[int]]:
-        """How many of each class each part has."""
+        """The number of samples of each class in each part."""
         return self._counts
 
     def __call__(self, sample: TarSample) -> int | None:
-        """The number of the part."""
+        """Return the number of the part."""
         label = self._label(sample)
         return None if label is None else self.deal(label)
 
     def deal(self, label: bytes) -> int:
-        """The part of the next sample of this class; raises TarkitError when there are too many classes."""
+        """Return the part of the next sample of this class. Raises TarkitError when there are too many classes."""
         counts = self._counts.get(label)
         if counts is None:
             if len(self._counts) == CLASSES:
@@ -263,14 +265,14 @@ class Dealer:
         return self._soonest(have, number, order)
 
     def _holds(self, have: Sequence[int], number: int) -> bool:
-        """Whether each part has its share of so many, rounded down or up."""
+        """Return whether each part has its share of `number` samples, rounded down or up."""
         return all(
             weight * number // self._period <= count <= -(-weight * number // self._period)
             for count, weight in zip(have, self._weights, strict=True)
         )
 
     def _possible(self, have: Sequence[int], number: int) -> bool:
-        """Whether the shares can hold for all that follows."""
+        """Return whether the shares can hold for all following samples."""
         if self._free:
             return True
         state = (number, *have)
@@ -291,7 +293,7 @@ class Dealer:
         return True
 
     def _usual(self, number: int) -> list[int]:
-        """What each part has after so many samples if it is always the soonest that gets the next."""
+        """Return the counts of the parts after `number` samples by earliest deadline first."""
         for after in range(len(self._soonest_only), number + 1):
             have = list(self._soonest_only[-1])
             have[self._soonest(have, after, range(len(have)))] += 1
@@ -299,7 +301,7 @@ class Dealer:
         return self._soonest_only[number]
 
     def _soonest(self, have: Sequence[int], number: int, order: Sequence[int]) -> int:
-        """Of the parts that may have sample `number`, the one that must have its next the soonest."""
+        """Return the part with the earliest deadline of those that may get sample `number`."""
         best, least = order[0], self._period * 2
         for part in order:
             weight, count = self._weights[part], have[part]

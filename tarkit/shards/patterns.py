@@ -1,15 +1,15 @@
-r"""Regular expressions as the tools of Go read them (RE2), and globs of paths, over names.
+r"""Regular expressions with the syntax of Go (RE2), and globs of paths, over names.
 
-Names are looked at as text, undecodable bytes as surrogates, so that `.` is a character of UTF-8 and not a byte. Where
-Python reads an expression otherwise than RE2 (https://github.com/google/re2/wiki/Syntax), RE2's reading is taken:
+Names are matched as text, undecodable bytes as surrogates, so that `.` is a character of UTF-8 and not a byte. Where
+Python and RE2 (https://github.com/google/re2/wiki/Syntax) differ, the meaning is that of RE2:
 
 - `$` is the end of the name and nothing else, Python's `\Z`; after `(?m)` also the end of a line. So is `\z`.
-- `\d \w \s \b` are about ASCII.
-- `[[:alpha:]]` and its like are classes; a `[` in brackets is a plain character.
+- `\d \w \s \b` match ASCII.
+- `[[:alpha:]]` and the like are classes; a `[` in brackets is literal.
 
-What only one of them has is an error, or Python's: `\pL`, `\Q..\E`, `\C` and flags such as `(?i)` behind the start are
-refused; `(?i)` makes no difference between letters of ASCII alone; `\s` is also a vertical tab. Look-ahead and
-references to groups, which RE2 refuses, work.
+What only one of them has is an error, or that of Python: `\pL`, `\Q..\E`, `\C` and flags such as `(?i)` after the start
+are errors; `(?i)` ignores the case of ASCII letters alone; `\s` is also a vertical tab. Look-ahead and back-references,
+which RE2 does not have, work.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ _CLASSES = {
     "xdigit": "0-9A-Fa-f",
 }
 GLOB = "glob:"
-_PLAIN = re.compile(r"[A-Za-z0-9_./ -]*[A-Za-z0-9_/ -][A-Za-z0-9_./ -]*")  # as names mostly are: a dot is all it has
-_GRAM = 8  # characters of such a pattern by which it is looked up, at most
+_PLAIN = re.compile(r"[A-Za-z0-9_./ -]*[A-Za-z0-9_/ -][A-Za-z0-9_./ -]*")  # as most names: only dots are special
+_GRAM = 8  # maximum of characters by which such a pattern is looked up
 _CLASS = re.compile(r"\[:([a-z]+):\]")
 _LINES = re.compile(r"\(\?[a-zA-Z]*m")  # the flag that makes `$` the end of a line
 
 
 def compile_regex(text: str) -> re.Pattern[str]:
-    """The expression `text`; raises `re.error`, whose message says what is wrong with it."""
+    """Compile a regular expression. Raises `re.error`."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of brackets that may mean something else one day
+        warnings.simplefilter("ignore", FutureWarning)  # for brackets whose meaning may change
         return re.compile(_from_re2(text), re.ASCII)
 
 
 def compile_glob(text: str) -> re.Pattern[str]:
-    """The glob `text`, for the whole of a path: `*` and `?` stay within a folder, `**` goes down, `[a-z]` and `[!a-z]`.
+    """Compile a glob for whole paths: `*` and `?` match within a directory, `**` any path, and `[a-z]`, `[!a-z]`.
 
-    `**/` also stands for no folder at all. A `[` that is not closed is a plain character.
+    `**/` also matches no directory at all. A `[` that is not closed is literal.
     """
     found, position = ["(?s:\\A"], 0
     while position < len(text):
@@ -76,10 +76,10 @@ def compile_glob(text: str) -> re.Pattern[str]:
 
 
 class Finder:
-    """Which of many patterns are found in a name; the numbers are those of the calls of `add`.
+    """Find which of many patterns match in a name; the numbers count the calls of `add`.
 
-    Lists of a million names are patterns too: what looks like a name is looked up by a few of its characters, and is
-    compiled only when they are there.
+    A million names can be patterns: a pattern that looks like a name is looked up by a few of its characters, and
+    compiled only when a name has these.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Finder:
         self._grams: dict[int, dict[str, list[int]]] = {}
 
     def add(self, text: str) -> None:
-        """Take a pattern, an expression or `glob:` and a glob. Raises `re.error`, ValueError."""
+        """Add a regular expression, or a glob after `glob:`. Raises `re.error`, ValueError."""
         number = len(self._texts)
         if _PLAIN.fullmatch(text):
             piece = max(text.split("."), key=len)
@@ -102,7 +102,7 @@ class Finder:
         self._texts.append(text)
 
     def find(self, name: str) -> list[int]:
-        """The numbers of all that are found in `name`, in order."""
+        """Return the numbers of all patterns that match in `name`, in order."""
         found = [number for number, pattern in self._others.items() if pattern.search(name)]
         near: set[int] = set()
         for size, grams in self._grams.items():
@@ -112,12 +112,12 @@ class Finder:
         return sorted(found)
 
     def anything(self, number: int) -> bool:
-        """Whether a pattern matches the whole of any name, as `.*` does; `.+` is judged by the name `/`."""
+        """Return whether a pattern matches any whole name, as `.*` and `.+` do; names `` and `/` decide."""
         pattern = self._others.get(number)
         return pattern is not None and any(pattern.fullmatch(name) for name in ("", "/"))
 
     def whole(self, number: int, name: str) -> bool:
-        """Whether a pattern matches the whole of `name`."""
+        """Return whether a pattern matches the whole of `name`."""
         return self._pattern(number).fullmatch(name) is not None
 
     def _pattern(self, number: int) -> re.Pattern[str]:
@@ -128,7 +128,7 @@ _compiled_plain = lru_cache(4096)(re.compile)
 
 
 def _from_re2(text: str) -> str:
-    """The same in Python's words."""
+    """Return the expression in the syntax of Python."""
     end = "$" if _LINES.search(text) else "\\Z"
     found, position, inside = list[str](), 0, False
     while position < len(text):

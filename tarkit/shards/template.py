@@ -1,17 +1,16 @@
-"""Names of shards from a template, and sizes as people write them (ishard-spec 2.6 and 2.7).
+"""Names of shards from a template, as in ishard (docs/formats).
 
-A template numbers the last component of a path; what stands before its last slash is plain text. Three notations:
+A template numbers the last component of a path; the part before its last slash is plain text. Three notations:
 
 - printf: `%06d` or `%d`, once; `%%` is a percent sign. Counts from 0 without end.
-- bash: `{0000..4096..8}`, any number of them, the last turns fastest. Padded to the shorter of the two ends, where
-  bash and `braceexpand` pad to the longer (TPL-3, TPL-10).
-- at: `@00001`, any number of them; counts from 0 to the number, padded to its width (TPL-4).
+- bash: `{0000..4096..8}`, any number of them, the last counts fastest. Numbers are padded to the shorter of the two
+  ends, as in ishard; bash and `braceexpand` pad to the longer.
+- at: `@00001`, any number of them; counts from 0 to the number, padded to its width.
 
-A name without a range gets `-%06d` before its suffix. A `pipe:` template is a command: its range is printf's, and is
-looked for in the whole of it.
+A name without a range gets `-%06d` before its suffix. A `pipe:` template is a command, with one printf number anywhere.
 
-A part of a name that looks like a template but does not count is an error: other braces, and the other two notations
-(`template_sign`). In the name of one file all three notations are (`refuse_template`). `file:NAME` is not judged.
+A part of a name that looks like a number of another notation, or like a placeholder, is an error (`template_sign`). The
+name of a single file may have none of the three (`refuse_template`). `file:NAME` is not checked.
 """
 
 from __future__ import annotations
@@ -27,15 +26,10 @@ from tarkit.stores.schemes import public_name, scheme_of
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 DEFAULT_NAME = "split-%06d.tar"
-AS_IT_IS = "file:NAME takes what is no number as it is"
+AS_IT_IS = "file:NAME takes all but numbers literally"
 
 Notation = Literal["auto", "printf", "bash", "at"]
 
-_UNITS = {"": 1, "b": 1}
-_UNITS |= {f"{letter}{tail}": 1000**power for power, letter in enumerate("kmgt", 1) for tail in ("", "b")}
-_UNITS |= {f"{letter}{tail}": 1024**power for power, letter in enumerate("kmgt", 1) for tail in ("i", "ib")}
-
-_SIZE = re.compile(r"([0-9]{1,30})(?:\.([0-9]{0,30}))?(?:e\+?([0-9]{1,2}))?([a-z]*)", re.IGNORECASE)
 _BASH = re.compile(r"\{([0-9]{1,18})\.\.([0-9]{1,18})(?:\.\.([0-9]{1,18}))?\}")
 _PRINTF = re.compile(r"%%|%(?:0([0-9]{1,2}))?d|%")
 _AT = re.compile(r"@([0-9]*)")
@@ -46,29 +40,8 @@ _SIGNS: dict[Notation, re.Pattern[str]] = {
 }
 
 
-def parse_size(text: str, count_option: str | None = None) -> int:
-    """Bytes of a size: `1e9`, `500M`, `16MiB`, `1.5GB`; K M G T and KB MB .. are powers of 1000, Ki KiB .. of 1024.
-
-    A fraction of a byte is cut off. With `count_option`, sizes under 512 bytes, which no entry fits in, are taken for
-    a count that went to the wrong option. Raises `Usage`, also for nothing, zero, and 2**63 and more.
-    """
-    found = _SIZE.fullmatch(text)
-    factor = _UNITS.get(found[4].lower()) if found else None
-    if not found or factor is None:
-        raise Usage(f"{show(text)} is no size", "sizes look like 500M, 1.5GB, 16MiB or 1e9 (bytes)")
-    whole, decimals, power = found[1], found[2] or "", int(found[3] or 0)
-    size: int = int(whole + decimals) * 10**power * factor // 10 ** len(decimals)
-    if size >= 2**63:
-        raise Usage(f"{show(text)}: a size of 8 EiB or more")
-    if size < 1:
-        raise Usage(f"{show(text)}: a size has at least 1 byte")
-    if count_option and size < 512:
-        raise Usage(f"{show(text)}: a size of {size} bytes holds no entry", f"was {count_option} {text} meant?")
-    return size
-
-
 class Span(NamedTuple):
-    """The numbers of one range: `total` of them (None: without end), padded with zeros to `width`."""
+    """The numbers of one range: `total` of them (None: unlimited), padded with zeros to `width`."""
 
     start: int
     step: int
@@ -76,18 +49,18 @@ class Span(NamedTuple):
     width: int
 
     def text(self, position: int) -> str:
-        """The number at `position`, which counts from 0."""
+        """Return the number at `position`, counted from 0."""
         return f"{self.start + position * self.step:0{self.width}d}"
 
     def position(self, text: str) -> int | None:
-        """Where `text` stands, if it is one of the numbers as this range writes them."""
+        """Return the position of a number; None if this range does not have it in this form."""
         position, rest = divmod(int(text) - self.start, self.step)
         inside = not rest and position >= 0 and (self.total is None or position < self.total)
         return position if inside and self.text(position) == text else None
 
     @property
     def length(self) -> int | None:
-        """How many characters every one of the numbers has; None if they differ."""
+        """The length of all numbers in characters; None if lengths differ."""
         if self.total is None:
             return None
         longest = len(self.text(self.total - 1))
@@ -95,10 +68,10 @@ class Span(NamedTuple):
 
 
 class ShardTemplate:
-    """A numbered series of names. `count` is how many there are, None for no end; names are distinct."""
+    """A numbered series of distinct names. `count` is the number of names, None for an unlimited series."""
 
     def __init__(self, text: str, directory: str, literals: list[str], spans: list[Span], local: bool = True) -> None:
-        """`literals` stand around and between the `spans`; `directory` is empty or ends with a slash."""
+        """`literals` are the texts around and between the `spans`; `directory` is empty or ends with a slash."""
         self.text = text
         self.directory = directory
         self._literals = literals
@@ -113,7 +86,7 @@ class ShardTemplate:
         self._pattern = re.compile("".join(a + b for a, b in zip(texts, numbers + [""], strict=True)))
 
     def name(self, index: int) -> str:
-        """The name number `index`, counted from 0; `TarkitError` when there are not that many."""
+        """Return name `index`, counted from 0. Raises TarkitError when the template has fewer names."""
         if index < 0:
             raise ValueError(f"index {index}")
         if self.count is not None and index >= self.count:
@@ -129,7 +102,7 @@ class ShardTemplate:
         return self.directory + self._literals[0] + "".join(reversed(parts))
 
     def matches(self, path: str) -> int | None:
-        """The index of `path`, None if no index has that name. Paths are compared as they are spelled."""
+        """Return the index of `path`; None if it is not a name of the series. Paths are compared literally."""
         if not path.startswith(self.directory):
             return None
         found = self._pattern.fullmatch(path, len(self.directory))
@@ -142,10 +115,9 @@ class ShardTemplate:
         return index if found else None
 
     def existing(self) -> list[tuple[int, str]]:
-        """The index and the path of each file that has a name of this template, in order of index.
+        """Return index and path of each file that has a name of this template, in order of index.
 
-        One listing of the directory; nothing when that does not exist yet. Where no directory can be listed, as for
-        commands and URLs, nothing is known and the list is empty.
+        The directory is listed once. The list is empty without a directory, and for commands and URLs.
         """
         if not self._local:
             return []
@@ -163,23 +135,30 @@ class ShardTemplate:
                 yield index, path
 
 
+def refuse_existing(paths: Sequence[str], hint: str, what: str = "there are shards of this name") -> None:
+    """Raise TarkitError when there are such files; `hint` names the options that keep or replace them."""
+    if paths:
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        raise TarkitError(f"{paths[0]}{more}: {what}", hint)
+
+
 def parse_template(text: str, kind: Notation = "auto", hint: str | None = AS_IT_IS) -> ShardTemplate:
-    """The template that `text` spells; `auto` is bash when the last component has a `{A..B}`, else printf.
+    """Return the template of `text`; `auto` is bash when the last component has a `{A..B}`, else printf.
 
-    A name without a range, and that of a directory (`out/`: `out/split-%06d.tar`), is completed. After `file:` comes a
-    path, in which numbers count and all else is plain. `hint` is for a name with a part that does not count.
+    A name without a range gets one, a directory also a name (`out/`: `out/split-%06d.tar`). In `file:PATH` all but
+    numbers is literal. `hint` is for the error of a part that looks like a template.
 
-    Raises `Usage`: empty, `*`, `-`, a range that is none, other parts that look like a template, names that would not
-    be distinct.
+    Raises `Usage`: empty, `*`, `-`, an invalid range, other parts that look like a template, names that would not be
+    distinct.
     """
     if text.strip() in ("", "*"):
-        raise Usage(f"{_shown(text)} is no template for names", "for example 'out-%06d.tar'")
+        raise Usage(f"invalid template {_shown(text)}", "for example 'out-%06d.tar'")
     if text == "-":
         raise Usage("shards cannot go to stdout", "name a template such as 'out-%06d.tar'")
     if text.startswith("pipe:"):
         literals, spans = _printf(text, text)
         if not spans:
-            raise Usage(f"{_shown(text)}: a command for shards needs their number: %06d")
+            raise Usage(f"{_shown(text)}: a command for shards needs a number: %06d")
         return ShardTemplate(text, "", literals, spans, local=False)
     path = _file_path(text)
     head, slash, last = path.rpartition("/")
@@ -207,13 +186,6 @@ def template_sign(name: str, ignored: Notation | None = None) -> str | None:
     return next((each[0] for each in found if each), None)
 
 
-def refuse_existing(paths: Sequence[str], hint: str) -> None:
-    """Raise TarkitError when there are shards already; `hint` names the options that keep or replace them."""
-    if paths:
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        raise TarkitError(f"{paths[0]}{more}: there are shards of this name", hint)
-
-
 def refuse_template(word: str | None, series: str | None = None) -> None:
     """Raise Usage when the name of one file looks like a template. `file:NAME` and commands do not.
 
@@ -234,7 +206,7 @@ def refuse_template(word: str | None, series: str | None = None) -> None:
 
 
 def refuse_braces(word: str, hint: str) -> None:
-    """Raise Usage when the last component of a path has braces, since these are no placeholder."""
+    """Raise Usage when the last component of a path has braces, which would be taken literally."""
     found = _SIGNS["bash"].search(split_last(word.rstrip("/"))[1])
     if found:
         raise _wrong_braces(found[0], word, hint)
@@ -248,7 +220,7 @@ def split_last(words: str) -> tuple[str, str]:
 
 
 def _shown(text: str) -> str:
-    """A name for a message, a URL without its secrets."""
+    """Return a name for a message; of a URL without its secrets."""
     return show(public_name(text) if scheme_of(text) else text)
 
 
@@ -257,30 +229,30 @@ def _looks_like_range(name: str) -> bool:
 
 
 def _uncounted(sign: str, text: str, kind: Notation, hint: str | None) -> Usage:
-    """The error for a part of a template that looks like a number or a placeholder and is none."""
+    """Return the error for a part of a template that looks like a number or a placeholder."""
     if _looks_like_range(sign):
         return Usage(f"{_shown(text)}: a range is {{FIRST..LAST}} or {{FIRST..LAST..STEP}}, of decimal numbers")
     if sign[0] in "{}":
         return _wrong_braces(sign, text, hint)
     if sign[0] == "@" and kind == "auto":
-        return Usage(f"{_shown(text)}: {sign} counts only with --template at", hint)
-    return Usage(f"{_shown(text)}: {sign} does not count here: one notation counts in a name", hint)
+        return Usage(f"{_shown(text)}: {sign} is a number only with --template at", hint)
+    return Usage(f"{_shown(text)}: {sign} is not a number here: a name has numbers of one notation", hint)
 
 
 def _wrong_braces(sign: str, text: str, hint: str | None) -> Usage:
     if len(sign) == 1:
-        return Usage(f"{_shown(text)}: braces that do not match, or are nested", hint)
+        return Usage(f"{_shown(text)}: unmatched or nested braces", hint)
     return Usage(f"{_shown(text)}: unknown placeholder {sign}", hint)
 
 
 def _file_path(text: str) -> str:
     path = text.removeprefix("file:")
-    # what follows file: is a path, also where it looks like something else
+    # the rest of file:PATH is a path, also if it looks like something else
     return f"./{path}" if path != text and (path.startswith(("file:", "pipe:")) or scheme_of(path)) else path
 
 
 def _completed(name: str) -> list[str]:
-    """The two sides of the number in a name that has none: before a suffix of archives, or before `.tar`."""
+    """Return the two sides of a number for a name without one: before a suffix of archives, or before `.tar`."""
     for suffix in ARCHIVE_SUFFIXES:
         if name.lower().endswith(suffix) and len(name) > len(suffix):
             return [name[: -len(suffix)] + "-", name[-len(suffix) :]]
@@ -321,7 +293,7 @@ def _at(name: str, text: str) -> tuple[list[str], list[Span]]:
     literals, spans, position = list[str](), list[Span](), 0
     for found in _AT.finditer(name):
         if not 1 <= len(found[1]) <= 18:
-            raise Usage(f"{_shown(text)}: an @ stands before the last number, of at most 18 digits")
+            raise Usage(f"{_shown(text)}: @ is followed by the last number, of at most 18 digits")
         literals.append(name[position : found.start()])
         spans.append(Span(0, 1, int(found[1]) + 1, len(found[1])))
         position = found.end()
@@ -343,15 +315,6 @@ def _check_distinct(literals: list[str], spans: list[Span], text: str) -> None:
             raise Usage(f"{_shown(text)}: two shards would have the same name", "put a dash between the ranges")
 
 
-def number_of_samples(words: str | None, option: str, example: str) -> int:
-    """The number that an option has, 0 for none; raises Usage for what is no number, such as a size."""
-    if words is None:
-        return 0
-    if not (words.isascii() and words.isdigit()):
-        raise Usage(f"{option} {show(words)} is no number of samples", f"it counts samples, not bytes: {example}")
-    return int(words)
-
-
 # ---- Names per epoch
 
 _PLACE = re.compile(r"\{epoch(?::0?([0-9]{1,2})d)?\}")
@@ -359,28 +322,28 @@ _NUMBERS = frozenset("0123456789%{}@")
 
 
 def refuse_epoch(text: str | None) -> None:
-    """Raise Usage when the name of the only output has a place for the number of an epoch."""
+    """Raise Usage when the name of the only output has a placeholder for an epoch."""
     if text is not None and _PLACE.search(text) and not text.startswith(("file:", "pipe:")):
         raise Usage(f"{show(text)}: {{epoch}} needs --epochs N")
 
 
 def epoch_names(text: str, epochs: int) -> list[str]:
-    """The name or the template for each epoch, counted from 0.
+    """Return the name or the template for each epoch, counted from 0.
 
-    `{epoch}` and `{epoch:03d}` are its number; where there is neither, the last component of a path begins with
-    `epoch0-`. Raises Usage when the number cannot be told from another one beside it, or has no place in a command.
+    `{epoch}` and `{epoch:03d}` are its number; without either, the last component of a path gets the prefix `epoch0-`.
+    Raises Usage when another number is next to it, or when a command or stdout has no such placeholder.
     """
     places = list(_PLACE.finditer(text))
     if not places:
         if "{epoch" in text:
-            raise Usage(f"{show(text)}: the number of the epoch is {{epoch}} or {{epoch:03d}}")
+            raise Usage(f"{show(text)}: the placeholder of an epoch is {{epoch}} or {{epoch:03d}}")
         if text == "-" or text.startswith("pipe:"):
-            raise Usage(f"{show(text)}: where does each epoch go?", "name files, as in 'e{epoch}-%06d.tar'")
+            raise Usage(f"{show(text)}: each epoch needs an output of its own", "name files, as in 'e{epoch}-%06d.tar'")
         folder, last = split_last(text)
         return [f"{folder}epoch{epoch}{last and '-'}{last}" for epoch in range(epochs)]
     for place in places:
         if {text[place.start() - 1 : place.start()], text[place.end() : place.end() + 1]} & _NUMBERS:
-            raise Usage(f"{show(text)}: a number stands beside {place[0]}", "put a dash between them")
+            raise Usage(f"{show(text)}: a number next to {place[0]}", "put a dash between them")
     return [_named(text, str(epoch)) for epoch in range(epochs)]
 
 

@@ -1,4 +1,4 @@
-"""Numbered shards: when one closes, what it is called, what stands where it will stand."""
+"""Write samples to numbered shards, and their manifest."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from tarkit.errors import CommandFailed, TarkitError, show
 from tarkit.problems import Policy
 from tarkit.samples.pipeline import stays_apart
 from tarkit.samples.sample import TarSample
+from tarkit.shards.limits import Limits
 from tarkit.shards.template import ShardTemplate
 from tarkit.streams.command import call
 from tarkit.streams.sink import FileSink, Sink
@@ -20,12 +21,11 @@ from tarkit.tar.block import BLOCK, RECORD
 from tarkit.tar.header import end_of_archive
 from tarkit.tar.writer import GATHERED, EntryWriter
 
-SizeRule = Literal["tar", "content"]
 MANIFEST_COLUMNS = ("shard", "samples", "bytes", "sha256", "first", "last")
 
 
 class Shard(NamedTuple):
-    """A shard that is complete. `size` is the length of its tar in bytes, `stored` of the file if it was asked for."""
+    """A complete shard. `size` is the length of its tar in bytes; `stored` that of the file, if a digest was wanted."""
 
     name: str
     samples: int
@@ -36,24 +36,9 @@ class Shard(NamedTuple):
     sha256: str
 
 
-DEFAULT_SIZE = "1G"  # of shards that are given no limit
-NO_LIMIT = f"no limit is given: shards of at most {DEFAULT_SIZE} (10^9 bytes); -c and -s set others"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a shard closes: at so many samples, or before its tar would be longer than `size`, or once the contents in
-    it have reached that (`rule` content). `shards` ends the whole."""
-
-    count: int | None = None
-    size: int | None = None
-    rule: SizeRule = "tar"
-    shards: int | None = None
-
-
 @dataclass
 class _Open:
-    """The shard that is being written. `content` counts bytes of payload."""
+    """The current shard. `content` counts bytes of payload."""
 
     name: str
     writer: EntryWriter
@@ -65,11 +50,19 @@ class _Open:
 
 
 class SeriesWriter:
-    """Write samples to numbered shards; there is never an empty one.
+    """Write samples to numbered shards, none of which is empty.
 
-    `sizes`, if given, says how many samples each shard gets, in place of the limits. `start` is the index of the first.
-    `post` runs after each is complete, and may move it away. `digest` asks for checksums. `announce` hears of each
-    shard and why it closed. `full` says that a sample was refused, since there may be no more shards.
+    Args:
+        template: names of the shards.
+        open_sink: opens a shard by its name.
+        limits: when a shard closes.
+        start: index of the first shard.
+        sizes: the number of samples of each shard, in place of the limits.
+        post: a command that is run for each complete shard, and may move it.
+        digest: whether checksums are wanted.
+        announce: called with each complete shard and the reason why it closed.
+
+    `full` is set when a sample was not written, since there may be no more shards.
     """
 
     def __init__(
@@ -104,7 +97,7 @@ class SeriesWriter:
         return sum(shard.size for shard in self.done) + (self._open.writer.position if self._open else 0)
 
     def add(self, sample: TarSample) -> bool:
-        """Write a sample to the shard where it belongs; False when all shards that there may be are full."""
+        """Write a sample to the current shard or the next; return False when all shards that there may be are full."""
         shard = self._open
         if shard is not None and shard.samples:
             why = self._closes_before(shard, sample)
@@ -118,7 +111,7 @@ class SeriesWriter:
                 return False
         if sample.more is None:
             sample.write(shard.writer)
-        elif not self._bears_more(shard):
+        elif not self._takes_unfinished(shard):
             sample.complete()
             return self.add(sample)
         else:
@@ -138,11 +131,11 @@ class SeriesWriter:
 
     @property
     def samples(self) -> int:
-        """How many samples there are in all shards so far."""
+        """The number of samples in all shards so far."""
         return sum(shard.samples for shard in self.done) + (self._open.samples if self._open else 0)
 
     def relieve(self, most: int) -> None:
-        """Write what waits in memory when it is more than `most` bytes."""
+        """Write buffered bytes if they are more than `most`."""
         if self._open is not None and self._open.writer.waiting > most:
             self._open.writer.flush()
 
@@ -152,7 +145,7 @@ class SeriesWriter:
             self._finish("end")
 
     def abort(self) -> None:
-        """Give the shard up that is not complete; the others stay."""
+        """Discard the incomplete shard; complete ones stay."""
         if self._open is not None:
             self._open.writer.abort()
             self._open = None
@@ -167,17 +160,17 @@ class SeriesWriter:
         return "size" if self._too_long(shard.writer.position + sample.size) else None
 
     def _too_long(self, position: int) -> bool:
-        """Whether a tar whose entries take `position` bytes would be longer than the limit, its end included."""
+        """Return whether a tar with `position` bytes of entries, and its end, would exceed the limit."""
         size = self._limits.size
         return size is not None and self._limits.rule == "tar" and -(-(position + 2 * BLOCK) // RECORD) * RECORD > size
 
-    def _bears_more(self, shard: _Open) -> bool:
-        """Whether a sample may be written before its end is known; if it turns out too long it must be moved."""
+    def _takes_unfinished(self, shard: _Open) -> bool:
+        """Return whether a sample may be written before its end is known: if it is too long it has to be moved."""
         bounded = self._limits.size is not None and self._limits.rule == "tar" and shard.samples > 0
         return not bounded or isinstance(shard.writer.sink, FileSink)
 
     def _begin(self) -> _Open | None:
-        """Open the next shard, unless there may be no more."""
+        """Open the next shard; return None when there may be no more."""
         if self._next == self._end:
             return None
         count = self._limits.count if self._sizes is None else next(self._sizes, None)
@@ -188,7 +181,7 @@ class SeriesWriter:
         return _Open(name, EntryWriter(self._open_sink(name)), count)
 
     def _move_tail(self, shard: _Open, before: int) -> _Open | None:
-        """Move the sample that was written from `before` on to the next shard: it made this one too long."""
+        """Move the sample that begins at `before` to the next shard, since this one is too long with it."""
         shard.writer.flush()
         sink, stop = shard.writer.sink, shard.writer.position
         assert isinstance(sink, FileSink)
@@ -229,7 +222,7 @@ class SeriesWriter:
 
 
 def run_post(command: str, name: str) -> None:
-    """Run a command for a shard: `{}` is its name, quoted; without one, `%s` is; `$TARKIT_SHARD` is always.
+    """Run a command for a shard: `{}`, or else `%s`, is replaced by its quoted name; `$TARKIT_SHARD` is set to it.
 
     Raises CommandFailed unless its status is 0.
     """
@@ -237,7 +230,7 @@ def run_post(command: str, name: str) -> None:
     text = command.replace("{}", quoted) if "{}" in command else command.replace("%s", quoted)
     status = call(text, TARKIT_SHARD=name)
     if status:
-        raise CommandFailed(text, status, hint=f"the shard {name} is complete; those after it were not made")
+        raise CommandFailed(text, status, hint=f"the shard {name} is complete; those after it were not written")
 
 
 def write_manifest(sink: Sink, shards: list[Shard]) -> None:
@@ -250,16 +243,16 @@ def write_manifest(sink: Sink, shards: list[Shard]) -> None:
     sink.write(b"\n".join(lines) + b"\n")
 
 
-# ---- Several series of shards that are written at once, one for each part or category
+# ---- Several series of shards at once, one for each part or category
 
-MEMORY = 64 << 20  # bytes that may wait in memory for all shards together
+MEMORY = 64 << 20  # buffered bytes of all shards together
 
 
 class Series:
-    """Write each sample to the series that `assign` says by number; None leaves it out.
+    """Write each sample to the series whose number `assign` returns; None leaves it out.
 
-    Each of `shards` has one shard open at a time. `samples` counts what each got, `left_out` what none did. Samples of
-    one key that were apart before may meet in a series: `policy` judges that as `joined-sample`.
+    Each series has one shard open at a time. `samples` counts the samples of each, `left_out` those of none. Samples of
+    one key may become neighbours in a series: `policy` decides, as for `joined-sample`.
     """
 
     def __init__(
@@ -268,7 +261,7 @@ class Series:
         assign: Callable[[TarSample], int | None] | None = None,
         policy: Policy | None = None,
     ) -> None:
-        """Without `assign` there is one series."""
+        """Without `assign` all samples go to the first series."""
         self.shards = shards
         self.samples = [0] * len(shards)
         self.left_out = 0
@@ -288,7 +281,7 @@ class Series:
         return [shard for shards in self.shards for shard in shards.done]
 
     def add(self, sample: TarSample) -> bool:
-        """Write a sample where it belongs; False when all shards that there may be are full."""
+        """Write a sample to its series; return False when all shards that there may be are full."""
         number = 0
         if self._assign is not None:
             place = self._assign(sample)
@@ -305,7 +298,8 @@ class Series:
         return True
 
     def _meets(self, sample: TarSample) -> bool:
-        """Whether a sample may stand behind one of its key: never, as that makes them one unless a shard ends there."""
+        """Return False for a sample that is skipped since the one before it has its key. Raise TarkitError if that is
+        allowed: readers would join the two, unless a shard ends between them."""
         if stays_apart(sample, self._policy):
             what = f"{sample.source.name}: at {sample.start}: the sample before it in its part has the same key"
             raise TarkitError(
@@ -315,7 +309,7 @@ class Series:
         return False
 
     def close(self, samples: int) -> None:
-        """Complete all last shards. `samples` is how many came in: each is in a shard or was counted as left out."""
+        """Complete the last shards. Raises AssertionError unless all `samples` were written or left out."""
         written = sum(shards.samples for shards in self.shards)
         if written + self.left_out != samples or written != sum(self.samples):
             raise AssertionError(f"of {samples} samples {written} were written and {self.left_out} left out")
@@ -323,20 +317,20 @@ class Series:
             shards.close()
 
     def abort(self) -> None:
-        """Give the shards up that are not complete; the others stay."""
+        """Discard the incomplete shards; complete ones stay."""
         for shards in self.shards:
             shards.abort()
 
 
 class OpenShards:
-    """Open shards, each name once: templates that meet somewhere must not replace each other's shards."""
+    """Opens shards, each name once: templates with a name in common must not replace each other's shards."""
 
     def __init__(self, open_sink: Callable[[str], Sink]) -> None:
         self._open = open_sink
         self._made: set[str] = set()
 
     def __call__(self, name: str) -> Sink:
-        """Open the shard of this name; raises TarkitError when this run has made one already."""
+        """Open the shard of this name. Raises TarkitError when this run has opened it before."""
         if name in self._made:
             raise TarkitError(f"{show(name)} would be written twice: two templates have this name")
         self._made.add(name)

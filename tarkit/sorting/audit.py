@@ -1,7 +1,7 @@
-"""How well mixed an archive is: what is next to what, against what chance would have it.
+"""Measure how well mixed an archive is: its pairs of neighbours, compared with those of a full shuffle.
 
-Keys tell the order that there was before: files are numbered, or packed by name. So two samples were neighbours if no
-other key comes between theirs in natural order (img9 < img10).
+Keys tell the original order: files are numbered, or packed by name. So two samples were neighbours if no other key
+comes between theirs in natural order (img9 < img10).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Count:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as many as by chance; None where chance has none."""
+        """The ratio of found to expected pairs; None if no pair is expected."""
         return self.found / self.expected if self.expected else None
 
 
 @dataclass
 class Mixing:
-    """What was measured. `kept` are neighbours that were neighbours by their keys. `distance` is the mean number of
-    places between neighbours in the order of keys, `expected_distance` that of a full shuffle. `same` are neighbours of
-    one class, of which there are `classes`, `longest` the longest run of one class."""
+    """The result of `measure`. `kept` are neighbours that were neighbours by their keys. `distance` is the mean number
+    of places between neighbours in the order of keys, `expected_distance` that of a full shuffle. `same` are neighbours
+    of one of the `classes`, `longest` the longest run of one class."""
 
     samples: int
     kept: Count
@@ -46,7 +46,7 @@ class Mixing:
     longest: int = 0
 
     def report(self) -> dict[str, Any]:
-        """All of it, for JSON."""
+        """Return all fields, for JSON."""
         told = asdict(self)
         for name, count in (("kept", self.kept), ("same", self.same)):
             if count is not None:
@@ -58,9 +58,9 @@ class Mixing:
 
 
 def measure(samples: Iterator[TarSample], by: Callable[[TarSample, int], bytes | None] | None = None) -> Mixing:
-    """Measure how mixed `samples` are, `by` class too if that is given: what it says of each; None leaves one out.
+    """Measure how mixed `samples` are. `by` returns the class of a sample, None to leave it out.
 
-    Only names are read, besides what `by` reads. Keys are held: about 150 bytes a sample.
+    Only names are read, besides what `by` reads. Keys are held in memory: about 150 bytes per sample.
     """
     codes: list[bytes] = []
     classes: list[bytes] = []

@@ -1,8 +1,8 @@
 """Values as bytes whose byte order is the order of the values: numbers of any size, text, names with numbers in them.
 
-No code is the beginning of another, so codes can stand one behind the other and are compared one after the other, and
-the complement of all bytes is the opposite order. The first byte says what kind of value it is, and kinds that come
-together in one field stand in this order: nothing, false, true, numbers by value, text, lists, objects.
+No code is a prefix of another, so concatenated codes compare one after the other, and the complement of all bytes
+reverses the order. The first byte is the kind of value; the order of kinds is: nothing, false, true, numbers by value,
+text, lists, objects.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _WHITE = b" \t\r\n\f\v"
 
 
 def reverse(code: bytes) -> bytes:
-    """The code whose order is the opposite."""
+    """Return the code whose order is the opposite."""
     return code.translate(_FLIP)
 
 
 def text(raw: bytes, kind: bytes = TEXT) -> bytes:
-    """Bytes, by their bytes."""
+    """Return the code of bytes."""
     return kind + raw.replace(b"\0", b"\0\xff") + b"\0\0"
 
 
 def number(raw: bytes) -> bytes | None:
-    """A decimal number, by its exact value, whatever its length: `12`, `-0.5`, `1e9`; None for what is none.
+    """Return the code of a decimal number of any length, by its exact value: `12`, `-0.5`, `1e9`; None for other text.
 
-    White space around it does not count. 1, 1.0 and 1e0 are equal, and so are 0 and -0.
+    White space around it is ignored. 1, 1.0 and 1e0 are equal, and so are 0 and -0.
     """
     found = _NUMBER.fullmatch(raw.strip(_WHITE))
     if found is None:
@@ -54,12 +54,12 @@ def number(raw: bytes) -> bytes | None:
 
 
 def integer(raw: bytes) -> bytes | None:
-    """A whole number in decimal, of any length; None for what is none."""
+    """Return the code of an integer in decimal, of any length; None for other text."""
     return number(raw) if _INTEGER.fullmatch(raw.strip(_WHITE)) else None
 
 
 def real(raw: bytes) -> bytes | None:
-    """A number, or inf, -inf, nan, which is behind all others; None for what is none."""
+    """Return the code of a number, inf, -inf or nan, which is behind all others; None for other text."""
     code = number(raw)
     if code is None:
         found = _SPECIAL.fullmatch(raw.strip(_WHITE))
@@ -69,7 +69,7 @@ def real(raw: bytes) -> bytes | None:
 
 
 def natural(raw: bytes) -> bytes:
-    """Bytes, but runs of digits by their value: img9 < img10. What is equal so, as 7 and 07, comes by its bytes."""
+    """Return the code of bytes with runs of digits by value: img9 < img10. Equal ones (7, 07) compare by bytes."""
     return text(_RUN.sub(_run, raw)) + text(raw)
 
 

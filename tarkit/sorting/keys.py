@@ -1,8 +1,7 @@
-"""From what the user sorts by to bytes in that order, for each sample.
+"""Sort keys: the rank of a sample as bytes, from the fields that the user names.
 
-What can be sorted by: what `values` knows, which is the content of a field, a path into its JSON, `size`, `size.FIELD`
-and so on. AIStore's dSort has more names: `name` (its "alphanumeric"), the path of the sample's first entry, and `md5`,
-that of the key.
+A field is what `values` knows: the content of a field, a path into its JSON, `size`, `size.FIELD` and so on. AIStore's
+dSort has more names: `name` (its "alphanumeric"), the path of the sample's first entry, and `md5`, that of the key.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ Type = Literal["auto", "str", "int", "float", "natural"]
 By = Literal["field", "key", "name", "md5"]
 OnUnlisted = Literal["error", "skip", "last"]
 
-CONTENT_LIMIT = 1 << 20  # bytes of a field that one can sort by
-_SHOWN = 60  # bytes of a value that a message has
+CONTENT_LIMIT = 1 << 20  # maximum of bytes of a field to sort by
+_SHOWN = 60  # bytes of a value in a message
 
 _CODES: dict[str, Callable[[bytes], bytes | None]] = {
     "str": encoding.text,
@@ -39,20 +38,20 @@ _WORDS = {"int": "whole number", "float": "number"}
 
 @dataclass
 class SortKey:
-    """The rank of a sample: bytes in the order of what `fields` name, one after the other; `reverse` turns all round.
+    """The rank of a sample: bytes in the order of the values of `fields`, one after the other; `reverse` is descending.
 
-    Called with a sample whose bytes can be read, and its ordinal, which is not used. None when it lacks a field:
-    `absent` says what then. Entries that have no key come first, in either direction. By `type`:
+    Called with a sample whose bytes can be read, and its ordinal, which is not used. Returns None when a field is
+    missing: see `absent`. Entries without a key come first, in either direction. By `type`:
 
-    - `str`: by bytes. `natural`: by bytes, but runs of digits by value, and what is equal so by bytes again.
-    - `int`, `float`: by the exact value, whatever the length; white space around it does not count. `float` has inf,
+    - `str`: by bytes. `natural`: by bytes, but runs of digits by value; equal values by bytes again.
+    - `int`, `float`: by the exact value, whatever the length; white space around it is ignored. `float` has inf,
       -inf and nan, which comes behind all others.
-    - `auto`: of each value by itself: what reads as a decimal number is one, and numbers, by value, come before all
-      else, by bytes. In JSON null, false, true, numbers, strings, arrays, objects come in this order, and a string is
-      text whatever it reads as. Keys and names are text.
+    - `auto`: each value by itself: decimal numbers, by value, come before all else, by bytes. In JSON null, false,
+      true, numbers, strings, arrays, objects come in this order, and a string is text even if it looks like a number.
+      Keys and names are text.
 
     Raises:
-        Problem: by `absent`, what `policy` does not let pass of `missing-field`, `bad-field` and `sparse-entry`.
+        Problem: by `absent`, for `missing-field`, `bad-field` and `sparse-entry`, unless `policy` allows or skips it.
         TarkitError: a value that is not of the type.
     """
 
@@ -70,7 +69,7 @@ class SortKey:
             self._field = self._names[0].field
 
     def __call__(self, sample: TarSample, ordinal: int = 0) -> bytes | None:
-        """The rank; None when the sample lacks a field."""
+        """Return the rank; None when a field is missing."""
         if sample.key is None:
             return b""
         if self._plain:
@@ -87,7 +86,7 @@ class SortKey:
             return None
 
     def _quick(self, sample: TarSample, skip: int, field: bytes) -> bytes | None:
-        """The code of a field of a sample that has nothing unusual; None leaves it to `_rank`."""
+        """Return the code of a field of an ordinary sample; None leaves it to `_rank`."""
         for entry in sample._entries:
             if entry[0][skip:].lower() == field:
                 start, size, sparse = entry[2], entry[3], entry[7] >= 0
@@ -99,7 +98,7 @@ class SortKey:
         return None
 
     def absent(self, sample: TarSample, policy: Policy) -> bytes | None:
-        """The rank of a sample that lacks a field, before those that have it, or None if it is to be left out."""
+        """Return the rank of a sample without a field, before those that have it; None to leave the sample out."""
         lacking: list[Problem] = []
         rank = self._rank(sample, lacking)
         if lacking:
@@ -112,7 +111,7 @@ class SortKey:
         return rank
 
     def _rank(self, sample: TarSample, lacking: list[Problem] | None = None) -> bytes:
-        """The rank; raises Problem for what the sample lacks, unless `lacking` takes that."""
+        """Return the rank. A missing field raises Problem, or is appended to `lacking`."""
         view = View(sample, exact=True)
         codes = []
         for name in self._names:
@@ -127,7 +126,7 @@ class SortKey:
         return encoding.reverse(rank) if self.reverse else rank
 
     def _code(self, name: Name, view: View) -> bytes:
-        """The code of one value."""
+        """Return the code of one value."""
         type_, own = self.type, _OWN.get(name.text)
         value = name.cell(view, CONTENT_LIMIT) if own is None else own(view.sample)
         if name.text == "__md5__":
@@ -142,10 +141,8 @@ class SortKey:
         code = _CODES[type_](raw)
         if code is None:
             cut = show(raw[:_SHOWN]) + ("..." if len(raw) > _SHOWN else "")
-            what = (
-                f"the field {show(name.text)} of {show(view.sample.key or b'')} is {cut}, which is no {_WORDS[type_]}"
-            )
-            hint = "-t auto takes all there is: numbers first, by value, then text"
+            what = f"the field {show(name.text)} of {show(view.sample.key or b'')} is {cut}, not a {_WORDS[type_]}"
+            hint = "-t auto takes all values: numbers first, by value, then text"
             raise TarkitError(f"{view.sample.source.name}: at {view.sample.start}: {what}", hint)
         return code
 
@@ -156,7 +153,7 @@ def _md5(sample: TarSample) -> bytes:
     return md5(sample.key or b"", usedforsecurity=False).digest()
 
 
-_OWN: dict[str, Callable[[TarSample], bytes]] = {  # what is no field, and no name of other commands
+_OWN: dict[str, Callable[[TarSample], bytes]] = {  # names that are not fields, and that only sort has
     "__key__": lambda sample: sample.key or b"",
     "__name__": lambda sample: next(entry.name for entry in sample.entries if key_of(entry) is not None),
     "__md5__": _md5,
@@ -164,7 +161,7 @@ _OWN: dict[str, Callable[[TarSample], bytes]] = {  # what is no field, and no na
 
 
 def _code_of_json(value: Any) -> bytes:
-    """The code of a value of JSON, with its kind in front."""
+    """Return the code of a JSON value, with its kind in front."""
     if value is None:
         return encoding.MISSING
     if isinstance(value, bool):
@@ -175,7 +172,7 @@ def _code_of_json(value: Any) -> bytes:
 
 
 def _as_text(value: Any) -> bytes:
-    """A value of JSON as text: strings as they are, the rest as the shortest JSON with the names in order."""
+    """Return a JSON value as text: strings as they are, the rest as compact JSON with sorted names."""
     if not isinstance(value, str):
         value = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=bytes.decode)
     raw: bytes = value.encode()
@@ -184,10 +181,10 @@ def _as_text(value: Any) -> bytes:
 
 @dataclass
 class OrderFile:
-    """The rank of a sample is the place of its key in a list: the lines of the file `name`, one key a line.
+    """The rank of a sample is the position of its key in the file `name`, one key per line.
 
-    A key that is not there is an error, as in dSort; `unlisted` can say `skip`, or `last`: behind all others, in the
-    order in which they come. The list is held in memory, about 150 bytes a key.
+    A key that is not listed is an error, as in dSort. With `unlisted` `skip` its sample is left out, with `last` it
+    comes behind all others, in input order. The list is held in memory, about 150 bytes per key.
     """
 
     name: str
@@ -209,7 +206,7 @@ class OrderFile:
             raise TarkitError(f"{self.name}: no key in it")
 
     def __call__(self, sample: TarSample, ordinal: int = 0) -> bytes | None:
-        """The rank; None when the key is not in the list."""
+        """Return the rank; None when the key is not in the list."""
         if sample.key is None:
             return b""
         place = self.places.get(sample.key)
@@ -219,7 +216,7 @@ class OrderFile:
         return place.to_bytes(8, "big")
 
     def absent(self, sample: TarSample, policy: Policy) -> bytes | None:
-        """The rank of a sample whose key is not in the list, None if it is to be left out; or raises TarkitError."""
+        """Return the rank of a sample whose key is not in the list, None to leave it out; or raise TarkitError."""
         if self.unlisted == "error":
             raise TarkitError(
                 f"{sample.source.name}: at {sample.start}: {show(sample.key or b'')} is not in {self.name}",
@@ -229,12 +226,12 @@ class OrderFile:
 
     @property
     def missing(self) -> int:
-        """How many keys of the list did not come by."""
+        """The number of listed keys that no sample has."""
         return len(self.places) - len(self.found)
 
 
 class Disorder(NamedTuple):
-    """Two neighbours that are not in order: the ordinal and the place of the second, and both keys."""
+    """Two neighbours that are not in order: ordinal, archive and offset of the second, and both keys."""
 
     ordinal: int
     archive: str
@@ -244,8 +241,8 @@ class Disorder(NamedTuple):
 
 
 def check_order(samples: Iterator[TarSample], rank: Callable[[TarSample, int], bytes | None]) -> Disorder | None:
-    """The first pair of neighbours that is out of order; None when all is in order. A sample without rank is passed
-    over. Nothing is held but the last rank."""
+    """Return the first pair of neighbours that is out of order; None when all is in order. A sample without a rank is
+    ignored. Only the last rank is held in memory."""
     last, before = b"", b""
     for ordinal, sample in enumerate(samples):
         here = None if sample.key is None else rank(sample, ordinal)

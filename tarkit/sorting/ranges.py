@@ -1,4 +1,4 @@
-"""Where samples lie while their order is found: a compact list of ranges for each, and samples made of it again."""
+"""The byte ranges of samples while their order is found: a compact list for each, and samples made of it again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _unpack_one = _ONE.unpack_from  # of the first range, whatever comes behind it
 
 
 class PlacedSample(TarSample):
-    """A sample that can be read at any time; its entries are walked over again when somebody wants them."""
+    """A sample that can be read at any time; its entries are read again when they are needed."""
 
     __slots__ = ()
 
@@ -55,12 +55,12 @@ class PlacedSample(TarSample):
 
     @property
     def content(self) -> int:
-        """Bytes of payload in it."""
+        """Bytes of payload."""
         return sum(entry.size for entry in self.entries)
 
 
 def split_off_strays(sample: TarSample) -> tuple[list[Span], list[Span]]:
-    """Ranges of the entries without key that stand before or behind all others, and ranges of the rest."""
+    """Return the ranges of entries without a key before or behind all others, and the ranges of the rest."""
     if sample.plain:
         return [], [(sample.start, sample.stop)]
     named = sample.entries
@@ -80,9 +80,9 @@ def _spans(entries: Iterable[Entry]) -> list[Span]:
 
 
 class RangeList:
-    """Knows the inputs and the temporary files by number, makes places of samples, and samples of places.
+    """The inputs and temporary files by number; converts samples to places and back.
 
-    Bytes of streams that are to be kept go to temporary space; `stored` counts them.
+    Bytes of streams are copied to temporary space; `stored` counts them.
     """
 
     def __init__(self, tmpdir: str | None) -> None:
@@ -95,7 +95,7 @@ class RangeList:
         self._spool: tuple[TemporaryFile, EntryWriter, int] | None = None
 
     def enter(self, source: Source) -> None:
-        """The samples that follow are of `source`."""
+        """Set the source of the samples that follow."""
         if source is not self._source:
             self._source = source
             self._names.append(source.name)
@@ -108,24 +108,24 @@ class RangeList:
         return len(self._names) - 1, self._file
 
     def unchanged(self) -> None:
-        """Raise TarkitError if a file was written to since it was opened: samples may not be where they were."""
+        """Raise TarkitError if a file was written to since it was opened: samples may have moved."""
         for file in self.files:
             if isinstance(file, FileSource):
                 file.unchanged()
 
     def add_file(self, file: Source | TemporaryFile) -> int:
-        """The number of a file in which ranges lie."""
+        """Add a file that has ranges, and return its number."""
         self.files.append(file)
         return len(self.files) - 1
 
     def drop_file(self, number: int) -> None:
-        """No place refers to this temporary file any more."""
+        """Close a temporary file that no place refers to any more."""
         scratch = self.files[number]
         assert isinstance(scratch, TemporaryFile)
         scratch.close()
 
     def keep(self, key: bytes | None, spans: Sequence[Span]) -> Place:
-        """The place of ranges of the current input: of a file where they are, of a stream in temporary space."""
+        """Return the place of ranges of the current input; those of a stream are copied to temporary space."""
         source, number = self._source, len(self._names) - 1
         assert source is not None
         if source.seekable:
@@ -144,7 +144,7 @@ class RangeList:
         return b"".join([_COUNT.pack(len(ranges)), *ranges, key or b""])
 
     def store(self, place: Place, blob: bytes) -> Place:
-        """The place of a sample in memory once its bytes are in temporary space, where `flush` brings them."""
+        """Write the bytes of a sample to temporary space, and return its place there. `flush` completes that."""
         _, writer, in_file = self._writer()
         offset = writer.position
         writer.raw((blob,), len(blob))
@@ -152,12 +152,12 @@ class RangeList:
         return self.moved(place, in_file, offset)
 
     def flush(self) -> None:
-        """What was stored can be read."""
+        """Write buffered bytes, so that all that was stored can be read."""
         if self._spool is not None:
             self._spool[1].flush()
 
     def absorb(self, sample: TarSample) -> tuple[Place | None, Place]:
-        """Places of the strays and of the rest of a sample of a stream whose end is not known: it is read on."""
+        """Read a sample of a stream to its end; return the places of its entries without a key, and of the rest."""
         _, writer, in_file = self._writer()
         base = writer.position
         sample.write(writer)
@@ -173,13 +173,13 @@ class RangeList:
         return (placed(None, strays) if strays else None), placed(sample.key, rest)
 
     def in_memory(self, key: bytes, start: int, size: int) -> Place:
-        """A place that has no file yet."""
+        """Return a place without a file."""
         return _ONE.pack(1, len(self._names) - 1, 0, start, 0, size) + key
 
     def moved(self, place: Place, file: int, offset: int) -> Place:
-        """The place of a sample that was copied as one range to `offset` of the temporary file `file`.
+        """Return the place of a sample that was copied as one range to `offset` of the temporary file `file`.
 
-        A sample that was gathered keeps the position of its first entry.
+        A gathered sample keeps the position of its first entry.
         """
         _, number, _, start, _, _ = _unpack_one(place)
         return _ONE.pack(1, number, file, start, offset, size_of(place)) + key_in(place)
@@ -198,7 +198,7 @@ class RangeList:
         return PlacedSample(place[_KEY:], source, (), start, start + size)
 
     def pieces(self, place: Place) -> list[tuple[Source, int, int]]:
-        """The ranges of a place."""
+        """Return the ranges of a place."""
         found: list[tuple[Source, int, int]] = []
         (count,) = _COUNT.unpack_from(place)
         for at in range(_HEAD, _HEAD + count * _EACH, _EACH):
@@ -210,15 +210,15 @@ class RangeList:
         return found
 
     def entries(self, place: Place) -> Iterator[tuple[Source, Entry]]:
-        """The entries at a place, each with where it was read."""
+        """Yield the entries at a place, each with its source."""
         for source, start, stop in self.pieces(place):
             for entry in PlacedSample(None, source, (), start, stop).entries:
                 yield source, entry
 
     def behind(self, front: Place, sample: TarSample) -> TarSample:
-        """The sample with what is at a place in front of it."""
+        """Return the sample with the bytes of a place in front of it."""
         pieces = [*self.pieces(front), (sample.source, sample.start, sample.stop)]
-        # The name of the sample's own archive, which keys may be made of: what is in front may be of another.
+        # The name of the sample's own archive: the bytes in front may be of another one, and --rekey uses the name.
         source = JoinedSource(sample.source.name, pieces[0][1], pieces)
         return PlacedSample(sample.key, source, (), source.start, source.size or 0)
 
@@ -230,29 +230,29 @@ class RangeList:
 
 
 def key_in(place: Place) -> bytes:
-    """The key of the sample at a place."""
+    """Return the key of the sample at a place."""
     (count,) = _COUNT.unpack_from(place)
     return place[_HEAD + count * _EACH :]
 
 
 def input_of(place: Place) -> int:
-    """The number of the input that a place begins in."""
+    """Return the number of the input of a place."""
     return int(_unpack_one(place)[1])
 
 
 def size_of(place: Place) -> int:
-    """Bytes at a place."""
+    """Return the number of bytes at a place."""
     (count,) = _COUNT.unpack_from(place)
     return sum(size for *_, size in _RANGE.iter_unpack(place[_HEAD : _HEAD + count * _EACH]))
 
 
 def joined(places: Sequence[Place]) -> Place:
-    """One place of several, with the key of the first."""
+    """Return one place of several, with the key of the first."""
     ranges = [place[_HEAD : len(place) - len(key_in(place))] for place in places]
     return b"".join([_COUNT.pack(sum(map(len, ranges)) // _EACH), *ranges, key_in(places[0])])
 
 
 def will_need(source: Source) -> None:
-    """Let the system read a whole file."""
+    """Ask the system to read a whole file ahead."""
     if isinstance(source, FileSource):
         source.will_need()

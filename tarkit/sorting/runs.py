@@ -1,4 +1,4 @@
-"""Sort more than memory holds: runs on disk that are merged, and which of very many keys are there twice."""
+"""Sort more records than memory holds: sorted runs on disk, and duplicates among any number of keys."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tarkit.tar.writer import EntryWriter
 Record = tuple[bytes, int, Place, bytes | None]
 """Rank, ordinal, place, and the bytes themselves where they are in memory."""
 
-COST = 180  # bytes of memory that a record takes besides its rank and place
-MOST_RUNS = 256  # that are merged at once: each has an open file
-BUFFER = 1 << 16  # bytes of a list that are read at once
-LEAST_SET = 1 << 20  # bytes that a set of hashes may take in any case
+COST = 180  # bytes of memory of a record besides its rank and place
+MOST_RUNS = 256  # merged at once: each has an open file
+BUFFER = 1 << 16  # bytes of one read of a list
+LEAST_SET = 1 << 20  # minimum of bytes for a set of hashes
 _SIZES = Struct("<IIQ")
 
 
 @dataclass
 class _Run:
-    """Sorted records in a temporary file: their bytes, as far as these were in memory, then the list from `list` on."""
+    """Sorted records in a temporary file: the bytes of samples that were in memory, then the list, from `list` on."""
 
     scratch: TemporaryFile
     number: int  # of the file
@@ -37,7 +37,7 @@ class _Run:
     level: int = 0
 
     def __iter__(self) -> Iterator[Record]:
-        """Read the records again, and let the system fetch the bytes that follow."""
+        """Yield the records, and have the system read the bytes ahead."""
         pos, ahead, buffer, at = self.list, 0, b"", 0
         bytes_before = 0
         while pos + at < self.end:
@@ -60,9 +60,9 @@ class _Run:
 
 
 class Runs:
-    """Take records in any order, give them back by rank and ordinal; what `memory` does not hold goes to disk.
+    """Records in any order, to be iterated over by rank and ordinal, any number of times.
 
-    `note` hears of the first that goes. Iterating a second time gives the same once more.
+    What does not fit into `memory` is written to disk in sorted runs; `note` is called with a message at the first.
     """
 
     def __init__(self, places: RangeList, memory: int, note: Callable[[str], None] = lambda text: None) -> None:
@@ -81,11 +81,11 @@ class Runs:
 
     @property
     def on_disk(self) -> bool:
-        """Whether there are runs."""
+        """Whether there are runs on disk."""
         return bool(self._runs)
 
     def add(self, rank: bytes, ordinal: int, place: Place, blob: bytes | None = None) -> None:
-        """Take a record."""
+        """Add a record."""
         if blob is not None:
             self._blobs[len(self._ranks)] = blob
             self.held += len(blob) + 128
@@ -98,7 +98,7 @@ class Runs:
             self.spill()
 
     def extend(self, ranks: list[bytes], ordinal: int, places: list[Place]) -> None:
-        """Take records whose ordinals go on from `ordinal`."""
+        """Add records with consecutive ordinals from `ordinal` on."""
         self._ranks += ranks
         self._ordinals.extend(range(ordinal, ordinal + len(ranks)))
         self._where += places
@@ -114,7 +114,7 @@ class Runs:
         return sorted(order if rising else sorted(order, key=ordinals.__getitem__), key=ranks.__getitem__)
 
     def spill(self) -> None:
-        """Write what is in memory to a run, the bytes of samples included."""
+        """Write the records in memory to a run, and the bytes of their samples."""
         if not self._ranks:
             return
         scratch = TemporaryFile(self._places.tmpdir)
@@ -162,7 +162,7 @@ class Runs:
             self._note(f"--memory does not hold {what}: sorted in runs, in temporary space")
 
     def _merge_level(self, level: int) -> None:
-        """Make one run of all that have been merged as often, so that no more files are open than may be."""
+        """Merge all runs of a level into one of the next, so that few files are open."""
         old = [run for run in self._runs if run.level == level]
         self._runs = [run for run in self._runs if run.level != level]
         numbers = {run.number for run in old}
@@ -190,7 +190,7 @@ class Runs:
             self._places.drop_file(run.number)
 
     def records(self) -> Iterator[Record]:
-        """All of them in no order, from the disk first."""
+        """Yield all records in any order, those on disk first."""
         for run in self._runs:
             yield from run
         for index, rank in enumerate(self._ranks):
@@ -217,13 +217,13 @@ def _flush(scratch: TemporaryFile, pieces: list[bytes]) -> None:
 
 
 def _read_ahead(file: TemporaryFile, start: int, size: int) -> None:
-    """Let the system read part of a temporary file before it is asked for."""
+    """Ask the system to read part of a temporary file ahead."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(file.fd, start, size, os.POSIX_FADV_WILLNEED)
 
 
 class DuplicateKeys:
-    """Which of very many keys are there more than once: eight bytes for each key, on disk beyond `memory`."""
+    """Find which of any number of keys come more than once, by hashes of 8 bytes; on disk beyond `memory`."""
 
     def __init__(self, memory: int, tmpdir: str | None) -> None:
         self.count = 0
@@ -234,8 +234,8 @@ class DuplicateKeys:
         self._stored = 0
         self.add = self._hashes.append
 
-    def settle(self) -> None:
-        """Let memory go, if it is too much."""
+    def flush(self) -> None:
+        """Move the hashes to the disk if they take more than `memory`."""
         if 8 * len(self._hashes) > self._memory:
             self._file = self._file or TemporaryFile(self._tmpdir)
             self._file.write(memoryview(self._hashes).cast("B"))
@@ -249,7 +249,7 @@ class DuplicateKeys:
         yield self._hashes
 
     def marked(self) -> bytearray | None:
-        """A byte for each key in order, 1 where its hash is there twice; None if there is no such key."""
+        """Return a byte for each key in order, 1 where its hash comes more than once; None if there is no such key."""
         total = self._stored // 8 + len(self._hashes)
         parts = 1 + 100 * total // max(self._memory, LEAST_SET)
         marks: bytearray | None = None

@@ -1,7 +1,7 @@
 """Random orders that depend on a seed and on ordinals alone, the same in every version of Python.
 
-A full shuffle gives each sample 16 pseudo-random bytes and sorts by them: all orders are as likely as each other, but
-for a bias far too small to be seen, and where a sample comes is known as soon as the sample is, whatever the memory.
+A full shuffle gives each sample 16 pseudo-random bytes and sorts by them: all orders are equally likely, but for a
+negligible bias, and the key of a sample is known as soon as the sample is read, whatever the memory.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _CHEAP = 0xDA942042E4DD58B5
 
 
 def random_keys(seed: int, epoch: int = 0) -> Iterator[bytes]:
-    """The keys of the samples 0, 1, 2 ... without end: 16 bytes each, distinct orders for each seed and each epoch.
+    """Yield the keys of the samples 0, 1, 2 ... without end: 16 bytes each, another order for each seed and epoch.
 
-    Number `i` has the bytes from 16 * (i % 1024) on of SHAKE-128 (FIPS 202) of the ASCII text
+    Key `i` is the bytes from 16 * (i % 1024) on of SHAKE-128 (FIPS 202) of the ASCII text
     `tarkit shuffle SEED EPOCH BLOCK`, the numbers in decimal, BLOCK being i // 1024.
     """
     from hashlib import shake_128
@@ -49,7 +49,7 @@ class Pcg:
         self._state = seed << 64
 
     def next(self) -> int:
-        """The next 64 bits."""
+        """Return the next 64 bits."""
         state = self._state = (self._state * _MULTIPLIER + _INCREMENT) & _MASK128
         high, low = state >> 64, state & _MASK
         high ^= high >> 32
@@ -58,7 +58,7 @@ class Pcg:
         return high * (low | 1) & _MASK
 
     def below(self, bound: int) -> int:
-        """A number from 0 to `bound` - 1, which is less than 2**32.
+        """Return a number from 0 to `bound` - 1; `bound` is less than 2**32.
 
         A power of two masks the draw; other bounds multiply its upper half, and draw again where that has a bias
         (D. Lemire, "Fast Random Integer Generation in an Interval", 2019).
@@ -74,9 +74,9 @@ class Pcg:
 
 
 def pcg_order(count: int, seed: int) -> array[int]:
-    """Which sample comes 0th, 1st ...: the order that AIStore's dSort gives `count` samples for a seed.
+    """Return the indices of `count` samples in the order that AIStore's dSort gives them for a seed.
 
-    Sample i changes places with one of 0 to i. It takes 8 bytes a sample.
+    Sample i changes places with one of 0 to i. It takes 8 bytes per sample.
     """
     if count >= 1 << 32:
         raise ValueError(f"{count} samples")
@@ -89,7 +89,7 @@ def pcg_order(count: int, seed: int) -> array[int]:
 
 
 def pcg_keys(count: int, seed: int) -> Iterator[bytes]:
-    """The keys that put `count` samples into that order: their places, 8 bytes each, big-endian."""
+    """Yield the keys that put `count` samples into that order: their positions, 8 bytes each, big-endian."""
     places = array("Q", bytes(8 * count))
     for place, sample in enumerate(pcg_order(count, seed)):
         places[sample] = place

@@ -4,14 +4,14 @@ An order is a function that gives each sample a *rank*: bytes whose byte order i
 stay in the order in which they came, so every order is stable. The bytes that come out do not depend on `memory`, nor
 on whether a sample comes from a file or a stream.
 
-Two ways, each sample by the one that its source allows:
+There are two ways; the source of a sample decides:
 
 - by ranges: samples of files stay where they are; a compact list of ranks and ranges is sorted, and they are copied
   from the files in their new order. Data are read once and written once, beside the headers.
 - by runs: samples of streams are collected up to `memory`, sorted, and written to a temporary file as one run; the
   runs are merged. Data are read twice and written twice, always in sequence; temporary space is the size of the data.
-  What fits into `memory` needs none. Whoever wants this for files too opens them as streams (`Dataset.stream`, see
-  `memory.in_place`).
+  Data that fit into `memory` need none. Files are sorted like this when they are opened as streams
+  (`DatasetReader.stream`, see `memory.in_place`).
 
 A list that is larger than `memory` is sorted in runs itself (external merge sort: Knuth, TAOCP 3, 5.4).
 """
@@ -45,30 +45,30 @@ Rank = Callable[[TarSample, int], bytes | None]
 
 LARGE = 1 << 22  # bytes of a sample of a stream that goes to a temporary file at once
 _JOINED = "--allow joined-sample joins them; else first tarkit cat --rekey '{stem}/{key}' ... | tarkit sort -"
-OFTEN = 1 << 12  # after so many samples it is looked whether memory is used up
+OFTEN = 1 << 12  # samples between two checks of the memory used
 
 
 @dataclass
 class Sorter:
     """Iterate over `samples` in the order of their ranks.
 
-    `rank(sample, ordinal)` gives the rank of a sample, whose bytes can be read meanwhile; `ordinal` counts the samples
-    from 0 as they come. None says that it has none, as it lacks a field: `absent(sample)` then gives it one, or None
-    to leave it out, or raises; without `absent` such a sample is left out.
+    `rank(sample, ordinal)` returns the rank of a sample, whose bytes can be read during the call; `ordinal` counts the
+    samples from 0. It returns None for a sample without a rank, since a field is missing: then `absent(sample)` returns
+    one, or None to leave the sample out, or raises. Without `absent` such a sample is left out.
 
     With a policy in `gather` samples of one key become one sample: those of one input as they are (they were scattered
-    in it), those of two inputs if `joined-sample` is allowed. Entries stay in the order in which they came, the first
-    one says the ordinal, and `duplicate-entry` is judged. `rank` is asked again about what was gathered, and `absent`
-    only about samples that nothing more can be gathered to.
+    in it), those of two inputs if `joined-sample` is allowed. Entries keep their order, the ordinal is that of the
+    first one, and `duplicate-entry` is checked. `rank` is called again for each gathered sample, and `absent` only for
+    samples that are complete.
 
     With `distinct`, `repeated` says whether the key of the sample that was yielded last is there more than once. Keys
     that are gathered are not.
 
-    `memory` is in bytes, for data and lists together. Samples that come out can be written until the next is asked for;
-    their entries are read again when somebody wants them. `note` hears which way was taken, and why.
+    `memory` is in bytes, for data and lists together. A sample can be written until the next one is asked for; its
+    entries are read again when they are needed. `note` is called with a message about the way that is taken.
 
-    Afterwards `taken` samples came in, `joined` of them became part of another, `left_out` were left out, and `given`
-    came out; that nothing else became of any is made sure before the end, by an AssertionError.
+    Afterwards `taken` samples were read, `joined` of them became part of another, `left_out` were left out, and `given`
+    were yielded. An AssertionError is raised at the end if these numbers do not add up.
     """
 
     samples: Iterator[TarSample]
@@ -92,7 +92,7 @@ class Sorter:
         self._strays = Runs(self._places, share // 8)
         self._pending = Runs(self._places, share // 4)
         self._late = Runs(self._places, share // 4)
-        self._twins = DuplicateKeys(self.memory // 16, self.tmpdir)
+        self._duplicates = DuplicateKeys(self.memory // 16, self.tmpdir)
         self._marks: bytearray | None = None
         self._repeated: bytearray | None = None  # by ordinal: of which samples the key is there more than once
         self._large = min(LARGE, self.memory // 16)
@@ -120,7 +120,7 @@ class Sorter:
         self._account()
 
     def _account(self) -> None:
-        """Make sure that nothing got lost."""
+        """Raise if a sample was lost, or a file was changed meanwhile."""
         self._places.unchanged()
         if self.given != self.taken - self.joined - self.left_out:
             raise AssertionError(
@@ -129,14 +129,14 @@ class Sorter:
             )
 
     def _take_all(self) -> None:
-        """Give each sample a rank and a place."""
+        """Read all samples and find the rank and the place of each."""
         runs, rank = self._runs, self.rank
-        remember, settle = (
-            (self._twins.add, self._twins.settle) if self.gather is not None or self.distinct else (None, None)
+        remember, flush = (
+            (self._duplicates.add, self._duplicates.flush) if self.gather is not None or self.distinct else (None, None)
         )
         source, seekable = None, False
         ordinal = number = file = 0
-        ranks: list[bytes] = []  # of the last samples that stay where they are
+        ranks: list[bytes] = []  # of the last samples of files
         where: list[Place] = []
         for sample in self.samples:
             if sample.source is not source:
@@ -169,13 +169,13 @@ class Sorter:
             if not ordinal % OFTEN:
                 runs.extend(ranks, ordinal - len(ranks), where)
                 ranks, where = [], []
-                if settle is not None:
-                    settle()
+                if flush is not None:
+                    flush()
         runs.extend(ranks, ordinal - len(ranks), where)
         self.taken = ordinal
 
     def _take(self, sample: TarSample, ordinal: int) -> bool:
-        """The same of one sample of any kind; False if there are only entries without key."""
+        """Do the same for one sample of any kind; return False if it has only entries without a key."""
         places = self._places
         key, place, blob = sample.key, None, None
         spans: list[Span] = []
@@ -205,15 +205,15 @@ class Sorter:
         return True
 
     def _flush(self) -> None:
-        """Put together what has one key, and find ranks for what has none."""
+        """Gather the samples of one key, and find ranks for samples without one."""
         lacking = self._pending.count
-        marks = self._marks = self._twins.marked() if self.gather is not None else None
-        self._repeated = self._twins.marked() if self.distinct and self.gather is None else None
+        marks = self._marks = self._duplicates.marked() if self.gather is not None else None
+        self._repeated = self._duplicates.marked() if self.distinct and self.gather is None else None
         if not lacking and marks is None:
             return
         if marks is not None:
             if self._runs.on_disk:
-                self._runs.spill()  # what is merged later would take the files away to which places refer
+                self._runs.spill()  # a later merge would remove the files that places refer to
             for _, ordinal, place, blob in self._runs.records():
                 if marks[ordinal]:
                     where = place if blob is None else self._places.store(place, blob)
@@ -223,7 +223,7 @@ class Sorter:
             self._resolve(list(group))
 
     def _resolve(self, group: list[Record]) -> None:
-        """Make one sample of the records of a key, in their order; each by itself if they are not to be gathered."""
+        """Make one sample of the records of a key, in their order; keep them apart if nothing is gathered."""
         if self.gather is None:
             for _, ordinal, place, _ in group:
                 self._rank(ordinal, place)
@@ -261,7 +261,7 @@ class Sorter:
             self._late.add(value, ordinal, place)
 
     def _distinct(self, place: Place) -> bool:
-        """Whether the ranges of a place have no name twice, or that is allowed."""
+        """Return whether no name is twice in the ranges of a place, or that is allowed."""
         assert self.gather is not None
         names: set[bytes] = set()
         good = True

@@ -1,4 +1,4 @@
-"""A list of any length, in memory while it is short, then in a temporary file."""
+"""A list of any length: in memory while it is short, then in a temporary file."""
 
 from __future__ import annotations
 
@@ -10,24 +10,20 @@ from typing import Generic, TypeVar
 from tarkit.streams.tempfile import TemporaryFile
 
 HELD = 16 << 20  # bytes in memory
-BATCH = 256  # items, by weight, that are serialised together
+BATCH = 256  # items that are marshalled together
 
 Item = TypeVar("Item")
 
 
-class Records(Generic[Item]):
-    """A list of items made of numbers, bytes, None, tuples and lists, read in the order of writing, as often as needed.
-
-    To find items by key use `Multimap`; to read them in another order, the sorted runs of `sorting.runs`.
-    """
+class SpilledList(Generic[Item]):
+    """Items of numbers, bytes, None, tuples and lists; to be iterated over any number of times."""
 
     def __init__(self, tmpdir: str | None, held: int = HELD) -> None:
         self.count = 0
         self._tmpdir = tmpdir
-        self._most = held
+        self._memory = held
         self._held = 0
         self._latest: list[Item] = []
-        self._weight = 0
         self._blobs: list[bytes] = []
         self._file: TemporaryFile | None = None
         self._ends = array("Q", [0])
@@ -35,28 +31,23 @@ class Records(Generic[Item]):
     def __len__(self) -> int:
         return self.count
 
-    def append(self, item: Item, weight: int = 1) -> None:
-        """Append an item, which must not change afterwards. A large item counts as `weight` items in a batch."""
-        self._latest.append(item)
-        self.count += 1
-        self._weight += weight
-        if self._weight >= BATCH:
-            self._flush()
+    def append(self, item: Item) -> None:
+        """Append an item, which must not be changed afterwards."""
+        self.extend((item,))
 
     def extend(self, items: Sequence[Item]) -> None:
-        """Append items that are serialised together."""
+        """Append items, which are marshalled together."""
         self._latest += items
         self.count += len(items)
-        self._weight += len(items)
-        if self._weight >= BATCH:
+        if len(self._latest) >= BATCH:
             self._flush()
 
     def _flush(self) -> None:
-        blob = marshal.dumps(self._latest, 2)  # version 2: later ones look up each object in a table of references
-        self._latest, self._weight = [], 0
+        blob = marshal.dumps(self._latest, 2)  # 2: without references, which take time
+        self._latest = []
         self._blobs.append(blob)
         self._held += len(blob)
-        if self._held > self._most:
+        if self._held > self._memory:
             self._file = self._file or TemporaryFile(self._tmpdir)
             for each in self._blobs:
                 self._ends.append(self._ends[-1] + len(each))
@@ -64,7 +55,7 @@ class Records(Generic[Item]):
             self._blobs, self._held = [], 0
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield the items; none may be appended meanwhile."""
+        """Yield the items; nothing may be appended meanwhile."""
         for number in range(len(self._ends) - 1):
             assert self._file is not None
             yield from marshal.loads(self._file.read(self._ends[number], self._ends[number + 1]))

@@ -19,7 +19,7 @@ from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 if TYPE_CHECKING:
     from tarkit.inspecting.item import Item, Seen
-    from tarkit.packing.batch import File
+    from tarkit.packing.batch import File, RowBatch
     from tarkit.packing.layout import PackLayout, ShardLayout
     from tarkit.views.report import Cell, Section
 
@@ -252,11 +252,11 @@ def layout_lines(layout: PackLayout, keys: bool, content: bool) -> Iterator[byte
     """
     from tarkit.tables.tsv import escape_tsv
 
-    for shard, samples in layout.shards():
+    for shard, batches in layout.shards():
         size = shard.content if content else shard.tar
         yield b"%b\t%b\n" % (escape_tsv(os.fsencode(shard.name)), human_size(size).encode())
         front = escape_tsv(os.fsencode(bare_name(shard.name)))
-        for key, files in samples:
+        for key, files in _samples(batches):
             lines = [
                 b"    %b/%b\t%b\n" % (front, escape_tsv(name), human_size(size).encode()) for name, size, _ in files
             ]
@@ -267,8 +267,12 @@ def layout_lines(layout: PackLayout, keys: bool, content: bool) -> Iterator[byte
 
 def layout_json(layout: PackLayout) -> Iterator[bytes]:
     """Yield a line of JSON for each shard: shard, bytes (of content), tar (its length), samples."""
-    for shard, samples in layout.shards():
-        yield json.dumps(_shard(shard, samples)).encode() + b"\n"
+    for shard, batches in layout.shards():
+        yield json.dumps(_shard(shard, _samples(batches))).encode() + b"\n"
+
+
+def _samples(batches: Iterable[RowBatch]) -> Iterator[tuple[bytes, list[File]]]:
+    return (sample for batch in batches for sample in batch.samples())
 
 
 def _shard(shard: ShardLayout, samples: Iterable[tuple[bytes, list[File]]]) -> dict[str, object]:

@@ -221,7 +221,7 @@ def test_a_source_without_samples(data: bytes, options: str, run: Run, archive: 
         ran = run("mix", *words, *options.split(), "--seed", "1", "-o", "out.tar", exit=1)
         assert ran.lines[-2:] == [
             f"tarkit: {words[1]}: no sample to draw",
-            "hint: leave the source out, or see what is selected of it",
+            "hint: leave the source out, or check its selection",
         ]
         assert not Path("out.tar").exists()
 

@@ -451,7 +451,10 @@ def test_keys(run: Run, here: Path) -> None:
         (["-c", ":", "--add-log", "a/b"], "--add-log 'a/b': expected the name of a field"),
         (["-c", ":", "--max-errors", "x"], "--max-errors 'x': expected a number"),
         (["-c", ":", "--max-errors", "101%"], "--max-errors '101%': expected a number"),
-        (["-c", ":", "--on-error", "error", "--rejects", "r.tar"], "--on-error error cannot be used with --max-errors or --rejects: it ends at the first failure"),
+        (
+            ["-c", ":", "--on-error", "error", "--rejects", "r.tar"],
+            "--on-error error cannot be used with --max-errors or --rejects: it ends at the first failure",
+        ),
         (["-c", ":", "--rejects", "-"], "--rejects needs a file: stdout is the output"),
         (["-c", ":", "--rejects", "in.tar"], "in.tar is both input and output"),
         (["-c", ":", "--rejects", "out.tar", "-o", "out.tar"], "out.tar is the output, and the rejects too"),

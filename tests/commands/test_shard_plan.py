@@ -18,7 +18,7 @@ from tarkit.packing.batch import Group
 from tarkit.packing.layout import hidden
 from tarkit.packing.tree import Tree
 from tarkit.shards.template import parse_template
-from tarkit.spill import records
+from tarkit.spill import multimap, records
 from tests._tools import each_row
 from tests.commands.test_shard_examples import DIRECTORY, F1, ISHARD, Shard, grow, layout
 from tests.commands.test_shard_examples import f1 as f1
@@ -163,18 +163,18 @@ def test_symlinks(mode: str, expected: list[str], run: Run, here: Path) -> None:
     assert found == expected
     told = [line.removeprefix("tarkit: left out, ") for line in ran.lines if "left out" in line]
     rest = {
-        "files": ["symbolic links to folders: 1", "symbolic links to nothing: 1"],
+        "files": ["symbolic links to directories: 1", "symbolic links to nothing: 1"],
         "skip": ["symbolic links: 3"],
         "all": ["symbolic links to nothing: 1"],
     }
-    assert told == ["neither files nor folders: 1", *rest[mode]]
+    assert told == ["neither files nor directories: 1", *rest[mode]]
 
 
 def test_symlink_loop(run: Run, here: Path) -> None:
     """A link to a folder above would never end."""
     root = grow(here / "tree", ["d/f.x"])
     (root / "d" / "up").symlink_to("..")
-    assert "is a link to a folder that it lies in" in run("shard", root, "--symlinks", "all", exit=1).lines[-1]
+    assert "is a link to a directory that contains it" in run("shard", root, "--symlinks", "all", exit=1).lines[-1]
     assert names(layout(run, root)) == ["d/f.x"]
 
 
@@ -268,9 +268,11 @@ def test_bounded_memory(words: list[str], run: Run, f1: Path, monkeypatch: pytes
     expected = layout(run, f1, *words)
     with monkeypatch.context() as patched:
         patched.setattr(gathering, "MEMORY", 2000)
+        patched.setattr(multimap, "HELD", 400)
+        patched.setattr(multimap, "FEW", 200)
         patched.setattr(records, "HELD", 500)
         patched.setattr(records, "BATCH", 3)
-        patched.setattr(records.Records.__init__, "__defaults__", (500,))
+        patched.setattr(records.SpilledList.__init__, "__defaults__", (500,))
         assert layout(run, f1, *words) == expected
 
 
@@ -352,23 +354,23 @@ def test_equal(words: list[str], counts: list[int], run: Run, here: Path) -> Non
 @each_row(
     ("words", "status", "text"),
     [
-        (["-n", "3", "-c", "1"], 2, "-n and --even cannot be used with -c or -s"),
+        (["-n", "3", "-c", "1"], 2, "they do not go with -c or -s"),
         (["--even"], 2, "--even requires a number of shards"),
         (["--even", "-n", "2", "--dirs", "separate"], 2, "--dirs separate"),
         (["-n", "99"], 1, "2 samples cannot fill 99 shards"),
-        (["--unmatched", "x"], 2, "require --map"),
-        (["--classes", "x"], 2, "require --label-from-dir"),
-        (["--update", "--force"], 2, "--update adds to existing shards"),
-        (["--update", "--label-from-dir", "cls"], 2, "--update requires the numbers of the classes"),
+        (["--unmatched", "x"], 2, "are about --map"),
+        (["--classes", "x"], 2, "--classes and --classes-out require --label-from-dir"),
+        (["--update", "--force"], 2, "--update continues after"),
+        (["--update", "--label-from-dir", "cls"], 2, "--update requires a list of classes"),
         (["--plan", "p", "--dry-run"], 2, "choose one"),
         (["-o", "-"], 2, "not stdout"),
         (["-o", "pipe:cat >o-%d.tar"], 2, "shards are files"),
         (["-o", "no/x-%d.tar"], 1, "no/x-0.tar: No such file or directory"),
         (["--compress", "foo"], 2, "unknown codec 'foo'"),
-        (["--map", "{}", "-o", "x-%d.tar"], 2, "with --map, -o is a directory"),
-        (["--join", "t.csv"], 2, "it is TABLE:COLUMN"),
-        (["--join", "t.xls:k"], 2, "what kind of table"),
-        (["--label-from-dir", "a/b"], 2, "it is FIELD, or FIELD:name"),
+        (["--map", "{}", "-o", "x-%d.tar"], 2, "-o is the directory of the shards"),
+        (["--join", "t.csv"], 2, "not TABLE:COLUMN"),
+        (["--join", "t.xls:k"], 2, "unknown kind of table"),
+        (["--label-from-dir", "a/b"], 2, "not FIELD or FIELD:name"),
         (["--match", "("], 2, "--match '('"),
     ],
 )
@@ -384,10 +386,10 @@ def test_no_folder_of_this_machine(run: Run) -> None:
     """A URL of a scheme that nobody knows."""
     for url in ("foo://bucket/data", "s3://bucket/data"):
         assert run("shard", url, exit=2).lines == [
-            f"tarkit: {url}: only folders of this machine can be listed",
+            f"tarkit: {url}: only local directories can be listed",
             "hint: mount it, or copy it here",
         ]
-    assert run("shard", "", exit=2).lines[0] == "tarkit: no directory: tarkit shard DIR"
+    assert run("shard", "", exit=2).lines[0] == "tarkit: no directory is given: tarkit shard DIR"
 
 
 # ---- names
@@ -414,11 +416,11 @@ def test_rename(words: list[str], files: list[str], expected: list[str], run: Ru
         (
             ["--key", "base", "--rename", "key"],
             ["t/1.jpg", "v/1.jpg"],
-            "'t/1.jpg' and 'v/1.jpg' would both be called '1.jpg'",
+            "'t/1.jpg' and 'v/1.jpg' would both be named '1.jpg'",
         ),
-        (["--rename", "flat"], ["a/b.x", "a_b.x"], "'a/b.x' and 'a_b.x' would both be called 'a_b.x'"),
+        (["--rename", "flat"], ["a/b.x", "a_b.x"], "'a/b.x' and 'a_b.x' would both be named 'a_b.x'"),
         (["--rename", "key", "--last-dot"], ["a.seg.png"], "'a.seg.png': a dot in the key 'a.seg'"),
-        (["--label-from-dir", "x"], ["c/1.x"], "'c/1.x' and a field that is added would both be called 'c/1.x'"),
+        (["--label-from-dir", "x"], ["c/1.x"], "'c/1.x' and a field that is added would both be named 'c/1.x'"),
     ],
 )
 def test_collisions(words: list[str], files: list[str], text: str, run: Run, here: Path) -> None:
@@ -431,24 +433,24 @@ def test_collisions(words: list[str], files: list[str], text: str, run: Run, her
 @each_row(
     ("words", "files", "text"),
     [
-        ([], ["README", "1.x"], "names without a key (no dot, or a leading one): 1, 'README' first"),
-        ([], [".a.x", "a/.b", "a/..c", "1.x"], "names without a key (no dot, or a leading one): 3, '.a.x' first"),
-        (["--last-dot"], [".a.x", "1.x"], "names without a key (no dot, or a leading one): 1, '.a.x' first"),
-        (["--key", "base"], [".a.x", "1.x"], "names without a key (no dot, or a leading one): 1, '.a.x' first"),
+        ([], ["README", "1.x"], "names without a key, with no dot or a leading one: 1, 'README' first"),
+        ([], [".a.x", "a/.b", "a/..c", "1.x"], "names without a key, with no dot or a leading one: 3, '.a.x' first"),
+        (["--last-dot"], [".a.x", "1.x"], "names without a key, with no dot or a leading one: 1, '.a.x' first"),
+        (["--key", "base"], [".a.x", "1.x"], "names without a key, with no dot or a leading one: 1, '.a.x' first"),
         (
             ["--key", "base"],
             ["a/1.x", "b/1.y"],
-            "samples that readers would split, since the paths of their entries differ: 1, '1' first",
+            "readers would split 1 samples, '1' first",
         ),
         (
             ["--last-dot"],
             ["a.jpg", "a.seg.png", "b.seg.png"],
-            "duplicate keys to readers, perhaps in several shards: 1, 'a' first",
+            "keys that readers find in several samples, perhaps in several shards: 1, 'a' first",
         ),
         (
             ["--key", r"^.*\.(\w+)$"],
             ["c/1.x", "c/1.y"],
-            "duplicate keys to readers, perhaps in several shards: 1, 'c/1' first",
+            "keys that readers find in several samples, perhaps in several shards: 1, 'c/1' first",
         ),
         (["--key", "bse"], ["1.x"], "--key: names without a match, which are their own keys: 1 of 1"),
     ],
@@ -501,11 +503,11 @@ def test_labels(run: Run, here: Path) -> None:
 @each_row(
     ("files", "words", "text"),
     [
-        (["1.jpg"], [], "'1.jpg' is in no folder that could be its class"),
+        (["1.jpg"], [], "'1.jpg' is in no directory that could be its class"),
         (
             ["images/1.jpg", "labels/1.json"],
             ["--key", "base"],
-            "are of one sample, and in folders 'images' and 'labels'",
+            "are of one sample, but in directories 'images' and 'labels'",
         ),
     ],
 )
@@ -534,7 +536,7 @@ def test_update_of_shards_that_are_not_as_they_were(run: Run, here: Path) -> Non
     Path("x-0.tar").write_bytes(whole + b"more")
     assert run(*words, "--update", exit=1).lines == [
         "tarkit: x-0.tar: at 10240: data follow the end of the archive [trailing-data]",
-        "hint: --update has to know what is in each shard: repair it with check --fix, or make it again",
+        "hint: --update reads the entries of each shard: repair it with check --fix, or write it again",
     ]
     Path("x-0.tar").rename("x-0.tar.gz")
     assert run(*words, "--update", exit=1).lines == [
@@ -553,8 +555,8 @@ def test_a_class_that_is_no_line(folder: str, run: Run, here: Path) -> None:
     words = ("shard", root, "-c", "1", "-o", "x-%d.tar", "--label-from-dir", "cls")
     ran = run(*words, "--classes-out", "classes.txt", exit=1)
     assert ran.lines == [
-        f"tarkit: the class {show(folder)} cannot stand in a list of classes",
-        "hint: rename its folder",
+        f"tarkit: the class {show(folder)} cannot be a line of a list of classes",
+        "hint: rename its directory",
     ]
     assert os.listdir() == ["tree"]
     run(*words)
@@ -604,7 +606,7 @@ def test_join(kind: str, run: Run, here: Path) -> None:
     [
         ("k,a\nc/1,x\nc/1,y\n", "table.csv:3: 'c/1' is there twice in column 'k'"),
         ("q,a\nc/1,x\n", "table.csv:2: no column 'k', there are 'q', 'a'"),
-        ("k,a\n,x\n", "table.csv:2: nothing in column 'k'"),
+        ("k,a\n,x\n", "table.csv:2: empty cell in column 'k'"),
         ("k,a\nc/1\n", "table.csv:2: 2 columns, but cells in this row: 1"),
         ("k,@a\nc/1,http://x/y\n", "table.csv:2:"),
         ("k,@a\nc/1,nothing.bin\n", "nothing.bin: No such file or directory"),
@@ -716,7 +718,7 @@ def test_recipe(run: Run, f1: Path) -> None:
 def test_recipe_of_odd_names(run: Run, here: Path) -> None:
     """A recipe has no escapes."""
     root = grow(here / "tree", ["a\n.x"])
-    assert "cannot stand in a recipe" in run("shard", root, "--recipe", "r", exit=1).stderr
+    assert "cannot be a line of a recipe" in run("shard", root, "--recipe", "r", exit=1).stderr
     assert not Path("r").exists()
 
 

@@ -21,15 +21,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tarkit.cli import shard_run
 from tarkit.errors import TarkitError
-from tarkit.packing import resume
+from tarkit.packing import packer, resume
 from tarkit.packing import spool as packer_spool
 from tarkit.packing import tree as trees
 from tarkit.packing import writer as packer_fill
-from tarkit.packing.batch import RowBatch, Rows
+from tarkit.packing.batch import RowBatch, load_rows
 from tarkit.packing.plan import Planned, SavedPlan, source_of, write_plan
-from tarkit.packing.spool_check import ManyNames
+from tarkit.packing.spool import QuickNameChecks
 from tarkit.samples.validate import NameChecks
 from tarkit.tar.writer import EntryWriter
 from tests._tools import each_row, process
@@ -98,11 +97,11 @@ def test_a_plan_is_reversible() -> None:
     file = io.BytesIO()
     write_plan(file, rows)
     read = SavedPlan(io.BytesIO(file.getvalue()), "p")
-    assert list(read) == rows
+    assert list(read) == [row._replace(line=line) for line, row in enumerate(rows, 2)]
     assert read.line == len(rows) + 1
     assert [row.source for row in rows if row.source.startswith(b"file:")] == [b"file:text:x", b"file:s3://x"]
     crlf = file.getvalue().replace(b"\n", b"\r\n") + b"\r\n"
-    assert list(SavedPlan(io.BytesIO(b"\xef\xbb\xbf" + crlf), "p")) == rows
+    assert [row._replace(line=0) for row in SavedPlan(io.BytesIO(b"\xef\xbb\xbf" + crlf), "p")] == rows
 
 
 def test_odd_names(run: Run, tree: Tree) -> None:
@@ -117,19 +116,18 @@ def test_odd_names(run: Run, tree: Tree) -> None:
 
 
 BAD = {
-    "": "p.tsv: no plan: it is empty",
-    "a.cls t/a.cls\n": "p.tsv:1: no plan: its first line is not shard, position, name, source, size between tabs",
+    "": "p.tsv: not a plan: it is empty",
+    "a.cls t/a.cls\n": "p.tsv:1: not a plan: its first line is not shard, position, name, source, size between tabs",
     HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\n": "p.tsv:2: 4 cells, and a row has 5: shard, position, name, source, size",
-    HEADER + "s-0.tar\tx\ta.cls\tt/a.cls\t1\n": "p.tsv:2: the position 'x' is no number from 0 on",
-    HEADER + "s-0.tar\t-1\ta.cls\tt/a.cls\t1\n": "p.tsv:2: the position '-1' is no number from 0 on",
-    HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\t1k\n": "p.tsv:2: the size '1k' is no number from 0 on",
+    HEADER + "s-0.tar\tx\ta.cls\tt/a.cls\t1\n": "p.tsv:2: the position 'x' is not a number >= 0",
+    HEADER + "s-0.tar\t-1\ta.cls\tt/a.cls\t1\n": "p.tsv:2: the position '-1' is not a number >= 0",
+    HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\t1k\n": "p.tsv:2: the size '1k' is not a number >= 0",
     HEADER + "s-0.tar\t0\ta.cls\t\t1\n": "p.tsv:2: no source in this row",
     HEADER + "\t0\ta.cls\tt/a.cls\t1\n": "p.tsv:2: no shard in this row",
     HEADER + "s-0.tar\t0\t\tt/a.cls\t1\n": "p.tsv:2: no name in this row",
     HEADER + "s-0.tar\t0\ta\\q.cls\tt/a.cls\t1\n": "p.tsv:2: unknown escape \\q: a backslash is written twice",
-    HEADER + "s-0.tar\t0\ta.cls\tt/a\0.cls\t1\n": "p.tsv:2: a NUL byte: is this a plan?",
-    HEADER
-    + "\ns-0.tar\t0\ta.cls\tpipe:cat\t1\n": "p.tsv:3: the source 'pipe:cat' has no size that a plan could know: ",
+    HEADER + "s-0.tar\t0\ta.cls\tt/a\0.cls\t1\n": "p.tsv:2: a NUL byte: not a plan?",
+    HEADER + "\ns-0.tar\t0\ta.cls\tpipe:cat\t1\n": "p.tsv:3: the source 'pipe:cat' has no known size: ",
     HEADER + "s-0.tar\t0\ta.cls\thex:xy\t1\n": "p.tsv:2: bad hex: ",
     HEADER + "s-0.tar\t0\ta.cls\ttext:abc\t1\n": "p.tsv:2: 'text:abc' has 3 bytes, and the plan says 1",
     HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\t7\n": "p.tsv:2: 't/a.cls' has 1 byte, and the plan says 7",
@@ -182,13 +180,13 @@ def test_names_are_checked_over_batches(
 @example([[b"a.b/c.x", b"a.b/d.x", b"a.b/c.y"]])
 def test_batches_accept_only_what_is_well(batches: list[list[bytes]]) -> None:
     """What is accepted in batches is what is accepted name by name, and comes to the same samples."""
-    quick, slow = ManyNames(), NameChecks(limit=None)
+    quick, slow = QuickNameChecks(), NameChecks(limit=None)
     if all(quick.accept(names) for names in batches):
         for names in batches:
             for name in names:
                 slow.check(name)
         assert (quick.samples, quick.first, quick.last) == (slow.samples, slow.first, slow.last)
-    assert ManyNames().accept([b"a/b.x", b"a/b.y.z", b"a/c.x", b"d.x"])
+    assert QuickNameChecks().accept([b"a/b.x", b"a/b.y.z", b"a/c.x", b"d.x"])
 
 
 def test_an_edited_plan(run: Run, tree: Tree, plan: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +270,7 @@ def test_any_number_of_writers(run: Run, tree: Tree, monkeypatch: pytest.MonkeyP
         seen.append(processes)
         yield from ()
 
-    monkeypatch.setattr(shard_run, "pack_all", pack_all)
+    monkeypatch.setattr(packer, "pack_all", pack_all)
     run("shard", "t", "-c", "1", "-o", "0-%02d.tar", "-p", "0")
     assert seen == [os.cpu_count()]
 
@@ -411,7 +409,7 @@ CHANGES = {
     grow: "'t/b.x' has {more} bytes, and the plan says {size}",
     shrink: "'t/b.x' has {less} bytes, and the plan says {size}",
     folder: "'t/b.x' is a directory",
-    fifo: "'t/b.x' is no file, so a plan cannot know its size",
+    fifo: "'t/b.x' is not a regular file, so its size cannot be planned",
 }
 
 
@@ -497,14 +495,13 @@ def test_a_large_file_that_changes_while_it_is_read(
 
 
 @pytest.mark.forks
-def test_missing_samples_are_skipped(run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_samples_are_skipped(run: Run, tree: Tree) -> None:
     """Whole samples are left out, told of and counted; a shard of which nothing is left is not there."""
     tree()
     run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--plan", "p.tsv")
     for name in ("t/b.txt", "t/c.cls"):
         os.unlink(name)
-    for held, p in ((16 << 20, "1"), (0, "1"), (16 << 20, "2")):
-        monkeypatch.setattr(packer_fill, "HELD", held)
+    for p in ("1", "2"):
         words = ("shard", "--from-plan", "p.tsv", "--on-missing", "skip", "--force", "-p", p)
         ran = run(*words, "--report", "r.json", "--manifest", "m.tsv")
         assert ran.lines[:2] == [
@@ -599,7 +596,7 @@ def test_resume_keeps_nothing_wrong(what: str, journal: bool, run: Run, tree: Tr
     if what == "content":
         os.utime("t/a.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
     ran = tarkit(*words, exit=1)
-    assert ran.lines[0].startswith("tarkit: s-0.tar: it is there and not as planned: "), ran.stderr
+    assert ran.lines[0].startswith("tarkit: s-0.tar: exists, but is not as planned: "), ran.stderr
     assert ran.lines[1] == "hint: --resume with --force writes it again"
     run(*words, "--force")
     expected = {"content": b"eno", "plan": b"two"}.get(what, b"one")
@@ -625,7 +622,7 @@ def test_a_sample_in_several_shards(
     """A plan that was edited may tear a sample, or have it twice: that is done, and told."""
     tree()
     ran = run("shard", "--from-plan", plan(*rows))
-    told = f"tarkit: warning: p.tsv: samples in several shards, or not contiguous: {text}"
+    told = f"tarkit: warning: p.tsv: samples in several shards, or whose entries are not together: {text}"
     assert ran.lines == ([told] if text else [])
     assert set(shards()) == {"s-0.tar", "s-1.tar"}
 
@@ -743,7 +740,7 @@ def test_resume_with_other_shards_there(run: Run, tree: Tree) -> None:
     tree()
     run("shard", "t", "-c", "1", "-o", "s-%d.tar")
     ran = run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--resume", exit=1)
-    assert ran.lines[0] == "tarkit: s-2.tar: there, but not in the plan"
+    assert ran.lines[0] == "tarkit: s-2.tar: exists, but is not in the plan"
     run("shard", "t", "-c", "2", "-o", "s-%d.tar", "--resume", "--force")
     assert {name: len(names) for name, names in shards().items()} == {"s-0.tar": 4, "s-1.tar": 2}
 
@@ -795,14 +792,14 @@ def test_a_full_disk(here: Path, tree: Tree) -> None:
         (0, 0, {}, 1, 1),
     ],
 )
-def test_hands(
+def test_workers(
     shards: int, rows: int, options: dict[str, object], processes: int, share: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several processes where there are many files; no one gets shards that others wait for."""
     monkeypatch.setattr(os, "cpu_count", lambda: 16)
     planned = [packer_spool.PlannedShard(b"s", (), rows, rows, rows, 0, b"", b"")] * shards
-    chosen = shard_run.PackOptions(**options)  # type: ignore[arg-type]
-    assert shard_run._hands(chosen, planned) == (processes, share)
+    chosen = packer.PackOptions(**options)  # type: ignore[arg-type]
+    assert packer.workers(chosen, planned) == (processes, share)
 
 
 def test_rows_of_a_layout_are_as_others() -> None:
@@ -828,26 +825,26 @@ def test_rows_of_a_layout_are_as_others() -> None:
         "none": [],
     }
 
-    def found(plan: object) -> object:
+    def found(rows: list[Planned] | None, batches: list[RowBatch]) -> object:
         spool = packer_spool.RowSpool()
         try:
-            shards = spool.fill(plan)  # type: ignore[arg-type]
+            if rows is not None:
+                shards = spool.fill(rows)
+            else:
+                shards = spool._fill_in_order((batch, spool._append(batch)) for batch in batches)
         except TarkitError as error:
             return str(error)
-        rows = [
-            [row for batch in packer_spool.load_rows(spool.file.read, each.blobs) for row in batch.rows()]
-            for each in shards
-        ]
-        return [each._replace(blobs=()) for each in shards], rows
+        read = [[row for batch in load_rows(spool.file.read, each.extents) for row in batch.rows()] for each in shards]
+        return [each._replace(extents=()) for each in shards], read
 
     for what, table in tables.items():
-        given = [RowBatch.of((*row, 0) for row in rows) for _, rows in table]
+        given = [RowBatch.of(Planned(*row) for row in rows) for _, rows in table]
         in_folder = [each._replace(given=None, front=b"d/", skip=0) for each in given]
         for batches in given, in_folder:
-            plan = Rows(lambda batches=batches: iter(batches))  # type: ignore[misc]
-            assert found(plan) == found(list(plan)), what
+            rows = [row for batch in batches for row in batch.rows()]
+            assert found(None, batches) == found(rows, []), what
             assert all(list(each.rows()) == [each.row(at) for at in range(len(each.names))] for each in batches)
-        assert isinstance(found(plan), str) == (what in ("twice", "apart", "unsafe"))
+        assert isinstance(found(None, batches), str) == (what in ("twice", "apart", "unsafe"))
 
 
 @each_row("command", ["shard t -c 1 -p 1 -o s-%d.tar", "create recipe -o s-0.tar"])

@@ -97,7 +97,7 @@ def test_a_seed_is_drawn(run: Run, archive: Archive) -> None:
     ],
 )
 def test_dsort(seed: str, items: str, expected: str, run: Run, archive: Archive, feeds: list[Feed]) -> None:
-    """--rng pcg is dSort's shuffle (docs/formats/ishard.md), whose records are in order of input."""
+    """--rng pcg is dSort's shuffle, whose records are in order of input."""
     members = {f"{key}.x": key.encode() for key in items.split()}
     for feed in feeds:
         word = feed(archive({"README": b"", **members}))
@@ -148,7 +148,7 @@ def test_buffer(
 
 
 def test_buffer_vector(run: Run, archive: Archive) -> None:
-    """The example of docs/formats/webdataset.md."""
+    """The order is that of webdataset's shuffle buffer."""
     members = {f"{number:02}.x": b"" for number in range(12)}
     out = run("shuffle", archive(members), "--seed", "0", "--buffer", "4", "--initial", "2").stdout
     assert keys(out) == "01 02 00 04 07 08 06 10 09 11 05 03"
@@ -464,7 +464,7 @@ USAGE = [
     ("--audit -o x.tar", "tarkit: --audit writes nothing: --output does not go with it"),
     ("--audit -f jpg", "tarkit: --audit writes nothing: --fields does not go with it"),
     ("--audit --rng tarkit", "tarkit: --audit writes nothing: --rng does not go with it"),
-    ("--memory 1", "tarkit: --memory 1: with less than 1 MB nothing can be done"),
+    ("--memory 1", "tarkit: --memory 1: the minimum is 1 MB"),
     ("-c 2", "tarkit: -c and --size cut shards, which are files"),
     ("-o x-%d.tar", "tarkit: 'x-%d.tar': %d numbers a series of files, but only one is written"),
     ("-o x-{0..9}.tar", "tarkit: 'x-{0..9}.tar': {0..9} numbers a series of files, but only one is written"),
@@ -474,10 +474,10 @@ USAGE = [
     ("-o x.tar --force", "tarkit: --force, --size-rule and --template require -c or --size"),
     ("-o in.tar", "tarkit: in.tar is both input and output"),
     ("-c 1 -o x-%d.tar --report x-1.tar", "tarkit: x-1.tar is the report, and has a name that the shards may get"),
-    ("--epochs 2", "tarkit: '-': where does each epoch go?"),
-    ("--epochs 2 -o pipe:cat", "tarkit: 'pipe:cat': where does each epoch go?"),
-    ("--epochs 2 -o {epoch}%d.tar -c 1", "tarkit: '{epoch}%d.tar': a number stands beside {epoch}"),
-    ("--epochs 2 -o {epoch:x}.tar", "tarkit: '{epoch:x}.tar': the number of the epoch is {epoch} or {epoch:03d}"),
+    ("--epochs 2", "tarkit: '-': each epoch needs an output of its own"),
+    ("--epochs 2 -o pipe:cat", "tarkit: 'pipe:cat': each epoch needs an output of its own"),
+    ("--epochs 2 -o {epoch}%d.tar -c 1", "tarkit: '{epoch}%d.tar': a number next to {epoch}"),
+    ("--epochs 2 -o {epoch:x}.tar", "tarkit: '{epoch:x}.tar': the placeholder of an epoch is {epoch} or {epoch:03d}"),
 ]
 
 
@@ -488,7 +488,7 @@ def test_usage(words: str, message: str, run: Run, archive: Archive) -> None:
     ran = run("shuffle", archive(TEN), "--seed", "1", *words.split(), exit=2)
     assert (ran.stdout, ran.lines[0]) == (b"", message)
     if "--memory" in words:
-        assert ran.lines[1] == "hint: 1M is the least; 500M, 2GB, 16GiB are sizes"
+        assert ran.lines[1] == "hint: sizes look like 500M, 2GB or 16GiB"
     assert os.listdir() == ["in.tar"]
     assert Path("in.tar").read_bytes() == data
 

@@ -456,9 +456,9 @@ def test_the_output_is_an_input(run: Run, archive: Archive) -> None:
         ("--check-only -o x.tar", "--check-only cannot be used with options of the output"),
         ("--order-file list -r", "--order-file cannot be used with -r"),
         ("-s ,", "names no field"),
-        ("--memory 10K", "nothing can be done"),
-        ("--memory x", "is no size"),
-        ("--force -o x.tar", "require -c or --size"),
+        ("--memory 10K", "the minimum is 1 MB"),
+        ("--memory x", "invalid size"),
+        ("--force -o x.tar", "are about shards"),
     ],
 )
 def test_usage(options: str, says: str, run: Run, archive: Archive) -> None:

@@ -346,15 +346,15 @@ def shards_of(pattern: str) -> list[str]:
 WRONG = [
     ("-c 0", 2, "split: Invalid value for '-c' / '--count': 0 is not in the range x>=1."),
     ("-s 100", 2, "'100': a size of 100 bytes holds no entry"),
-    ("-s 1PB", 2, "'1PB' is no size"),
-    ("-n 2 -c 1", 2, "-n cannot be used with -c or -s"),
-    ("-n 2 -s 1M", 2, "-n cannot be used with -c or -s"),
+    ("-s 1PB", 2, "invalid size '1PB'"),
+    ("-n 2 -c 1", 2, "-n makes equal shards: it does not go with -c or -s"),
+    ("-n 2 -s 1M", 2, "-n makes equal shards: it does not go with -c or -s"),
     ("-c 1 --append --force", 2, "--append keeps what is there, --force replaces it: choose one"),
     ("-c 1 --append --start 3", 2, "--append continues after the last shard: it cannot be used with --start"),
     ("-c 1 -o -", 2, "split writes numbered files, not stdout"),
     ("-c 1 -o x-%d-%d.tar", 2, "'x-%d-%d.tar': more than one number"),
     ("-c 1 -o x-{9..1}.tar", 2, "'x-{9..1}.tar': the range {9..1} has no numbers"),
-    ("-c 1 -o pipe:cat", 2, "'pipe:cat': a command for shards needs their number: %06d"),
+    ("-c 1 -o pipe:cat", 2, "'pipe:cat': a command for shards needs a number: %06d"),
     ("-c 1 -o s3://bucket/x-%d.tar", 2, "s3://bucket/x-%d.tar: unknown scheme s3://"),
     ("-c 1 -o none/x-%d.tar", 1, "none/x-0.tar: No such file or directory"),
     ("-c 1 -o x-{0..3}.tar --start 4", 1, "'x-{0..3}.tar': too few names: the template has 4 names, shard 5 has none"),
@@ -622,7 +622,7 @@ def test_post_that_fails(run: Run, archive: Archive) -> None:
     ran = run("split", archive(TEN), "-c", "4", "-o", "out-%d.tar", "--post", "test {} != out-1.tar", exit=1)
     assert ran.lines == [
         "tarkit: command ended with status 1: test out-1.tar != out-1.tar",
-        "hint: the shard out-1.tar is complete; those after it were not made",
+        "hint: the shard out-1.tar is complete; those after it were not written",
     ]
     assert shards() == numbered("0 1 2 3", "4 5 6 7")
     run("split", "in.tar", "-c", "9", "-o", "x-%d.tar", "--post", "false | true", exit=1)

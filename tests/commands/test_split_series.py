@@ -53,7 +53,7 @@ def sized(*sizes: int) -> dict[str, Content]:
     return {f"{number}.bin": b"x" * size for number, size in enumerate(sizes, 1)}
 
 
-# ---- maps, sizes and templates as ishard and dSort have them: docs/formats/ishard.md
+# ---- the examples of ishard and dSort (docs/formats)
 
 FIVE = sized(*[4096] * 5)
 EXAMPLES: list[tuple[str, object, str, dict[str, str] | str]] = [
@@ -75,7 +75,7 @@ EXAMPLES: list[tuple[str, object, str, dict[str, str] | str]] = [
         "Ex-EKM-4",
         {"abc.jpg": b""},
         '-c 9 --map {"x-%d.tar":["(.*"]}',
-        "--map: 'x-%d.tar': '(.*' is no regular expression: missing ), unterminated subpattern at position 0",
+        "--map: 'x-%d.tar': invalid regular expression '(.*': missing ), unterminated subpattern at position 0",
     ),
     (
         "Ex-EKM-5",
@@ -124,7 +124,7 @@ EXAMPLES: list[tuple[str, object, str, dict[str, str] | str]] = [
         "Ex-EKM-e abort",
         {"cat_0.txt": b""},
         "-c 9 --map bad",
-        "bad:2: a line is PATTERN TEMPLATE, and this one has 1 of them",
+        "bad:2: a line is PATTERN TEMPLATE, and this one has 1 fields",
     ),
     ("Ex-EKM-e warn", {"cat_0.txt": b"", "dog.txt": b""}, "-c 9 --map bad --on-bad-line warn", {"d-0.tar": "dog"}),
     (
@@ -297,8 +297,8 @@ def test_a_key_without_group(run: Run, archive: Archive, feed: Feed) -> None:
     word = feed(archive({"p1/a.x": b"", "q.x": b""}))
     ran = run("split", word, "-c", "9", "--parts", HALF, "--group", "^(p[0-9])/", exit=1)
     assert ran.lines == [
-        f"tarkit: {word}: the key 'q' has no '^(p[0-9])/'",
-        "hint: for keys that are groups of their own let it match all: --group '^(p[0-9])/|.*'",
+        f"tarkit: {word}: the key 'q' does not match '^(p[0-9])/'",
+        "hint: if such keys are groups by themselves, match all: --group '^(p[0-9])/|.*'",
     ]
     assert shards() == {}
     run("split", word, "-c", "9", "--parts", HALF, "--group", "^(p[0-9])/|.*")
@@ -392,9 +392,7 @@ def test_a_sample_without_class(run: Run, archive: Archive) -> None:
     words = ("split", word, "-c", "9", "--parts", HALF, "--stratify", "cls", "--report", "r.json")
     ran = run(*words, exit=1)
     assert "[missing-field]" in ran.lines[0]
-    assert (
-        ran.lines[1] == "hint: --skip missing-field leaves such samples out, --allow makes them one group of their own"
-    )
+    assert ran.lines[1] == "hint: --skip missing-field leaves such samples out, --allow puts them into one group"
     assert shards() == {}
     run(*words, "--skip", "missing-field")
     assert shards() == {"a-000000.tar": "1 4", "b-000000.tar": "3"}
@@ -414,7 +412,7 @@ def test_what_maps_say(run: Run, archive: Archive) -> None:
     ran = run("split", word, "-c", "9", "--map", "m.json", exit=1)
     assert ran.lines == [
         "tarkit: m.json: 'train/n01440764/a.JPEG' is of 'a-%d' and of 'c-%d'",
-        "hint: make the patterns apart, or take the first with --first-match",
+        "hint: make the patterns exclusive, or take the first with --first-match",
     ]
     assert shards() == {}
     ran = run("split", word, "-c", "9", "--map", "m.json", "--first-match", "--report", "r.json")
@@ -475,14 +473,14 @@ WRONG = [
     ("--parts a=0,b=1", "--parts 'a=0,b=1': '0': a share is more than 0 and at most 1"),
     ("--parts a=90,b=10", "--parts 'a=90,b=10': '90': a share is more than 0 and at most 1"),
     ("--parts a=1/0,b", "--parts 'a=1/0,b': '1/0': a share is more than 0 and at most 1"),
-    ("--parts a=x,b", "--parts 'a=x,b': 'x' is no share"),
-    ("--parts a=-1,b=2", "--parts 'a=-1,b=2': '-1' is no share"),
-    ("--parts a=.,b", "--parts 'a=.,b': '.' is no share"),
+    ("--parts a=x,b", "--parts 'a=x,b': invalid share 'x'"),
+    ("--parts a=-1,b=2", "--parts 'a=-1,b=2': invalid share '-1'"),
+    ("--parts a=.,b", "--parts 'a=.,b': invalid share '.'"),
     ("--parts a=0.5,a=0.5", "--parts 'a=0.5,a=0.5': a is there twice"),
-    ("--parts ../a=1", "--parts '../a=1': '../a' is no name of a part"),
-    ("--parts a%d=1", "--parts 'a%d=1': 'a%d' is no name of a part"),
-    ("--parts .a=1", "--parts '.a=1': '.a' is no name of a part"),
-    ("--parts a=1,", "--parts 'a=1,': '' is no name of a part"),
+    ("--parts ../a=1", "--parts '../a=1': invalid name '../a'"),
+    ("--parts a%d=1", "--parts 'a%d=1': invalid name 'a%d'"),
+    ("--parts .a=1", "--parts '.a=1': invalid name '.a'"),
+    ("--parts a=1,", "--parts 'a=1,': invalid name ''"),
     ("--folds 1", "split: Invalid value for '--folds': 1 is not in the range 2<=x<=9999."),
     ("--parts a=1 --folds 2", "--parts and --folds cannot be used together"),
     ("--map {} --folds 2", "--map and --folds cannot be used together"),
@@ -578,7 +576,7 @@ def test_damage_leaves_nothing_half(cut: str, run: Run, archive: Archive, feed: 
 
 def test_names_that_meet_later(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two templates whose names meet where nobody looked before: an error, and no shard is written over."""
-    monkeypatch.setattr(categories, "_LOOKED_AT", 4)
+    monkeypatch.setattr(categories, "_COMPARED", 4)
     cut = '{"x-%d":["[0-4]"],"x-{3..5}":["[5-9]"]}'
     ran = run("split", archive(TEN), "-c", "1", "--map", cut, exit=1)
     assert ran.lines == ["tarkit: 'x-3.tar' would be written twice: two templates have this name"]
@@ -587,7 +585,7 @@ def test_names_that_meet_later(run: Run, archive: Archive, monkeypatch: pytest.M
 
 def test_more_categories_than_files(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system does not let all shards be open at once, that is said before anything is read."""
-    monkeypatch.setattr(categories, "_LOOKED_AT", 4)
+    monkeypatch.setattr(categories, "_COMPARED", 4)
     monkeypatch.setattr(resource, "getrlimit", lambda what: (200, 200))
     monkeypatch.setattr(resource, "setrlimit", lambda what, limits: None)
     text = json.dumps({f"c{n}-%d": [f"^{n}$"] for n in range(90)})

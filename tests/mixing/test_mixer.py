@@ -153,27 +153,27 @@ datasets:
         SourceSpec("/home/me/x.tar", ["/home/me/x.tar"], None, any_order=True)
     ]
     assert warnings == [
-        "mix.yml: dataset[0]: `scale` means nothing here",
-        "mix.yml: dataset[0]: `extensions` means nothing here",
+        "mix.yml: dataset[0]: unknown key 'scale'",
+        "mix.yml: dataset[0]: unknown key 'extensions'",
     ]
 
 
 @each_row(
     ("text", "message"),
     [
-        ("", "no mix, which is a mapping with a list of `sources`"),
-        ("[a.tar]", "no mix, which is a mapping with a list of `sources`"),
+        ("", "not a mix, which is a mapping with a list of `sources`"),
+        ("[a.tar]", "not a mix, which is a mapping with a list of `sources`"),
         ("shards: a.tar", "neither `sources` nor `datasets` in it"),
         ("sources: []", "`sources` is a list of at least one"),
         ("sources: {shards: a}", "`sources` is a list of at least one"),
-        ("sources: [a.tar]", "sources[0]: no mapping with `shards`"),
+        ("sources: [a.tar]", "sources[0]: not a mapping with `shards`"),
         ("sources: [{weight: 1}]", "sources[0]: `shards` is a name, or a list of names"),
         ("sources: [{shards: 7}]", "sources[0]: `shards` is a name, or a list of names"),
         ("sources: [{shards: [a, 7]}]", "sources[0]: `shards` is a name, or a list of names"),
-        ("sources: [{shards: a}, {shards: a, wieght: 2}]", "sources[1]: `wieght` means nothing here"),
-        ("sources: [{shards: a, choose: 2}]", "sources[0]: `choose` means nothing here"),
-        ("sources: [{shards: a, convert: {}}]", "sources[0]: `convert` means nothing here"),
-        ("{sources: [{shards: a}], seed: 1}", "`seed` means nothing here"),
+        ("sources: [{shards: a}, {shards: a, wieght: 2}]", "sources[1]: unknown key 'wieght'; did you mean 'weight'?"),
+        ("sources: [{shards: a, choose: 2}]", "sources[0]: unknown key 'choose'"),
+        ("sources: [{shards: a, convert: {}}]", "sources[0]: unknown key 'convert'"),
+        ("{sources: [{shards: a}], seed: 1}", "unknown key 'seed'"),
         ("sources: [{shards: a, weight: 0}]", "sources[0]: `weight` is more than 0"),
         ("sources: [{shards: a, weight: .inf}]", "sources[0]: `weight` is more than 0"),
         ("sources: [{shards: a, weight: .nan}]", "sources[0]: `weight` is more than 0"),
@@ -195,11 +195,11 @@ datasets:
         ("datasets: [{shards: a, choose: 1, resample: 1}]", "datasets[0]: `choose` takes shards without replacement"),
         ("datasets: [{shards: a, buckets: [b, c]}]", "datasets[0]: more than one of `buckets`"),
         ("{datasets: [{shards: a}], prefix: 7}", "datasets[0]: `prefix` is text"),
-        ("a: [", "mix.yaml:1: no YAML: "),
-        ("sources:\n- shards: a\n  weight: 1\n  weight: 2\n", "mix.yaml:3: no YAML: 'weight' is there twice"),
+        ("a: [", "mix.yaml:1: invalid YAML: "),
+        ("sources:\n- shards: a\n  weight: 1\n  weight: 2\n", "mix.yaml:3: invalid YAML: 'weight' is there twice"),
         ("sources: &s [{shards: a, rename: *s}]", "sources[0]: `rename` is a mapping OLD: NEW, or a list of"),
-        ("a: 1\nb: !!python/object:os.system x\n", "mix.yaml:2: no YAML: could not determine a constructor"),
-        ("\x00", "mix.yaml: no YAML: unacceptable character"),
+        ("a: 1\nb: !!python/object:os.system x\n", "mix.yaml:2: invalid YAML: could not determine a constructor"),
+        ("\x00", "mix.yaml: invalid YAML: unacceptable character"),
     ],
 )
 def test_files_that_make_no_mix(text: str, message: str, here: Path) -> None:
@@ -218,9 +218,9 @@ def test_files_that_cannot_be_read(here: Path) -> None:
     Path("d.json").write_text('{"sources": [{"shards": "a", "weight": 1, "weight": 2}]}')
     for path, message in (
         ("a.yaml", "a.yaml: No such file or directory"),
-        ("b.yaml", "b.yaml: at 3: no UTF-8"),
-        ("c.json", "c.json: no JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        ("d.json", "d.json: no JSON: 'weight' is there twice"),
+        ("b.yaml", "b.yaml: at 3: not UTF-8"),
+        ("c.json", "c.json: invalid JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("d.json", "d.json: invalid JSON: 'weight' is there twice"),
     ):
         with pytest.raises(TarkitError) as error:
             read_spec(path)
@@ -241,7 +241,7 @@ def test_yaml_is_an_extra(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TarkitError) as error:
         read_spec("mix.yaml")
     assert str(error.value) == "mix.yaml: reading YAML needs PyYAML, which is not installed"
-    assert error.value.hint == "pip install 'tarkit[yaml]', or write the same as JSON, in a file that ends in .json"
+    assert error.value.hint == "pip install 'tarkit[yaml]', or write JSON, in a file that ends in .json"
 
 
 # ---- the draw
@@ -461,7 +461,7 @@ def test_missing(shards: str) -> None:
     spec = SourceSpec("s", ["{a..f}.tar", "none.tar", "*.tar"], allow_missing=True)
     assert [location.text for location in locate(spec, said.append)] == [*(f"{name}.tar" for name in "abcd")] * 2
     assert said == ["s: 3 of 8 are missing, and left out"]
-    with pytest.raises(TarkitError, match=r"^s: none of its files is there$"):
+    with pytest.raises(TarkitError, match=r"^s: none of its files exists$"):
         locate(SourceSpec("s", ["{x..z}.tar"], allow_missing=True), said.append)
     with pytest.raises(TarkitError, match=r"^e.tar: No such file or directory \(2 of the 6 names of"):
         locate(SourceSpec("s", ["{a..f}.tar"]), said.append)

@@ -1,4 +1,4 @@
-"""Maps from names to categories and patterns, after ishard-spec 2.10 (Ex-EKM-1..5) and 4.6 (Ex-EKM-a..e)."""
+"""Maps from names to categories and patterns, with the examples of ishard and dSort."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from tests._tools import each_row
 FISH = {"fish-%d.tar": ["train/n01440764.*", "train/n01443537.*"], "dog-%d.tar": ["train/n02084071.*"]}
 CATS = "cat_0.txt shard-cats-%d\ndog_0.txt shard-dogs-%d\ncat_1.txt shard-cats-%d\ndog_1.txt shard-dogs-%d\n"
 A_AND_B = {"a-%d.tar": ["x/.*"], "b-%d.tar": [".*[.]txt"]}
-TWO = "make the patterns apart, or take the first with --first-match"
+TWO = "make the patterns exclusive, or take the first with --first-match"
 
 
 def category(found: Map, *names: str, key: str | None = None) -> str | None:
@@ -174,39 +174,45 @@ def test_templates(template: str, names: str) -> None:
 
 
 ERRORS = [
-    ('{"a-%d": ["(.*"]}', "--map: 'a-%d': '(.*' is no regular expression: missing ), unterminated subpattern"),  # Ex-4
-    ('{"a-%d": ["*.jpg"]}', "--map: 'a-%d': '*.jpg' is no regular expression: nothing to repeat at position 0"),
-    ('{"a-%d": [""]}', "--map: 'a-%d': '' is no regular expression: it is empty"),
-    ('{"a-%d": ["\\ud800"]}', "--map: 'a-%d': '\\xed\\xa0\\x80' is no regular expression: "),
-    ('{"a-%d": ["[[:alpa:]]"]}', "--map: 'a-%d': '[[:alpa:]]' is no regular expression: unknown class [:alpa:]"),
-    ('{"a-%d": ["x", "x"]}', "--map: 'a-%d': 'x' is there twice, before at --map: 'a-%d'"),
-    ('{"a-%d": ["x"], "b-%d": ["x"]}', "--map: 'b-%d': 'x' is there twice, before at --map: 'a-%d'"),
-    ('{"a-%d": ["x"], "a-%d": ["y"]}', "--map: no JSON: 'a-%d' is there twice"),
-    ('{"a-%d": "x"}', "--map: 'a-%d': patterns are a list of texts"),
-    ('{"a-%d": [1]}', "--map: 'a-%d': patterns are a list of texts"),
-    ('{"a-%d": {}}', "--map: 'a-%d': patterns are a list of texts"),
-    ('{"a-%d": ["x"]', "--map: no JSON: Expecting ',' delimiter: line 1 column 15"),
+    (
+        '{"a-%d": ["(.*"]}',
+        "--map: 'a-%d': invalid regular expression '(.*': missing ), unterminated subpattern",
+    ),  # Ex-4
+    ('{"a-%d": ["*.jpg"]}', "--map: 'a-%d': invalid regular expression '*.jpg': nothing to repeat at position 0"),
+    ('{"a-%d": [""]}', "--map: 'a-%d': invalid regular expression '': it is empty"),
+    ('{"a-%d": ["\\ud800"]}', "--map: 'a-%d': invalid regular expression '\\xed\\xa0\\x80': "),
+    ('{"a-%d": ["[[:alpa:]]"]}', "--map: 'a-%d': invalid regular expression '[[:alpa:]]': unknown class [:alpa:]"),
+    ('{"a-%d": ["x", "x"]}', "--map: 'a-%d': 'x' is there twice, first at --map: 'a-%d'"),
+    ('{"a-%d": ["x"], "b-%d": ["x"]}', "--map: 'b-%d': 'x' is there twice, first at --map: 'a-%d'"),
+    ('{"a-%d": ["x"], "a-%d": ["y"]}', "--map: invalid JSON: 'a-%d' is there twice"),
+    ('{"a-%d": "x"}', "--map: 'a-%d': patterns are a list of strings"),
+    ('{"a-%d": [1]}', "--map: 'a-%d': patterns are a list of strings"),
+    ('{"a-%d": {}}', "--map: 'a-%d': patterns are a list of strings"),
+    ('{"a-%d": ["x"]', "--map: invalid JSON: Expecting ',' delimiter: line 1 column 15"),
     ('{"a-%d": []}', "--map: no pattern in this map"),
     ("{}", "--map: no pattern in this map"),
     ('{"a-%d-%d": ["x"]}', "--map: 'a-%d-%d': 'a-%d-%d.tar': more than one number"),
-    ('{"../a-%d": ["x"]}', "--map: '../a-%d': '../a-%d': a template in a map is a path below the folder of the shards"),
+    (
+        '{"../a-%d": ["x"]}',
+        "--map: '../a-%d': '../a-%d': a template in a map is a path below the directory of the shards",
+    ),
     *(
         (f'{{"{template}": ["x"]}}', f"--map: '{template}': '{template}': a template in a map is a path below")
         for template in ("/a-%d", "pipe:cat > %d", "s3://bucket/a-%d", "a/../../b-%d", "file:a-%d")
     ),
-    ('{"a/": ["x"]}', "--map: 'a/': 'a/' is no template for names"),
+    ('{"a/": ["x"]}', "--map: 'a/': invalid template 'a/'"),
     ('{"a-%d": ["x"], "a-%d.tar": ["y"]}', "'a-%d.tar' and 'a-%d.tar' both have a shard 'a-0.tar'"),
     ('{"a-%d": ["x"], "a-1%d": ["y"]}', "'a-%d.tar' and 'a-1%d.tar' both have a shard 'a-10.tar'"),
     ('{"a-%d": ["x"], "a-{5..7}": ["y"]}', "'a-%d.tar' and 'a-{5..7}.tar' both have a shard 'a-5.tar'"),
-    ("cat_0.txt\n", "map:1: a line is PATTERN TEMPLATE, and this one has 1 of them"),  # Ex-EKM-e
-    ("# x\n\na\tb\n  cat_0.txt  \n", "map:4: a line is PATTERN TEMPLATE, and this one has 1 of them"),
-    ("a b c\n", "map:1: a line is PATTERN TEMPLATE, and this one has 3 of them"),
-    ("a\tb\tc\n", "map:1: a line is PATTERN TEMPLATE, and this one has 3 of them"),
-    ("a b\na b\n", "map:2: 'a' is there twice, before at map:1"),
-    ("a b\n\na c\n", "map:3: 'a' is there twice, before at map:1"),
-    ("a x\n( b\n", "map:2: '(' is no regular expression: missing ), unterminated subpattern"),
+    ("cat_0.txt\n", "map:1: a line is PATTERN TEMPLATE, and this one has 1 fields"),  # Ex-EKM-e
+    ("# x\n\na\tb\n  cat_0.txt  \n", "map:4: a line is PATTERN TEMPLATE, and this one has 1 fields"),
+    ("a b c\n", "map:1: a line is PATTERN TEMPLATE, and this one has 3 fields"),
+    ("a\tb\tc\n", "map:1: a line is PATTERN TEMPLATE, and this one has 3 fields"),
+    ("a b\na b\n", "map:2: 'a' is there twice, first at map:1"),
+    ("a b\n\na c\n", "map:3: 'a' is there twice, first at map:1"),
+    ("a x\n( b\n", "map:2: invalid regular expression '(': missing ), unterminated subpattern"),
     ("a x\nb y-%x\n", "map:2: 'y-%x.tar': numbers are %d or %06d"),
-    ("a\0b\n", "map: a map with NUL bytes"),
+    ("a\0b\n", "map: invalid map: it has NUL bytes"),
     ("", "map: no pattern in this map"),
     ("\n# nothing\n", "map: no pattern in this map"),
     (None, "map: No such file or directory"),
@@ -234,7 +240,7 @@ def test_lines_that_are_none_may_be_skipped(tmp_path: Path) -> None:
     assert category(found, "dog.txt") == "a-%d"
     assert category(found, "cat_0.txt") is None
     assert said == [
-        f"{path}:{line}: a line is PATTERN TEMPLATE, and this one has {count} of them: skipped"
+        f"{path}:{line}: a line is PATTERN TEMPLATE, and this one has {count} fields: skipped"
         for line, count in ((1, 1), (3, 3))
     ]
 
@@ -246,7 +252,7 @@ def test_a_file_is_read_by_what_is_in_it(tmp_path: Path) -> None:
         found = read_map(str(tmp_path / name), sep="," if name == "m" else None)
         assert category(found, "x.jpg") == "a-%d"
     (tmp_path / "m.json").write_text("x a-%d\n")
-    with pytest.raises(TarkitError, match=r"m.json: no JSON: Expecting value"):
+    with pytest.raises(TarkitError, match=r"m.json: invalid JSON: Expecting value"):
         read_map(str(tmp_path / "m.json"))
 
 

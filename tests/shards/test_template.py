@@ -1,4 +1,4 @@
-"""Shard names and sizes: template.py, after ishard-spec 2.6 (SIZE) and 2.7 (TPL)."""
+"""Shard names and sizes: template.py and limits.py, with the examples of ishard."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.shards.template import Notation, ShardTemplate, Span, parse_size, parse_template, refuse_template
+from tarkit.shards.limits import parse_size
+from tarkit.shards.template import Notation, ShardTemplate, Span, parse_template, refuse_template
 from tests._tools import each_row
 
 SIZES = [
@@ -32,16 +33,16 @@ SIZES = [
     ("1.5e3K", 1_500_000),
     ("0.0009765625MiB", 1024),
     ("9223372036854775807", 2**63 - 1),
-    ("9223372036854775808", "'9223372036854775808': a size of 8 EiB or more"),
-    ("1e99T", "'1e99T': a size of 8 EiB or more"),
-    ("0", "'0': a size has at least 1 byte"),
-    ("0.5", "'0.5': a size has at least 1 byte"),
+    ("9223372036854775808", "invalid size '9223372036854775808': 8 EiB or more"),
+    ("1e99T", "invalid size '1e99T': 8 EiB or more"),
+    ("0", "invalid size '0': the minimum is 1 byte"),
+    ("0.5", "invalid size '0.5': the minimum is 1 byte"),
     *(
-        (bad, f"'{bad}' is no size")
+        (bad, f"invalid size '{bad}'")
         for bad in ("", "16 MiB", "1PB", "abc", "MiB", "-1", "+1", "-1M", "1e-3", "1e", " 1")
     ),
     *(
-        (bad, f"'{bad}' is no size")
+        (bad, f"invalid size '{bad}'")
         for bad in ("1,5M", "1_000", "1.2.3", "0x10", "1MM", "1iB", "٣M", "1e9 ", ".", ".5G")
     ),
 ]
@@ -77,7 +78,7 @@ def test_spelling_of_a_size_does_not_matter(number: int, unit: str) -> None:
 ENDLESS = None
 TEMPLATES: list[tuple[str, Notation, str, int | None]] = [
     # text, notation, first names, count
-    # ishard-spec 2.7: the letters are those of its table
+    # the templates of ishard
     ("prefix-{0000..4096..8}-suffix", "auto", "prefix-0000-suffix prefix-0008-suffix prefix-0016-suffix", 513),  # a
     ("prefix-%06d-suffix", "auto", "prefix-000000-suffix prefix-000001-suffix", ENDLESS),  # b
     ("p-@00001-gap-@100-s", "at", "p-00000-gap-000-s p-00000-gap-001-s p-00000-gap-002-s", 202),  # c
@@ -155,32 +156,32 @@ def test_ends_of_the_examples() -> None:
 
 
 WRONG: list[tuple[str, Notation, str]] = [
-    *((text, "auto", "is no template for names") for text in ("", " ", "*")),  # TPL-1
+    *((text, "auto", "invalid template") for text in ("", " ", "*")),  # TPL-1
     ("-", "auto", "shards cannot go to stdout"),
     *((text, "auto", "a range is") for text in ("p-{1..9..-1}", "{1,2}")),  # TPL-j
     *((text, "auto", "has no numbers") for text in ("p-{002..001}", "{1..2..0}")),  # TPL-j, TPL-3
     *((text, "auto", "a range is") for text in ("{a,b}", "{a..z}", "{-1..2}", "{1..}", "{..}")),
     *((text, "auto", "a range is") for text in ("{1..2..3..4}", "{1.. 2}", "{" + "1" * 19 + "..2}")),
-    *((text, "auto", "do not match") for text in ("{1..2}{", "}{1..2}", "{1..2}}{3..4}", "{1..02}}")),
-    *((text, "auto", "do not match") for text in ("a-{00..01", "{-%d")),
-    *((text, "auto", "or are nested") for text in ("{{1..2}}", "{1..2{3..4}}", "{{}}", "{%d}")),  # TPL-j
+    *((text, "auto", "unmatched or nested") for text in ("{1..2}{", "}{1..2}", "{1..2}}{3..4}", "{1..02}}")),
+    *((text, "auto", "unmatched or nested") for text in ("a-{00..01", "{-%d")),
+    *((text, "auto", "unmatched or nested") for text in ("{{1..2}}", "{1..2{3..4}}", "{{}}", "{%d}")),  # TPL-j
     *((text, "bash", "unknown placeholder {}") for text in ("{}", "{1..2}{}")),  # TPL-j
-    *((text, kind, "do not match") for text in ("a{", "a}") for kind in ("auto", "bash", "printf", "at")),
+    *((text, kind, "unmatched or nested") for text in ("a{", "a}") for kind in ("auto", "bash", "printf", "at")),
     *((text, "auto", "unknown placeholder {x}") for text in ("{x}.tar", "{x}-%d", "d/{x}-{0..1}", "{0..1}-{x}")),
     # TPL-2, on purpose not as in ishard: two notations in one name
-    ("s-{0..3}-%d", "auto", "%d does not count here"),
-    ("s-{0..3}-%04d", "bash", "%04d does not count here"),
-    ("s-@1-%d", "at", "%d does not count here"),
+    ("s-{0..3}-%d", "auto", "%d is not a number here"),
+    ("s-{0..3}-%04d", "bash", "%04d is not a number here"),
+    ("s-@1-%d", "at", "%d is not a number here"),
     ("s-@1-{0..1}", "at", "a range is"),
     ("s-{0..1}-%d", "printf", "a range is"),
-    ("s-@1-%d", "printf", "@1 does not count here"),
-    *((text, "auto", "@1 counts only with --template at") for text in ("s-@1", "s-{0..1}-@1", "s-%d-@1")),
-    *((text, "at", "an @ stands before the last") for text in ("p-@-1", "p-@@10", "a@", "@" + "1" * 19)),  # TPL-j
+    ("s-@1-%d", "printf", "@1 is not a number here"),
+    *((text, "auto", "@1 is a number only with --template at") for text in ("s-@1", "s-{0..1}-@1", "s-%d-@1")),
+    *((text, "at", "@ is followed by the last") for text in ("p-@-1", "p-@@10", "a@", "@" + "1" * 19)),  # TPL-j
     *((text, "auto", "numbers are %d") for text in ("%6d", "%0d", "%x", "%0-6d", "%", "50%.tar", "%0100d")),  # TPL-5
     ("%d-%d", "auto", "more than one number"),
     ("{0..999999999999}-{0..999999999999}", "auto", "too many names"),  # TPL-6
     *((text, "auto", "the same name") for text in ("{1..11}{1..11}", "{1..11}1{1..11}", "{1..11}{3..5}{1..11}")),
-    ("pipe:cat > out.tar", "auto", "a command for shards needs their number"),
+    ("pipe:cat > out.tar", "auto", "a command for shards needs a number"),
 ]  # fmt: skip
 
 
@@ -204,9 +205,9 @@ def test_wrong_templates(text: str, kind: Notation, message: str) -> None:
         ("{stem}.tar", "'{stem}.tar': unknown placeholder {stem}"),
         ("{index:05d}.tar", "'{index:05d}.tar': unknown placeholder {index:05d}"),
         ("x{}", "'x{}': unknown placeholder {}"),
-        ("{a{b}}", "'{a{b}}': braces that do not match, or are nested"),
-        ("x{.tar", "'x{.tar': braces that do not match, or are nested"),
-        ("}{", "'}{': braces that do not match, or are nested"),
+        ("{a{b}}", "'{a{b}}': unmatched or nested braces"),
+        ("x{.tar", "'x{.tar': unmatched or nested braces"),
+        ("}{", "'}{': unmatched or nested braces"),
         # everything else is a name
         *(
             (word, None)

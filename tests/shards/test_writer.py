@@ -10,8 +10,9 @@ from tarkit.errors import CommandFailed
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
+from tarkit.shards.limits import Limits
 from tarkit.shards.template import parse_template
-from tarkit.shards.writer import Limits, SeriesWriter, Shard, run_post, write_manifest
+from tarkit.shards.writer import SeriesWriter, Shard, run_post, write_manifest
 from tarkit.streams.ranges import HeldRange
 from tarkit.streams.sink import Sink, open_sink
 from tests._tools import each_row
@@ -113,7 +114,7 @@ def test_post_that_fails() -> None:
     """A status other than 0 anywhere in its pipeline is an error that says what is complete."""
     with pytest.raises(CommandFailed, match=r"command ended with status 3: exit 3") as caught:
         run_post("exit 3", "x.tar")
-    assert caught.value.hint == "the shard x.tar is complete; those after it were not made"
+    assert caught.value.hint == "the shard x.tar is complete; those after it were not written"
     with pytest.raises(CommandFailed, match=r"SIGTERM"):
         run_post("kill -TERM $$", "x.tar")
 

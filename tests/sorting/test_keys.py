@@ -229,24 +229,24 @@ ERRORS: list[tuple[dict[str, Any], Members, str]] = [
     (
         {"fields": ["x"], "type": "int"},
         contents(b"1", b"1.5"),
-        r"in\.tar: at 1024: the field 'x' of 'b' is '1\.5', which is no whole number",
+        r"in\.tar: at 1024: the field 'x' of 'b' is '1\.5', not a whole number",
     ),
     (
         {"fields": ["x"], "type": "float"},
         contents(b"1,5"),
-        r"in\.tar: at 0: the field 'x' of 'a' is '1,5', which is no number",
+        r"in\.tar: at 0: the field 'x' of 'a' is '1,5', not a number",
     ),
-    ({"fields": ["x"], "type": "float"}, contents(b"y\n" * 99), r"is '(y\\x0a){30}'\.\.\., which is no number"),
+    ({"fields": ["x"], "type": "float"}, contents(b"y\n" * 99), r"is '(y\\x0a){30}'\.\.\., not a number"),
     (
         {"fields": ["x"], "type": "float"},
         contents(b"1e1000000000000000000"),
-        r"is '1e1000000000000000000', which is no number",
+        r"is '1e1000000000000000000', not a number",
     ),
-    ({"type": "int"}, {"a.x": b""}, r"the field '__key__' of 'a' is 'a', which is no whole number"),
+    ({"type": "int"}, {"a.x": b""}, r"the field '__key__' of 'a' is 'a', not a whole number"),
     (
         {"fields": ["j.v"], "type": "int"},
         contents(b'{"v": null}', field="j"),
-        r"'j\.v' of 'a' is 'null', which is no whole number",
+        r"'j\.v' of 'a' is 'null', not a whole number",
     ),
 ]
 
@@ -260,7 +260,11 @@ def test_errors(settings: dict[str, Any], members: Members, message: str) -> Non
 
 
 BAD_FIELDS: list[tuple[str, Members, str]] = [
-    ("j.v", contents(b"v=1", b'{"v": 1}', field="j"), r"in\.tar: at 0: the field 'j' of 'a' is no JSON: Expecting"),
+    (
+        "j.v",
+        contents(b"v=1", b'{"v": 1}', field="j"),
+        r"in\.tar: at 0: the field 'j' of 'a' is no JSON: Expecting",
+    ),
     ("j.v", contents(b"[" * 100_000, b'{"v": 1}', field="j"), r"the field 'j' of 'a' is JSON that is nested too deep"),
     (
         "j.v",

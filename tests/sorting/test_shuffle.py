@@ -32,7 +32,7 @@ def shuffled(items: str, seed: int, epoch: int = 0) -> str:
     ],
 )
 def test_dsort(seed: int, items: str, expected: str) -> None:
-    """The vectors of ishard-spec DS-ALG-3; keys and order say the same."""
+    """The vectors of dSort's shuffle; keys and order agree."""
     words = items.split()
     assert " ".join(words[index] for index in pcg_order(len(words), seed)) == expected
     keyed = sorted(zip(pcg_keys(len(words), seed), words, strict=True))

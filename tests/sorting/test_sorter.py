@@ -203,7 +203,7 @@ def test_parse_memory() -> None:
     """Sizes as everywhere, a quarter of the machine's memory without any, and not too little."""
     assert parse_memory("1MB") == 1_000_000
     assert parse_memory("2GiB") == 2 << 30
-    with pytest.raises(Usage, match="nothing can be done"):
+    with pytest.raises(Usage, match="the minimum is 1 MB"):
         parse_memory("999999")
     with mock.patch.object(memories, "memory_of_machine", return_value=(8 << 30, 1)):
         assert parse_memory(None) == 2 << 30
@@ -252,7 +252,7 @@ def test_twins() -> None:
         twins = DuplicateKeys(memory, None)
         for number in numbers:
             twins.add(number)
-            twins.settle()
+            twins.flush()
         with mock.patch.object(passes, "LEAST_SET", 10_000):
             marks = twins.marked()
         assert marks is not None
@@ -319,7 +319,7 @@ def test_a_value_is_wrong_in_a_gathered_sample(run: Run, here: Path) -> None:
     for stdin in (None, Path("1.tar").read_bytes()):
         with little_memory():
             ran = run("sort", *(["1.tar"] if stdin is None else []), "-s", "n", "-t", "int", stdin=stdin, exit=1)
-        assert "the field 'n' of 'a' is 'one', which is no whole number" in ran.stderr
+        assert "the field 'n' of 'a' is 'one', not a whole number" in ran.stderr
 
 
 def test_errors_of_ranks_pass(tmp_path: Path) -> None:
