@@ -119,12 +119,12 @@ class Packer:
             location = parse_output(name)
             if location.kind != "path":
                 if location.kind != "url":
-                    raise Usage(f"{name}: a shard is a file or has a URL")
+                    raise Usage(f"{name}: a shard must be a file or a URL")
                 continue
             path = os.path.realpath(location.text)
             other = seen.setdefault(path, name)
             if other != name:
-                raise TarkitError(f"{self.plan_name or 'the plan'}: {show(other)} and {show(name)} are one file")
+                raise TarkitError(f"{self.plan_name or 'the plan'}: {show(other)} and {show(name)} are the same file")
         for directory in {os.path.dirname(path) for path in seen}:
             if not os.path.isdir(directory):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)

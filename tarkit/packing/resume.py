@@ -209,8 +209,8 @@ def _refuse_compressed(template: ShardTemplate) -> None:
             and template.matches(path) is None
             and template.matches(path.rpartition(".")[0]) is not None
         ):
-            what = f"{path}: a shard that was compressed: --update does not look into it"
-            raise TarkitError(what, "name the shards as they are called now, or move it away")
+            what = f"{path}: --update cannot read a shard that was compressed"
+            raise TarkitError(what, "use the present names of the shards, or move it away")
 
 
 def entries_of(shards: Sequence[str], tmpdir: str | None) -> dict[bytes, int]:

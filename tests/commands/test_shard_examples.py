@@ -669,7 +669,7 @@ def test_err_empty(run: Run, here: Path) -> None:
 
 def test_err_source(run: Run) -> None:
     """2.14: no source, one that is not there, one that is no folder."""
-    assert run("shard", exit=2).lines[0] == "tarkit: no directory is given: tarkit shard DIR"
+    assert run("shard", exit=2).lines[0] == "tarkit: no directory: tarkit shard DIR"
     assert run("shard", "nowhere", exit=1).lines[0] == "tarkit: nowhere: No such file or directory"
     Path("a.tar").write_bytes(b"")
     assert run("shard", "a.tar", exit=2).lines[0] == "tarkit: a.tar is not a directory"

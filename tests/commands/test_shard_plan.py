@@ -354,14 +354,14 @@ def test_equal(words: list[str], counts: list[int], run: Run, here: Path) -> Non
 @each_row(
     ("words", "status", "text"),
     [
-        (["-n", "3", "-c", "1"], 2, "they do not go with -c or -s"),
+        (["-n", "3", "-c", "1"], 2, "-n and --even cannot be used with -c or -s"),
         (["--even"], 2, "--even requires a number of shards"),
         (["--even", "-n", "2", "--dirs", "separate"], 2, "--dirs separate"),
         (["-n", "99"], 1, "2 samples cannot fill 99 shards"),
-        (["--unmatched", "x"], 2, "are about --map"),
+        (["--unmatched", "x"], 2, "require --map"),
         (["--classes", "x"], 2, "--classes and --classes-out require --label-from-dir"),
-        (["--update", "--force"], 2, "--update continues after"),
-        (["--update", "--label-from-dir", "cls"], 2, "--update requires a list of classes"),
+        (["--update", "--force"], 2, "--update adds to existing shards"),
+        (["--update", "--label-from-dir", "cls"], 2, "--update requires the numbers of the classes"),
         (["--plan", "p", "--dry-run"], 2, "choose one"),
         (["-o", "-"], 2, "not stdout"),
         (["-o", "pipe:cat >o-%d.tar"], 2, "shards are files"),
@@ -389,7 +389,7 @@ def test_no_folder_of_this_machine(run: Run) -> None:
             f"tarkit: {url}: only local directories can be listed",
             "hint: mount it, or copy it here",
         ]
-    assert run("shard", "", exit=2).lines[0] == "tarkit: no directory is given: tarkit shard DIR"
+    assert run("shard", "", exit=2).lines[0] == "tarkit: no directory: tarkit shard DIR"
 
 
 # ---- names

@@ -458,7 +458,7 @@ def test_the_output_is_an_input(run: Run, archive: Archive) -> None:
         ("-s ,", "names no field"),
         ("--memory 10K", "the minimum is 1 MB"),
         ("--memory x", "invalid size"),
-        ("--force -o x.tar", "are about shards"),
+        ("--force -o x.tar", "require -c or --size"),
     ],
 )
 def test_usage(options: str, says: str, run: Run, archive: Archive) -> None:
