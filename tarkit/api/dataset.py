@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 
 from tarkit.api.chain import Archives, Chain, locate
 from tarkit.api.run import Run
-from tarkit.api.sample import WHOLE, Sample
+from tarkit.api.sample import WHOLE, Sample, pass_by
 from tarkit.api.steps import Buffer, MapStep
 from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
@@ -101,19 +101,32 @@ class Dataset(Chain):
     def __iter__(self) -> Iterator[Sample]:
         """Read the samples, in order. Entries of archives that belong to no sample are passed over."""
         source: Source | None = None
-        for sample in self.samples(self.start(), moves=False)[0]:
+        samples, flow = self.samples(self.start(), moves=False)
+        for sample in samples:
             if sample.key is None:
                 continue
-            sample.complete()
+            if sample.more is not None:
+                sample.complete()
             if sample.source is not source:
                 source = sample.source
                 read = source.recent if isinstance(source, FileSource) else source.read
-            small = sample.stop - sample.start <= WHOLE
-            yield Sample(sample, read(sample.start, sample.stop) if small else None)
+            start, stop = sample.start, sample.stop
+            if stop - start <= WHOLE:
+                yield Sample(sample, read(start, stop))
+            else:
+                yield Sample(sample, None)
+                if not source.seekable:
+                    pass_by(sample)
+        flow.finish()
 
     def head(self, count: int = 1) -> list[Sample]:
-        """The first `count` samples."""
-        return list(islice(self, count))
+        """The first `count` samples; large ones of a stream are held in memory.
+
+        >>> import tarkit
+        >>> tarkit.open("a.tar").head(2)
+        [<tarkit.Sample 'a/0': jpg, cls>, <tarkit.Sample 'a/1': jpg, cls>]
+        """
+        return [sample._keep() for sample in islice(self, count)]
 
     def __enter__(self) -> Self:
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tarkit.api.run import Run
@@ -12,7 +12,7 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle
 from tarkit.samples.sample import TarSample
-from tarkit.samples.select import Select
+from tarkit.samples.select import KeyList, Select
 from tarkit.streams.location import Location
 
 
@@ -101,9 +101,11 @@ class Choose(Step):
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples that are chosen."""
-        if self.select.keys is not None:
-            flow.finals.append(lambda: report_keys(flow.run, self.select))
-        return self.select(samples, flow.run.policy)
+        select = self.select
+        if select.keys is not None:
+            select = replace(select, keys=KeyList(select.keys.name, select.keys.wanted, select.keys.require_all))
+            flow.finals.append(lambda: report_keys(flow.run, select))
+        return select(samples, flow.run.policy)
 
 
 @dataclass
