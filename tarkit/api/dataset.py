@@ -8,14 +8,14 @@ holds only what a step needs, and iterating again reads again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 
 from tarkit.api.chain import Archives, Chain, locate
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample, pass_by
-from tarkit.api.steps import Buffer, MapStep
+from tarkit.api.steps import Buffer
 from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields, parse_fields
@@ -230,17 +230,59 @@ class Dataset(Chain):
     # ---- Change contents
 
     def map(
-        self, function: Callable[[Mapping[str, bytes]], Any], *, processes: int = 1, ordered: bool = True
+        self,
+        function: Callable[[Sample], Any],
+        *,
+        processes: int = 1,
+        ordered: bool = True,
+        retries: int = 0,
+        timeout: float | None = None,
+        on_error: Literal["error", "skip", "keep"] = "error",
     ) -> Dataset:
-        """Call a function for each sample; what it returns is written in its place.
+        """Call a function for each sample; what it returns comes in its place.
 
         Args:
-            function: called with a mapping of the fields to bytes, and the key under `__key__`. It returns such a
-                mapping, a list of them, or None to leave the sample out.
-            processes: how many processes call it; 0 is one per CPU.
+            function: called with a `Sample`. It returns a mapping of fields to values (as `TarWriter.write` takes
+                them; an item `__key__` is a new key), a list or an iterator of these, or None to leave the sample out.
+                What is not in the mapping is left out.
+            processes: how many copies of this process call it; with 1 it is called in this process, 0 is one per CPU.
             ordered: whether results keep the order of the samples.
+            retries: how often a call that failed is repeated.
+            timeout: seconds after which a call fails.
+            on_error: what becomes of a sample whose call fails: `"error"` ends the run, `"skip"` leaves it out with a
+                warning, `"keep"` passes it on unchanged.
+
+        Raises:
+            TarkitError: when the dataset is read, for a call that failed; its `__cause__` is the exception, if the
+                function was called in this process.
+
+        >>> import tarkit
+        >>> data = tarkit.open("a.tar").map(lambda sample: {**sample, "size.txt": len(sample["jpg"])})
+        >>> [(sample.key, list(sample)) for sample in data.head(1)]
+        [('a/0', ['jpg', 'cls', 'size.txt'])]
         """
-        return self.then(MapStep(function, processes, ordered))
+        from tarkit.api.map import CallFunction
+
+        return self.then(CallFunction(processes, ordered, retries, timeout, on_error, function))
+
+    def proc(
+        self,
+        command: str,
+        *,
+        processes: int = 1,
+        ordered: bool = True,
+        retries: int = 0,
+        timeout: float | None = None,
+        on_error: Literal["error", "skip", "keep"] = "error",
+    ) -> Dataset:
+        """Run a shell command for each sample, in a directory where its fields are the files `sample.FIELD`.
+
+        What the command leaves there as `sample.*` is the new sample; see `tarkit proc --help`. The arguments are those
+        of `map`.
+        """
+        from tarkit.api.map import RunCommand
+
+        return self.then(RunCommand(processes, ordered, retries, timeout, on_error, command))
 
     # ---- Look
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError
@@ -134,20 +134,6 @@ class Buffer(Step):
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples, locally mixed."""
         return buffer_shuffle(samples, self.size, self.initial, self.seed, flow.inputs.tmpdir)
-
-
-@dataclass
-class MapStep(Step):
-    """Call a Python function for each sample."""
-
-    function: Callable[[Mapping[str, bytes]], Any]
-    processes: int = 1
-    ordered: bool = True
-    counts = True
-
-    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
-        """Return what the function makes of the samples."""
-        raise NotImplementedError
 
 
 def report_keys(run: Run, select: Select) -> None:

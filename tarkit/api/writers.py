@@ -33,7 +33,6 @@ class _Encoder:
 
     def __init__(self, mtime: int) -> None:
         self._mtime = mtime
-        self._coder = Coder()
 
     def encode(self, key: str, fields: Mapping[str, Value]) -> tuple[bytes, bytes, list[Entry]]:
         """Return the key as bytes, the entries one behind the other, and where each of them is.
@@ -55,7 +54,7 @@ class _Encoder:
                 )
             if not is_safe(name):
                 raise TarkitError(f"the name {show(name)} is absolute, or has .. or a NUL in it [unsafe-name]")
-            data = self._bytes(field, value)
+            data = encode_value(field, value)
             header = encode(name, len(data), mtime=self._mtime)
             start, content = at, at + len(header)
             at = content + len(data) + len(PADS[len(data) % 512])
@@ -65,23 +64,36 @@ class _Encoder:
             raise TarkitError(f"two fields of {show(key)} have the same name in bytes [duplicate-entry]")
         return raw, b"".join(pieces), entries
 
-    def _bytes(self, field: str, value: Value) -> bytes:
-        if isinstance(value, bytes):
-            return value
-        if isinstance(value, (bytearray, memoryview)):
-            return bytes(value)
-        if isinstance(value, str):
-            return value.encode("utf-8", "surrogateescape")
-        kind = self._coder.kind(field)
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if number and (kind is None or extension(field) in _TEXT_OF_NUMBERS):
-            return (int if isinstance(value, int) else float).__repr__(value).encode()  # whatever a subclass prints
-        if kind is None:
-            raise TypeError(
-                f"field {field!r}: {type(value).__name__} has no encoding here; give it bytes, str, int or float, "
-                "or the field a name that says how, such as json or npy"
-            )
-        return self._coder.encode(field, value)
+
+_CODER = Coder()
+
+
+def encode_value(field: str, value: Value) -> bytes:
+    """Return the bytes of a value for a field of this name.
+
+    bytes are taken as they are, str is UTF-8, int and float are decimal text. Other values are encoded by the name of
+    the field: json, npy, npz, pictures.
+
+    Raises:
+        TypeError: a value that has no encoding.
+        TarkitError: a value that the field cannot hold.
+    """
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    kind = _CODER.kind(field)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if number and (kind is None or extension(field) in _TEXT_OF_NUMBERS):
+        return (int if isinstance(value, int) else float).__repr__(value).encode()  # whatever a subclass prints
+    if kind is None:
+        raise TypeError(
+            f"field {field!r}: {type(value).__name__} has no encoding here; give it bytes, str, int or float, "
+            "or the field a name that says how, such as json or npy"
+        )
+    return _CODER.encode(field, value)
 
 
 def _name_bytes(what: str, name: str) -> bytes:
