@@ -86,7 +86,7 @@ FOLDERS = {
     "sorting": "errors problems streams tar tables samples shards",
     "api": (
         "errors media problems stores streams.codecs streams tar tables zip parallel samples export extraction "
-        "mixing indexing shards checking sorting"
+        "inspecting mixing indexing proc shards checking sorting"
     ),
     "tarkit": "errors shards checking api",
     "packing": "errors problems streams.codecs streams spill tar tables parallel samples export shards sorting",
@@ -97,8 +97,8 @@ FOLDERS = {
     ),
     "__main__": "cli",
     "commands": (
-        "errors problems stores streams tar parallel samples export inspecting mixing indexing proc shards "
-        "checking sorting api packing views cli"
+        "errors problems stores streams tar samples export inspecting mixing indexing proc shards checking sorting "
+        "api packing views cli"
     ),
 }
 MOST_FILES = 22

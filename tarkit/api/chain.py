@@ -21,7 +21,7 @@ from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location, expand_inputs
 
 if TYPE_CHECKING:
-    Input = str | os.PathLike[str] | BinaryIO
+    Input = str | os.PathLike[str] | BinaryIO | Location
 
 
 class Origin(Protocol):
@@ -261,6 +261,8 @@ def locate(inputs: Input | Iterable[Input]) -> tuple[Location, ...]:
         TarkitError: an input does not exist, a pattern matches nothing, or there are no inputs.
         TypeError: an input is neither a path nor a file object.
     """
+    if isinstance(inputs, Location):
+        return (inputs,)
     if isinstance(inputs, (str, os.PathLike)):
         return tuple(expand_inputs((os.fsdecode(inputs),)))
     if hasattr(inputs, "read"):

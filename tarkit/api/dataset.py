@@ -25,7 +25,9 @@ from tarkit.streams.source import FileSource, Source
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Input
+    from tarkit.api.check import Report
     from tarkit.api.indexed import IndexedDataset
+    from tarkit.api.stats import Stats
     from tarkit.shards.writer import Shard
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
@@ -78,6 +80,32 @@ def open(
         return run
 
     return Dataset(archives, start)
+
+
+def stats(
+    inputs: Input | Iterable[Input],
+    *,
+    by: str | None = None,
+    processes: int = 1,
+    allow: str | Iterable[str] = (),
+    skip: str | Iterable[str] = (),
+    on_problem: Callable[[str], None] | None = None,
+    tmpdir: str | None = None,
+) -> Stats:
+    """Count samples, fields and sizes. Only headers are read, as far as inputs are plain archives.
+
+    Args:
+        inputs: as for `tarkit.open`; so are allow, skip, on_problem and tmpdir.
+        by: a field whose values are counted too: `"cls"`, or a path into JSON such as `"json.label"`.
+        processes: how many archives are read at a time.
+
+    >>> import tarkit
+    >>> found = tarkit.stats("train-*.tar", by="cls")
+    >>> found.samples, found.fields["jpg"].count, found.classes
+    (3, 3, {'3': 2, '5': 1})
+    """
+    data = open(inputs, allow=allow, skip=skip, on_problem=on_problem, tmpdir=tmpdir)
+    return data.stats(by, processes=processes)
 
 
 def read(
@@ -299,6 +327,41 @@ class Dataset(Chain):
                 "samples are looked up in archives as they are", "write the dataset first, then open that"
             )
         return IndexedDataset(self.locations, self.start())
+
+    def stats(self, by: str | None = None, *, processes: int = 1) -> Stats:
+        """Count samples, fields and sizes; see `tarkit.stats`."""
+        from tarkit.api.stats import count_dataset, summarize
+
+        return summarize(count_dataset(self, self.start(), by, processes))
+
+    def check(
+        self,
+        *,
+        require: Iterable[str] = (),
+        unique: bool = False,
+        target: str | None = None,
+        allow: Iterable[str] = (),
+        strict: bool = False,
+        processes: int = 1,
+    ) -> Report:
+        """Find what is wrong with the archives of this dataset; see `tarkit.check`, which has more options.
+
+        Raises:
+            Unsupported: the dataset has steps, which a check would not see.
+        """
+        from tarkit.api.check import check
+
+        if not self.unchanged:
+            raise Unsupported("archives are checked as they are", "write the dataset, then check what was written")
+        return check(
+            self.locations,
+            require=require,
+            unique=unique,
+            target=target,
+            allow=allow,
+            strict=strict,
+            processes=processes,
+        )
 
     def table(
         self,

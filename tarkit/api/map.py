@@ -18,7 +18,7 @@ from tarkit.samples.sample import TarSample
 
 
 @dataclass
-class Work(Step):
+class SampleWork(Step):
     """Work that is done on each sample, `processes` at a time (0: one per CPU)."""
 
     processes: int = 1
@@ -43,7 +43,7 @@ class Work(Step):
 
 
 @dataclass
-class CallFunction(Work):
+class CallFunction(SampleWork):
     """Call a Python function for each sample."""
 
     function: Callable[[Sample], Any] = lambda sample: sample
@@ -59,7 +59,7 @@ class CallFunction(Work):
 
 
 @dataclass
-class RunCommand(Work):
+class RunCommand(SampleWork):
     """Run a shell command for each sample, in a directory with its fields as files."""
 
     command: str = "true"
