@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tarkit.api.index import index as index
     from tarkit.api.indexed import IndexedDataset as IndexedDataset
     from tarkit.api.mix import mix as mix
+    from tarkit.api.plan import Plan as Plan
+    from tarkit.api.plan import plan as plan
     from tarkit.api.run import TarkitWarning as TarkitWarning
     from tarkit.api.sample import Sample as Sample
     from tarkit.api.stats import FieldStats as FieldStats
@@ -40,6 +42,7 @@ _MODULES = {
     "FieldStats": "tarkit.api.stats",
     "Finding": "tarkit.checking.findings",
     "IndexedDataset": "tarkit.api.indexed",
+    "Plan": "tarkit.api.plan",
     "Problem": "tarkit.errors",
     "Report": "tarkit.api.check",
     "Sample": "tarkit.api.sample",
@@ -56,6 +59,7 @@ _MODULES = {
     "index": "tarkit.api.index",
     "mix": "tarkit.api.mix",
     "open": "tarkit.api.dataset",
+    "plan": "tarkit.api.plan",
     "stats": "tarkit.api.dataset",
 }
 
@@ -64,6 +68,7 @@ __all__ = [
     "FieldStats",
     "Finding",
     "IndexedDataset",
+    "Plan",
     "Problem",
     "Report",
     "Sample",
@@ -81,6 +86,7 @@ __all__ = [
     "index",
     "mix",
     "open",
+    "plan",
     "stats",
 ]
 
