@@ -215,19 +215,7 @@ def lay_out_tree(
         missing=skip_missing,
     )
     numbers, known = next_shards(names.templates, tmpdir) if update else ([0] * len(names.templates), None)
-    required, join, classes = _transforms(run, wanted)
-    transform = SampleTransform(
-        wanted.rule,
-        tree.source,
-        wanted.rename,
-        names.categories,
-        required,
-        join,
-        classes,
-        known,
-        tmpdir,
-        on_unmatched=names.on_unmatched,
-    )
+    transform = _transform(run, wanted, names, tree.source, known, tmpdir)
     layout = PackLayout(tree, names.templates, numbers, tmpdir)
     keyless = lay_out(tree, wanted.rule, transform, cut, layout, tmpdir, _watch(run, tree))
     _report(run, tree, transform, keyless, layout)
@@ -254,9 +242,18 @@ def _check_root(root: str) -> None:
         raise Usage(f"{root} is not a directory", "for an archive: tarkit split; for a recipe: tarkit create")
 
 
-def _transforms(run: Run, wanted: SampleOptions) -> tuple[Required | None, Join | None, Classes | None]:
-    """Return the transformations of required fields, a table and labels, whose modules are loaded when needed."""
-    required = join = classes = None
+def _transform(
+    run: Run,
+    wanted: SampleOptions,
+    names: Names,
+    source: Callable[[bytes], bytes],
+    known: dict[bytes, int] | None,
+    tmpdir: str | None,
+) -> SampleTransform:
+    """Return what is done to samples; modules for required fields, tables and labels are loaded when needed."""
+    required: Required | None = None
+    join: Join | None = None
+    classes: Classes | None = None
     if wanted.require:
         from tarkit.packing.transform import Required
 
@@ -269,7 +266,8 @@ def _transforms(run: Run, wanted: SampleOptions) -> tuple[Required | None, Join 
         from tarkit.packing.labels import Classes
 
         classes = Classes(wanted.labels, wanted.classes)
-    return required, join, classes
+    settings = (wanted.rule, source, wanted.rename, names.categories, required, join, classes, known, tmpdir)
+    return SampleTransform(*settings, on_unmatched=names.on_unmatched)
 
 
 def _watch(run: Run, tree: Tree) -> Watch:
