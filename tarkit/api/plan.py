@@ -477,20 +477,14 @@ def plan(
         dirs: what a directory means for shards: `"pack"` nothing; `"keep"` and others as in `tarkit shard --help`.
         sort: `"key"`, `"-key"`, `"shuffle:7"`. Default: the order of the names.
         key: which files form a sample: `"full"` path up to the first dot, `"base"` name, `"flat"`, or an expression.
-        last_dot: the field begins at the last dot.
         rename: how entries are renamed: `"none"`, `"key"`, `"flat"`.
         require: fields that each sample must have; `"jpg|png"` asks for either.
         on_missing: what becomes of a sample that lacks one.
         label_from_dir: fields that get the class of a sample, by the directory that it is in: `"cls"`.
         classes: a file with the names of the classes, one a line.
         join: `"TABLE:COLUMN"`: add the rows of a table to the samples with these keys.
-        match: only names in which this regular expression is found.
-        exclude: no names that match these globs.
-        symlinks: which links are followed.
-        keep_root: names begin with the name of the directory.
-        prefix: only names that begin with this text.
-        on_problem: called with each warning, in place of `warnings.warn`.
-        tmpdir: the directory of temporary files.
+        match, exclude, prefix, symlinks, keep_root, last_dot: as the options of `tarkit shard`.
+        on_problem, tmpdir: as for `tarkit.open`.
 
     >>> import tarkit
     >>> [shard.samples for shard in tarkit.plan("photos", count=2).write("photos-%02d.tar")]
