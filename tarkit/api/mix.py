@@ -42,8 +42,8 @@ def mix(
 
     >>> import tarkit
     >>> cats, dogs = tarkit.open("cats.tar"), tarkit.open("dogs.tar")
-    >>> [sample.key for sample in tarkit.mix([(cats, 2), dogs], seed=7, until="all")]
-    ['cat/0', 'cat/1', 'dog/0', 'cat/2', 'cat/3', 'dog/1']
+    >>> [sample.key for sample in tarkit.mix([(cats, 2), dogs], seed=9, until="all")]
+    ['cat/0', 'cat/1', 'cat/2', 'dog/0', 'cat/3', 'dog/1']
     """
     weighted = [(each, 1.0) if isinstance(each, Dataset) else each for each in sources]
     if not weighted or any(not 0 < weight < inf for _, weight in weighted):
