@@ -139,7 +139,7 @@ class Dataset(Chain):
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Nothing is open between runs; this is for those who write `with`."""
+        """Do nothing: no file is open between runs."""
 
     # ---- Choose samples
 

@@ -83,7 +83,7 @@ class IndexOptions:
 
 
 class IndexTask(NamedTuple):
-    """One shard, and what is to be made of it: format, path and kind of each output."""
+    """One shard, and the indexes to write: format, path and kind of each output."""
 
     location: Location
     indexes: list[tuple[str, str, str]]
@@ -96,7 +96,7 @@ class IndexTask(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What came of it."""
+    """The result of an index task."""
 
     samples: int
     size: int
@@ -120,7 +120,7 @@ def write(
     for name, path, kind in [*outputs, *([("wids", *listed)] if listed else [])]:
         if kind == "path":
             if os.path.realpath(path) in taken:
-                raise Usage(f"{path} would be two indexes", "name another folder with -o, or make one at a time")
+                raise Usage(f"{path} would be two indexes", "name another directory with -o, or make one at a time")
             taken[os.path.realpath(path)] = path
             reserve(path, f"the {name} index")
             refuse_overwrite(status_of(path), locations)
@@ -149,7 +149,7 @@ def write(
 
 
 def verify(run: Run, locations: Sequence[Location], chosen: IndexOptions) -> Iterator[str]:
-    """Yield what is wrong with the indexes that are there; without formats, with all that there are.
+    """Yield the faults of existing indexes; without formats, of all indexes that exist.
 
     Raises TarkitError when there is none.
     """
@@ -205,7 +205,7 @@ def _jobs(
     if chosen.output is not None and one is not None:
         refuse_template(chosen.output, "a directory that is there takes all: -o DIR/")
         if len(each) * len(locations) + ("wids" in chosen.formats) != 1:
-            raise Usage(f"-o {chosen.output}: there will be several indexes", "name a folder that is there")
+            raise Usage(f"-o {chosen.output}: there will be several indexes", "name an existing directory")
     if one is not None and each and each[0] in ("energon", "parquet"):
         Output(one, None).refuse_terminal(f"an index for {each[0]}")
     jobs = []
@@ -229,7 +229,7 @@ def _jobs(
         return jobs, (one.text, one.kind)
     place = os.path.join(folder, wids.NAME) if folder else wids.list_path([location.text for location in locations])
     if place is None:
-        raise Usage("the shards are in several folders", f"say where their list goes: -o {wids.NAME}")
+        raise Usage("the shards are in several directories", f"say where their list goes: -o {wids.NAME}")
     return jobs, (place, "path")
 
 

@@ -1,4 +1,4 @@
-"""Where a command writes, and what it must not write over."""
+"""Outputs: files, stdout, commands and file objects, and the check that no input is overwritten."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Output:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether what is written comes before somebody's eyes."""
+        """Whether it is a terminal."""
         if self.location.kind == "stdout":
             return os.isatty(1)
         return self.location.kind == "path" and _is_terminal(self.location.text)
@@ -38,25 +38,25 @@ class Output:
     def named(
         cls, output: str | os.PathLike[str] | BinaryIO, compress: str | None = None, sync: bool = False
     ) -> Output:
-        """The output of a caller of the API: a path, `pipe:COMMAND`, `-` for stdout, or a binary file object."""
+        """Return the output that the API is given: a path, `pipe:COMMAND`, `-` for stdout, or a binary file object."""
         codec = parse_spec(compress) if compress else None
         if isinstance(output, (str, os.PathLike)):
             return cls(parse_output(os.fspath(output)), codec, sync)
         return cls(Location("object", "", object_name(output)), codec, sync, file=output)
 
     def refuse_terminal(self, what: str = "an archive") -> None:
-        """Raises Usage when it is a terminal."""
+        """Raise Usage if it is a terminal."""
         if self.is_terminal:
             name = "stdout" if self.location.kind == "stdout" else self.location.name
-            raise Usage(f"{name} is a terminal, and {what} is not for eyes", "name the output with -o, or use a pipe")
+            raise Usage(f"{name}: refusing to write {what} to a terminal", "name the output with -o, or use a pipe")
 
     def open(self, inputs: Sequence[Location] = ()) -> Sink:
-        """Open it; raises Usage when it is one of the inputs or a terminal."""
+        """Open it; raises Usage if it is one of the inputs."""
         refuse_overwrite(self.status(), inputs)
         return self.open_named(self.location.text)
 
     def open_named(self, text: str, fresh: bool = False) -> Sink:
-        """Open the output of this name in place of its own; what is `fresh` replaces no file, also none that comes."""
+        """Open an output of this name in place of its own; a `fresh` one replaces no file, even a new one."""
         codec = self._codec_of(text)
         if codec is not None and codec[0] == "zip":
             from tarkit.zip.writer import ZipSink
@@ -85,7 +85,7 @@ class Output:
         return None if codec is not None and codec[0] == "none" else codec
 
     def check_time(self, mtime: int | None, text: str | None = None) -> None:
-        """Raises Usage when entries cannot get the time `mtime` in this output, or in the one called `text`."""
+        """Raise Usage if entries cannot get the time `mtime` in this output, or in the one called `text`."""
         codec = self._codec_of(self.location.text if text is None else text)
         if mtime is not None and codec is not None and codec[0] == "zip":
             from tarkit.zip.writer import check_time
@@ -93,7 +93,7 @@ class Output:
             check_time(mtime)
 
     def for_text(self) -> Output:
-        """This output, for what is no archive; raises Usage when it is a zip."""
+        """Return this output, for text; raises Usage if it is a zip file."""
         codec = self._codec_of(self.location.text)
         if codec is not None and codec[0] == "zip":
             raise Usage(
@@ -102,7 +102,7 @@ class Output:
         return self
 
     def status(self) -> os.stat_result | None:
-        """What is there now under its name, if that is a regular file."""
+        """Return the status of the file that has its name now, if it is a regular file."""
         try:
             status = os.fstat(1) if self.location.kind == "stdout" else os.stat(self.location.text)
         except OSError:
@@ -123,7 +123,7 @@ class Output:
 
 
 class ObjectSink(WriteOnlySink):
-    """A binary file object of the caller, who closes it."""
+    """A binary file object of the caller, which stays open."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self.name = name
@@ -153,7 +153,7 @@ def named_output(word: str | None, compress: str | None, fsync: bool = False) ->
 
 
 def numbered_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
-    """The same for archives, which no terminal gets."""
+    """Return the same for archives, which are not written to a terminal."""
     output = named_output(word, compress, fsync)
     output.refuse_terminal()
     return output
@@ -175,18 +175,18 @@ def text_output(word: str | None = None, compress: str | None = None, fsync: boo
 
 
 def file_name(word: str) -> str:
-    """The path of one file that is written besides the output; raises Usage when it looks like a template."""
+    """Return the path of a file that is written besides the output; raises Usage if it looks like a template."""
     refuse_template(word)
     return word.removeprefix("file:")
 
 
 def status_of(path: str | None) -> os.stat_result | None:
-    """What is there under a name, if that is a regular file."""
+    """Return the status of the file at a path, None if there is no regular file."""
     return None if path is None else Output(Location("path", path, path), None).status()
 
 
 def refuse_overwrite(taken: os.stat_result | None, inputs: Sequence[Location]) -> None:
-    """Raises Usage when the file that will be written is also an input, by name or by redirection."""
+    """Raise Usage if the file that will be written is also an input, by name or by redirection."""
     if taken is None:
         return
     for location in inputs:
@@ -201,7 +201,7 @@ def refuse_overwrite(taken: os.stat_result | None, inputs: Sequence[Location]) -
 
 
 def total_size(inputs: Sequence[Location]) -> int | None:
-    """Bytes of all inputs if they are plain files, for a bar that knows its end."""
+    """Return the bytes of all inputs if they are plain files, for a progress bar."""
     total = 0
     for location in inputs:
         if location.kind != "path" or codec_by_suffix(location.text):

@@ -373,7 +373,7 @@ def test_stdout_is_a_terminal(words: list[str]) -> None:
     """Nobody reads one: usage, and not a byte of it is shown."""
     status, shown = at_terminal(words, (1, 2))
     assert status == 2
-    assert re.match(r"tarkit: (stdout|/dev/stdout) is a terminal", shown)
+    assert re.match(r"tarkit: (stdout|/dev/stdout): refusing to write an archive to a terminal", shown)
     assert "1111" not in shown
 
 
