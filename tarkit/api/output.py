@@ -1,4 +1,4 @@
-"""Outputs: files, stdout, commands and file objects, and the check that no input is overwritten."""
+"""The output of a command, and what it must not overwrite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BY_SPLIT = "tarkit split writes a series of shards"
 
 @dataclass(frozen=True)
 class Output:
-    """Where the output goes and how it is compressed: -o, --compress, --fsync, and threads for the codec."""
+    """The location of an output and its compression: -o, --compress, --fsync, and threads of the codec."""
 
     location: Location
     codec: tuple[str, int | None] | None
@@ -38,25 +38,25 @@ class Output:
     def named(
         cls, output: str | os.PathLike[str] | BinaryIO, compress: str | None = None, sync: bool = False
     ) -> Output:
-        """Return the output that the API is given: a path, `pipe:COMMAND`, `-` for stdout, or a binary file object."""
+        """The output of a caller of the API: a path, `pipe:COMMAND`, `-` for stdout, or a binary file object."""
         codec = parse_spec(compress) if compress else None
         if isinstance(output, (str, os.PathLike)):
             return cls(parse_output(os.fspath(output)), codec, sync)
         return cls(Location("object", "", object_name(output)), codec, sync, file=output)
 
     def refuse_terminal(self, what: str = "an archive") -> None:
-        """Raise Usage if it is a terminal."""
+        """Raise Usage when it is a terminal."""
         if self.is_terminal:
             name = "stdout" if self.location.kind == "stdout" else self.location.name
             raise Usage(f"{name}: refusing to write {what} to a terminal", "name the output with -o, or use a pipe")
 
     def open(self, inputs: Sequence[Location] = ()) -> Sink:
-        """Open it; raises Usage if it is one of the inputs."""
+        """Open it; raise Usage when it is one of the inputs."""
         refuse_overwrite(self.status(), inputs)
         return self.open_named(self.location.text)
 
     def open_named(self, text: str, fresh: bool = False) -> Sink:
-        """Open an output of this name in place of its own; a `fresh` one replaces no file, even a new one."""
+        """Open an output of this name instead; if `fresh`, an existing file is an error, also one made meanwhile."""
         codec = self._codec_of(text)
         if codec is not None and codec[0] == "zip":
             from tarkit.zip.writer import ZipSink
@@ -77,7 +77,7 @@ class Output:
         return open_sink(self.location.kind, text, sync=self.sync, fresh=fresh)
 
     def _codec_of(self, text: str) -> tuple[str, int | None] | None:
-        """The codec, or zip, that an output of this name gets."""
+        """Return codec (or zip) and level for an output of this name."""
         codec = self.codec
         if codec is None and self.location.kind in ("path", "url"):
             suffix = codec_by_suffix(text)
@@ -85,7 +85,7 @@ class Output:
         return None if codec is not None and codec[0] == "none" else codec
 
     def check_time(self, mtime: int | None, text: str | None = None) -> None:
-        """Raise Usage if entries cannot get the time `mtime` in this output, or in the one called `text`."""
+        """Raise Usage when this output, or the one called `text`, cannot store `mtime`, in seconds since 1970."""
         codec = self._codec_of(self.location.text if text is None else text)
         if mtime is not None and codec is not None and codec[0] == "zip":
             from tarkit.zip.writer import check_time
@@ -93,16 +93,14 @@ class Output:
             check_time(mtime)
 
     def for_text(self) -> Output:
-        """Return this output, for text; raises Usage if it is a zip file."""
+        """Return this output, for text; raise Usage when it is a zip."""
         codec = self._codec_of(self.location.text)
         if codec is not None and codec[0] == "zip":
-            raise Usage(
-                f"{self.location.name}: a zip is for entries, and this is text", "--compress none, or another name"
-            )
+            raise Usage(f"{self.location.name}: refusing to write text to a zip", "--compress none, or another name")
         return self
 
     def status(self) -> os.stat_result | None:
-        """Return the status of the file that has its name now, if it is a regular file."""
+        """Return the status of the existing regular file of its name, if there is one."""
         try:
             status = os.fstat(1) if self.location.kind == "stdout" else os.stat(self.location.text)
         except OSError:
@@ -111,7 +109,7 @@ class Output:
 
     @property
     def folder(self) -> str | None:
-        """The directory of a file."""
+        """The directory of a regular file, or of one that does not exist yet."""
         if self.location.kind != "path":
             return None
         try:
@@ -123,7 +121,7 @@ class Output:
 
 
 class ObjectSink(WriteOnlySink):
-    """A binary file object of the caller, which stays open."""
+    """A binary file object of the caller, who closes it."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self.name = name
@@ -148,45 +146,45 @@ def object_name(file: BinaryIO) -> str:
 
 
 def named_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
-    """The output that the options describe, stdout without a name; the name may be a template. Raises Usage."""
+    """Return the output that the options describe, by default stdout; the name may be a template. Raise Usage."""
     return Output(parse_output("-" if word is None else word), parse_spec(compress) if compress else None, fsync)
 
 
 def numbered_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
-    """Return the same for archives, which are not written to a terminal."""
+    """Return the same for archives; raise Usage for a terminal."""
     output = named_output(word, compress, fsync)
     output.refuse_terminal()
     return output
 
 
 def open_output(word: str | None, compress: str | None, fsync: bool = False, series: str | None = BY_SPLIT) -> Output:
-    """The same for one archive, whose name may not look like a template; `series` is a hint on what makes shards."""
+    """Return the same for one archive; raise Usage for a template. `series` is a hint: what writes shards."""
     refuse_template(word, series)
     return numbered_output(word, compress, fsync)
 
 
 def text_output(word: str | None = None, compress: str | None = None, fsync: bool = False) -> Output:
-    """The same for one table or page, which a terminal may get unless it is compressed."""
+    """Return the same for one table or page; raise Usage for a template, and for a terminal if it is compressed."""
     refuse_template(word)
     output = named_output(word, compress, fsync)
     if compress is not None:
-        output.refuse_terminal()
+        output.refuse_terminal("compressed text")
     return output.for_text()
 
 
 def file_name(word: str) -> str:
-    """Return the path of a file that is written besides the output; raises Usage if it looks like a template."""
+    """Return the path of a file that is written besides the output; raise Usage for a template."""
     refuse_template(word)
     return word.removeprefix("file:")
 
 
 def status_of(path: str | None) -> os.stat_result | None:
-    """Return the status of the file at a path, None if there is no regular file."""
+    """Return the status of the regular file of this name, if there is one."""
     return None if path is None else Output(Location("path", path, path), None).status()
 
 
 def refuse_overwrite(taken: os.stat_result | None, inputs: Sequence[Location]) -> None:
-    """Raise Usage if the file that will be written is also an input, by name or by redirection."""
+    """Raise Usage when the file that will be written is also an input, by name or by redirection."""
     if taken is None:
         return
     for location in inputs:
@@ -197,11 +195,11 @@ def refuse_overwrite(taken: os.stat_result | None, inputs: Sequence[Location]) -
         except OSError:
             continue
         if os.path.samestat(status, taken):
-            raise Usage(f"{location.name} is the output too", "write to another file, then rename it")
+            raise Usage(f"{location.name} is both input and output", "write to another file, then rename it")
 
 
 def total_size(inputs: Sequence[Location]) -> int | None:
-    """Return the bytes of all inputs if they are plain files, for a progress bar."""
+    """Return the size of all inputs in bytes if they are plain files, for the total of a progress bar."""
     total = 0
     for location in inputs:
         if location.kind != "path" or codec_by_suffix(location.text):
