@@ -1,4 +1,4 @@
-"""The output of a command, and what it must not overwrite."""
+"""Where a command writes, and what it must not write over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BY_SPLIT = "tarkit split writes a series of shards"
 
 @dataclass(frozen=True)
 class Output:
-    """The location of an output and its compression: -o, --compress, --fsync, and threads of the codec."""
+    """Where the output goes and how it is compressed: -o, --compress, --fsync, and threads for the codec."""
 
     location: Location
     codec: tuple[str, int | None] | None
@@ -29,7 +29,7 @@ class Output:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it is a terminal."""
+        """Whether what is written comes before somebody's eyes."""
         if self.location.kind == "stdout":
             return os.isatty(1)
         return self.location.kind == "path" and _is_terminal(self.location.text)
@@ -45,18 +45,18 @@ class Output:
         return cls(Location("object", "", object_name(output)), codec, sync, file=output)
 
     def refuse_terminal(self, what: str = "an archive") -> None:
-        """Raise Usage when it is a terminal."""
+        """Raises Usage when it is a terminal."""
         if self.is_terminal:
             name = "stdout" if self.location.kind == "stdout" else self.location.name
-            raise Usage(f"{name}: refusing to write {what} to a terminal", "name the output with -o, or use a pipe")
+            raise Usage(f"{name} is a terminal, and {what} is not for eyes", "name the output with -o, or use a pipe")
 
     def open(self, inputs: Sequence[Location] = ()) -> Sink:
-        """Open it; raise Usage when it is one of the inputs."""
+        """Open it; raises Usage when it is one of the inputs or a terminal."""
         refuse_overwrite(self.status(), inputs)
         return self.open_named(self.location.text)
 
     def open_named(self, text: str, fresh: bool = False) -> Sink:
-        """Open an output of this name instead; if `fresh`, an existing file is an error, also one made meanwhile."""
+        """Open the output of this name in place of its own; what is `fresh` replaces no file, also none that comes."""
         codec = self._codec_of(text)
         if codec is not None and codec[0] == "zip":
             from tarkit.zip.writer import ZipSink
@@ -77,7 +77,7 @@ class Output:
         return open_sink(self.location.kind, text, sync=self.sync, fresh=fresh)
 
     def _codec_of(self, text: str) -> tuple[str, int | None] | None:
-        """Return codec (or zip) and level for an output of this name."""
+        """The codec, or zip, that an output of this name gets."""
         codec = self.codec
         if codec is None and self.location.kind in ("path", "url"):
             suffix = codec_by_suffix(text)
@@ -85,7 +85,7 @@ class Output:
         return None if codec is not None and codec[0] == "none" else codec
 
     def check_time(self, mtime: int | None, text: str | None = None) -> None:
-        """Raise Usage when this output, or the one called `text`, cannot store `mtime`, in seconds since 1970."""
+        """Raises Usage when entries cannot get the time `mtime` in this output, or in the one called `text`."""
         codec = self._codec_of(self.location.text if text is None else text)
         if mtime is not None and codec is not None and codec[0] == "zip":
             from tarkit.zip.writer import check_time
@@ -93,14 +93,16 @@ class Output:
             check_time(mtime)
 
     def for_text(self) -> Output:
-        """Return this output, for text; raise Usage when it is a zip."""
+        """This output, for what is no archive; raises Usage when it is a zip."""
         codec = self._codec_of(self.location.text)
         if codec is not None and codec[0] == "zip":
-            raise Usage(f"{self.location.name}: refusing to write text to a zip", "--compress none, or another name")
+            raise Usage(
+                f"{self.location.name}: a zip is for entries, and this is text", "--compress none, or another name"
+            )
         return self
 
     def status(self) -> os.stat_result | None:
-        """Return the status of the existing regular file of its name, if there is one."""
+        """What is there now under its name, if that is a regular file."""
         try:
             status = os.fstat(1) if self.location.kind == "stdout" else os.stat(self.location.text)
         except OSError:
@@ -109,7 +111,7 @@ class Output:
 
     @property
     def folder(self) -> str | None:
-        """The directory of a regular file, or of one that does not exist yet."""
+        """The directory of a file."""
         if self.location.kind != "path":
             return None
         try:
@@ -146,45 +148,45 @@ def object_name(file: BinaryIO) -> str:
 
 
 def named_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
-    """Return the output that the options describe, by default stdout; the name may be a template. Raise Usage."""
+    """The output that the options describe, stdout without a name; the name may be a template. Raises Usage."""
     return Output(parse_output("-" if word is None else word), parse_spec(compress) if compress else None, fsync)
 
 
 def numbered_output(word: str | None, compress: str | None, fsync: bool = False) -> Output:
-    """Return the same for archives; raise Usage for a terminal."""
+    """The same for archives, which no terminal gets."""
     output = named_output(word, compress, fsync)
     output.refuse_terminal()
     return output
 
 
 def open_output(word: str | None, compress: str | None, fsync: bool = False, series: str | None = BY_SPLIT) -> Output:
-    """Return the same for one archive; raise Usage for a template. `series` is a hint: what writes shards."""
+    """The same for one archive, whose name may not look like a template; `series` is a hint on what makes shards."""
     refuse_template(word, series)
     return numbered_output(word, compress, fsync)
 
 
 def text_output(word: str | None = None, compress: str | None = None, fsync: bool = False) -> Output:
-    """Return the same for one table or page; raise Usage for a template, and for a terminal if it is compressed."""
+    """The same for one table or page, which a terminal may get unless it is compressed."""
     refuse_template(word)
     output = named_output(word, compress, fsync)
     if compress is not None:
-        output.refuse_terminal("compressed text")
+        output.refuse_terminal()
     return output.for_text()
 
 
 def file_name(word: str) -> str:
-    """Return the path of a file that is written besides the output; raise Usage for a template."""
+    """The path of one file that is written besides the output; raises Usage when it looks like a template."""
     refuse_template(word)
     return word.removeprefix("file:")
 
 
 def status_of(path: str | None) -> os.stat_result | None:
-    """Return the status of the regular file of this name, if there is one."""
+    """What is there under a name, if that is a regular file."""
     return None if path is None else Output(Location("path", path, path), None).status()
 
 
 def refuse_overwrite(taken: os.stat_result | None, inputs: Sequence[Location]) -> None:
-    """Raise Usage when the file that will be written is also an input, by name or by redirection."""
+    """Raises Usage when the file that will be written is also an input, by name or by redirection."""
     if taken is None:
         return
     for location in inputs:
@@ -195,11 +197,11 @@ def refuse_overwrite(taken: os.stat_result | None, inputs: Sequence[Location]) -
         except OSError:
             continue
         if os.path.samestat(status, taken):
-            raise Usage(f"{location.name} is both input and output", "write to another file, then rename it")
+            raise Usage(f"{location.name} is the output too", "write to another file, then rename it")
 
 
 def total_size(inputs: Sequence[Location]) -> int | None:
-    """Return the size of all inputs in bytes if they are plain files, for the total of a progress bar."""
+    """Bytes of all inputs if they are plain files, for a bar that knows its end."""
     total = 0
     for location in inputs:
         if location.kind != "path" or codec_by_suffix(location.text):

@@ -415,4 +415,4 @@ def test_terminal(name: str, good: bool, here: Path) -> None:
         os.close(main)
         os.close(other)
     assert shown.startswith(b"END") != good
-    assert ("to a terminal" in ran.stderr) != good
+    assert ("is a terminal" in ran.stderr) != good

@@ -223,7 +223,7 @@ def test_a_terminal(run: Run, archive: Archive) -> None:
         run("tsv", name, "-f", "cls", stdout=theirs)
         assert os.read(ours, 100) == b"__key__\tcls\r\na\t1\r\n"
         for words in (["--format", "parquet"], ["--compress", "gz"]):
-            assert "refusing to write" in run("tsv", name, "-f", "cls", *words, stdout=theirs, exit=2).stderr
+            assert "is a terminal" in run("tsv", name, "-f", "cls", *words, stdout=theirs, exit=2).stderr
     finally:
         os.close(ours)
         os.close(theirs)
