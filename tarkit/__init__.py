@@ -1,11 +1,13 @@
 """tarkit: tar streams of machine-learning samples, on the command line and in Python.
 
 >>> import tarkit
->>> with tarkit.open("train-{000..009}.tar") as data:
+>>> with tarkit.open("train-{0..1}.tar") as data:
 ...     for sample in data.where("cls == 3"):
 ...         sample.key, sample["jpg"]
+('a/0', b'one')
+('b/0', b'two')
 
-What is named here is loaded when it is used first.
+A name is loaded when it is used for the first time.
 """
 
 __version__ = "0.1.0"

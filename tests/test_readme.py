@@ -55,7 +55,8 @@ def _blocks(document: Path) -> list[Block]:
 
 
 BLOCKS = [block for document in DOCUMENTS for block in _blocks(document)]
-TO_RUN = [block for block in BLOCKS if block.language in RUN and block.section != TOUR]
+PROGRAM = _blocks(ROOT / "docs/python.md")  # one program, which tests/api/test_guide.py runs
+TO_RUN = [block for block in BLOCKS if block.language in RUN and block.section != TOUR and block not in PROGRAM]
 SECTIONS = list(dict.fromkeys(block.section for block in TO_RUN))
 
 

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast, get_args
 
 from tarkit.api.output import object_name
 from tarkit.api.run import Run
@@ -288,3 +288,19 @@ def refuse_twice(locations: Iterable[Location]) -> None:
             if which in known:
                 raise Usage(f"{location.name} is named more than once")
             known.add(which)
+
+
+# ---- Arguments
+
+
+def one_of(name: str, value: str, choices: object) -> None:
+    """Raise Usage for a value that is not among those of a Literal: it would be taken for another one."""
+    if value not in get_args(choices):
+        raise Usage(f"{name}={value!r}: it is one of {', '.join(get_args(choices))}")
+
+
+def at_least(least: int, **arguments: float | None) -> None:
+    """Raise Usage for a number below `least`: with it samples would be missing without a word. None is no number."""
+    for name, value in arguments.items():
+        if value is not None and not value >= least:
+            raise Usage(f"{name}={value}: it is at least {least}")

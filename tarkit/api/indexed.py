@@ -89,10 +89,10 @@ class IndexedDataset(Sequence[Sample]):
 
     def _sample(self, number: int) -> Sample:
         start, shard = self._starts[number], self._sources[self._shards[number]]
+        shard.unchanged()
         source = FileSource(shard.file, shard.name, shard.offset)  # has a window of its own: threads may look up too
         found = next(iter(SampleReader(source, Policy(allow=["all"]), moves=False, pos=start)), None)
         source.close()
-        shard.unchanged()
         if found is None or found.start != start:
             raise Unsupported(f"{source.name}: the file was changed while it was read")
         data = source.read(found.start, found.stop) if found.stop - found.start <= WHOLE else None

@@ -40,14 +40,14 @@ class Reader(Protocol):
 
 @dataclass
 class Flow:
-    """What one run over a dataset knows: its inputs, and what its steps have to say at the end.
+    """State of one run over a dataset: its inputs, and what its steps do at the end.
 
     Attributes:
         distinct: whether keys may come back in the output, so that they have to be judged there.
         repeated: says whether the key of the current sample comes back, where that is known.
         again: iterates once more over the samples in front of the current step, by a policy of its own; for a step
             that `rereads`, while it asks for no sample otherwise.
-        finals: what the steps have to say behind the last sample.
+        finals: called after the last sample; they raise TarkitError or report.
     """
 
     run: Run
@@ -58,14 +58,14 @@ class Flow:
     finals: list[Callable[[], None]] = field(default_factory=list)
 
     def finish(self) -> None:
-        """Let each step check that all is well, after the last sample; raises TarkitError."""
+        """Run the final checks of the steps, after the last sample; raises TarkitError."""
         for final in self.finals:
             final()
         self.run.dropped += self.inputs.dropped
 
 
 class Step:
-    """What is done to the samples of a run. Subclasses say what that means for reading them."""
+    """A change to the samples of a run. The attributes say what it requires of reading them."""
 
     counts = False
     """Whether it counts samples, so that scattered ones may not come as several."""
