@@ -109,7 +109,7 @@ def stats(
     >>> import tarkit
     >>> found = tarkit.stats("train-*.tar", by="cls")
     >>> found.samples, found.fields["jpg"].count, found.classes
-    (3, 3, {'3': 2, '5': 1})
+    (3, 3, {'3': 2, '1': 1})
     """
     data = open(inputs, allow=allow, skip=skip, on_problem=on_problem, tmpdir=tmpdir)
     return data.stats(by, processes=processes)

@@ -243,7 +243,7 @@ def test_wrong_arguments(call: str, archive: Archive) -> None:
 
 def test_a_rekey_that_makes_no_key(archive: Archive) -> None:
     """It is found when it happens."""
-    with pytest.raises(tarkit.TarkitError, match="which is no key"):
+    with pytest.raises(tarkit.TarkitError, match="which is not a key"):
         list(tarkit.open(archive(MANY)).rekey("{key}.x"))
 
 
@@ -298,7 +298,7 @@ def test_an_archive_is_not_written_over_itself(archive: Archive) -> None:
     data = tarkit.open(archive(MANY))
     os.symlink("in.tar", "link.tar")
     for name in ("in.tar", "link.tar", "./in.tar"):
-        with pytest.raises(tarkit.Usage, match=r"is both input and output|is the output too"):
+        with pytest.raises(tarkit.Usage, match="is both input and output"):
             data.write(name)
     with pytest.raises(tarkit.Usage, match="is an input"):
         tarkit.open(archive(MANY, "s-0.tar")).split("s-%d.tar", count=1, force=True)

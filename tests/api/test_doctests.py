@@ -14,7 +14,7 @@ from tests._tools import each_row
 from tests.conftest import Archive
 
 MODULES = ["tarkit", *(f"tarkit.api.{module.name}" for module in pkgutil.iter_modules(tarkit.api.__path__))]
-LOOKED_UP = ("open", "check", "index", "mix", "TarWriter", "ShardWriter", "Sample")
+LOOKED_UP = ("open", "check", "create", "index", "mix", "plan", "stats", "TarWriter", "ShardWriter", "Sample")
 """Public names whose docstring has an example."""
 
 
@@ -28,6 +28,9 @@ def fill(archive: Archive) -> None:
         archive(members, name)
     archive({f"cat/{i}.jpg": b"cat" for i in range(4)}, "cats.tar")
     archive({f"dog/{i}.jpg": b"dog" for i in range(2)}, "dogs.tar")
+    for name in ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg"):
+        Path("photos", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("photos", name).write_bytes(b"picture")
 
 
 @each_row("name", MODULES)

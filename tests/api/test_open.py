@@ -293,7 +293,7 @@ def test_on_problem_takes_the_place_of_warnings(archive: Archive) -> None:
         warnings.simplefilter("error")
         list(data)
         list(data)
-    assert told == ["in.tar: at 2048: the key 'a' comes back [scattered-sample]"] * 2
+    assert told == ["in.tar: at 2048: the key 'a' occurs again [scattered-sample]"] * 2
 
 
 def test_names_of_problems_are_checked() -> None:
