@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zlib
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -115,9 +116,13 @@ def test_the_tour_prints_what_the_readme_shows(
     for each in ("bash", "python3", "tar"):
         program(each)
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    path = f"{served(tmp_path_factory.getbasetemp())}{os.pathsep}{os.environ['PATH']}"
-    assert docs.tour(text, tmp_path, path) == text
-    assert text.count("```text") > 3
+    folders = (served(tmp_path_factory.getbasetemp()), Path(sys.executable).parent, os.environ["PATH"])
+    path = os.pathsep.join(map(str, folders))
+    printed = docs.tour(text, tmp_path, path)
+    if "zlib-ng" in zlib.ZLIB_RUNTIME_VERSION:  # which compresses the pictures to other sizes
+        text, printed = (re.sub(r"\d{4,}", "N", each) for each in (text, printed))
+    assert printed == text
+    assert text.count("```text") == 3
 
 
 def test_pages_of_commands_that_are_gone_go(docs: Any, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
