@@ -111,11 +111,14 @@ def test_packages_have_a_row(docs: Any) -> None:
     assert all(row.count("|") == 3 and len(row.split("|")[2]) > 10 for row in rows)
 
 
+TABLES = ("test_layers", "test_problems", "cli/test_app")
+
+
 @cache
 def _defined() -> frozenset[str]:
-    """Return the names of all modules, classes, functions and constants of the package, and of the layer tests."""
+    """Return the names of modules, classes, functions and constants, in the package and in tests with tables."""
     names = set()
-    for path in (*(ROOT / "tarkit").rglob("*.py"), ROOT / "tests/test_layers.py", ROOT / "tests/test_problems.py"):
+    for path in (*(ROOT / "tarkit").rglob("*.py"), *(ROOT / f"tests/{name}.py" for name in TABLES)):
         names |= {path.stem, path.parent.name}
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
