@@ -8,14 +8,14 @@ holds only what a step needs, and iterating again reads again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 
 from tarkit.api.chain import Archives, Chain, locate
 from tarkit.api.run import Run
-from tarkit.api.sample import WHOLE, Sample
-from tarkit.api.steps import Buffer, MapStep
+from tarkit.api.sample import WHOLE, Sample, pass_by
+from tarkit.api.steps import Buffer
 from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields, parse_fields
@@ -25,7 +25,9 @@ from tarkit.streams.source import FileSource, Source
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Input
+    from tarkit.api.check import Report
     from tarkit.api.indexed import IndexedDataset
+    from tarkit.api.stats import Stats
     from tarkit.shards.writer import Shard
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
@@ -80,6 +82,32 @@ def open(
     return Dataset(archives, start)
 
 
+def stats(
+    inputs: Input | Iterable[Input],
+    *,
+    by: str | None = None,
+    processes: int = 1,
+    allow: str | Iterable[str] = (),
+    skip: str | Iterable[str] = (),
+    on_problem: Callable[[str], None] | None = None,
+    tmpdir: str | None = None,
+) -> Stats:
+    """Count samples, fields and sizes. Only headers are read, as far as inputs are plain archives.
+
+    Args:
+        inputs: as for `tarkit.open`; so are allow, skip, on_problem and tmpdir.
+        by: a field whose values are counted too: `"cls"`, or a path into JSON such as `"json.label"`.
+        processes: how many archives are read at a time.
+
+    >>> import tarkit
+    >>> found = tarkit.stats("train-*.tar", by="cls")
+    >>> found.samples, found.fields["jpg"].count, found.classes
+    (3, 3, {'3': 2, '5': 1})
+    """
+    data = open(inputs, allow=allow, skip=skip, on_problem=on_problem, tmpdir=tmpdir)
+    return data.stats(by, processes=processes)
+
+
 def read(
     run: Run,
     locations: Iterable[Location],
@@ -101,19 +129,32 @@ class Dataset(Chain):
     def __iter__(self) -> Iterator[Sample]:
         """Read the samples, in order. Entries of archives that belong to no sample are passed over."""
         source: Source | None = None
-        for sample in self.samples(self.start(), moves=False)[0]:
+        samples, flow = self.samples(self.start(), moves=False)
+        for sample in samples:
             if sample.key is None:
                 continue
-            sample.complete()
+            if sample.more is not None:
+                sample.complete()
             if sample.source is not source:
                 source = sample.source
                 read = source.recent if isinstance(source, FileSource) else source.read
-            small = sample.stop - sample.start <= WHOLE
-            yield Sample(sample, read(sample.start, sample.stop) if small else None)
+            start, stop = sample.start, sample.stop
+            if stop - start <= WHOLE:
+                yield Sample(sample, read(start, stop))
+            else:
+                yield Sample(sample, None)
+                if not source.seekable:
+                    pass_by(sample)
+        flow.finish()
 
     def head(self, count: int = 1) -> list[Sample]:
-        """The first `count` samples."""
-        return list(islice(self, count))
+        """The first `count` samples; large ones of a stream are held in memory.
+
+        >>> import tarkit
+        >>> tarkit.open("a.tar").head(2)
+        [<tarkit.Sample 'a/0': jpg, cls>, <tarkit.Sample 'a/1': jpg, cls>]
+        """
+        return [sample._keep() for sample in islice(self, count)]
 
     def __enter__(self) -> Self:
         return self
@@ -217,17 +258,59 @@ class Dataset(Chain):
     # ---- Change contents
 
     def map(
-        self, function: Callable[[Mapping[str, bytes]], Any], *, processes: int = 1, ordered: bool = True
+        self,
+        function: Callable[[Sample], Any],
+        *,
+        processes: int = 1,
+        ordered: bool = True,
+        retries: int = 0,
+        timeout: float | None = None,
+        on_error: Literal["error", "skip", "keep"] = "error",
     ) -> Dataset:
-        """Call a function for each sample; what it returns is written in its place.
+        """Call a function for each sample; what it returns comes in its place.
 
         Args:
-            function: called with a mapping of the fields to bytes, and the key under `__key__`. It returns such a
-                mapping, a list of them, or None to leave the sample out.
-            processes: how many processes call it; 0 is one per CPU.
+            function: called with a `Sample`. It returns a mapping of fields to values (as `TarWriter.write` takes
+                them; an item `__key__` is a new key), a list or an iterator of these, or None to leave the sample out.
+                What is not in the mapping is left out.
+            processes: how many copies of this process call it; with 1 it is called in this process, 0 is one per CPU.
             ordered: whether results keep the order of the samples.
+            retries: how often a call that failed is repeated.
+            timeout: seconds after which a call fails.
+            on_error: what becomes of a sample whose call fails: `"error"` ends the run, `"skip"` leaves it out with a
+                warning, `"keep"` passes it on unchanged.
+
+        Raises:
+            TarkitError: when the dataset is read, for a call that failed; its `__cause__` is the exception, if the
+                function was called in this process.
+
+        >>> import tarkit
+        >>> data = tarkit.open("a.tar").map(lambda sample: {**sample, "size.txt": len(sample["jpg"])})
+        >>> [(sample.key, list(sample)) for sample in data.head(1)]
+        [('a/0', ['jpg', 'cls', 'size.txt'])]
         """
-        return self.then(MapStep(function, processes, ordered))
+        from tarkit.api.map import CallFunction
+
+        return self.then(CallFunction(processes, ordered, retries, timeout, on_error, function))
+
+    def proc(
+        self,
+        command: str,
+        *,
+        processes: int = 1,
+        ordered: bool = True,
+        retries: int = 0,
+        timeout: float | None = None,
+        on_error: Literal["error", "skip", "keep"] = "error",
+    ) -> Dataset:
+        """Run a shell command for each sample, in a directory where its fields are the files `sample.FIELD`.
+
+        What the command leaves there as `sample.*` is the new sample; see `tarkit proc --help`. The arguments are those
+        of `map`.
+        """
+        from tarkit.api.map import RunCommand
+
+        return self.then(RunCommand(processes, ordered, retries, timeout, on_error, command))
 
     # ---- Look
 
@@ -244,6 +327,41 @@ class Dataset(Chain):
                 "samples are looked up in archives as they are", "write the dataset first, then open that"
             )
         return IndexedDataset(self.locations, self.start())
+
+    def stats(self, by: str | None = None, *, processes: int = 1) -> Stats:
+        """Count samples, fields and sizes; see `tarkit.stats`."""
+        from tarkit.api.stats import count_dataset, summarize
+
+        return summarize(count_dataset(self, self.start(), by, processes))
+
+    def check(
+        self,
+        *,
+        require: Iterable[str] = (),
+        unique: bool = False,
+        target: str | None = None,
+        allow: Iterable[str] = (),
+        strict: bool = False,
+        processes: int = 1,
+    ) -> Report:
+        """Find what is wrong with the archives of this dataset; see `tarkit.check`, which has more options.
+
+        Raises:
+            Unsupported: the dataset has steps, which a check would not see.
+        """
+        from tarkit.api.check import check
+
+        if not self.unchanged:
+            raise Unsupported("archives are checked as they are", "write the dataset, then check what was written")
+        return check(
+            self.locations,
+            require=require,
+            unique=unique,
+            target=target,
+            allow=allow,
+            strict=strict,
+            processes=processes,
+        )
 
     def table(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from tarkit.api.chain import refuse_twice
 from tarkit.api.dataset import Dataset
 from tarkit.api.run import Run
 from tarkit.errors import Usage
@@ -51,6 +52,7 @@ def mix(
     if repeat and until == "first":
         until = "never"
     origin = Mixture(weighted, seed, total, until, repeat)
+    refuse_twice(origin.locations)
     return Dataset(origin, weighted[0][0].start)
 
 
