@@ -198,6 +198,10 @@ _KINDS = {
 class Executor(Protocol):
     """What works on jobs, in a thread of its own; made in the main thread when there is a job for it."""
 
+    @property
+    def lost(self) -> bool:
+        """Whether it can work on no more jobs, those of the last `run` without a result having failed."""
+
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Work on some jobs; return one outcome for each, in order, when all are done.
 
@@ -232,7 +236,7 @@ WAIT = 0.2  # seconds; a signal that comes just before a wait does not interrupt
 
 Finished = tuple[Job, Outcome]
 _Task = tuple[int, list[Job]]
-_Done = tuple[int, list[Job], "list[Outcome] | BaseException", float]
+_Done = tuple[int, list[Job], "list[Outcome] | BaseException", float, bool]
 
 
 class RunOptions(NamedTuple):
@@ -294,7 +298,7 @@ class Engine:
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._done: SimpleQueue[_Done] = SimpleQueue()
         self._results: dict[int, list[Finished]] = {}  # by number of the batch; not yielded yet
-        self._submitted = self._yielded = self._busy = self._held = 0
+        self._submitted = self._yielded = self._busy = self._held = self._live = 0
         self._cancelled = False
         self._close_errors: list[BaseException] = []
         self._size = batch if exact else 1
@@ -340,7 +344,7 @@ class Engine:
         if group[0].passes:
             self._results[number] = [(job, Outcome((job.sample,))) for job in group]
             return
-        if self._busy >= len(self._workers) < self.parallel:
+        if self._busy >= self._live and len(self._workers) < self.parallel:
             self._add_worker()
         self._busy += 1
         self._tasks.put((number, group))
@@ -358,17 +362,24 @@ class Engine:
             if not self._workers:
                 raise TarkitError(f"cannot start a thread: {error}") from None
             self.parallel = len(self._workers)
+            return
+        self._live += 1
 
     def _receive(self, wait: bool) -> bool:
         """Take the result of a worker; return whether there was one."""
+        if wait and not self._live:
+            if len(self._workers) == self.parallel:
+                raise TarkitError(f"samples are left, but all worker processes have died: {self.parallel}")
+            self._add_worker()
         while True:
             try:
-                number, jobs, outcomes, seconds = self._done.get(wait, WAIT) if wait else self._done.get_nowait()
+                number, jobs, outcomes, seconds, lost = self._done.get(wait, WAIT) if wait else self._done.get_nowait()
                 break
             except Empty:
                 if not wait:
                     return False
         self._busy -= 1
+        self._live -= lost
         if isinstance(outcomes, BaseException):
             raise outcomes
         if not self._exact:
@@ -401,8 +412,10 @@ class Engine:
                 outcomes = retried(executor.run, jobs, self.retries, lambda: self._cancelled)
             except BaseException as error:
                 outcomes = error
-            self._done.put((number, jobs, outcomes, time.monotonic() - started))
+            self._done.put((number, jobs, outcomes, time.monotonic() - started, executor.lost))
             del task, jobs, outcomes
+            if executor.lost:
+                break
         try:
             executor.close()
         except BaseException as error:

@@ -128,6 +128,8 @@ class CommandOptions:
 class CommandExecutor:
     """An executor that runs a command for each job."""
 
+    lost = False
+
     def __init__(self, directory: WorkDirectory, options: CommandOptions) -> None:
         self.directory = directory
         self.options = options
