@@ -267,7 +267,7 @@ def test_bounded_memory(words: list[str], run: Run, f1: Path, monkeypatch: pytes
     """What memory does not hold goes to temporary space, and the layout is the same."""
     expected = layout(run, f1, *words)
     with monkeypatch.context() as patched:
-        patched.setattr(gathering, "MEMORY", 2000)
+        patched.setattr(records, "SORTED", 2000)
         patched.setattr(multimap, "HELD", 400)
         patched.setattr(multimap, "FEW", 200)
         patched.setattr(records, "HELD", 500)
