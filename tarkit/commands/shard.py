@@ -232,7 +232,6 @@ def _tree(run: ConsoleRun, root: str, chosen: ShardOptions, templates: list[Shar
         files.match,
         files.exclude,
         hidden(root, templates, (*written, *read)),
-        processes=pack.parallel or os.cpu_count() or 1,
         sized=_weighs(run, chosen),
         missing=pack.skip_missing,
     )

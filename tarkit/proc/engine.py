@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from tarkit.errors import TarkitError, show, signal_name
@@ -26,8 +25,6 @@ from tarkit.tar.reader import Entry
 
 WHOLE = 1 << 20  # bytes; a sample up to this size is read at once
 TAIL = 2000  # bytes of the end of stderr that a failure keeps
-
-_FILES = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
 
 
 class Failure(NamedTuple):
@@ -178,7 +175,7 @@ class Job:
             if entry.type in KEYLESS or split_name(entry.name) is None:
                 continue
             content = by_name.get(entry.link, entry) if entry.type == block.HARD_LINK else entry
-            if content.type not in _FILES or content.sparse:
+            if content.type not in block.FILES or content.sparse:
                 what = "a sparse file" if content.sparse else _KINDS.get(entry.type, "no regular file")
                 raise BatchFailed(Failure(f"has {show(entry.name)}, {what}, which has no content to work on"))
             by_name[entry.name] = content
@@ -263,9 +260,7 @@ class Runner(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
 
 class Engine:
@@ -453,9 +448,7 @@ class Engine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._end()
 
 

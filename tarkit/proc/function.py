@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from functools import partial
 from marshal import dumps, loads
 from mmap import mmap
-from types import TracebackType
 from typing import Any, ClassVar, Self
 from weakref import WeakSet
 
@@ -61,8 +60,9 @@ from tarkit.proc.engine import (
     status_words,
 )
 from tarkit.samples.sample import TarSample
+from tarkit.streams.command import PIPE
 from tarkit.streams.copy import CHUNK, widen
-from tarkit.streams.process import PIPE, Program
+from tarkit.streams.process import Program
 from tarkit.streams.source import Source
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar.reader import Raw
@@ -663,9 +663,7 @@ class DirectRunner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         pass
 
 

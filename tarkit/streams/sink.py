@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from types import TracebackType
 from typing import NoReturn, Self
 
 from tarkit.errors import TarkitError
@@ -99,9 +98,7 @@ class Sink:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -365,36 +362,15 @@ class EncodedSink(WriteOnlySink):
             self.target.abort()
 
 
-def open_sink(
-    kind: str,
-    text: str,
-    *,
-    codec: tuple[str, int | None] | None = None,
-    threads: int = 1,
-    sync: bool = False,
-    fresh: bool = False,
-) -> Sink:
+def open_sink(kind: str, text: str, *, sync: bool = False, fresh: bool = False) -> Sink:
     """Open an output.
 
     Args:
         kind: stdout, path, pipe or url.
         text: the path, the command or the URL.
-        codec: name and level of a codec; None writes plain bytes.
-        threads: threads of the codec.
         sync: fsync a file before renaming it.
         fresh: replace no file.
     """
-    sink = _open_plain(kind, text, sync, fresh)
-    if codec is None:
-        return sink
-    try:
-        return EncodedSink(sink, *codec, threads)
-    except BaseException:
-        sink.abort()
-        raise
-
-
-def _open_plain(kind: str, text: str, sync: bool, fresh: bool) -> Sink:
     if kind == "stdout":
         return DescriptorSink(os.dup(1), "stdout")
     if kind == "pipe":
