@@ -60,7 +60,7 @@ from tarkit.proc.engine import (
     status_words,
 )
 from tarkit.samples.sample import TarSample
-from tarkit.streams.command import PIPE
+from tarkit.streams.command import PIPE, last_line
 from tarkit.streams.copy import CHUNK, widen
 from tarkit.streams.process import Program
 from tarkit.streams.source import Source
@@ -466,9 +466,9 @@ class FunctionExecutor:
             status = process.close()
             if self._cancelled:
                 raise BatchFailed(Failure("was cancelled")) from None
-            last = process.unread_output().decode("utf-8", "backslashreplace").strip().splitlines()[-1:]
+            last = last_line(process.unread_output())
             words = f"{self.options.label}: the process {status_words(status)} before it had loaded the function"
-            raise TarkitError(": ".join((words, *last))) from None
+            raise TarkitError(f"{words}: {last}" if last else words) from None
         if error is not None:
             raise TarkitError(f"{self.options.label.partition(' ')[0]}: {error}", hint)
         process.loaded = True

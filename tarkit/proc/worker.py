@@ -23,6 +23,7 @@ from tarkit.proc.engine import Failure, Finished, Job, Outcome, Runner, RunOptio
 from tarkit.proc.result import SampleBuilder
 from tarkit.proc.session import JobQueue, Session, SessionFailed
 from tarkit.proc.shell import find_program
+from tarkit.streams.command import last_line
 
 RUN = 64  # samples that one program gets before the next one
 RUN_BYTES = 1 << 20  # bytes of samples, likewise
@@ -153,8 +154,8 @@ class _Worker:
         if keys:
             more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
             text += f"; pending samples: {', '.join(keys[:SHOWN])}{more}"
-        lines = failed.failure.tail.decode("utf-8", "backslashreplace").strip().splitlines()
-        return f"{text}: {lines[-1].strip()}" if lines else text
+        last = last_line(failed.failure.tail)
+        return f"{text}: {last}" if last else text
 
     def check_timeout(self) -> None:
         """Kill a program that takes too long."""
