@@ -176,12 +176,10 @@ class FileSink(Sink):
         return self._out
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
         self._wait()
         super().write(data)
 
     def writev(self, pieces: Sequence[bytes]) -> None:
-        """Write all of `pieces`, one behind the other."""
         self._wait()
         super().writev(pieces)
 
@@ -300,7 +298,6 @@ class WriteOnlySink(Sink):
         return None
 
     def writev(self, pieces: Sequence[bytes]) -> None:
-        """Write all of `pieces`, one behind the other."""
         self.write(b"".join(pieces))
 
     def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
@@ -321,7 +318,6 @@ class UrlSink(WriteOnlySink):
         self.writer = schemes.open_write(url)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
         self.writer.write(data)
 
     def close(self) -> None:
@@ -342,7 +338,6 @@ class EncodedSink(WriteOnlySink):
         self.encoder = encoder(codec, level, target.write, threads)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
         self.encoder.write(data)
 
     def close(self) -> None:
@@ -355,7 +350,6 @@ class EncodedSink(WriteOnlySink):
         self.target.close()
 
     def abort(self) -> None:
-        """Give the output up."""
         try:
             self.encoder.abort()
         finally:

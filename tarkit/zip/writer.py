@@ -259,7 +259,6 @@ class ZipSink(WriteOnlySink):
         self.target.close()
 
     def abort(self) -> None:
-        """Give the output up."""
         self._pieces.clear()
         if self._directory_file is not None:
             self._directory_file.close()
