@@ -180,7 +180,6 @@ def lay_out_tree(
     update: bool = False,
     sized: bool = True,
     beside: Iterable[str | None] = (),
-    processes: int | None = None,
     skip_missing: bool = False,
     draw_seed: Callable[[int | None], int] = lambda seed: seed or 0,
 ) -> Layout:
@@ -191,7 +190,6 @@ def lay_out_tree(
         update: plan only samples that are in no shard yet.
         sized: whether the sizes of files are looked up.
         beside: files that are written or read besides, which are not packed.
-        processes: how many list directories; None: one per CPU.
         draw_seed: called with the seed of a shuffle, None if there is none; returns the seed.
 
     Raises:
@@ -211,7 +209,6 @@ def lay_out_tree(
         files.match,
         files.exclude,
         hidden(root, names.templates, beside),
-        processes=processes or os.cpu_count() or 1,
         sized=sized,
         missing=skip_missing,
     )
@@ -446,7 +443,6 @@ class Plan:
             names,
             directory=directory,
             beside=(self._samples.classes, None if table is None else table.rpartition(":")[0]),
-            processes=None if options is None else options.parallel,
             skip_missing=options is not None and options.skip_missing,
         )
         self.classes = [] if layout.classes is None else list(map(os.fsdecode, layout.classes.names))

@@ -11,9 +11,10 @@ from array import array
 from collections.abc import Iterable
 from itertools import accumulate, repeat
 from operator import sub
-from typing import Literal, Protocol
+from typing import Literal
 
 from tarkit.packing.batch import Batch, Group, batched
+from tarkit.packing.layout import PackLayout
 from tarkit.shards.limits import Limits
 from tarkit.tar.block import BLOCK, RECORD
 from tarkit.tar.header import encode
@@ -22,20 +23,6 @@ Dirs = Literal["pack", "separate", "collapse"]
 
 _END = 2 * BLOCK
 _PLAIN_NAME, _PLAIN_SIZE = 100, 8**11 - 1  # maxima that a header of one block always holds
-
-
-class Out(Protocol):
-    """A receiver of shards: their samples, and then their ends."""
-
-    @property
-    def sized(self) -> bool:
-        """Whether the sizes of files are known."""
-
-    def extend(self, batch: Batch) -> None:
-        """Add samples, of the category of the shard."""
-
-    def close(self, category: int, samples: int, content: int, tar: int) -> None:
-        """End a shard: samples in it, bytes of their contents, and those their entries take in a tar."""
 
 
 def weigh(batch: Batch, sized: bool = True) -> tuple[list[int], list[int]]:
@@ -56,11 +43,6 @@ def _sums(numbers: list[int], stops: list[int]) -> list[int]:
     return list(map(sub, ends, [0, *ends]))
 
 
-def tar_length(entries: int) -> int:
-    """Return the length of a tar with `entries` bytes of entries: with its end, in whole records."""
-    return -(-(entries + _END) // RECORD) * RECORD
-
-
 class _Full:
     """Whether a shard is full before or after another sample."""
 
@@ -78,7 +60,7 @@ class _Full:
         return bool((self.content is not None and content >= self.content) or (self.most and samples >= self.most))
 
 
-def pack(batches: Iterable[Batch], limits: Limits, dirs: Dirs, out: Out) -> None:
+def pack(batches: Iterable[Batch], limits: Limits, dirs: Dirs, out: PackLayout) -> None:
     """Divide samples by limits; `separate` also ends a shard where the directory of the key changes."""
     if limits.count and limits.size is None and dirs != "separate":
         by_number(batches, repeat(limits.count), out)
@@ -113,7 +95,7 @@ def pack(batches: Iterable[Batch], limits: Limits, dirs: Dirs, out: Out) -> None
         out.close(here[0], samples, content, tar)
 
 
-def by_number(batches: Iterable[Batch], counts: Iterable[int], out: Out) -> None:
+def by_number(batches: Iterable[Batch], counts: Iterable[int], out: PackLayout) -> None:
     """Divide samples into shards with the given `counts`, or fewer where a category ends; a count of 0 makes no shard.
 
     If `counts` are limited, all samples are of one category.
@@ -151,7 +133,7 @@ class _Rest:
         self.content = self.tar = 0
 
 
-def collapse(batches: Iterable[Batch], limits: Limits, out: Out) -> None:
+def collapse(batches: Iterable[Batch], limits: Limits, out: PackLayout) -> None:
     """Divide samples by limits; the rest of a directory goes into shards of its parent, before the parent's samples.
 
     A rest is held in memory: less than a shard for each level of directories.

@@ -19,7 +19,6 @@ from tarkit.packing.samples import Keyless, KeyRule, by_key, in_folders, ranked
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
 from tarkit.shards.limits import Limits
-from tarkit.sorting.memory import no_collections
 from tarkit.sorting.shuffle import pcg_keys
 from tarkit.spill.records import SpilledList
 
@@ -61,7 +60,6 @@ class Cut:
     even: bool = False
 
 
-@no_collections()
 def lay_out(
     tree: Tree,
     rule: KeyRule,

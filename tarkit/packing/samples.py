@@ -14,9 +14,8 @@ from tarkit.errors import Usage, show
 from tarkit.packing.batch import Batch, Group, ends_of_runs, together
 from tarkit.packing.tree import Chunk
 from tarkit.shards.patterns import compile_regex
-from tarkit.sorting.ranges import RangeList
-from tarkit.sorting.runs import Runs
 from tarkit.spill.multimap import Multimap
+from tarkit.spill.records import by_rank
 
 # ---- Keys of files in a tree: which of them are one sample, as in ishard (docs/formats)
 # A name is divided into the base of its key and its field: at the first dot of its last component, as by readers of
@@ -130,7 +129,6 @@ def parse_key(text: str, last_dot: bool) -> KeyRule:
 
 
 _FILE = Struct(">Qq")  # number and size of a file
-MEMORY = 64 << 20  # bytes of a list to be sorted, beyond which it goes to temporary space
 
 
 @dataclass
@@ -206,8 +204,5 @@ def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str
 
 def ranked(groups: Iterable[tuple[bytes, Group]], tmpdir: str | None) -> Iterator[Group]:
     """Yield samples in order of their ranks; the sort is stable."""
-    runs = Runs(RangeList(tmpdir), MEMORY)
-    for ordinal, (rank, group) in enumerate(groups):
-        runs.add(rank, ordinal, marshal.dumps(group, 2))
-    for _, _, place, _ in runs:
-        yield marshal.loads(place)
+    pairs = ((rank, marshal.dumps(group, 2)) for rank, group in groups)
+    return map(marshal.loads, by_rank(pairs, tmpdir))

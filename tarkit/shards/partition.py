@@ -26,7 +26,7 @@ from typing import NamedTuple
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.samples.sample import KEYLESS, TarSample, split_name
-from tarkit.samples.values import SMALL, Name, View
+from tarkit.samples.values import Name, View
 from tarkit.shards.categories import Map
 from tarkit.shards.patterns import compile_regex
 
@@ -137,21 +137,8 @@ class FieldValue:
         self._name = Name(text)
         self._policy = policy
 
-    def _quick(self, sample: TarSample) -> bytes | None:
-        """Return the text of the field of an ordinary sample; None for others."""
-        if sample.plain and sample.key is not None:
-            skip, field = len(sample.key) + 1, self._name.field
-            for raw in sample.raw:
-                if raw[0][skip:].lower() == field and raw[7] < 0 and raw[3] <= SMALL:
-                    text = sample.source.read(raw[2], raw[2] + raw[3])
-                    return text.strip(WHITE.encode()) if text.isascii() else None
-        return None
-
     def __call__(self, sample: TarSample) -> bytes | None:
         """Return the value; b"" for a sample without one that the policy keeps."""
-        text = self._quick(sample)
-        if text is not None:
-            return text
         try:
             value = self._name.words(View(sample, complete=self._name.needs_entries))
         except Problem as problem:

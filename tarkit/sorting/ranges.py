@@ -33,7 +33,6 @@ class PlacedSample(TarSample):
 
     @property
     def entries(self) -> list[Entry]:
-        """The entries, in order."""
         if not self._named:
             found = []
             for entry in TarReader(self.source, self.start):
@@ -55,7 +54,6 @@ class PlacedSample(TarSample):
 
     @property
     def content(self) -> int:
-        """Bytes of payload."""
         return sum(entry.size for entry in self.entries)
 
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from tarkit.errors import TarkitError, show
 from tarkit.streams import command
-from tarkit.streams.command import send
+from tarkit.streams.command import DEVNULL, send
 
-DEVNULL, PIPE = -3, -1  # the values in subprocess
 _POLL_INTERVAL = 0.005  # seconds, where there is no pidfd
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from types import TracebackType
 from typing import NoReturn, Self
 
 from tarkit.errors import TarkitError
@@ -99,9 +98,7 @@ class Sink:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -179,12 +176,10 @@ class FileSink(Sink):
         return self._out
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
         self._wait()
         super().write(data)
 
     def writev(self, pieces: Sequence[bytes]) -> None:
-        """Write all of `pieces`, one behind the other."""
         self._wait()
         super().writev(pieces)
 
@@ -303,7 +298,6 @@ class WriteOnlySink(Sink):
         return None
 
     def writev(self, pieces: Sequence[bytes]) -> None:
-        """Write all of `pieces`, one behind the other."""
         self.write(b"".join(pieces))
 
     def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
@@ -324,7 +318,6 @@ class UrlSink(WriteOnlySink):
         self.writer = schemes.open_write(url)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
         self.writer.write(data)
 
     def close(self) -> None:
@@ -345,7 +338,6 @@ class EncodedSink(WriteOnlySink):
         self.encoder = encoder(codec, level, target.write, threads)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
         self.encoder.write(data)
 
     def close(self) -> None:
@@ -358,43 +350,21 @@ class EncodedSink(WriteOnlySink):
         self.target.close()
 
     def abort(self) -> None:
-        """Give the output up."""
         try:
             self.encoder.abort()
         finally:
             self.target.abort()
 
 
-def open_sink(
-    kind: str,
-    text: str,
-    *,
-    codec: tuple[str, int | None] | None = None,
-    threads: int = 1,
-    sync: bool = False,
-    fresh: bool = False,
-) -> Sink:
+def open_sink(kind: str, text: str, *, sync: bool = False, fresh: bool = False) -> Sink:
     """Open an output.
 
     Args:
         kind: stdout, path, pipe or url.
         text: the path, the command or the URL.
-        codec: name and level of a codec; None writes plain bytes.
-        threads: threads of the codec.
         sync: fsync a file before renaming it.
         fresh: replace no file.
     """
-    sink = _open_plain(kind, text, sync, fresh)
-    if codec is None:
-        return sink
-    try:
-        return EncodedSink(sink, *codec, threads)
-    except BaseException:
-        sink.abort()
-        raise
-
-
-def _open_plain(kind: str, text: str, sync: bool, fresh: bool) -> Sink:
     if kind == "stdout":
         return DescriptorSink(os.dup(1), "stdout")
     if kind == "pipe":

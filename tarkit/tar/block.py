@@ -64,6 +64,9 @@ STAR_TRAILER: Final = b"tar\0"
 """Bytes [508, 512) of star's header, whose prefix is 131 bytes, followed by two times."""
 STAR_PREFIX: Final = 131
 
+FILES: Final = (REGULAR, REGULAR_V7, CONTIGUOUS)
+"""The typeflags of regular files."""
+
 _NO_PAYLOAD: Final = frozenset((HARD_LINK, SYMLINK, CHAR, BLOCK_DEVICE, DIRECTORY, FIFO))
 NUMBERS_KEPT: Final = 4096
 """Distinct fields that `Numbers` caches."""

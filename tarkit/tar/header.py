@@ -309,14 +309,14 @@ def _place(block: bytes, prefix: bytes, name: bytes) -> bytes:
     return b.seal(name.ljust(_NAME, b"\0") + block[100:345] + prefix.ljust(limit, b"\0") + block[345 + limit :])
 
 
-def end_of_archive(length: int, record: int = b.RECORD) -> bytes:
+def end_of_archive(length: int) -> bytes:
     """Return the end-of-archive marker of an archive of `length` bytes: two zero blocks, and zeros to fill a record.
 
-    Raises ValueError if `length` or `record` is not a multiple of 512 bytes.
+    Raises ValueError if `length` is not a multiple of 512 bytes.
     """
-    if length < 0 or length % b.BLOCK or record < b.BLOCK or record % b.BLOCK:
-        raise ValueError(f"not whole blocks: archive of {length} bytes, records of {record}")
-    return bytes(2 * b.BLOCK + -(length + 2 * b.BLOCK) % record)
+    if length < 0 or length % b.BLOCK:
+        raise ValueError(f"not whole blocks: archive of {length} bytes")
+    return bytes(2 * b.BLOCK + -(length + 2 * b.BLOCK) % b.RECORD)
 
 
 # ---- Read facts of a header besides name and content: mode and time

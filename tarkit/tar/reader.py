@@ -32,7 +32,6 @@ NO_END = 1 << 62  # larger than any position
 _NO_TAR = "it is not a tar archive; for a list of inputs use -T, for a recipe tarkit create"
 
 _HEADER = Struct("148s8s356s")  # before the checksum, the checksum, from the typeflag on
-_PLAIN = (blocks.REGULAR, blocks.REGULAR_V7, blocks.CONTIGUOUS)
 _EXTENSIONS = (blocks.PAX, blocks.PAX_GLOBAL, blocks.GNU_LONG_NAME, blocks.GNU_LONG_LINK, blocks.SOLARIS_X)
 
 
@@ -344,7 +343,7 @@ class _Learned(dict[bytes, tuple[int, bytes, bytes]]):
         if len(self) >= TAILS_KEPT:
             self.clear()
         prefix = blocks.prefix_of(bytes(156) + tail)
-        type_ = tail[:1] if self.plain and tail[:1] in _PLAIN else b""
+        type_ = tail[:1] if self.plain and tail[:1] in blocks.FILES else b""
         learned = self[tail] = sum(tail) + 255, type_, prefix and prefix + b"/"
         return learned
 

@@ -173,7 +173,6 @@ _KINDS = {
     blocks.GNU_DUMPDIR: "the list of an incremental archive",
     blocks.GNU_SPARSE: "a sparse file",
 }
-_FILES = (blocks.REGULAR, blocks.REGULAR_V7, blocks.CONTIGUOUS)
 _EXTENSIONS = (blocks.PAX, blocks.SOLARIS_X, blocks.PAX_GLOBAL, blocks.GNU_LONG_NAME, blocks.GNU_LONG_LINK)
 
 
@@ -260,7 +259,6 @@ class ZipSink(WriteOnlySink):
         self.target.close()
 
     def abort(self) -> None:
-        """Give the output up."""
         self._pieces.clear()
         if self._directory_file is not None:
             self._directory_file.close()
@@ -336,10 +334,10 @@ class ZipSink(WriteOnlySink):
         mode, *facts = self._facts(entry)
         if type_ == blocks.REGULAR and entry.real < 0 and len(name) <= 0xFFFF and name[-1] != 47 and 0 not in name:
             return self._make_record(name, (stat.S_IFREG | mode) << 16, *facts)
-        folder = type_ == blocks.DIRECTORY or (type_ in _FILES and name.endswith(b"/") and not entry.size)
+        folder = type_ == blocks.DIRECTORY or (type_ in blocks.FILES and name.endswith(b"/") and not entry.size)
         if entry.sparse:
             raise self._unsupported(name, "a sparse file")
-        if not folder and type_ not in (*_FILES, blocks.SYMLINK):
+        if not folder and type_ not in (*blocks.FILES, blocks.SYMLINK):
             raise self._unsupported(name, _KINDS.get(type_, f"an entry of type {show(type_)}"))
         if folder and not name.endswith(b"/"):
             name += b"/"
