@@ -1,4 +1,4 @@
-"""tarkit stats: what is in archives, by their headers."""
+"""tarkit stats: count samples, fields and sizes by the headers of archives."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ EXAMPLES = (
 COST = (
     "One pass over the headers: contents of files are skipped, those of streams and compressed inputs read; "
     "--by reads its field. "
-    "Memory does not grow with the data: medians are exact up to 65536 different sizes of a field, then 1/256 off at "
-    "most, and 4096 fields and sets of fields are told apart."
+    "Memory does not grow with the data: medians are exact up to 65536 different sizes of a field, then rounded down "
+    "by at most 1/256, and 4096 fields and sets of fields are counted separately."
 )
 
 
 @dataclass
 class StatsOptions:
-    """What is counted and what is written."""
+    """The options of `stats`."""
 
     select: Select
     shard_slice: Slice | None = None
@@ -58,8 +58,8 @@ class StatsOptions:
 
 
 @dataclass
-class _Said:
-    """The counts of one input, and the problems found in it."""
+class _Counted:
+    """The counts of one input, and its problems."""
 
     census: Census
     classes: ClassCounts | None = None
@@ -101,32 +101,32 @@ def stats(
 
     INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
-    Samples, fields with their sizes, which fields go together, how even the shards are, and what the tar format costs.
+    Samples, fields with their sizes, sets of fields, the distribution over shards, and the overhead of the tar format.
     webdataset gives shard i to node i mod W, and of these shard j to worker j mod K.
 
-    Options that select samples count those alone; inputs are then read one after the other, and -p has no effect.
+    Options that select samples restrict the counts to these; inputs are then read one by one, and -p has no effect.
     """
     select.count = count
     if sum((total, json, html is not None)) > 1:
-        raise Usage("--total, --json and --html are three outputs: choose one")
+        raise Usage("--total, --json and --html exclude each other", "choose one output")
     if total and (world or workers or by):
-        raise Usage("--total prints one number: it does not go with --world, --workers or --by")
+        raise Usage("--total cannot be used with --world, --workers or --by: it prints one number")
     if classes is not None and by is None:
         raise Usage("--classes requires --by")
     run = current()
-    run.reserve(classes, "the names of classes", written=False)
+    run.reserve(classes, "the class names", written=False)
     names: list[str] = []
     if by is not None:
         from tarkit.inspecting.classes import find_class_names
 
         names = find_class_names(classes, inputs)
-    wanted = 0 if world is None and workers is None else world or 1
-    chosen = StatsOptions(select, shard_slice, total, json, html, by, names, wanted, workers or 1, parallel)
+    nodes = 0 if world is None and workers is None else world or 1
+    chosen = StatsOptions(select, shard_slice, total, json, html, by, names, nodes, workers or 1, parallel)
     run_stats(run, inputs, chosen, policy)
 
 
 def run_stats(run: ConsoleRun, locations: list[Location], chosen: StatsOptions, policy: Policy) -> None:
-    """Count all inputs, and write what was found."""
+    """Count all inputs, and write the report."""
     run.refuse(locations, chosen.html)
     run.reserve(chosen.html, "the page")
     classes = _no_classes(chosen.by)
@@ -138,7 +138,7 @@ def run_stats(run: ConsoleRun, locations: list[Location], chosen: StatsOptions, 
     run.samples, run.shards, run.bytes, run.dropped = total.samples, len(shards), total.size, total.dropped
     if classes is not None and total.samples and not classes.counts:
         run.warn(f"no sample has {chosen.by!r}")
-    _write(chosen, locations, _drawn(total, shards, chosen, classes))
+    _write(chosen, locations, _report(total, shards, chosen, classes))
     run.finish()
 
 
@@ -146,7 +146,7 @@ def _count_all(
     run: ConsoleRun, locations: list[Location], chosen: StatsOptions, policy: Policy, classes: ClassCounts | None
 ) -> list[Census]:
     """Count each input on its own, several at a time."""
-    processes = 1 if policy.maxerr else min(chosen.processes, len(locations))  # so many errors are passed over in all
+    processes = 1 if policy.maxerr else min(chosen.processes, len(locations))  # --maxerr is a limit for all inputs
     work = partial(_count_one, allowed=policy.allowed, skipped=policy.skipped, tmpdir=run.tmpdir, by=chosen.by)
     shards: list[Census] = []
     position = 0
@@ -157,21 +157,21 @@ def _count_all(
     found = (
         results_in_order(work, locations, processes, run.tmpdir)
         if not policy.maxerr
-        else map(partial(_said, policy, run.tmpdir, chosen.by), locations)
+        else map(partial(_count_under, policy, run.tmpdir, chosen.by), locations)
     )
     if run.shows_progress:
         found = run.draw(iter(found), counted, lambda: run.samples, total_size(locations))
-    for said in found:
-        run.note(f"{said.census.name}: {said.census.samples} samples, {said.census.size} bytes")
-        for line in said.warnings:
+    for each in found:
+        run.note(f"{each.census.name}: {each.census.samples} samples, {each.census.size} bytes")
+        for line in each.warnings:
             run.warn(line)
-        policy.counts.update(said.counts)
-        policy.dropped.update(said.dropped)
-        run.samples += said.census.samples
-        position += said.census.size
-        shards.append(said.census)
-        if classes is not None and said.classes is not None:
-            classes.merge(said.classes)
+        policy.counts.update(each.counts)
+        policy.dropped.update(each.dropped)
+        run.samples += each.census.samples
+        position += each.census.size
+        shards.append(each.census)
+        if classes is not None and each.classes is not None:
+            classes.merge(each.classes)
     return shards
 
 
@@ -193,26 +193,26 @@ def _class_counter(classes: ClassCounts | None, by: str | None, policy: Policy) 
     return partial(classes.add, Name(by), policy)
 
 
-def _said(policy: Policy, tmpdir: str | None, by: str | None, location: Location) -> _Said:
-    """Count one input under the policy of all."""
+def _count_under(policy: Policy, tmpdir: str | None, by: str | None, location: Location) -> _Counted:
+    """Count one input with the policy of all inputs."""
     classes = _no_classes(by)
-    return _Said(count_input(location, policy, tmpdir, _class_counter(classes, by, policy)), classes)
+    return _Counted(count_input(location, policy, tmpdir, _class_counter(classes, by, policy)), classes)
 
 
 def _count_one(
     location: Location, allowed: frozenset[str], skipped: frozenset[str], tmpdir: str | None, by: str | None
-) -> _Said:
+) -> _Counted:
     """Count one input with a policy of its own, perhaps in another process."""
     warnings: list[str] = []
     policy = Policy(allowed, skipped, warn=warnings.append)
-    said = _said(policy, tmpdir, by, location)
-    return replace(said, warnings=warnings, counts=dict(policy.counts), dropped=dict(policy.dropped))
+    counted = _count_under(policy, tmpdir, by, location)
+    return replace(counted, warnings=warnings, counts=dict(policy.counts), dropped=dict(policy.dropped))
 
 
 def _count_chosen(
     run: ConsoleRun, locations: list[Location], chosen: StatsOptions, policy: Policy, classes: ClassCounts | None
 ) -> list[Census]:
-    """Count the samples that were chosen, each with the input that it is from."""
+    """Count the selected samples of each input."""
     shards: list[Census] = []
     inputs = DatasetReader(
         locations,
@@ -234,14 +234,14 @@ def _count_chosen(
     return shards
 
 
-def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions, classes: ClassCounts | None) -> str:
-    """Return what is written."""
+def _report(total: Census, shards: Sequence[Census], chosen: StatsOptions, classes: ClassCounts | None) -> str:
+    """Return the output: a number, JSON, a page or text."""
     if chosen.total:
         return f"{total.samples}\n"
-    from tarkit.inspecting.census import deal
+    from tarkit.inspecting.census import shares_of
     from tarkit.views.report import Balance, as_json, sections
 
-    shares = deal([each.samples for each in shards], chosen.world, chosen.workers) if chosen.world else []
+    shares = shares_of([each.samples for each in shards], chosen.world, chosen.workers) if chosen.world else []
     balance = None
     if chosen.by is not None and classes is not None:
         balance = Balance(chosen.by, classes, chosen.class_names)
@@ -253,10 +253,10 @@ def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions, classe
     if chosen.html is not None:
         from tarkit.views.html import report_page
 
-        title = shards[0].name if shards else "no shard"
+        title = shards[0].name if shards else "no shards"
         title += f" and {len(shards) - 1} more" if len(shards) > 1 else ""
         return report_page(
-            title, "Statistics of all samples" if chosen.select.all else "Statistics of chosen samples", report
+            title, "Statistics of all samples" if chosen.select.all else "Statistics of selected samples", report
         )
     from tarkit.views.terminal import coloured
     from tarkit.views.text import report_lines

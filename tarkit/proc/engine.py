@@ -31,7 +31,7 @@ _FILES = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
 
 
 class Failure(NamedTuple):
-    """Why there is no result for a sample; it is returned, not raised, and `FailurePolicy` judges it.
+    """Why there is no result for a sample; it is returned, not raised, and `FailurePolicy` decides about it.
 
     Attributes:
         reason: for a message, behind the key: `ended with status 3`.

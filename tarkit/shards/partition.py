@@ -156,7 +156,7 @@ class FieldValue:
             value = self._name.words(View(sample, complete=self._name.needs_entries))
         except Problem as problem:
             problem.hint = f"--skip {problem.name} leaves such samples out, --allow puts them into one group"
-            return b"" if self._policy.judge(problem) == "keep" else None
+            return b"" if self._policy.apply(problem) == "keep" else None
         if not isinstance(value, str):
             value = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         return value.strip(WHITE).encode("utf-8", "surrogateescape")

@@ -106,7 +106,7 @@ class SortKey:
             if problem.name != "sparse-entry":
                 skip, allow = f"--skip {problem.name}", f"--allow {problem.name}"
                 problem.hint = f"{skip} leaves such samples out, {allow} puts them before the others"
-            if policy.judge(problem) == "drop":
+            if policy.apply(problem) == "drop":
                 return None
         return rank
 
@@ -203,7 +203,7 @@ class OrderFile:
         except OSError as error:
             raise TarkitError(f"{self.name}: {error.strerror}") from error
         if not self.places:
-            raise TarkitError(f"{self.name}: no key in it")
+            raise TarkitError(f"{self.name}: no key found")
 
     def __call__(self, sample: TarSample, ordinal: int = 0) -> bytes | None:
         """Return the rank; None when the key is not in the list."""

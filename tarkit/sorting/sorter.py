@@ -236,7 +236,7 @@ class Sorter:
                 sample = self._places.sample(place)
                 what = f"the key {show(sample.key or b'')} was in an earlier input"
                 problem = Problem("joined-sample", sample.source.name, sample.start, what, _JOINED)
-                if self.gather.judge(problem) == "drop":
+                if self.gather.apply(problem) == "drop":
                     refused.add(other)
             if other not in refused:
                 kept.append(place)
@@ -269,7 +269,7 @@ class Sorter:
             if any(duplicate_entries([entry], names)):
                 what = f"{describe_duplicate(entry.name)}, in separate parts of one sample"
                 problem = Problem("duplicate-entry", source.name, entry.start, what, EQUAL_PARTS)
-                good = self.gather.judge(problem) == "keep" and good
+                good = self.gather.apply(problem) == "keep" and good
         return good
 
     def _in_order(self) -> Iterator[Record]:

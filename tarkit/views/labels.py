@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tarkit.inspecting.classes import class_name
-from tarkit.inspecting.item import Item, Seen
+from tarkit.inspecting.item import Item, SampleItems
 from tarkit.views.text import escaped, one_line, safe, shortened
 
 CLASS_FIELDS = ("cls", "class", "label", "category")  # fields, and members of JSON, that name a class
@@ -34,7 +34,7 @@ class Caption(NamedTuple):
     text: str
 
 
-def labels_of(seen: Seen, names: Sequence[str] = (), by: tuple[str, str] | None = None) -> list[Label]:
+def labels_of(seen: SampleItems, names: Sequence[str] = (), by: tuple[str, str] | None = None) -> list[Label]:
     """Return the classes of a sample by the names of its fields.
 
     Args:
@@ -58,7 +58,7 @@ def labels_of(seen: Seen, names: Sequence[str] = (), by: tuple[str, str] | None 
     return list(dict.fromkeys(found))
 
 
-def captions_of(seen: Seen) -> list[Caption]:
+def captions_of(seen: SampleItems) -> list[Caption]:
     """Return the texts that describe a sample: those whose names say so first, then other texts of several words."""
     named, others = [], []
     for item in seen.items:

@@ -149,7 +149,7 @@ def _fields(total: Census) -> Section:
     rows: list[Sequence[Cell]] = []
     for name, sizes in _by_size(total)[:MOST_ROWS]:
         median = ("" if sizes.exact else "~") + amount(sizes.median)
-        ends = (amount(sizes.least), median, amount(sizes.most))
+        ends = (amount(sizes.minimum), median, amount(sizes.maximum))
         part = share(sizes.count, total.samples)
         rows.append((_name(name), sizes.count, part, amount(sizes.bytes), *ends, _spark(sizes)))
     heads = ("field", "count", "samples", "bytes", "min", "median", "max", "sizes")
@@ -299,9 +299,9 @@ def _sizes(sizes: Sizes) -> dict[str, Any]:
     return {
         "count": sizes.count,
         "bytes": sizes.bytes,
-        "least": sizes.least,
+        "least": sizes.minimum,
         "median": sizes.median,
-        "most": sizes.most,
+        "most": sizes.maximum,
         "exact": sizes.exact,
         "histogram": [{"from": low, "to": high, "count": count} for low, high, count in sizes.bins()],
     }

@@ -607,7 +607,7 @@ def test_join(kind: str, run: Run, here: Path) -> None:
         ("k,a\nc/1,x\nc/1,y\n", "table.csv:3: 'c/1' is there twice in column 'k'"),
         ("q,a\nc/1,x\n", "table.csv:2: no column 'k', there are 'q', 'a'"),
         ("k,a\n,x\n", "table.csv:2: empty cell in column 'k'"),
-        ("k,a\nc/1\n", "table.csv:2: 2 columns, but cells in this row: 1"),
+        ("k,a\nc/1\n", "table.csv:2: cells in this row: 1, columns: 2"),
         ("k,@a\nc/1,http://x/y\n", "table.csv:2:"),
         ("k,@a\nc/1,nothing.bin\n", "nothing.bin: No such file or directory"),
     ],

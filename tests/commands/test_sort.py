@@ -253,7 +253,7 @@ def test_selection(run: Run, archive: Archive, feed: Feed) -> None:
     assert sorted_to(run, [word, "--shard-slice", "::2"]) == ["a.x", "d.x", "e.x"]
     ran = run("sort", word, "--keys-from", "list")
     assert keys(ran.stdout) == "a e"
-    assert "3 keys wanted, 2 found, 1 missing" in ran.stderr
+    assert "3 keys requested, 2 found, 1 missing" in ran.stderr
     assert run("sort", word, "--keys-from", "list", "--require-all", "-o", "no.tar", exit=1).stdout == b""
     assert not os.path.exists("no.tar")
 

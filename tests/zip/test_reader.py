@@ -533,7 +533,7 @@ def test_commands(words: str, run: Run, here: Path, archive: Archive) -> None:
 def test_index(run: Run, archive: Archive) -> None:
     """Offsets into a zip lead nowhere: refused with what to do, as for compressed shards."""
     ran = run("index", archive(zipped(), "in.zip"), "--format", "dali", exit=1)
-    assert "in.zip: it is a zip, and an index needs offsets in a plain archive" in ran.stderr
+    assert "in.zip: an index needs offsets in a plain archive, not a zip" in ran.stderr
     assert "tarkit cat in.zip -o in.tar" in ran.stderr
 
 
