@@ -139,7 +139,7 @@ class RowBatch(NamedTuple):
         return [self.front + path for path in self.inner]
 
     @property
-    def folder(self) -> bytes | None:
+    def directory(self) -> bytes | None:
         """The directory of all sources, whose paths in it are `inner`; None if sources may be no paths."""
         return self.front if self.given is None and self.front and b":" not in self.front else None
 

@@ -41,7 +41,7 @@ Scanned = tuple[list[bytes], list[bytes], Counter[str]]
 class Ahead:
     """Call `scan` for directories; inside of a `with`, after a slow one, `threads` scan the next ones ahead.
 
-    At most one directory per thread is held. An error is raised when its directory is asked for.
+    At most one directory per thread is held. An error is raised when its directory is requested.
     """
 
     def __init__(self, scan: Callable[[bytes], Scanned], threads: int) -> None:
@@ -52,20 +52,20 @@ class Ahead:
         self._coming: list[deque[bytes]] = []
         self._begun: dict[bytes, Future[Scanned]] = {}
 
-    def __call__(self, folder: bytes) -> Scanned:
+    def __call__(self, directory: bytes) -> Scanned:
         """Return the content of a directory."""
-        while self._coming and not (self._coming[-1] and self._coming[-1][0] == folder):
+        while self._coming and not (self._coming[-1] and self._coming[-1][0] == directory):
             self._coming.pop()
-        begun = self._begun.pop(folder, None)
+        begun = self._begun.pop(directory, None)
         if self._coming:
             self._coming[-1].popleft()
             self._begin()
-        return self._timed(folder) if begun is None else begun.result()
+        return self._timed(directory) if begun is None else begun.result()
 
-    def _timed(self, folder: bytes) -> Scanned:
+    def _timed(self, directory: bytes) -> Scanned:
         """Scan a directory, and start the threads if that is slow."""
         start = time.monotonic()
-        found = self._scan(folder)
+        found = self._scan(directory)
         took = time.monotonic() - start
         if self._open and self._pool is None and took > SLOW + SLOW_EACH * (len(found[0]) + len(found[1])):
             from concurrent.futures import ThreadPoolExecutor
@@ -74,18 +74,18 @@ class Ahead:
             self._begin()
         return found
 
-    def expect(self, folders: Sequence[bytes]) -> None:
-        """Set the subdirectories of the last directory, in the order in which they will be asked for."""
+    def expect(self, directories: Sequence[bytes]) -> None:
+        """Set the subdirectories of the last directory, in the order in which they will be requested."""
         if self._open:
-            self._coming.append(deque(folders))
+            self._coming.append(deque(directories))
             self._begin()
 
     def _begin(self) -> None:
         if self._pool is None or not self._coming:
             return
-        for folder in islice(self._coming[-1], self._threads):
-            if folder not in self._begun and len(self._begun) < self._threads:
-                self._begun[folder] = self._pool.submit(self._scan, folder)
+        for directory in islice(self._coming[-1], self._threads):
+            if directory not in self._begun and len(self._begun) < self._threads:
+                self._begun[directory] = self._pool.submit(self._scan, directory)
 
     def __enter__(self) -> Self:
         self._open = self._threads > 1
@@ -190,30 +190,30 @@ class Tree:
             yield from self._with_sizes(waiting.popleft(), sizes)
 
     def _without_sizes(self) -> Iterator[Chunk]:
-        for folder, names in self._runs():
+        for directory, names in self._runs():
             self.files += len(names)
             for start in range(0, len(names), STEP):
                 part = names if len(names) <= STEP else names[start : start + STEP]
-                yield folder, part, _UNSIZED[: len(part)]
+                yield directory, part, _UNSIZED[: len(part)]
 
     def _with_sizes(self, runs: list[_Run], sizes: array[int]) -> Iterator[Chunk]:
         self.files += len(sizes)
         self.content += sum(sizes)
         start = 0
-        for _, folder, names in runs:
+        for _, directory, names in runs:
             stop = start + len(names)
-            yield folder, names, sizes[start:stop]
+            yield directory, names, sizes[start:stop]
             start = stop
 
     def _jobs(self) -> Iterator[list[_Run]]:
         """Yield files whose sizes are looked up together."""
         job: list[_Run] = []
         count = 0
-        for folder, names in self._runs():
-            path = self._front + folder[self.skip :]
+        for directory, names in self._runs():
+            path = self._front + directory[self.skip :]
             for start in range(0, len(names), STEP):
                 part = names if len(names) <= STEP else names[start : start + STEP]
-                job.append((path, folder, part))
+                job.append((path, directory, part))
                 count += len(part)
                 if count >= STEP:
                     yield job
@@ -226,12 +226,12 @@ class Tree:
         above = [self._ids(self._kept)]
         stack = [(self._kept, self._listed(self._kept))]
         while stack:
-            folder, rest = stack[-1]
+            directory, rest = stack[-1]
             for names, below in rest:
                 if names:
-                    yield folder, names
+                    yield directory, names
                 if below:
-                    deeper = folder + below
+                    deeper = directory + below
                     if self.symlinks == "all":
                         ids = self._ids(deeper)
                         if ids in above:
@@ -244,39 +244,39 @@ class Tree:
                 if self.symlinks == "all":
                     above.pop()
 
-    def _ids(self, folder: bytes) -> tuple[int, int]:
-        status = os.stat(self._front + folder[self.skip :])
+    def _ids(self, directory: bytes) -> tuple[int, int]:
+        status = os.stat(self._front + directory[self.skip :])
         return status.st_dev, status.st_ino
 
-    def _listed(self, folder: bytes) -> Iterator[tuple[list[bytes], bytes]]:
+    def _listed(self, directory: bytes) -> Iterator[tuple[list[bytes], bytes]]:
         """Return the content of a directory: files, and the subdirectory that follows them, if one does."""
-        files, folders, skipped = self._scanned(folder)
+        files, directories, skipped = self._scanned(directory)
         self.skipped += skipped
-        if self.match or self.exclude or self.prefix or folder[self.skip :] in self.hidden:
-            files, folders = self._chosen(folder, files, folders)
+        if self.match or self.exclude or self.prefix or directory[self.skip :] in self.hidden:
+            files, directories = self._chosen(directory, files, directories)
         files.sort()
-        if self.together is not None and (self.scattered or _interrupts(files, folders)):
-            return self._regrouped(files, folders, self.together)
-        if not folders:
+        if self.together is not None and (self.scattered or _interrupts(files, directories)):
+            return self._regrouped(files, directories, self.together)
+        if not directories:
             return iter([(files, b"")])
-        folders = [each + b"/" for each in folders]
-        folders.sort()
-        self._scanned.expect([folder + each for each in folders])
+        directories = [each + b"/" for each in directories]
+        directories.sort()
+        self._scanned.expect([directory + each for each in directories])
         if not files:
-            return iter([([], each) for each in folders])
-        return _mixed(files, folders)
+            return iter([([], each) for each in directories])
+        return _mixed(files, directories)
 
-    def _scan(self, folder: bytes) -> Scanned:
+    def _scan(self, directory: bytes) -> Scanned:
         """Return base names of files and of subdirectories, unordered, and counts of other entries by kind."""
         skipped: Counter[str] = Counter()
         files: list[bytes] = []
-        folders: list[bytes] = []
-        with os.scandir(self._front + folder[self.skip :]) as entries:
+        directories: list[bytes] = []
+        with os.scandir(self._front + directory[self.skip :]) as entries:
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):
                     files.append(entry.name)
                 elif entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.name)
+                    directories.append(entry.name)
                 elif not entry.is_symlink():
                     skipped["neither files nor directories"] += 1
                 elif self.symlinks == "skip":
@@ -286,38 +286,40 @@ class Tree:
                 elif not entry.is_dir():
                     skipped["symbolic links to nothing"] += 1
                 elif self.symlinks == "all":
-                    folders.append(entry.name)
+                    directories.append(entry.name)
                 else:
                     skipped["symbolic links to directories"] += 1
-        return files, folders, skipped
+        return files, directories, skipped
 
-    def _chosen(self, folder: bytes, files: list[bytes], folders: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-        hides, prefix = self.hidden.get(folder[self.skip :]), self.prefix
+    def _chosen(
+        self, directory: bytes, files: list[bytes], directories: list[bytes]
+    ) -> tuple[list[bytes], list[bytes]]:
+        hides, prefix = self.hidden.get(directory[self.skip :]), self.prefix
         if hides:
             kept = [name for name in files if not hides(name)]
             if len(kept) < len(files):
                 self.skipped["files of this run"] += len(files) - len(kept)
             files = kept
-        if prefix and not folder.startswith(prefix):
-            files = [name for name in files if (folder + name).startswith(prefix)]
-            folders = [each for each in folders if _leads(folder + each + b"/", prefix)]
+        if prefix and not directory.startswith(prefix):
+            files = [name for name in files if (directory + name).startswith(prefix)]
+            directories = [each for each in directories if _leads(directory + each + b"/", prefix)]
         if self.match is not None:
             search = self.match.search
-            files = [name for name in files if search(os.fsdecode(folder + name))]
+            files = [name for name in files if search(os.fsdecode(directory + name))]
         for whole, glob in self._globs:
-            front = os.fsdecode(folder) if whole else ""
+            front = os.fsdecode(directory) if whole else ""
             files = [name for name in files if not glob.match(front + os.fsdecode(name))]
-            folders = [name for name in folders if not glob.match(front + os.fsdecode(name))]
-        return files, folders
+            directories = [name for name in directories if not glob.match(front + os.fsdecode(name))]
+        return files, directories
 
     @staticmethod
     def _regrouped(
-        files: list[bytes], folders: list[bytes], together: Callable[[bytes], bytes]
+        files: list[bytes], directories: list[bytes], together: Callable[[bytes], bytes]
     ) -> Iterator[tuple[list[bytes], bytes]]:
         """Yield files of one sample where its first is, also if a directory or another sample sorts between them."""
         groups: dict[bytes, list[bytes]] = {}
         order: list[list[bytes] | bytes] = []
-        below = {each + b"/" for each in folders}
+        below = {each + b"/" for each in directories}
         for item in sorted([*files, *below]):
             if item in below:
                 order.append(item)
@@ -338,13 +340,13 @@ class Tree:
         yield names, b""
 
 
-def _mixed(files: list[bytes], folders: list[bytes]) -> Iterator[tuple[list[bytes], bytes]]:
+def _mixed(files: list[bytes], directories: list[bytes]) -> Iterator[tuple[list[bytes], bytes]]:
     start = 0
-    for folder in folders:
+    for directory in directories:
         stop = start
-        while stop < len(files) and files[stop] < folder:
+        while stop < len(files) and files[stop] < directory:
             stop += 1
-        yield files[start:stop], folder
+        yield files[start:stop], directory
         start = stop
     yield files[start:], b""
 
@@ -366,11 +368,11 @@ def _sizes(runs: list[_Run], missing: bool) -> array[int]:
     return sizes
 
 
-def _interrupts(files: list[bytes], folders: list[bytes]) -> bool:
+def _interrupts(files: list[bytes], directories: list[bytes]) -> bool:
     """Return whether files that are equal up to the first dot may not be consecutive: `a.b/` is between a.a and a.c,
     and a file without a dot is before `a-b.c`, which is before a.c."""
-    return bool([name for name in folders if DOT in name] or [name for name in files if DOT not in name])
+    return bool([name for name in directories if DOT in name] or [name for name in files if DOT not in name])
 
 
-def _leads(folder: bytes, prefix: bytes) -> bool:
-    return folder.startswith(prefix) or prefix.startswith(folder)
+def _leads(directory: bytes, prefix: bytes) -> bool:
+    return directory.startswith(prefix) or prefix.startswith(directory)

@@ -143,11 +143,11 @@ class ShardFiller:
 
     def _open_directory(self, batch: RowBatch) -> int | None:
         """Return a descriptor of the directory that all sources are in, None if there is none; paths are shorter so."""
-        if batch.folder is None:
+        if batch.directory is None:
             return None
         if self._directory is None:
             try:
-                self._directory = os.open(batch.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                self._directory = os.open(batch.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except OSError:
                 return None  # opening the first file raises the same
         return self._directory
@@ -415,7 +415,7 @@ def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Ge
 
 
 def _described(shard: Shard, digest: bool) -> Shard:
-    """Return the shard with the length and the checksum of its file, if wanted."""
+    """Return the shard with the length and the checksum of its file, if requested."""
     if not digest:
         return shard
     import hashlib  # takes milliseconds to load, and only --manifest needs it

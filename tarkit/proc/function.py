@@ -1,7 +1,7 @@
 """proc --map: samples go to worker processes that call a Python function; what it returns becomes samples.
 
 Each executor has one worker process, which is started once and gets many small samples at a time. A process that dies
-while it works on a sample has failed on that one; a new process goes on with the samples after it, and gets again the
+while it works on a sample has failed on that one; a new process continues with the samples after it, and gets again the
 few whose results were lost. `child` is what runs in the process.
 
 A function that is named, FILE.py:FUNCTION, runs in a new interpreter. A callable of the running process runs in copies
@@ -430,7 +430,7 @@ class FunctionExecutors:
         return self._prepared.pop(0) if self._prepared else FunctionExecutor(self.options)
 
     def close(self) -> None:
-        """End those that were prepared and not asked for."""
+        """End those that were prepared and not used."""
         for each in self._prepared:
             each.cancel()
         while self._prepared:

@@ -220,7 +220,7 @@ class CommandExecutor:
                     stdin=files[0],
                     stdout=files[1],
                     stderr=output.err[1],
-                    folder=directory,
+                    directory=directory,
                     environment=environment,
                 )
         try:

@@ -54,7 +54,7 @@ def parse_parts(text: str) -> list[Part]:
         if not _NAME.fullmatch(name):
             raise Usage(f"--parts {show(text)}: invalid name {show(name)}", "a name has letters, digits, - _ and .")
         if name in found:
-            raise Usage(f"--parts {show(text)}: {name} is there twice")
+            raise Usage(f"--parts {show(text)}: {name} occurs twice")
         found[name] = _share(text, share) if equals else None
     known = sum((share for share in found.values() if share is not None), Fraction(0))
     rest = [name for name, share in found.items() if share is None]

@@ -45,7 +45,7 @@ class SortKey:
 
     - `str`: by bytes. `natural`: by bytes, but runs of digits by value; equal values by bytes again.
     - `int`, `float`: by the exact value, whatever the length; white space around it is ignored. `float` has inf,
-      -inf and nan, which comes behind all others.
+      -inf and nan, which comes after all others.
     - `auto`: each value by itself: decimal numbers, by value, come before all else, by bytes. In JSON null, false,
       true, numbers, strings, arrays, objects come in this order, and a string is text even if it looks like a number.
       Keys and names are text.
@@ -184,7 +184,7 @@ class OrderFile:
     """The rank of a sample is the position of its key in the file `name`, one key per line.
 
     A key that is not listed is an error, as in dSort. With `unlisted` `skip` its sample is left out, with `last` it
-    comes behind all others, in input order. The list is held in memory, about 150 bytes per key.
+    comes after all others, in input order. The list is held in memory, about 150 bytes per key.
     """
 
     name: str

@@ -88,7 +88,7 @@ class Gallery:
         self._drawing = pictures.available()
 
     def take(self, item: Item) -> None:
-        """Take in what is to be seen or heard of an item, if anything."""
+        """Add the picture, sound or video of an item, if it has one."""
         if pictures.is_picture(item):
             try:
                 found = self._picture(item)
@@ -187,7 +187,7 @@ class Gallery:
     def _charts(self) -> tuple[list[Chart], list[list[Label]]]:
         """Return a histogram of each field whose values are classes, and the classes of each sample.
 
-        Fields whose names say so have classes, and those whose values are words that come back.
+        Fields whose names say so have classes, and those whose values are repeated words.
         """
         found = [
             [pair for item in seen.items if item.field is not None
@@ -255,7 +255,7 @@ def _is_plain_value(value: str) -> bool:
 
 
 class _Texts:
-    """Keeps the length of all texts together bounded: once there is no room, they are cut to SHORT."""
+    """Keeps the length of all texts together bounded: beyond it they are cut to SHORT."""
 
     def __init__(self) -> None:
         self._used = 0

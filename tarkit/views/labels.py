@@ -40,7 +40,7 @@ def labels_of(seen: SampleItems, names: Sequence[str] = (), by: tuple[str, str] 
     Args:
         seen: The sample.
         names: The names of numbered classes.
-        by: The field that is asked for, and its value in this sample; then no other is looked for.
+        by: The requested field and its value in this sample; other fields are ignored then.
     """
     if by is not None:
         if not by[1]:
@@ -97,7 +97,7 @@ def class_values(field: str, item: Item) -> list[tuple[str, str]]:
 
 
 def is_class(counts: Counter[str]) -> bool:
-    """Return whether values are classes: there are several, and they come back."""
+    """Return whether values are classes: there are several, and they repeat."""
     return len(counts) > 1 and 2 * len(counts) <= counts.total()
 
 

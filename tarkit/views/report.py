@@ -254,7 +254,7 @@ def _shares(shares: Sequence[Share]) -> Section:
 def as_json(
     total: Census, shards: Sequence[Census], shares: Sequence[Share], balance: Balance | None = None
 ) -> dict[str, Any]:
-    """Return the same with nothing left out. Names that are no UTF-8 have surrogates, as Python writes them."""
+    """Return the full report as JSON values. Names that are not UTF-8 have surrogates, as Python writes them."""
     return {
         **_counts(total),
         "shards": [{"name": each.name, **_counts(each)} for each in shards],

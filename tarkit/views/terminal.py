@@ -1,4 +1,4 @@
-"""Samples, reports and rows of pictures for a terminal, with colours where they are wanted.
+"""Samples, reports and rows of pictures for a terminal, with optional colours.
 
 Pictures are drawn in the four ways that terminals have: kitty, iTerm2, sixel, and blocks anywhere. A row is one picture
 for those that take real ones, so pictures stand side by side whatever the protocol does with the cursor. Sources: kitty

@@ -190,18 +190,18 @@ def json_line(seen: SampleItems) -> str:
 
 
 def _fields(item: Item) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "name": escaped(item.name),
         "field": None if item.field is None else escaped(item.field),
         "size": item.size,
         "kind": item.kind,
         **item.about,
     }
-    if "target" in told:
-        told["target"] = escaped(told["target"])
+    if "target" in record:
+        record["target"] = escaped(record["target"])
     if item.text is not None:
-        told |= {"text": item.text, "cut": item.cut}
-    return told
+        record |= {"text": item.text, "cut": item.cut}
+    return record
 
 
 def name_lines(sample: TarSample, nul: bool) -> bytes:

@@ -455,9 +455,9 @@ def test_audit(run: Run, archive: Archive, feed: Feed) -> None:
 # ---- words that do not go together
 
 USAGE = [
-    ("--buffer 1G", "tarkit: --buffer '1G' is no number of samples"),
+    ("--buffer 1G", "tarkit: invalid --buffer '1G'"),
     ("--buffer 0", "tarkit: --buffer 0 holds nothing"),
-    ("--buffer ²", "tarkit: --buffer '²' is no number of samples"),
+    ("--buffer ²", "tarkit: invalid --buffer '²'"),
     ("--initial 3", "tarkit: --initial requires --buffer"),
     ("--buffer 3 --rng pcg", "tarkit: --rng cannot be used with --buffer"),
     ("--by cls", "tarkit: --by requires --audit"),

@@ -200,7 +200,7 @@ def test_by_value(options: str, expected: str, run: Run, archive: Archive) -> No
             assert run("sort", feed(archive(VALUES)), *words).stdout == tar(pick(VALUES, expected))
     run("sort", archive(pick(VALUES, expected)), *words, "--check-only")
     assert (
-        "is out of order behind"
+        "is out of order after"
         in run("sort", archive(pick(VALUES, expected[::-1])), *words, "--check-only", exit=1).stderr
     )
 

@@ -400,7 +400,7 @@ def test_existing_shards_are_refused(run: Run, archive: Archive) -> None:
     ran = run("split", word, "-c", "4", "-o", "out-%d.tar", exit=1)
     assert ran.lines == [
         "tarkit: out-3.tar and 1 more: there are shards of this name",
-        "hint: --force replaces them; --append keeps them, and packs all of the inputs again behind them",
+        "hint: --force replaces them; --append keeps them, and appends all inputs after them",
     ]
     os.unlink("out-4.tar")
     ran = run("split", word, "-c", "4", "-o", "out-%d.tar", "--start", "9", exit=1)
