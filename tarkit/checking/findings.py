@@ -27,7 +27,7 @@ FINDINGS: dict[str, ProblemKind] = {
     "extra-shard": ProblemKind("error", "the manifest does not list a shard", "", ""),
     "changed-shard": ProblemKind("error", "a shard differs from its row in the manifest", "", "", "fetch it again"),
 }
-"""Problems that only `check` finds, besides those of all commands."""
+"""Problems that only `check` finds, in addition to those of all commands."""
 
 GATHERS = "--fix or tarkit sort gathers each sample"
 GLOBAL_REPAIR = (
@@ -93,7 +93,7 @@ class ShardReport:
 
     Attributes:
         shard: its name.
-        samples, entries: how many it has.
+        samples, entries: the number of its samples and entries.
         size: the length of its archive, decompressed, in bytes.
         first, last: its first and its last key.
         stored, sha256: length in bytes and hash of the file, if requested.
