@@ -216,7 +216,7 @@ def check(
     processes: int = 1,
     tmpdir: str | None = None,
 ) -> Report:
-    """Find what is wrong with shards. Damage is a finding, not an exception, and reading goes on behind it.
+    """Find what is wrong with shards. Damage is a finding, not an exception, and reading continues after it.
 
     Args:
         inputs: as for `tarkit.open`.

@@ -72,7 +72,7 @@ def summarize(counts: Counts) -> Stats:
         total.size,
         {
             name.decode("utf-8", "surrogateescape"): FieldStats(
-                sizes.count, sizes.bytes, sizes.least, sizes.median, sizes.most
+                sizes.count, sizes.bytes, sizes.minimum, sizes.median, sizes.maximum
             )
             for name, sizes in rows
             if name != OTHERS

@@ -1,7 +1,7 @@
 """Divide samples into shards: by number or size, at the ends of directories or across them, or evenly.
 
 Samples come in order, those of one category together, and with `separate` and `collapse` those of one directory too, in
-the order of `folder_rank`: subdirectories first. The behaviour is that of ishard (docs/formats).
+the order of `directory_rank`: subdirectories first. The behaviour is that of ishard (docs/formats).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def pack(batches: Iterable[Batch], limits: Limits, dirs: Dirs, out: PackLayout) 
         start = 0
         contents, lengths = weigh(batch, out.sized)
         for at, key in enumerate(batch.keys):
-            here = (batch.category, folder_of(key) if dirs == "separate" else b"")
+            here = (batch.category, directory_of(key) if dirs == "separate" else b"")
             if samples and (here != before or full.before(samples + 1, tar + lengths[at])):
                 if at > start:
                     out.extend(batch.part(start, at))
@@ -178,8 +178,8 @@ def collapse(batches: Iterable[Batch], limits: Limits, out: PackLayout) -> None:
             finish()
             current = batch.category
         for group, content, tar in zip(batch.groups(), *weigh(batch, out.sized), strict=True):
-            folder = folder_of(group[0])
-            path = folder.split(b"/") if folder else []
+            directory = directory_of(group[0])
+            path = directory.split(b"/") if directory else []
             hand_up(path)
             if not stack or stack[-1].path != path:
                 stack.append(_Rest(path))
@@ -213,15 +213,15 @@ def level(sizes: array[int], shards: int) -> array[int]:
     return chosen
 
 
-def folder_of(key: bytes) -> bytes:
+def directory_of(key: bytes) -> bytes:
     """Return the virtual directory of a key, empty for the root."""
     return key[: max(key.rfind(b"/"), 0)]
 
 
-def folder_rank(key: bytes) -> bytes:
+def directory_rank(key: bytes) -> bytes:
     """Return a rank that orders samples by directory: subdirectories by name, then the samples of the directory."""
-    folder = folder_of(key)
-    parts = folder.split(b"/") if folder else []
+    directory = directory_of(key)
+    parts = directory.split(b"/") if directory else []
     return b"".join([b"\x01%b\0" % part for part in parts]) + b"\x02"
 
 

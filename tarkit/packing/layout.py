@@ -137,8 +137,8 @@ def hidden(root: str, templates: Iterable[ShardTemplate], files: Iterable[str | 
     top = os.path.realpath(root)
     tests: dict[bytes, list[Test]] = {}
 
-    def below(folder: str) -> bytes | None:
-        path = os.path.realpath(folder or ".")
+    def below(directory: str) -> bytes | None:
+        path = os.path.realpath(directory or ".")
         if path == top:
             return b""
         front = top.rstrip("/") + "/"

@@ -138,22 +138,22 @@ class Keyless:
     count: int = 0
     first: bytes = b""
 
-    def add(self, folder: bytes, names: list[bytes]) -> None:
+    def add(self, directory: bytes, names: list[bytes]) -> None:
         """Count names of one directory."""
         if names:
-            self.first = self.first if self.count else folder + names[0]
+            self.first = self.first if self.count else directory + names[0]
             self.count += len(names)
 
 
-def in_folders(chunks: Iterable[Chunk], keyless: Keyless, last_dot: bool) -> Iterator[Batch]:
+def in_directories(chunks: Iterable[Chunk], keyless: Keyless, last_dot: bool) -> Iterator[Batch]:
     """Yield the samples if the whole path is the key: files of one sample follow each other."""
     last: Batch | None = None
-    for folder, bases, sizes in chunks:
+    for directory, bases, sizes in chunks:
         stems, odd = _stems(bases, last_dot)
-        keyless.add(folder, odd)
+        keyless.add(directory, odd)
         stops = ends_of_runs(stems)
-        keys = [folder + stems[stop - 1] for stop in stops]
-        found = Batch(keys, stops, [folder + base for base in bases], list(sizes))
+        keys = [directory + stems[stop - 1] for stop in stops]
+        found = Batch(keys, stops, [directory + base for base in bases], list(sizes))
         if last is not None:
             found = _joined(last, found)
         end = len(found.keys)
@@ -188,10 +188,10 @@ def _stems(names: list[bytes], last_dot: bool) -> tuple[list[bytes], list[bytes]
 def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str | None) -> Iterator[Group]:
     """Yield the samples for keys that are spread over directories, each where its first file is."""
     files = Multimap(tmpdir)
-    for folder, names, sizes in chunks:
-        keyless.add(folder, _stems(names, last_dot=False)[1])
+    for directory, names, sizes in chunks:
+        keyless.add(directory, _stems(names, last_dot=False)[1])
         for base, size in zip(names, sizes):  # noqa: B905
-            name = folder + base
+            name = directory + base
             files.add(rule.key(name), _FILE.pack(files.count, size) + name)
 
     def groups() -> Iterator[tuple[bytes, Group]]:

@@ -84,15 +84,15 @@ class Tree:
 
     def __iter__(self) -> Iterator[Chunk]:
         """Yield all files. Raises OSError for a directory that cannot be read."""
-        for folder, names in self._runs():
+        for directory, names in self._runs():
             for start in range(0, len(names), STEP):
                 part = names if len(names) <= STEP else names[start : start + STEP]
                 sizes: Sequence[int] = _UNSIZED[: len(part)]
                 if self.sized:
-                    sizes = self._sizes(self._front + folder[self.skip :], part)
+                    sizes = self._sizes(self._front + directory[self.skip :], part)
                     self.content += sum(sizes)
                 self.files += len(part)
-                yield folder, part, sizes
+                yield directory, part, sizes
 
     def _sizes(self, path: bytes, names: list[bytes]) -> array[int]:
         """Return the sizes of files of a directory in bytes; 0 for missing ones, if these are allowed."""
@@ -115,12 +115,12 @@ class Tree:
         above = [self._ids(self._kept)]
         stack = [(self._kept, self._listed(self._kept))]
         while stack:
-            folder, rest = stack[-1]
+            directory, rest = stack[-1]
             for names, below in rest:
                 if names:
-                    yield folder, names
+                    yield directory, names
                 if below:
-                    deeper = folder + below
+                    deeper = directory + below
                     if self.symlinks == "all":
                         ids = self._ids(deeper)
                         if ids in above:
@@ -133,38 +133,38 @@ class Tree:
                 if self.symlinks == "all":
                     above.pop()
 
-    def _ids(self, folder: bytes) -> tuple[int, int]:
-        status = os.stat(self._front + folder[self.skip :])
+    def _ids(self, directory: bytes) -> tuple[int, int]:
+        status = os.stat(self._front + directory[self.skip :])
         return status.st_dev, status.st_ino
 
-    def _listed(self, folder: bytes) -> Iterator[tuple[list[bytes], bytes]]:
+    def _listed(self, directory: bytes) -> Iterator[tuple[list[bytes], bytes]]:
         """Return the content of a directory: files, and the subdirectory that follows them, if one does."""
-        files, folders, skipped = self._scan(folder)
+        files, directories, skipped = self._scan(directory)
         self.skipped += skipped
-        if self.match or self.exclude or self.prefix or folder[self.skip :] in self.hidden:
-            files, folders = self._chosen(folder, files, folders)
+        if self.match or self.exclude or self.prefix or directory[self.skip :] in self.hidden:
+            files, directories = self._chosen(directory, files, directories)
         files.sort()
-        if self.together is not None and (self.scattered or _interrupts(files, folders)):
-            return self._regrouped(files, folders, self.together)
-        if not folders:
+        if self.together is not None and (self.scattered or _interrupts(files, directories)):
+            return self._regrouped(files, directories, self.together)
+        if not directories:
             return iter([(files, b"")])
-        folders = [each + b"/" for each in folders]
-        folders.sort()
+        directories = [each + b"/" for each in directories]
+        directories.sort()
         if not files:
-            return iter([([], each) for each in folders])
-        return _mixed(files, folders)
+            return iter([([], each) for each in directories])
+        return _mixed(files, directories)
 
-    def _scan(self, folder: bytes) -> Scanned:
+    def _scan(self, directory: bytes) -> Scanned:
         """Return base names of files and of subdirectories, unordered, and counts of other entries by kind."""
         skipped: Counter[str] = Counter()
         files: list[bytes] = []
-        folders: list[bytes] = []
-        with os.scandir(self._front + folder[self.skip :]) as entries:
+        directories: list[bytes] = []
+        with os.scandir(self._front + directory[self.skip :]) as entries:
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):
                     files.append(entry.name)
                 elif entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.name)
+                    directories.append(entry.name)
                 elif not entry.is_symlink():
                     skipped["neither files nor directories"] += 1
                 elif self.symlinks == "skip":
@@ -174,38 +174,40 @@ class Tree:
                 elif not entry.is_dir():
                     skipped["symbolic links to nothing"] += 1
                 elif self.symlinks == "all":
-                    folders.append(entry.name)
+                    directories.append(entry.name)
                 else:
                     skipped["symbolic links to directories"] += 1
-        return files, folders, skipped
+        return files, directories, skipped
 
-    def _chosen(self, folder: bytes, files: list[bytes], folders: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-        hides, prefix = self.hidden.get(folder[self.skip :]), self.prefix
+    def _chosen(
+        self, directory: bytes, files: list[bytes], directories: list[bytes]
+    ) -> tuple[list[bytes], list[bytes]]:
+        hides, prefix = self.hidden.get(directory[self.skip :]), self.prefix
         if hides:
             kept = [name for name in files if not hides(name)]
             if len(kept) < len(files):
                 self.skipped["files of this run"] += len(files) - len(kept)
             files = kept
-        if prefix and not folder.startswith(prefix):
-            files = [name for name in files if (folder + name).startswith(prefix)]
-            folders = [each for each in folders if _leads(folder + each + b"/", prefix)]
+        if prefix and not directory.startswith(prefix):
+            files = [name for name in files if (directory + name).startswith(prefix)]
+            directories = [each for each in directories if _leads(directory + each + b"/", prefix)]
         if self.match is not None:
             search = self.match.search
-            files = [name for name in files if search(os.fsdecode(folder + name))]
+            files = [name for name in files if search(os.fsdecode(directory + name))]
         for whole, glob in self._globs:
-            front = os.fsdecode(folder) if whole else ""
+            front = os.fsdecode(directory) if whole else ""
             files = [name for name in files if not glob.match(front + os.fsdecode(name))]
-            folders = [name for name in folders if not glob.match(front + os.fsdecode(name))]
-        return files, folders
+            directories = [name for name in directories if not glob.match(front + os.fsdecode(name))]
+        return files, directories
 
     @staticmethod
     def _regrouped(
-        files: list[bytes], folders: list[bytes], together: Callable[[bytes], bytes]
+        files: list[bytes], directories: list[bytes], together: Callable[[bytes], bytes]
     ) -> Iterator[tuple[list[bytes], bytes]]:
         """Yield files of one sample where its first is, also if a directory or another sample sorts between them."""
         groups: dict[bytes, list[bytes]] = {}
         order: list[list[bytes] | bytes] = []
-        below = {each + b"/" for each in folders}
+        below = {each + b"/" for each in directories}
         for item in sorted([*files, *below]):
             if item in below:
                 order.append(item)
@@ -226,22 +228,22 @@ class Tree:
         yield names, b""
 
 
-def _mixed(files: list[bytes], folders: list[bytes]) -> Iterator[tuple[list[bytes], bytes]]:
+def _mixed(files: list[bytes], directories: list[bytes]) -> Iterator[tuple[list[bytes], bytes]]:
     start = 0
-    for folder in folders:
+    for directory in directories:
         stop = start
-        while stop < len(files) and files[stop] < folder:
+        while stop < len(files) and files[stop] < directory:
             stop += 1
-        yield files[start:stop], folder
+        yield files[start:stop], directory
         start = stop
     yield files[start:], b""
 
 
-def _interrupts(files: list[bytes], folders: list[bytes]) -> bool:
+def _interrupts(files: list[bytes], directories: list[bytes]) -> bool:
     """Return whether files that are equal up to the first dot may not be consecutive: `a.b/` is between a.a and a.c,
     and a file without a dot is before `a-b.c`, which is before a.c."""
-    return bool([name for name in folders if DOT in name] or [name for name in files if DOT not in name])
+    return bool([name for name in directories if DOT in name] or [name for name in files if DOT not in name])
 
 
-def _leads(folder: bytes, prefix: bytes) -> bool:
-    return folder.startswith(prefix) or prefix.startswith(folder)
+def _leads(directory: bytes, prefix: bytes) -> bool:
+    return directory.startswith(prefix) or prefix.startswith(directory)

@@ -397,7 +397,7 @@ def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Ge
 
 
 def _described(shard: Shard, digest: bool) -> Shard:
-    """Return the shard with the length and the checksum of its file, if wanted."""
+    """Return the shard with the length and the checksum of its file, if requested."""
     if not digest:
         return shard
     import hashlib  # takes milliseconds to load, and only --manifest needs it

@@ -28,10 +28,10 @@ TAIL = 2000  # bytes of the end of stderr that a failure keeps
 
 
 class Failure(NamedTuple):
-    """Why there is no result for a sample; it is returned, not raised, and `FailurePolicy` judges it.
+    """Why there is no result for a sample; it is returned, not raised, and `FailurePolicy` decides about it.
 
     Attributes:
-        reason: for a message, behind the key: `ended with status 3`.
+        reason: for a message, after the key: `ended with status 3`.
         status: exit status of a program, negative for a signal; None when no program ended.
         tail: the end of its stderr, or a traceback; at most TAIL bytes.
         seconds: time of the last attempt.

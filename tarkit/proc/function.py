@@ -4,7 +4,7 @@ Each executor has one worker process, which is started once and gets many small 
 in the process.
 
 A function that is named, FILE.py:FUNCTION, runs in a new interpreter. When it dies while it works on a sample, that one
-has failed; a new process goes on with the samples after it, and gets again the few whose results were lost.
+has failed; a new process continues with the samples after it, and gets again the few whose results were lost.
 
 A callable of the running process runs in copies of it (os.fork), or, with one worker, in the process itself. All copies
 are made before the engine has threads, so one that dies is not replaced: those of its samples without a result fail.
@@ -430,7 +430,7 @@ class FunctionExecutors:
         return self._prepared.pop(0) if self._prepared else FunctionExecutor(self.options)
 
     def close(self) -> None:
-        """End those that were prepared and not asked for."""
+        """End those that were prepared and not used."""
         for each in self._prepared:
             each.cancel()
         while self._prepared:

@@ -240,7 +240,7 @@ class Session:
         if self._failure is not None:
             os.close(self._unread)
             raise self._failure
-        self._judge(problem, reader)
+        self._check_end(problem, reader)
 
     def _stop(self, complete: bool, ended: bool) -> None:
         """Stop after the last answer. A program that has all its input ends by itself, any other is ended."""
@@ -255,7 +255,7 @@ class Session:
             if file is not None:
                 file.close()
 
-    def _judge(self, problem: str | None, reader: _Watched) -> None:
+    def _check_end(self, problem: str | None, reader: _Watched) -> None:
         """Raise SessionFailed if the stream is not complete; samples left have no answer."""
         ended, status = f"the program {status_words(self.status)}", None
         left = bytearray(4)

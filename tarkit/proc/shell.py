@@ -223,7 +223,7 @@ class CommandExecutor:
                     stdin=files[0],
                     stdout=files[1],
                     stderr=output.err[1],
-                    folder=directory,
+                    directory=directory,
                     environment=environment,
                 )
         try:

@@ -54,7 +54,7 @@ def parse_parts(text: str) -> list[Part]:
         if not _NAME.fullmatch(name):
             raise Usage(f"--parts {show(text)}: invalid name {show(name)}", "a name has letters, digits, - _ and .")
         if name in found:
-            raise Usage(f"--parts {show(text)}: {name} is there twice")
+            raise Usage(f"--parts {show(text)}: {name} occurs twice")
         found[name] = _share(text, share) if equals else None
     known = sum((share for share in found.values() if share is not None), Fraction(0))
     rest = [name for name, share in found.items() if share is None]
@@ -143,7 +143,7 @@ class FieldValue:
             value = self._name.words(View(sample, complete=self._name.needs_entries))
         except Problem as problem:
             problem.hint = f"--skip {problem.name} leaves such samples out, --allow puts them into one group"
-            return b"" if self._policy.judge(problem) == "keep" else None
+            return b"" if self._policy.apply(problem) == "keep" else None
         if not isinstance(value, str):
             value = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         return value.strip(WHITE).encode("utf-8", "surrogateescape")

@@ -44,7 +44,7 @@ class SortKey:
 
     - `str`: by bytes. `natural`: by bytes, but runs of digits by value; equal values by bytes again.
     - `int`, `float`: by the exact value, whatever the length; white space around it is ignored. `float` has inf,
-      -inf and nan, which comes behind all others.
+      -inf and nan, which comes after all others.
     - `auto`: each value by itself: decimal numbers, by value, come before all else, by bytes. In JSON null, false,
       true, numbers, strings, arrays, objects come in this order, and a string is text even if it looks like a number.
       Keys and names are text.
@@ -86,7 +86,7 @@ class SortKey:
             if problem.name != "sparse-entry":
                 skip, allow = f"--skip {problem.name}", f"--allow {problem.name}"
                 problem.hint = f"{skip} leaves such samples out, {allow} puts them before the others"
-            if policy.judge(problem) == "drop":
+            if policy.apply(problem) == "drop":
                 return None
         return rank
 
@@ -164,7 +164,7 @@ class OrderFile:
     """The rank of a sample is the position of its key in the file `name`, one key per line.
 
     A key that is not listed is an error, as in dSort. With `unlisted` `skip` its sample is left out, with `last` it
-    comes behind all others, in input order. The list is held in memory, about 150 bytes per key.
+    comes after all others, in input order. The list is held in memory, about 150 bytes per key.
     """
 
     name: str
@@ -183,7 +183,7 @@ class OrderFile:
         except OSError as error:
             raise TarkitError(f"{self.name}: {error.strerror}") from error
         if not self.places:
-            raise TarkitError(f"{self.name}: no key in it")
+            raise TarkitError(f"{self.name}: no key found")
 
     def __call__(self, sample: TarSample, ordinal: int = 0) -> bytes | None:
         """Return the rank; None when the key is not in the list."""

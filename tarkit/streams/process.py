@@ -22,7 +22,7 @@ class Program:
 
     Args:
         words: its name, which is also its path unless `path` is given, and its arguments.
-        folder: its working directory.
+        directory: its working directory.
         popen: called in place of `subprocess.Popen`.
 
     Raises:
@@ -37,7 +37,7 @@ class Program:
         stdin: int = DEVNULL,
         stdout: int | None = None,
         stderr: int | None = None,
-        folder: str | bytes | None = None,
+        directory: str | bytes | None = None,
         environment: Mapping[bytes, bytes] | None = None,
         pass_fds: Sequence[int] = (),
         popen: Callable[..., Any] | None = None,
@@ -54,7 +54,7 @@ class Program:
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
-                cwd=folder,
+                cwd=directory,
                 env=environment,
                 pass_fds=pass_fds,
                 process_group=0,

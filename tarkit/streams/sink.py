@@ -68,7 +68,7 @@ class Sink:
             self._failed(error)
 
     def writev(self, pieces: Sequence[bytes]) -> None:
-        """Write all of `pieces`, one behind the other."""
+        """Write all of `pieces` in order."""
         try:
             writev_all(self._out, pieces)
         except OSError as error:
@@ -139,7 +139,7 @@ class FileSink(Sink):
         self.path = os.path.realpath(path)
         self.sync = sync
         self._fresh = fresh
-        folder, base = os.path.split(self.path)
+        directory, base = os.path.split(self.path)
         mode = 0o666
         try:
             mode = stat.S_IMODE(os.stat(self.path).st_mode)
@@ -151,7 +151,7 @@ class FileSink(Sink):
         fd = -1
         for attempt in range(1000):
             again = f".{attempt}" if attempt else ""
-            self.part = os.path.join(folder, f".{short_name(base)}.{os.getpid()}{again}.part")
+            self.part = os.path.join(directory, f".{short_name(base)}.{os.getpid()}{again}.part")
             try:
                 unfinished.add(self.part)
                 fd = os.open(self.part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -216,7 +216,7 @@ class FileSink(Sink):
         os.lseek(self._out, position, os.SEEK_SET)
 
     def close(self) -> None:
-        """Complete the file: wait for copies, fsync if asked for, close, rename."""
+        """Complete the file: wait for copies, fsync if requested, close, rename."""
         try:
             if self._mover is not None:
                 self._mover.wait()
@@ -233,11 +233,11 @@ class FileSink(Sink):
             raise
         unfinished.discard(self.part)
         if self.sync:
-            folder = os.open(os.path.dirname(self.path), os.O_RDONLY)
+            directory = os.open(os.path.dirname(self.path), os.O_RDONLY)
             try:
-                os.fsync(folder)
+                os.fsync(directory)
             finally:
-                os.close(folder)
+                os.close(directory)
 
     def _rename(self) -> None:
         """Rename the file. With `fresh`, link it instead, which fails if the name is taken."""
@@ -394,8 +394,8 @@ def open_file(path: str, sync: bool = False, fresh: bool = False) -> Sink:
 
 def _descriptor(path: str) -> int | None:
     """Return the descriptor that a path stands for, such as `/dev/fd/63` of `>(...)`, else None."""
-    for folder in ("/dev/fd/", "/proc/self/fd/"):
-        number = path.removeprefix(folder)
+    for directory in ("/dev/fd/", "/proc/self/fd/"):
+        number = path.removeprefix(directory)
         if number != path and number.isascii() and number.isdigit():
             return int(number)
     return _STANDARD.get(path)

@@ -1,6 +1,6 @@
 """Make headers of entries: `encode` for new entries, `rename` for existing ones, and `end_of_archive`.
 
-A new header has the simplest format that can hold it: USTAR, else USTAR behind a PAX `x` entry with only the records
+A new header has the simplest format that can hold it: USTAR, else USTAR after a PAX `x` entry with only the records
 that do not fit. A renamed header keeps its format and all that does not depend on the name. Names are raw bytes.
 
 Sources: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Interchange Format"; GNU tar manual, "Basic Tar Format"
@@ -290,8 +290,8 @@ def _renamed_pairs(pairs: list[tuple[bytes, bytes]], said: pax.Records) -> list[
 
 def _sparse_stand_in(name: bytes) -> bytes:
     """Return the `path` of a PAX sparse file for readers that cannot unpack it: GNU tar's, without its process id."""
-    folder, _, base = name.rpartition(b"/")
-    return (folder or b".") + b"/GNUSparseFile.0/" + base
+    directory, _, base = name.rpartition(b"/")
+    return (directory or b".") + b"/GNUSparseFile.0/" + base
 
 
 def _prefix_limit(block: bytes) -> int:

@@ -13,7 +13,9 @@ import tarkit
 from tests._tools import each_row
 from tests.conftest import Run, entries
 
-RECIPE = "a.jpg photos/1.jpg\na.txt text:one two\n# comment\n\nb.bin hex:00ff\nb.txt base64:aGk=\nc.jpg file:photos/2.jpg\n"
+RECIPE = (
+    "a.jpg photos/1.jpg\na.txt text:one two\n# comment\n\nb.bin hex:00ff\nb.txt base64:aGk=\nc.jpg file:photos/2.jpg\n"
+)
 TSV = "__key__\ttxt\t@jpg\nx\tone\tphotos/1.jpg\ny\ttwo\tphotos/2.jpg\n"
 CSV = "id,txt,@jpg\n7,one,photos/1.jpg\n8,two,photos/2.jpg\n"
 JSONL = '{"__key__": "x", "txt": "one", "json": {"a": 1}}\n{"__key__": "y", "txt": "two", "json": [2]}\n'

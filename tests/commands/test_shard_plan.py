@@ -237,7 +237,7 @@ def test_tree_in_pieces(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = grow(here / "tree", [f"{n:03}.{field}" for n in range(50) for field in "xyz"])
 
     def samples(tree: Tree) -> list[Group]:
-        return [group for each in gathering.in_folders(tree, gathering.Keyless(), False) for group in each.groups()]
+        return [group for each in gathering.in_directories(tree, gathering.Keyless(), False) for group in each.groups()]
 
     whole = samples(Tree(str(root)))
     monkeypatch.setattr("tarkit.packing.tree.STEP", 7)
@@ -601,10 +601,10 @@ def test_join(kind: str, run: Run, here: Path) -> None:
 @each_row(
     ("table", "text"),
     [
-        ("k,a\nc/1,x\nc/1,y\n", "table.csv:3: 'c/1' is there twice in column 'k'"),
+        ("k,a\nc/1,x\nc/1,y\n", "table.csv:3: 'c/1' occurs twice in column 'k'"),
         ("q,a\nc/1,x\n", "table.csv:2: no column 'k', there are 'q', 'a'"),
         ("k,a\n,x\n", "table.csv:2: empty cell in column 'k'"),
-        ("k,a\nc/1\n", "table.csv:2: 2 columns, but cells in this row: 1"),
+        ("k,a\nc/1\n", "table.csv:2: cells in this row: 1, columns: 2"),
         ("k,@a\nc/1,http://x/y\n", "table.csv:2:"),
         ("k,@a\nc/1,nothing.bin\n", "nothing.bin: No such file or directory"),
     ],

@@ -121,15 +121,19 @@ BAD = {
     HEADER + "s-0.tar\t0\ta.cls\t\t1\n": "p.tsv:2: no source in this row",
     HEADER + "\t0\ta.cls\tt/a.cls\t1\n": "p.tsv:2: no shard in this row",
     HEADER + "s-0.tar\t0\t\tt/a.cls\t1\n": "p.tsv:2: no name in this row",
-    HEADER + "s-0.tar\t0\ta\\q.cls\tt/a.cls\t1\n": "p.tsv:2: unknown escape \\q: a backslash is written twice",
+    HEADER + "s-0.tar\t0\ta\\q.cls\tt/a.cls\t1\n": "p.tsv:2: unknown escape \\q: write a backslash twice",
     HEADER + "s-0.tar\t0\ta.cls\tt/a\0.cls\t1\n": "p.tsv:2: a NUL byte: not a plan?",
     HEADER + "\ns-0.tar\t0\ta.cls\tpipe:cat\t1\n": "p.tsv:3: the source 'pipe:cat' has no known size: ",
     HEADER + "s-0.tar\t0\ta.cls\thex:xy\t1\n": "p.tsv:2: bad hex: ",
     HEADER + "s-0.tar\t0\ta.cls\ttext:abc\t1\n": "p.tsv:2: 'text:abc' has 3 bytes, and the plan says 1",
     HEADER + "s-0.tar\t0\ta.cls\tt/a.cls\t7\n": "p.tsv:2: 't/a.cls' has 1 byte, and the plan says 7",
     HEADER + "s-0.tar\t0\ta.cls\tt/no\t7\n": "p.tsv:2: 't/no': No such file or directory",
-    HEADER + "s-0.tar\t0\t/a.cls\tt/a.cls\t1\n": "p.tsv:2: the name '/a.cls' is absolute, or has .. ",
-    HEADER + "s-0.tar\t0\tx/../a.cls\tt/a.cls\t1\n": "p.tsv:2: the name 'x/../a.cls' is absolute, or has .. ",
+    HEADER + "s-0.tar\t0\t/a.cls\tt/a.cls\t1\n": (
+        "p.tsv:2: the name '/a.cls' is absolute, or contains .. or a NUL [unsafe-name]"
+    ),
+    HEADER + "s-0.tar\t0\tx/../a.cls\tt/a.cls\t1\n": (
+        "p.tsv:2: the name 'x/../a.cls' is absolute, or contains .. or a NUL [unsafe-name]"
+    ),
     HEADER + "s-0.tar\t0\ta.cls/\tt/a.cls\t1\n": "p.tsv:2: the name 'a.cls/' is the name of a directory",
     HEADER + "s-0.tar\t0\ta.x\tt/a.cls\t1\ns-0.tar\t0\ta.x\tt/b.cls\t1\n": "p.tsv:3: 'a.x' occurs twice [dup",
     HEADER + "s-0.tar\t0\tax\tt/a.cls\t1\ns-0.tar\t7\tax\tt/b.cls\t1\n": "p.tsv:3: 'ax' occurs twice [dup",
