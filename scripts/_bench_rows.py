@@ -50,6 +50,8 @@ class Rows:
         for work in self.stats, self.split:
             for name in "wds", "long":
                 yield work(name)
+        for name in "tiny", "wds":
+            yield self.iterate(name)
         yield self.order("sort", "bin")
         yield self.order("sort", "__key__")
         yield self.order("shuffle", "__random__")
@@ -93,6 +95,13 @@ class Rows:
         ways = [Way(TARKIT, [[*self.tools[TARKIT], "tsv", tar, "-f", "cls size.bin"]], rows)]
         ways.append(Way("webdataset", [[self.python, INSIDE, "webdataset", tar]], counts))
         return Row("tsv tiny", "tiny", ways)
+
+    def iterate(self, name: str) -> Row:
+        """Iterate over all samples in Python and take all of their fields as bytes."""
+        tar = self.data(name).tar
+        modes = {TARKIT: "api", "webdataset": "webdataset"}
+        ways = [Way(who, [[self.python, INSIDE, mode, tar]], counts, inside=True) for who, mode in modes.items()]
+        return Row(f"samples {name}", name, ways, Aim("webdataset", faster=8))
 
     def cat(self, name: str) -> Row:
         """Copy an archive."""

@@ -1,11 +1,13 @@
 """tarkit: tar streams of machine-learning samples, on the command line and in Python.
 
 >>> import tarkit
->>> with tarkit.open("train-{000..009}.tar") as data:
+>>> with tarkit.open("train-{0..1}.tar") as data:
 ...     for sample in data.where("cls == 3"):
 ...         sample.key, sample["jpg"]
+('a/0', b'one')
+('b/0', b'two')
 
-What is named here is loaded when it is used first.
+A name is loaded when it is used for the first time.
 """
 
 __version__ = "0.1.0"
@@ -18,11 +20,16 @@ if TYPE_CHECKING:
     from tarkit.api.create import create as create
     from tarkit.api.dataset import Dataset as Dataset
     from tarkit.api.dataset import open as open
+    from tarkit.api.dataset import stats as stats
     from tarkit.api.index import index as index
     from tarkit.api.indexed import IndexedDataset as IndexedDataset
     from tarkit.api.mix import mix as mix
+    from tarkit.api.plan import Plan as Plan
+    from tarkit.api.plan import plan as plan
     from tarkit.api.run import TarkitWarning as TarkitWarning
     from tarkit.api.sample import Sample as Sample
+    from tarkit.api.stats import FieldStats as FieldStats
+    from tarkit.api.stats import Stats as Stats
     from tarkit.api.writers import ShardWriter as ShardWriter
     from tarkit.api.writers import TarWriter as TarWriter
     from tarkit.checking.findings import Finding as Finding
@@ -34,13 +41,16 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Dataset": "tarkit.api.dataset",
+    "FieldStats": "tarkit.api.stats",
     "Finding": "tarkit.checking.findings",
     "IndexedDataset": "tarkit.api.indexed",
+    "Plan": "tarkit.api.plan",
     "Problem": "tarkit.errors",
     "Report": "tarkit.api.check",
     "Sample": "tarkit.api.sample",
     "Shard": "tarkit.shards.writer",
     "ShardWriter": "tarkit.api.writers",
+    "Stats": "tarkit.api.stats",
     "TarWriter": "tarkit.api.writers",
     "TarkitError": "tarkit.errors",
     "TarkitWarning": "tarkit.api.run",
@@ -51,17 +61,22 @@ _MODULES = {
     "index": "tarkit.api.index",
     "mix": "tarkit.api.mix",
     "open": "tarkit.api.dataset",
+    "plan": "tarkit.api.plan",
+    "stats": "tarkit.api.dataset",
 }
 
 __all__ = [
     "Dataset",
+    "FieldStats",
     "Finding",
     "IndexedDataset",
+    "Plan",
     "Problem",
     "Report",
     "Sample",
     "Shard",
     "ShardWriter",
+    "Stats",
     "TarWriter",
     "TarkitError",
     "TarkitWarning",
@@ -73,6 +88,8 @@ __all__ = [
     "index",
     "mix",
     "open",
+    "plan",
+    "stats",
 ]
 
 

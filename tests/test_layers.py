@@ -84,21 +84,21 @@ FOLDERS = {
     "shards": "errors problems stores streams tar tables samples",
     "checking": "errors problems streams spill tar tables samples shards",
     "sorting": "errors problems streams tar tables samples shards",
+    "packing": "errors problems streams.codecs streams spill tar tables parallel samples export shards sorting",
     "api": (
         "errors media problems stores streams.codecs streams tar tables zip parallel samples export extraction "
-        "mixing indexing shards checking sorting"
+        "inspecting mixing indexing proc shards checking sorting packing"
     ),
     "tarkit": "errors shards checking api",
-    "packing": "errors problems streams.codecs streams spill tar tables parallel samples export shards sorting",
     "views": "errors streams tables samples inspecting packing",
     "cli": (
         "errors problems signals streams.codecs streams tar tables samples inspecting proc shards checking sorting "
-        "api tarkit packing views"
+        "packing api tarkit views"
     ),
     "__main__": "cli",
     "commands": (
-        "errors problems stores streams tar parallel samples export inspecting mixing indexing proc shards "
-        "checking sorting api packing views cli"
+        "errors problems streams tar samples export inspecting mixing indexing proc shards checking sorting "
+        "packing api views cli"
     ),
 }
 MOST_FILES = 22

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def write_archive(
-    data: Chain, output: Output, run: Run, each: Callable[[int], None] = lambda position: None
+    data: Chain, output: Output, run: Run, each: Callable[[int], None] | None = None
 ) -> tuple[bytes, bytes]:
     """Write all samples of a dataset to one archive.
 
@@ -36,7 +36,8 @@ def write_archive(
         for sample in run.watch(apart(samples, flow), lambda: writer.position, total):
             sample.write(writer)
             first, last = first or sample.key, sample.key
-            each(writer.position)
+            if each is not None:
+                each(writer.position)
         flow.finish()
         writer.finish(flow.inputs.zeros if whole else None)
     run.bytes += writer.position

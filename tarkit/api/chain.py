@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast, get_args
 
 from tarkit.api.output import object_name
 from tarkit.api.run import Run
 from tarkit.api.steps import Change, Choose, Flow, Reader, Step
+from tarkit.errors import TarkitError, Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.fields import Fields
@@ -19,7 +21,7 @@ from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location, expand_inputs
 
 if TYPE_CHECKING:
-    Input = str | os.PathLike[str] | BinaryIO
+    Input = str | os.PathLike[str] | BinaryIO | Location
 
 
 class Origin(Protocol):
@@ -59,6 +61,8 @@ class Archives:
 
     def __post_init__(self) -> None:
         self._kept: DatasetReader | None = None
+        self._opened = False
+        self._stdin: int | None = None
 
     @property
     def whole(self) -> bool:
@@ -71,7 +75,7 @@ class Archives:
             self._kept.policy = run.policy
             return self._kept
         reader = DatasetReader(
-            self.locations,
+            self._readable(),
             run.policy,
             gather=gather and self.shard_slice is None,
             stream=stream and not self.spool,
@@ -84,6 +88,82 @@ class Archives:
         reader.announce = lambda name: run.note(f"reading {name}") if reader.policy is run.policy else None
         self._kept = reader if self.spool else None
         return reader
+
+    def _readable(self) -> tuple[Location, ...]:
+        """The archives, to be read from their start; raises Unsupported for a stream of which an earlier run has read.
+
+        What is left of a stream may begin anywhere in the archive, also at a header.
+        """
+        for location in self.locations if self._opened else ():
+            if _is_stream(location) or (location.kind == "stdin" and os.lseek(0, 0, os.SEEK_CUR) != self._stdin):
+                raise Unsupported(f"{location.name}: a stream can be read once", "write it to a file, and open that")
+        self._opened = True
+        if any(location.kind == "stdin" and not _is_stream(location) for location in self.locations):
+            self._stdin = os.lseek(0, 0, os.SEEK_CUR)
+        return tuple(
+            location._replace(file=location.file.reader()) if isinstance(location.file, FileInput) else location
+            for location in self.locations
+        )
+
+
+def _is_stream(location: Location) -> bool:
+    """Whether an input is a pipe or a device; a command and a URL are opened anew for each run."""
+    if location.kind not in ("stdin", "path"):
+        return False
+    try:
+        return not stat.S_ISREG((os.fstat(0) if location.kind == "stdin" else os.stat(location.text)).st_mode)
+    except OSError:
+        return False  # opening it reports the error
+
+
+class FileInput:
+    """A file object of the caller, which stays open: read from where it is, or by runs, each from the same place."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self.file = file
+        self.name = name
+        self.current: FileReading | None = None
+        self._start: int | None = None
+
+    def read(self, n: int) -> bytes:
+        """Return up to `n` bytes."""
+        data: object = self.file.read(n)
+        if not isinstance(data, bytes):
+            raise Usage(f"{self.name}: its read() returned {type(data).__name__}, not bytes", "open it in mode 'rb'")
+        return data
+
+    def reader(self) -> BinaryIO:
+        """What reads the object in one run."""
+        return cast(BinaryIO, FileReading(self))
+
+    def begin(self, reading: FileReading) -> None:
+        """Go back to where the first run began; raises Unsupported when the object cannot seek."""
+        if self.current is not None:
+            if self._start is None:
+                what = f"{self.name}: a file object that cannot seek can be read once"
+                raise Unsupported(what, "write it to a file, and open that")
+            self.file.seek(self._start)
+        elif getattr(self.file, "seekable", bool)():
+            self._start = self.file.tell()
+        self.current = reading
+
+
+class FileReading:
+    """One run over a file object; a later run takes it over."""
+
+    def __init__(self, file: FileInput) -> None:
+        self._file = file
+        self._begun = False
+
+    def read(self, n: int) -> bytes:
+        """Return up to `n` bytes; raises TarkitError when a later run reads the object."""
+        if not self._begun:
+            self._begun = True
+            self._file.begin(self)
+        elif self._file.current is not self:
+            what = f"{self._file.name}: another iterator has begun to read this file object"
+            raise TarkitError(what, "open the file by its path: then each iterator has its own position")
+        return self._file.read(n)
 
 
 class Chain:
@@ -175,10 +255,52 @@ def _gathers(steps: Sequence[Step]) -> bool:
 
 
 def locate(inputs: Input | Iterable[Input]) -> tuple[Location, ...]:
-    """The archives that are named: words as on the command line, and file objects."""
+    """The archives that are named: words as on the command line, and file objects.
+
+    Raises:
+        TarkitError: an input does not exist, a pattern matches nothing, or there are no inputs.
+        TypeError: an input is neither a path nor a file object.
+    """
+    if isinstance(inputs, Location):
+        return (inputs,)
     if isinstance(inputs, (str, os.PathLike)):
-        return tuple(expand_inputs((os.fspath(inputs),)))
-    if isinstance(inputs, Iterable) and not hasattr(inputs, "read"):
-        return tuple(location for each in inputs for location in locate(each))
-    file = cast(BinaryIO, inputs)
-    return (Location("object", "", object_name(file), file),)
+        return tuple(expand_inputs((os.fsdecode(inputs),)))
+    if hasattr(inputs, "read"):
+        file = cast(BinaryIO, inputs)
+        name = object_name(file)
+        return (Location("object", "", name, cast(BinaryIO, FileInput(file, name))),)
+    if not isinstance(inputs, Iterable) or isinstance(inputs, (bytes, bytearray, memoryview)):
+        raise TypeError(f"an input is a path, a file object or a list of these, not {type(inputs).__name__}")
+    found = tuple(location for each in inputs for location in locate(each))
+    if not found:
+        raise Usage("the list of inputs is empty", "did a pattern match nothing?")
+    refuse_twice(found)
+    return found
+
+
+def refuse_twice(locations: Iterable[Location]) -> None:
+    """Raise Usage when stdin or a file object is there twice: its bytes can be read in one place only."""
+    known: set[int | str] = set()
+    for location in locations:
+        if location.kind in ("stdin", "object"):
+            file = location.file.file if isinstance(location.file, FileInput) else location.file
+            which = location.kind if file is None else id(file)
+            if which in known:
+                raise Usage(f"{location.name} is named more than once")
+            known.add(which)
+
+
+# ---- Arguments
+
+
+def one_of(name: str, value: str, choices: object) -> None:
+    """Raise Usage for a value that is not among those of a Literal: it would be taken for another one."""
+    if value not in get_args(choices):
+        raise Usage(f"{name}={value!r}: it is one of {', '.join(get_args(choices))}")
+
+
+def at_least(least: int, **arguments: float | None) -> None:
+    """Raise Usage for a number below `least`: with it samples would be missing without a word. None is no number."""
+    for name, value in arguments.items():
+        if value is not None and not value >= least:
+            raise Usage(f"{name}={value}: it is at least {least}")

@@ -71,6 +71,12 @@ def create(
 
     Raises:
         TarkitError: `RECIPE:LINE: what is wrong`.
+
+    >>> import tarkit
+    >>> with open("recipe", "w") as file:
+    ...     _ = file.write("a.jpg photos/cat/1.jpg\\na.cls text:3\\n")
+    >>> tarkit.create("recipe", "new.tar")
+    1
     """
     run = Run(tmpdir=tmpdir)
     names = None if columns is None else list(columns)

@@ -8,14 +8,14 @@ holds only what a step needs, and iterating again reads again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 
-from tarkit.api.chain import Archives, Chain, locate
+from tarkit.api.chain import Archives, Chain, at_least, locate, one_of
 from tarkit.api.run import Run
-from tarkit.api.sample import WHOLE, Sample
-from tarkit.api.steps import Buffer, MapStep
+from tarkit.api.sample import WHOLE, Sample, pass_by
+from tarkit.api.steps import Buffer
 from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields, parse_fields
@@ -25,10 +25,16 @@ from tarkit.streams.source import FileSource, Source
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Input
+    from tarkit.api.check import Report
     from tarkit.api.indexed import IndexedDataset
+    from tarkit.api.stats import Stats
     from tarkit.shards.writer import Shard
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
+SortType = Literal["auto", "str", "int", "float", "natural"]
+Generator = Literal["tarkit", "pcg"]
+SizeRule = Literal["tar", "content"]
+TableFormat = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 
 
 def open(
@@ -47,7 +53,8 @@ def open(
 
     Args:
         inputs: a path, a directory (its archives), a glob, names in braces (`"train-{000..099}.tar"`), a URL,
-            `"pipe:COMMAND"`, `"-"` for stdin, or a binary file object; or several of these, read in turn.
+            `"pipe:COMMAND"`, `"-"` for stdin, or a binary file object, which stays open; or several of these, read in
+            turn. Pipes, and file objects that cannot seek, can be read once.
         allow: names of problems that are passed over, keeping what they touch, or `"all"`.
         skip: names of problems that are passed over, leaving out the samples that they touch, or `"all"`.
         maxerr: how many problems of other names are passed over like those of `skip`.
@@ -58,7 +65,7 @@ def open(
         tmpdir: the directory of temporary files.
 
     Raises:
-        TarkitError: an input does not exist, or a pattern matches nothing.
+        TarkitError: an input does not exist, a pattern matches nothing, or there are no inputs.
 
     >>> import tarkit
     >>> with tarkit.open("train-*.tar") as data:
@@ -68,6 +75,8 @@ def open(
     a/1 ['cls', 'jpg']
     b/0 ['cls', 'jpg']
     """
+    at_least(1, interleave=interleave)
+    at_least(0, prefetch=prefetch, maxerr=maxerr)
     archives = Archives(locate(inputs), _slice(shard_slice), interleave, prefetch)
     allowed, skipped = tuple(_words(allow)), tuple(_words(skip))
     Policy(allowed, skipped)  # raises for names that are no problems
@@ -78,6 +87,32 @@ def open(
         return run
 
     return Dataset(archives, start)
+
+
+def stats(
+    inputs: Input | Iterable[Input],
+    *,
+    by: str | None = None,
+    processes: int = 1,
+    allow: str | Iterable[str] = (),
+    skip: str | Iterable[str] = (),
+    on_problem: Callable[[str], None] | None = None,
+    tmpdir: str | None = None,
+) -> Stats:
+    """Count samples, fields and sizes. Only headers are read, as far as inputs are plain archives.
+
+    Args:
+        inputs: as for `tarkit.open`; so are allow, skip, on_problem and tmpdir.
+        by: a field whose values are counted too: `"cls"`, or a path into JSON such as `"json.label"`.
+        processes: how many archives are read at a time.
+
+    >>> import tarkit
+    >>> found = tarkit.stats("train-*.tar", by="cls")
+    >>> found.samples, found.fields["jpg"].count, found.classes
+    (3, 3, {'3': 2, '1': 1})
+    """
+    data = open(inputs, allow=allow, skip=skip, on_problem=on_problem, tmpdir=tmpdir)
+    return data.stats(by, processes=processes)
 
 
 def read(
@@ -101,53 +136,85 @@ class Dataset(Chain):
     def __iter__(self) -> Iterator[Sample]:
         """Read the samples, in order. Entries of archives that belong to no sample are passed over."""
         source: Source | None = None
-        for sample in self.samples(self.start(), moves=False)[0]:
+        samples, flow = self.samples(self.start(), moves=False)
+        for sample in samples:
             if sample.key is None:
                 continue
-            sample.complete()
+            if sample.more is not None:
+                sample.complete()
             if sample.source is not source:
                 source = sample.source
                 read = source.recent if isinstance(source, FileSource) else source.read
-            small = sample.stop - sample.start <= WHOLE
-            yield Sample(sample, read(sample.start, sample.stop) if small else None)
+            start, stop = sample.start, sample.stop
+            if stop - start <= WHOLE:
+                yield Sample(sample, read(start, stop))
+            else:
+                yield Sample(sample, None)
+                if not source.seekable:
+                    pass_by(sample)
+        flow.finish()
 
     def head(self, count: int = 1) -> list[Sample]:
-        """The first `count` samples."""
-        return list(islice(self, count))
+        """The first `count` samples; large ones of a stream are held in memory.
+
+        >>> import tarkit
+        >>> tarkit.open("a.tar").head(2)
+        [<tarkit.Sample 'a/0': jpg, cls>, <tarkit.Sample 'a/1': jpg, cls>]
+        """
+        return [sample._keep() for sample in islice(self, count)]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Nothing is open between runs; this is for those who write `with`."""
+        """Do nothing: no file is open between runs."""
 
     # ---- Choose samples
 
     def where(self, expression: str) -> Dataset:
         """Keep samples for which an expression holds, such as `"cls == 3 and json.width > 512"`.
 
-        Names in it are fields, paths into fields of JSON, `size`, `size.FIELD`, `width.FIELD`, `height.FIELD`;
-        `has.FIELD` says whether a field is there. It cannot call anything of Python.
+        Names in it are fields, paths into fields of JSON, `__key__`, `shard`, `size`, `size.FIELD`, `width.FIELD`,
+        `height.FIELD`; `has(FIELD)` says whether a field is there. It cannot call any other code.
+
+        >>> import tarkit
+        >>> [sample.key for sample in tarkit.open("train-*.tar").where("cls == 3 and size.jpg > 2")]
+        ['a/0', 'b/0']
         """
         from tarkit.samples.where import Where
 
         return self.choose(Select(where=Where(expression)))
 
     def match(self, pattern: str) -> Dataset:
-        """Keep samples in whose key a regular expression is found."""
+        """Keep samples in whose key a regular expression is found.
+
+        >>> import tarkit
+        >>> [sample.key for sample in tarkit.open("train-*.tar").match("^a/")]
+        ['a/0', 'a/1']
+        """
         return self.choose(Select(match=pattern))
 
     def keys(self, keys: Iterable[str]) -> Dataset:
-        """Keep samples that have one of these keys."""
+        """Keep samples that have one of these keys.
+
+        >>> import tarkit
+        >>> [sample.key for sample in tarkit.open("train-*.tar").keys(["b/0", "c/0"])]
+        ['b/0']
+        """
         wanted = frozenset(key.encode("utf-8", "surrogateescape") for key in keys)
         return self.choose(Select(keys=KeyList("keys", wanted)))
 
     def sample(self, share: float, seed: int) -> Dataset:
-        """Keep each sample with the probability `share`."""
+        """Keep each sample with the probability `share`, from 0 to 1; the same samples for the same `seed`."""
         return self.choose(Select(sample=share, seed=seed))
 
     def slice(self, start: int, stop: int | None = None, step: int = 1) -> Dataset:
-        """Keep the samples `start`, `start + step` ... before `stop`, counted from 0 in the order that they have."""
+        """Keep the samples `start`, `start + step` ... before `stop`, counted from 0 in the order that they have.
+
+        >>> import tarkit
+        >>> [sample.key for sample in tarkit.open("train-*.tar").slice(0, 3, 2)]
+        ['a/0', 'b/0']
+        """
         return self.choose(Select(slice=_slice(slice(start, stop, step))))
 
     # ---- Choose and rename fields
@@ -157,20 +224,34 @@ class Dataset(Chain):
 
         `"image:jpg,png"` is the first of jpg and png that a sample has, under the name image. A sample that lacks a
         field is a `missing-field` problem.
+
+        >>> import tarkit
+        >>> [dict(sample) for sample in tarkit.open("a.tar").select("label:cls")]
+        [{'label': b'3'}, {'label': b'1'}]
         """
         return self.change(Fields(keep=parse_fields(fields)))
 
     def drop(self, *patterns: str) -> Dataset:
-        """Leave out the fields that match one of these globs."""
+        """Leave out the fields that match one of these globs: `drop("*.png", "txt")`."""
         return self.change(Fields(drop=patterns))
 
     def require(self, *fields: str, on_missing: OnMissing = "error") -> Dataset:
         """Ask for fields; `"jpg|png"` asks for either. `on_missing` says what becomes of a sample that lacks one."""
+        one_of("on_missing", on_missing, OnMissing)
         names = [tuple(name.encode("utf-8", "surrogateescape") for name in each.split("|")) for each in fields]
         return self.change(Fields(require=names, on_missing=on_missing))
 
     def rekey(self, template: str) -> Dataset:
-        """Give each sample a new key: `"{stem}/{key}"`, `"{index:06d}"`, `"{shard}"`."""
+        """Give each sample a new key.
+
+        Args:
+            template: the key, in which `{key}` is the one before, `{index}` or `{index:06d}` the number of the sample,
+                `{shard}` the file name of its archive, and `{stem}` that without suffixes.
+
+        >>> import tarkit
+        >>> [sample.key for sample in tarkit.open("train-*.tar").rekey("{stem}/{index:02d}")]
+        ['train-0/00', 'train-0/01', 'train-1/02']
+        """
         return self.change(Fields(rekey=template))
 
     # ---- Order
@@ -178,7 +259,7 @@ class Dataset(Chain):
     def sort(
         self,
         by: str | Sequence[str] = "__key__",
-        type: Literal["auto", "str", "int", "float", "natural"] = "auto",
+        type: SortType = "auto",
         *,
         reverse: bool = False,
         memory: int | None = None,
@@ -191,43 +272,103 @@ class Dataset(Chain):
             by: a field, a path into JSON (`"json.label"`), `"size"`, `"size.jpg"`, `"width.jpg"`; or several.
             type: what the values are; `"auto"` takes numbers by value, before text.
             reverse: the greatest first.
-            memory: bytes that may be held; the rest is sorted in temporary files. Default: a quarter of the machine's.
+            memory: bytes that may be held, at least 1 MB; the rest is sorted in temporary files. The default is a
+                quarter of the machine's.
+
+        >>> import tarkit
+        >>> [sample.key for sample in tarkit.open("train-*.tar").sort(by="cls")]
+        ['a/1', 'a/0', 'b/0']
         """
         from tarkit.api.order import Order
         from tarkit.sorting.keys import SortKey
+        from tarkit.sorting.memory import LEAST
 
+        one_of("type", type, SortType)
+        at_least(LEAST, memory=memory)
         fields = (by,) if isinstance(by, str) else tuple(by)
         return self.then(Order(SortKey(fields, type, reverse), memory=memory, gathers=True))
 
-    def shuffle(
-        self, seed: int, *, epoch: int = 0, rng: Literal["tarkit", "pcg"] = "tarkit", memory: int | None = None
-    ) -> Dataset:
+    def shuffle(self, seed: int, *, epoch: int = 0, rng: Generator = "tarkit", memory: int | None = None) -> Dataset:
         """Put all samples into a random order, the same for the same inputs, `seed` and `epoch`.
 
         With `rng="pcg"` it is the order of AIStore's dSort.
+
+        >>> import tarkit
+        >>> tarkit.open("train-*.tar").shuffle(seed=7).write("shuffled.tar").samples
+        3
         """
         from tarkit.api.order import Order, Random
+        from tarkit.sorting.memory import LEAST
 
+        one_of("rng", rng, Generator)
+        at_least(LEAST, memory=memory)
         return self.then(Order(random=Random(seed, epoch, rng), memory=memory))
 
     def buffer_shuffle(self, size: int, seed: int, *, initial: int | None = None) -> Dataset:
         """Shuffle locally, through a buffer of `size` samples, in the order of webdataset's `shuffle`."""
+        at_least(1, size=size)
+        at_least(0, initial=initial)
         return self.then(Buffer(size, size if initial is None else initial, seed))
 
     # ---- Change contents
 
     def map(
-        self, function: Callable[[Mapping[str, bytes]], Any], *, processes: int = 1, ordered: bool = True
+        self,
+        function: Callable[[Sample], Any],
+        *,
+        processes: int = 1,
+        ordered: bool = True,
+        retries: int = 0,
+        timeout: float | None = None,
+        on_error: Literal["error", "skip", "keep"] = "error",
     ) -> Dataset:
-        """Call a function for each sample; what it returns is written in its place.
+        """Call a function for each sample; what it returns comes in its place.
 
         Args:
-            function: called with a mapping of the fields to bytes, and the key under `__key__`. It returns such a
-                mapping, a list of them, or None to leave the sample out.
-            processes: how many processes call it; 0 is one per CPU.
+            function: called with a `Sample`. It returns a mapping of fields to values (as `TarWriter.write` takes
+                them; an item `__key__` is a new key), a list or an iterator of these, or None to leave the sample out.
+                What is not in the mapping is left out.
+            processes: how many copies of this process call it; with 1 it is called in this process, 0 is one per CPU.
             ordered: whether results keep the order of the samples.
+            retries: how often a call that failed is repeated.
+            timeout: seconds after which a call fails, and the process that made it is ended.
+            on_error: what becomes of a sample whose call fails: `"error"` ends the run, `"skip"` leaves it out with a
+                warning, `"keep"` passes it on unchanged.
+
+        A process that ends early is not replaced: its sample fails, and the few that it was sent with that; the others
+        go on until none is left.
+
+        Raises:
+            TarkitError: when the dataset is read, for a call that failed; its `__cause__` is the exception, if the
+                function was called in this process.
+
+        >>> import tarkit
+        >>> data = tarkit.open("a.tar").map(lambda sample: {**sample, "size.txt": len(sample["jpg"])})
+        >>> [(sample.key, list(sample)) for sample in data.head(1)]
+        [('a/0', ['jpg', 'cls', 'size.txt'])]
         """
-        return self.then(MapStep(function, processes, ordered))
+        from tarkit.api.map import CallFunction
+
+        return self.then(CallFunction(processes, ordered, retries, timeout, on_error, function))
+
+    def proc(
+        self,
+        command: str,
+        *,
+        processes: int = 1,
+        ordered: bool = True,
+        retries: int = 0,
+        timeout: float | None = None,
+        on_error: Literal["error", "skip", "keep"] = "error",
+    ) -> Dataset:
+        """Run a shell command for each sample, in a directory where its fields are the files `sample.FIELD`.
+
+        What the command leaves there as `sample.*` is the new sample; see `tarkit proc --help`. The arguments are those
+        of `map`.
+        """
+        from tarkit.api.map import RunCommand
+
+        return self.then(RunCommand(processes, ordered, retries, timeout, on_error, command))
 
     # ---- Look
 
@@ -236,6 +377,11 @@ class Dataset(Chain):
 
         Raises:
             Unsupported: a shard that is compressed or a stream, or steps that change samples.
+
+        >>> import tarkit
+        >>> data = tarkit.open("train-*.tar").indexed()
+        >>> len(data), data[-1].key, data["a/1"]["cls"]
+        (3, 'b/0', b'1')
         """
         from tarkit.api.indexed import IndexedDataset
 
@@ -245,12 +391,47 @@ class Dataset(Chain):
             )
         return IndexedDataset(self.locations, self.start())
 
+    def stats(self, by: str | None = None, *, processes: int = 1) -> Stats:
+        """Count samples, fields and sizes; see `tarkit.stats`."""
+        from tarkit.api.stats import count_dataset, summarize
+
+        return summarize(count_dataset(self, self.start(), by, processes))
+
+    def check(
+        self,
+        *,
+        require: Iterable[str] = (),
+        unique: bool = False,
+        target: str | None = None,
+        allow: Iterable[str] = (),
+        strict: bool = False,
+        processes: int = 1,
+    ) -> Report:
+        """Find what is wrong with the archives of this dataset; see `tarkit.check`, which has more options.
+
+        Raises:
+            Unsupported: the dataset has steps, which a check would not see.
+        """
+        from tarkit.api.check import check
+
+        if not self.unchanged:
+            raise Unsupported("archives are checked as they are", "write the dataset, then check what was written")
+        return check(
+            self.locations,
+            require=require,
+            unique=unique,
+            target=target,
+            allow=allow,
+            strict=strict,
+            processes=processes,
+        )
+
     def table(
         self,
         output: str | os.PathLike[str] | BinaryIO,
         columns: str | None = None,
         *,
-        format: Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"] | None = None,
+        format: TableFormat | None = None,
         key: bool = True,
         header: bool = True,
         on_missing: OnMissing = "error",
@@ -268,11 +449,20 @@ class Dataset(Chain):
 
         Returns:
             The number of rows.
+
+        >>> import tarkit
+        >>> tarkit.open("train-*.tar").table("labels.csv", "cls size.jpg")
+        3
+        >>> with open("labels.csv") as file:
+        ...     file.read().splitlines()
+        ['__key__,cls,size.jpg', 'a/0,3,3', 'a/1,1,3', 'b/0,3,3']
         """
         from tarkit.api.output import Output
         from tarkit.api.table import format_of, write_table
         from tarkit.export.columns import checked, parse_columns
 
+        one_of("on_missing", on_missing, OnMissing)
+        one_of("format", format or "tsv", TableFormat)
         run, opened = self.start(), Output.named(output).for_text()
         asked = None if columns is None else checked(parse_columns(columns))
         form = format or format_of(opened.location.text)
@@ -292,6 +482,10 @@ class Dataset(Chain):
         Raises:
             TarkitError: files of these names are there.
             Problem: `unsafe-name`, for a name or a link that leads out of the directory.
+
+        >>> import tarkit
+        >>> tarkit.open("train-*.tar").select("cls").extract("labels")
+        3
         """
         from tarkit.api.extract import extract
 
@@ -315,6 +509,11 @@ class Dataset(Chain):
 
         Raises:
             Problem: an input has a fault that is not passed over, or two samples have one key.
+
+        >>> import tarkit
+        >>> shard = tarkit.open("train-*.tar").write("all.tar.gz")
+        >>> shard.samples, shard.size
+        (3, 10240)
         """
         from tarkit.api.archive import write_archive
         from tarkit.api.output import Output
@@ -330,7 +529,7 @@ class Dataset(Chain):
         *,
         count: int | None = None,
         size: int | str | None = None,
-        size_rule: Literal["tar", "content"] = "tar",
+        size_rule: SizeRule = "tar",
         max_shards: int | None = None,
         start: int | None = None,
         append: bool = False,
@@ -358,9 +557,15 @@ class Dataset(Chain):
 
         Raises:
             TarkitError: there are shards of these names, and neither `append` nor `force`.
+
+        >>> import tarkit
+        >>> shards = tarkit.open("train-*.tar").split("part-%03d.tar", count=2)
+        >>> [(shard.name, shard.samples) for shard in shards]
+        [('part-000.tar', 2), ('part-001.tar', 1)]
         """
         from tarkit.api.shards import shards_output
 
+        one_of("size_rule", size_rule, SizeRule)
         limits = (count, size, size_rule, max_shards)
         target = shards_output(
             template, *limits, compress=compress, fsync=fsync, start=start, append=append, force=force, post=post

@@ -78,7 +78,7 @@ def extract(
 
 
 def _readable_twice(location: Location) -> bool:
-    """Whether an input is a plain file; opening another one would take something of it away."""
+    """Whether an input is a plain file; opening a stream would consume its first bytes."""
     if location.kind not in ("path", "stdin"):
         return False
     if location.kind == "path" and not os.path.isfile(location.text):
@@ -94,5 +94,5 @@ def _in_the_way(folder: OutputDirectory, extraction: Extraction) -> TarkitError:
     first = os.fsdecode(os.path.join(folder.path, extraction.first))
     more = f" and {extraction.existing - 1} more" if extraction.existing > 1 else ""
     return TarkitError(
-        f"{first}{more}: there are files of these names", "--force replaces them, -C names another folder"
+        f"{first}{more}: there are files of these names", "--force replaces them, -C names another directory"
     )

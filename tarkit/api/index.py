@@ -83,7 +83,7 @@ class IndexOptions:
 
 
 class IndexTask(NamedTuple):
-    """One shard, and what is to be made of it: format, path and kind of each output."""
+    """One shard, and the indexes to write: format, path and kind of each output."""
 
     location: Location
     indexes: list[tuple[str, str, str]]
@@ -96,7 +96,7 @@ class IndexTask(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What came of it."""
+    """The result of an index task."""
 
     samples: int
     size: int
@@ -149,7 +149,7 @@ def write(
 
 
 def verify(run: Run, locations: Sequence[Location], chosen: IndexOptions) -> Iterator[str]:
-    """Yield what is wrong with the indexes that are there; without formats, with all that there are.
+    """Yield the faults of existing indexes; without formats, of all indexes that exist.
 
     Raises TarkitError when there is none.
     """

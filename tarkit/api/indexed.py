@@ -13,8 +13,10 @@ from tarkit.errors import Unsupported
 from tarkit.problems import Policy
 from tarkit.samples.dataset import open_source
 from tarkit.samples.reader import SampleReader
+from tarkit.samples.sample import TarSample
 from tarkit.streams.location import Location
 from tarkit.streams.source import FileSource
+from tarkit.tar import block, pax
 
 
 class IndexedDataset(Sequence[Sample]):
@@ -36,12 +38,15 @@ class IndexedDataset(Sequence[Sample]):
         self._starts = array("Q")
         self._numbers: dict[bytes, int] = {}
         for location in locations:
-            source = open_source(location)
+            source = open_source(location) if location.kind in ("path", "stdin") else None
             if not isinstance(source, FileSource):
-                source.close()
+                if source is not None:
+                    source.close()
                 what = f"{location.name}: samples are looked up in plain archives that are files"
                 raise Unsupported(what, "decompress it first: tarkit cat SHARD -o PLAIN.tar")
             for sample in SampleReader(source, run.policy, moves=False):
+                if not sample.plain:
+                    _refuse_globals(sample)
                 if sample.key is not None:
                     self._numbers.setdefault(sample.key, len(self._starts))
                     self._shards.append(len(self._sources))
@@ -83,9 +88,23 @@ class IndexedDataset(Sequence[Sample]):
         return [key.decode("utf-8", "surrogateescape") for key in self._numbers]
 
     def _sample(self, number: int) -> Sample:
-        source, start = self._sources[self._shards[number]], self._starts[number]
-        found = next(iter(SampleReader(source, Policy(allow=["all"]), moves=False, pos=start)))
-        if found.start != start:
+        start, shard = self._starts[number], self._sources[self._shards[number]]
+        shard.unchanged()
+        source = FileSource(shard.file, shard.name, shard.offset)  # has a window of its own: threads may look up too
+        found = next(iter(SampleReader(source, Policy(allow=["all"]), moves=False, pos=start)), None)
+        source.close()
+        if found is None or found.start != start:
             raise Unsupported(f"{source.name}: the file was changed while it was read")
         data = source.read(found.start, found.stop) if found.stop - found.start <= WHOLE else None
+        shard.unchanged()
         return Sample(found, data)
+
+
+def _refuse_globals(sample: TarSample) -> None:
+    """Raise Unsupported for a global PAX header that changes the entries behind it: a lookup does not see it."""
+    for raw in sample.raw:
+        if raw[5] == block.PAX_GLOBAL:
+            payload = sample.source.read(raw[2], raw[2] + raw[3])
+            if pax.Overrides.of(pax.parse_decisive(payload)).any:
+                what = f"{sample.source.name}: at {raw[1]}: a global PAX header changes the entries that follow it"
+                raise Unsupported(what, "iterate over the dataset")

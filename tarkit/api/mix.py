@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 
+from tarkit.api.chain import at_least, one_of, refuse_twice
 from tarkit.api.dataset import Dataset
 from tarkit.api.run import Run
 from tarkit.errors import Usage
@@ -40,17 +42,20 @@ def mix(
 
     >>> import tarkit
     >>> cats, dogs = tarkit.open("cats.tar"), tarkit.open("dogs.tar")
-    >>> [sample.key for sample in tarkit.mix([(cats, 2), dogs], seed=7, until="all")]
-    ['cat/0', 'cat/1', 'dog/0', 'cat/2', 'cat/3', 'dog/1']
+    >>> [sample.key for sample in tarkit.mix([(cats, 2), dogs], seed=9, until="all")]
+    ['cat/0', 'cat/1', 'cat/2', 'dog/0', 'cat/3', 'dog/1']
     """
     weighted = [(each, 1.0) if isinstance(each, Dataset) else each for each in sources]
-    if not weighted or any(weight <= 0 for _, weight in weighted):
+    if not weighted or any(not 0 < weight < inf for _, weight in weighted):
         raise Usage("a mix is of at least one dataset, and weights are above 0")
+    one_of("until", until, Until)
+    at_least(0, total=total)
     if repeat and until == "first" and total is None:
         raise Usage("repeat has no end", "total=N draws so many, until='all' ends once each came to its end")
     if repeat and until == "first":
         until = "never"
     origin = Mixture(weighted, seed, total, until, repeat)
+    refuse_twice(origin.locations)
     return Dataset(origin, weighted[0][0].start)
 
 

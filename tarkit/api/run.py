@@ -1,4 +1,4 @@
-"""One run over a dataset: what it counts, and whom it tells. `cli.console` has the kind that talks on a terminal."""
+"""One run over a dataset: its counts, messages and warnings. `cli.console` has the kind that writes to a terminal."""
 
 from __future__ import annotations
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from typing import cast
 
+from tarkit.errors import Problem, Unsupported, show
 from tarkit.samples.sample import KEYLESS, TarSample
+from tarkit.streams.ranges import Held
+from tarkit.streams.source import FileSource, Source
 from tarkit.tar import block
 from tarkit.tar.reader import Raw
 
@@ -13,14 +17,32 @@ WHOLE = 1 << 20  # bytes; a sample up to this size is read as a whole
 _REGULAR = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
 
 
+class _FieldNames(dict[bytes, str]):
+    """The names of fields as text, of which an archive has few; bytes that are not UTF-8 become surrogates."""
+
+    def __missing__(self, name: bytes) -> str:
+        if len(self) >= 1000:
+            self.clear()
+        text = self[name] = name.decode("utf-8", "surrogateescape")
+        return text
+
+
+_NAMES = _FieldNames()
+
+
 class Sample(Mapping[str, bytes]):
     """One sample: `sample["jpg"]` is the content of its field `jpg`, as bytes.
 
-    It stays good after the next one was asked for. Only what is larger than 1 MiB is read later, field by field, when
-    it is asked for; of a stream that can be done until the next sample is asked for.
+    A sample of at most 1 MiB is held in memory. The fields of a larger one are read when they are asked for: from a
+    file at any time, from a stream until the next sample is asked for.
 
     Upper and lower case are the same where a field is looked up; iterating gives the names as the archive has them.
-    Entries without a key, such as directories, are no fields.
+    Entries without a key, such as directories, are no fields. Of two fields with the same name the first counts.
+
+    >>> import tarkit
+    >>> sample = tarkit.open("a.tar").head()[0]
+    >>> sample.key, list(sample), sample["cls"], sample.get("txt")
+    ('a/0', ['jpg', 'cls'], b'3', None)
 
     Attributes:
         key: the path of the entries up to the first dot after the last slash; bytes that are not UTF-8 are surrogates,
@@ -55,8 +77,8 @@ class Sample(Mapping[str, bytes]):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The size of each field's content, in bytes, by its name; reads no content."""
-        return {name: raw[3] if raw[7] < 0 else raw[7] for name, raw in self._index().items()}
+        """The size of each field's content, in bytes, by its name; reads no content. A link to nothing has size 0."""
+        return {name: self._size(raw) for name, raw in self._index().items()}
 
     def __getitem__(self, field: str) -> bytes:
         """Return the content of a field.
@@ -109,16 +131,19 @@ class Sample(Mapping[str, bytes]):
 
     def _small(self) -> dict[str, bytes]:
         """The contents of all fields of a small sample that consists of plain files; empty for any other."""
-        if self._contents is None:
-            self._contents = {}
+        contents = self._contents
+        if contents is None:
+            contents = self._contents = {}
             sample, data = self._sample, self._data
-            if data is not None and sample.plain:
-                cut, base = len(sample.key or b"") + 1, sample.start
-                self._contents = {
-                    raw[0][cut:].decode("utf-8", "surrogateescape"): data[raw[2] - base : raw[2] - base + raw[3]]
-                    for raw in sample.raw
-                }
-        return self._contents
+            if data is not None and sample.plain and sample.parts is None:
+                cut, base, names = len(sample.key or b"") + 1, sample.start, _NAMES
+                for name, _, start, size, _, _, _, real in sample.raw:
+                    if real >= 0:  # a sparse file
+                        contents.clear()
+                        break
+                    start -= base
+                    contents[names[name[cut:]]] = data[start : start + size]
+        return contents
 
     def _index(self) -> dict[str, Raw]:
         """The entry of each field, by name; of two with one name it is the first."""
@@ -132,12 +157,52 @@ class Sample(Mapping[str, bytes]):
                     self._entries.setdefault(name[cut:].decode("utf-8", "surrogateescape"), raw)
         return self._entries
 
+    def _located(self, raw: Raw) -> Raw:
+        """The entry that has the content of a field; raises Problem when there is none."""
+        if raw[5] in _REGULAR and raw[7] < 0:
+            return raw
+        from tarkit.samples.values import View
+
+        return View(self._sample).located(raw[0][len(self._sample.key or b"") + 1 :], raw)
+
+    def _size(self, raw: Raw) -> int:
+        try:
+            return raw[7] if raw[7] >= 0 else self._located(raw)[3]
+        except Problem:
+            return 0
+
     def _read(self, raw: Raw) -> bytes:
         sample = self._sample
-        if raw[5] not in _REGULAR or raw[7] >= 0:
-            from tarkit.samples.values import View
-
-            raw = View(sample).located(raw[0][len(sample.key or b"") + 1 :], raw)
+        raw = self._located(raw)
         if self._data is not None:
             return self._data[raw[2] - sample.start : raw[2] - sample.start + raw[3]]
-        return sample.source.read(raw[2], raw[2] + raw[3])
+        source = sample.source
+        content = source.read(raw[2], raw[2] + raw[3])
+        if isinstance(source, FileSource):
+            source.unchanged()
+        return content
+
+    def _keep(self) -> Sample:
+        """The sample, which stays good when the next one is asked for."""
+        sample = self._sample
+        if self._data is None and not sample.source.seekable:
+            self._data = sample.source.read(sample.start, sample.stop)
+        return self
+
+
+class _Passed(Held):
+    """The source of a sample in a stream from which the next sample was read."""
+
+    def __init__(self, sample: TarSample) -> None:
+        super().__init__(sample.source.name, sample.start, sample.stop)
+        self._key = sample.key or b""
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Raise Unsupported."""
+        what = f"{self.name}: at {self.start}: the sample {show(self._key)} of a stream has been passed"
+        raise Unsupported(what, "dict(sample) keeps its fields; they can be read until the next sample is asked for")
+
+
+def pass_by(sample: TarSample) -> None:
+    """Make reading a sample an error, since the bytes of a stream are no longer held."""
+    sample.source = cast(Source, _Passed(sample))

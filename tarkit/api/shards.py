@@ -10,6 +10,7 @@ from itertools import count as counting
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tarkit.api.archive import apart
+from tarkit.api.chain import at_least
 from tarkit.api.output import Output, named_output, status_of, total_size
 from tarkit.errors import TarkitError, Usage
 from tarkit.samples.pipeline import neighbours, without_strays
@@ -203,7 +204,9 @@ def shards_output(
     """One series of shards of these names; without a limit they have at most DEFAULT_SIZE bytes."""
     if count is None and size is None:
         size = DEFAULT_SIZE
-    limits = Limits(count, parse_size(size) if isinstance(size, str) else size, size_rule, max_shards)
+    at_least(1, count=count, max_shards=max_shards)
+    at_least(0, start=start)
+    limits = Limits(count, None if size is None else parse_size(str(size)), size_rule, max_shards)
     output = named_output(template, compress, fsync)
     if output.location.kind == "stdout":
         raise Usage("shards are files, not stdout", "name them like 'out-%06d.tar'")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError
@@ -12,7 +12,7 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import Fields
 from tarkit.samples.pipeline import buffer_shuffle
 from tarkit.samples.sample import TarSample
-from tarkit.samples.select import Select
+from tarkit.samples.select import KeyList, Select
 from tarkit.streams.location import Location
 
 
@@ -40,14 +40,14 @@ class Reader(Protocol):
 
 @dataclass
 class Flow:
-    """What one run over a dataset knows: its inputs, and what its steps have to say at the end.
+    """State of one run over a dataset: its inputs, and what its steps do at the end.
 
     Attributes:
         distinct: whether keys may come back in the output, so that they have to be judged there.
         repeated: says whether the key of the current sample comes back, where that is known.
         again: iterates once more over the samples in front of the current step, by a policy of its own; for a step
             that `rereads`, while it asks for no sample otherwise.
-        finals: what the steps have to say behind the last sample.
+        finals: called after the last sample; they raise TarkitError or report.
     """
 
     run: Run
@@ -58,14 +58,14 @@ class Flow:
     finals: list[Callable[[], None]] = field(default_factory=list)
 
     def finish(self) -> None:
-        """Let each step check that all is well, after the last sample; raises TarkitError."""
+        """Run the final checks of the steps, after the last sample; raises TarkitError."""
         for final in self.finals:
             final()
         self.run.dropped += self.inputs.dropped
 
 
 class Step:
-    """What is done to the samples of a run. Subclasses say what that means for reading them."""
+    """A change to the samples of a run. The attributes say what it requires of reading them."""
 
     counts = False
     """Whether it counts samples, so that scattered ones may not come as several."""
@@ -101,9 +101,11 @@ class Choose(Step):
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples that are chosen."""
-        if self.select.keys is not None:
-            flow.finals.append(lambda: report_keys(flow.run, self.select))
-        return self.select(samples, flow.run.policy)
+        select = self.select
+        if select.keys is not None:
+            select = replace(select, keys=KeyList(select.keys.name, select.keys.wanted, select.keys.require_all))
+            flow.finals.append(lambda: report_keys(flow.run, select))
+        return select(samples, flow.run.policy)
 
 
 @dataclass
@@ -132,20 +134,6 @@ class Buffer(Step):
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples, locally mixed."""
         return buffer_shuffle(samples, self.size, self.initial, self.seed, flow.inputs.tmpdir)
-
-
-@dataclass
-class MapStep(Step):
-    """Call a Python function for each sample."""
-
-    function: Callable[[Mapping[str, bytes]], Any]
-    processes: int = 1
-    ordered: bool = True
-    counts = True
-
-    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
-        """Return what the function makes of the samples."""
-        raise NotImplementedError
 
 
 def report_keys(run: Run, select: Select) -> None:

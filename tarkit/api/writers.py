@@ -6,15 +6,15 @@ import os
 from collections.abc import Mapping
 from types import TracebackType
 from typing import BinaryIO, Self
+from weakref import finalize
 
 from tarkit.api.output import Output
 from tarkit.api.run import Run
 from tarkit.api.shards import shards_output
-from tarkit.errors import TarkitError, show
-from tarkit.media.coding import Coder
-from tarkit.samples.sample import TarSample, split_name
-from tarkit.samples.validate import NameChecks
-from tarkit.shards.writer import Shard
+from tarkit.errors import TarkitError, Usage, show
+from tarkit.media.coding import Coder, extension
+from tarkit.samples.sample import Recent, TarSample, is_safe, split_name
+from tarkit.shards.writer import Series, Shard
 from tarkit.streams.ranges import HeldRange
 from tarkit.tar.header import encode
 from tarkit.tar.reader import Entry
@@ -24,63 +24,172 @@ Value = object
 """What a field can be given: bytes, or what the table of codecs encodes for a field of that name."""
 
 
+_TEXT_OF_NUMBERS = frozenset(("txt", "text", "transcript", "cls", "cls2", "class", "index", "inx", "count", "int"))
+"""Fields of the table of codecs that hold a number as its decimal text."""
+
+
 class _Encoder:
     """Makes the bytes of a sample in an archive out of its key and values."""
 
     def __init__(self, mtime: int) -> None:
         self._mtime = mtime
-        self._coder = Coder()
 
     def encode(self, key: str, fields: Mapping[str, Value]) -> tuple[bytes, bytes, list[Entry]]:
         """Return the key as bytes, the entries one behind the other, and where each of them is.
 
         Raises TarkitError for a name that no field or key can have, and TypeError for a value that has no encoding.
         """
-        raw = key.encode("utf-8", "surrogateescape")
+        raw = _name_bytes("key", key)
         if not fields:
             raise TarkitError(f"the sample {show(key)} has no field", "a sample is at least one file")
         pieces: list[bytes] = []
         entries: list[Entry] = []
         at = 0
         for field, value in fields.items():
-            name = raw + b"." + field.encode("utf-8", "surrogateescape")
+            name = raw + b"." + _name_bytes("field", field)
             if split_name(name) != (raw, name[len(raw) + 1 :]) or not name[len(raw) + 1 :]:
                 raise TarkitError(
                     f"{show(name)} would be read as another sample",
                     "a key is not empty and has no dot behind its last slash; a field has no slash",
                 )
-            data = self._bytes(field, value)
+            if not is_safe(name):
+                raise TarkitError(f"the name {show(name)} is absolute, or has .. or a NUL in it [unsafe-name]")
+            data = encode_value(field, value)
             header = encode(name, len(data), mtime=self._mtime)
             start, content = at, at + len(header)
             at = content + len(data) + len(PADS[len(data) % 512])
             pieces += (header, data, PADS[len(data) % 512])
             entries.append(Entry(name, start, content, len(data), at, b"0", b"", -1))
+        if len({entry.name for entry in entries}) < len(entries):
+            raise TarkitError(f"two fields of {show(key)} have the same name in bytes [duplicate-entry]")
         return raw, b"".join(pieces), entries
 
-    def _bytes(self, field: str, value: Value) -> bytes:
-        if isinstance(value, bytes):
-            return value
-        if isinstance(value, (bytearray, memoryview)):
-            return bytes(value)
-        if isinstance(value, str):
-            return value.encode("utf-8", "surrogateescape")
-        kind = self._coder.kind(field)
-        if kind is None or isinstance(value, (int, float)):
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                return str(value).encode()
-            raise TypeError(
-                f"field {field!r}: {type(value).__name__} has no encoding here; give it bytes, str, int or float, "
-                "or the field a name that says how, such as json or npy"
-            )
-        return self._coder.encode(field, value)
+
+_CODER = Coder()
 
 
-class TarWriter:
+def encode_value(field: str, value: Value) -> bytes:
+    """Return the bytes of a value for a field of this name.
+
+    bytes are taken as they are, str is UTF-8, int and float are decimal text. Other values are encoded by the name of
+    the field: json, npy, npz, pictures.
+
+    Raises:
+        TypeError: a value that has no encoding.
+        TarkitError: a value that the field cannot hold.
+    """
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape")
+    kind = _CODER.kind(field)
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if number and (kind is None or extension(field) in _TEXT_OF_NUMBERS):
+        return (int if isinstance(value, int) else float).__repr__(value).encode()  # whatever a subclass prints
+    if kind is None:
+        raise TypeError(
+            f"field {field!r}: {type(value).__name__} has no encoding here; give it bytes, str, int or float, "
+            "or the field a name that says how, such as json or npy"
+        )
+    return _CODER.encode(field, value)
+
+
+def _name_bytes(what: str, name: str) -> bytes:
+    """A key or a field as bytes; raises TypeError for what is no text, and TarkitError for what is no Unicode text."""
+    if not isinstance(name, str):
+        raise TypeError(f"a {what} is a str, not {type(name).__name__}")
+    try:
+        return name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise TarkitError(f"the {what} {show(name)} is no Unicode text") from None
+
+
+class _SampleWriter:
+    """What the writers of samples share: names and values are checked, and after an error nothing more is written."""
+
+    def __init__(self, name: str, mtime: int, target: EntryWriter | Series) -> None:
+        """`target` is what takes the samples; it is aborted when the writer is not closed."""
+        self.samples = 0
+        self._name = name
+        self._encoder = _Encoder(mtime)
+        self._keys = Recent()
+        self._failed = False
+        self._unclosed = finalize(self, _abort, target, os.getpid())
+
+    def write(self, key: str, fields: Mapping[str, Value]) -> None:
+        """Append a sample. After a TarkitError or TypeError nothing of it is written, and the next one can follow.
+
+        Raises:
+            TarkitError: the key or a field has a name that would be read otherwise, or the key was written before.
+            TypeError: a value that has no encoding.
+        """
+        if not self._unclosed.alive:
+            raise self._gave_up() if self._failed else Usage(f"{self._name}: the writer is closed")
+        raw, data, entries = self._encoder.encode(key, fields)
+        if self._keys.add(raw):
+            raise TarkitError(f"the key {show(key)} was written before [scattered-sample]", "each sample has its own")
+        try:
+            self._append(raw, data, entries)
+        except BaseException:
+            self._fail()
+            raise
+        self.samples += 1
+
+    def close(self) -> None:
+        """Complete the output. Raises TarkitError if a sample could not be written."""
+        if self._failed:
+            raise self._gave_up()
+        if self._unclosed.alive:
+            try:
+                self._complete()
+            except BaseException:
+                self._fail()
+                raise
+            self._unclosed.detach()
+
+    def _append(self, raw: bytes, data: bytes, entries: list[Entry]) -> None:
+        raise NotImplementedError
+
+    def _complete(self) -> None:
+        raise NotImplementedError
+
+    def _fail(self) -> None:
+        """Give the output up that is not complete."""
+        self._failed = True
+        self._unclosed()
+
+    def _gave_up(self) -> TarkitError:
+        return TarkitError(f"{self._name}: was given up after an error", "write it again")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._unclosed()
+
+
+def _abort(target: EntryWriter | Series, pid: int) -> None:
+    """Give an output up; a forked process leaves it to the one that opened it."""
+    if os.getpid() == pid:
+        target.abort()
+
+
+class TarWriter(_SampleWriter):
     """Write samples to one archive.
 
     bytes are written as they are, str as UTF-8, int and float as decimal text. Other values are encoded by the name of
     the field: json, npy, npz, and pictures such as jpg and png. The same samples give the same bytes. The file gets its
     name when the `with` block ends; after an exception there is none.
+
+    Attributes:
+        samples: how many samples were written.
 
     >>> import tarkit
     >>> with tarkit.TarWriter("new.tar") as out:
@@ -100,47 +209,29 @@ class TarWriter:
         """Open the output.
 
         Args:
-            output: a path, `"pipe:COMMAND"`, `"-"` for stdout, or a binary file object. A suffix such as `.tar.zst`
-                compresses.
+            output: a path, `"pipe:COMMAND"`, `"-"` for stdout, or a binary file object, which stays open. A suffix
+                such as `.tar.zst` compresses.
             compress: a codec, `"zst"` or `"gz:9"`, whatever the suffix.
             fsync: whether the file is on the disk before it gets its name.
             mtime: the time of all entries, in seconds since 1970.
         """
         opened = Output.named(output, compress, fsync)
         opened.check_time(mtime)
-        self._encoder = _Encoder(mtime)
-        self._names = NameChecks("give each sample its own key")
         self._writer = EntryWriter(opened.open())
-        self.samples = 0
+        super().__init__(opened.location.name, mtime, self._writer)
 
-    def write(self, key: str, fields: Mapping[str, Value]) -> None:
-        """Append a sample.
-
-        Raises:
-            TarkitError: the key or a field has a name that would be read otherwise, or the key was written before.
-            TypeError: a value that has no encoding.
-        """
-        _, data, entries = self._encoder.encode(key, fields)
-        for entry in entries:
-            self._names.check(entry.name)
+    def _append(self, raw: bytes, data: bytes, entries: list[Entry]) -> None:
         self._writer.raw((data,), len(data))
-        self.samples += 1
 
-    def close(self) -> None:
-        """End the archive and give the file its name."""
+    def _complete(self) -> None:
         self._writer.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._writer.__exit__(kind, error, trace)
-
-
-class ShardWriter:
+class ShardWriter(_SampleWriter):
     """Write samples to numbered shards, each of which gets its name when it is complete.
+
+    Attributes:
+        samples: how many samples were written.
 
     >>> import tarkit
     >>> with tarkit.ShardWriter("new-%04d.tar", count=2) as out:
@@ -175,35 +266,19 @@ class ShardWriter:
         Raises:
             TarkitError: there are shards of this name, and no `force`.
         """
-        self._encoder = _Encoder(mtime)
-        self._names = NameChecks("give each sample its own key")
         output = shards_output(template, count, size, compress=compress, fsync=fsync, start=start, force=force)
+        output.output.check_time(mtime, template)
         self._series = output.series(Run())
+        super().__init__(template, mtime, self._series)
 
     @property
     def shards(self) -> list[Shard]:
         """The shards that are complete."""
         return self._series.done
 
-    def write(self, key: str, fields: Mapping[str, Value]) -> None:
-        """Append a sample, to a new shard if the one before is full. Raises what `TarWriter.write` does."""
-        raw, data, entries = self._encoder.encode(key, fields)
-        for entry in entries:
-            self._names.check(entry.name)
-        sample = TarSample(raw, HeldRange("sample", 0, data), entries, 0, len(data))
-        self._series.add(sample)
+    def _append(self, raw: bytes, data: bytes, entries: list[Entry]) -> None:
+        if not self._series.add(TarSample(raw, HeldRange("sample", 0, data), entries, 0, len(data))):
+            raise AssertionError("a series without a limit took no sample")
 
-    def close(self) -> None:
-        """Complete the last shard."""
-        self._series.close(self._names.samples)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._series.abort()
-        else:
-            self.close()
+    def _complete(self) -> None:
+        self._series.close(self.samples)

@@ -3,90 +3,28 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tarkit.api.output import Output, numbered_output
+from tarkit.api.plan import Names, parse_division, parse_files, parse_samples
 from tarkit.cli import options
 from tarkit.cli.category_options import MapOptions
 from tarkit.cli.command import choice, option
 from tarkit.cli.console import ConsoleRun
 from tarkit.errors import TarkitError, Usage, show
-from tarkit.packing.divide import Dirs
-from tarkit.packing.planner import UNSORTED, Cut, Sort, parse_sort
-from tarkit.packing.samples import KeyRule, parse_key
-from tarkit.shards.limits import DEFAULT_SIZE, Limits, parse_size
-from tarkit.shards.patterns import compile_regex
+from tarkit.shards.limits import DEFAULT_SIZE
 from tarkit.shards.template import ShardTemplate, parse_template
 from tarkit.streams.codecs import codec_by_suffix
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 if TYPE_CHECKING:
-    from tarkit.packing.labels import LabelField
-    from tarkit.packing.transform import OnMissing
-    from tarkit.shards.categories import Map
+    pass
 
 DEFAULT_NAME = "shard-%06d"
 SUFFIXES = (*ARCHIVE_SUFFIXES, ".zip")
-
-
-@dataclass(frozen=True)
-class Files:
-    """Which files of the tree are packed, and their names."""
-
-    keep_root: bool = False
-    symlinks: Any = "files"
-    prefix: str = ""
-    match: re.Pattern[str] | None = None
-    exclude: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class SampleOptions:
-    """Which files are one sample, and the fields that it must have or gets."""
-
-    rule: KeyRule
-    rename: Any = "none"
-    require: Sequence[tuple[bytes, ...]] = ()
-    on_missing: OnMissing = "error"
-    labels: Sequence[LabelField] = ()
-    classes: str | None = None
-    classes_out: str | None = None
-    join: str | None = None
-
-
-@dataclass(frozen=True)
-class Division:
-    """How samples are ordered and divided into shards."""
-
-    count: int | None = None
-    size: str | None = None
-    size_rule: Any = "tar"
-    shards: int | None = None
-    even: bool = False
-    dirs: Dirs = "pack"
-    sort: Sort = UNSORTED
-
-    @property
-    def limited(self) -> bool:
-        """Whether a size or number of shards is given."""
-        return self.even or not (self.count is None and self.size is None and self.shards is None)
-
-    def cut(self, templates: Sequence[ShardTemplate]) -> Cut:
-        """Return the division for shards of these names. Raises Usage."""
-        shards = self.shards
-        if self.even and shards is None:
-            shards = templates[0].count
-            if shards is None:
-                hint = "-n 64, or a limited number of names: -o 'x-{00..63}.tar'"
-                raise Usage("--even requires a number of shards", hint)
-        size = self.size if self.limited else DEFAULT_SIZE
-        limits = Limits(self.count, None if size is None else parse_size(size, "-c"), self.size_rule)
-        return Cut(limits, self.dirs, self.sort, shards, self.even)
 
 
 @dataclass(frozen=True)
@@ -98,10 +36,10 @@ class ShardNames:
     template: Any
     extension: str
 
-    def templates(self, run: ConsoleRun, map_: MapOptions) -> tuple[list[ShardTemplate], Map | None]:
+    def names(self, run: ConsoleRun, map_: MapOptions) -> Names:
         """Return the templates of all categories, and the map. Raises Usage."""
         if map_.spec is None:
-            return [self._template()], None
+            return Names([self._template()])
         folder = self.text.removeprefix("file:")
         if folder in (DEFAULT_NAME, "."):
             folder = ""
@@ -112,7 +50,7 @@ class ShardNames:
             found = map_.read(run, folder, self.extension, self.template)
         except TarkitError as error:
             raise Usage(str(error), error.hint) from None
-        return [category.template for category in found.categories], found
+        return Names([category.template for category in found.categories], found, map_.on_unmatched)
 
     def _template(self) -> ShardTemplate:
         text = self.text
@@ -126,56 +64,6 @@ class ShardNames:
         if text.strip() not in ("", "*") and not known:
             text += self.extension
         return parse_template(text, self.template)
-
-
-def _files(keep_root: bool, symlinks: str, prefix: str | None, match: str | None, exclude: tuple[str, ...]) -> Files:
-    pattern = None
-    if match is not None:
-        try:
-            pattern = compile_regex(match)
-        except (re.error, RecursionError, OverflowError) as error:
-            raise Usage(f"--match {show(match)}: {error}") from None
-    return Files(keep_root, symlinks, prefix or "", pattern, exclude)
-
-
-def _samples(
-    key: str,
-    last_dot: bool,
-    rename: str,
-    require: tuple[str, ...],
-    on_missing_field: OnMissing,
-    label_from_dir: tuple[str, ...],
-    classes: str | None,
-    classes_out: str | None,
-    join: str | None,
-) -> SampleOptions:
-    labels: list[LabelField] = []
-    fields: Sequence[tuple[bytes, ...]] = ()
-    if label_from_dir:
-        from tarkit.packing.labels import parse_label
-
-        labels = [parse_label(word) for word in label_from_dir]
-    elif classes or classes_out:
-        raise Usage("--classes and --classes-out require --label-from-dir")
-    if require:
-        from tarkit.packing.transform import parse_required
-
-        fields = parse_required(require)
-    rule = parse_key(key, last_dot)
-    return SampleOptions(rule, rename, fields, on_missing_field, labels, classes, classes_out, join)
-
-
-def _division(
-    count: int | None, size: str | None, size_rule: str, shards: int | None, even: bool, dirs: Any, sort: str | None
-) -> Division:
-    found = Division(count, size, size_rule, shards, even, dirs, parse_sort(sort))
-    if (shards is not None or even) and (count is not None or size is not None):
-        raise Usage("-n and --even cannot be used with -c or -s")
-    if (shards is not None or even) and dirs != "pack":
-        raise Usage(f"-n and --even cannot be used with --dirs {dirs}")
-    if size is not None:
-        parse_size(size, "-c")
-    return found
 
 
 def _names(
@@ -202,7 +90,7 @@ names_options = options.group(
 )
 files_options = options.group(
     "files",
-    _files,
+    parse_files,
     option("Input", "--keep-root", is_flag=True, help="Begin names with the name of DIR itself."),
     choice(
         "Input",
@@ -224,7 +112,7 @@ files_options = options.group(
 )
 samples_options = options.group(
     "samples",
-    _samples,
+    parse_samples,
     option(
         "Samples",
         "-k",
@@ -278,7 +166,7 @@ samples_options = options.group(
 )
 division_options = options.group(
     "division",
-    _division,
+    parse_division,
     option("Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="At most N samples in a shard."),
     option(
         "Shards",

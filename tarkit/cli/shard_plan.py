@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import chain
 
 import click
 
 from tarkit.api.output import Output
+from tarkit.api.plan import pack
 from tarkit.cli import options
 from tarkit.cli.command import choice, option
 from tarkit.cli.console import ConsoleRun
-from tarkit.errors import Usage, show
+from tarkit.errors import Usage
 from tarkit.packing.packer import Packer, PackOptions
 from tarkit.packing.plan import Planned, SavedPlan, write_plan
 from tarkit.shards.template import ShardTemplate
 from tarkit.shards.writer import write_manifest
-from tarkit.streams.location import parse_output
-from tarkit.streams.sink import Sink, open_sink
+from tarkit.streams.sink import open_sink
 from tarkit.tables.depfile import make_rule
 
 
@@ -111,40 +110,16 @@ def run_pack(
         return
     for path, what in ((chosen.manifest, "the manifest"), (chosen.depfile, "the depfile")):
         run.reserve(path, what)
-    packer = Packer(
-        plan,
-        chosen,
-        partial(_open_shard, output, not chosen.force),
-        template=template,
-        codec=str(output.codec),
-        digest=chosen.manifest is not None,
-        counted=run.shows_progress,
-        tmpdir=run.scratch(output.folder),
-        note=run.note,
-        warn=run.warn,
-    )
-    for name in packer.names:
-        place = run.places.get(os.path.realpath(parse_output(name).text))
+
+    def check(path: str) -> None:
+        place = run.places.get(path)
         if place:
             raise Usage(f"{place[2]} is {place[0]}, and has the name of a shard")
-        output.check_time(chosen.mtime, name)
-    packer.check([path for _, own, path in run.places.values() if own])
-    several, first = packer.in_several()
-    if several:
-        what = f"samples in several shards, or whose entries are not together: {several}, {show(first)} first"
-        run.warn(f"{packer.plan_name}: {what}")
-    counts = packer.write()
-    if run.shows_progress:
-        counts = run.draw(counts, packer.position, lambda: run.samples, packer.content)
-    for count in counts:
-        run.samples += count
+
+    written = [path for _, own, path in run.places.values() if own]
+    digest = chosen.manifest is not None
+    packer = pack(run, plan, output, chosen, template, digest=digest, check=check, written=written)
     _finish(run, packer, chosen)
-
-
-def _open_shard(output: Output, fresh: bool, name: str) -> Sink:
-    """Open a shard by its name, perhaps in another process."""
-    location = parse_output(name)
-    return replace(output, location=location).open_named(location.text, fresh)
 
 
 def _save(run: ConsoleRun, plan: Iterable[Planned], path: str) -> None:
@@ -172,9 +147,7 @@ def _save(run: ConsoleRun, plan: Iterable[Planned], path: str) -> None:
 
 
 def _finish(run: ConsoleRun, packer: Packer, chosen: PlanOptions) -> None:
-    """After the last shard: remove stale ones, write depfile, manifest and summary."""
-    if chosen.force:
-        run.remove_others(packer.stale)
+    """Write depfile, manifest and summary, after the last shard."""
     if chosen.depfile is not None:
         first = packer.names[0] if packer.names else ""
         own = [os.fsencode(chosen.from_plan)] if chosen.from_plan not in (None, "-") else []
@@ -185,10 +158,4 @@ def _finish(run: ConsoleRun, packer: Packer, chosen: PlanOptions) -> None:
         with open_sink("path", chosen.manifest) as sink:
             write_manifest(sink, packer.done)
     packer.finish()
-    if not packer.done:
-        run.tell("no sample, so no shard")
-    facts = {"entries": packer.entries, "missing": packer.missing, "kept": packer.kept}
-    run.facts.update({name: count for name, count in facts.items() if count})
-    run.shards = len(packer.done)
-    run.bytes = sum(shard.size for shard in packer.done)
     run.finish()

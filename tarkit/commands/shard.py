@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tarkit.api.output import text_output
+from tarkit.api.plan import Division, Files, SampleOptions, lay_out_tree
 from tarkit.cli import options
 from tarkit.cli.category_options import MapOptions, map_options
 from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
-from tarkit.cli.shard_options import (
-    Division,
-    Files,
-    SampleOptions,
-    ShardNames,
-    division_options,
-    files_options,
-    names_options,
-    samples_options,
-)
+from tarkit.cli.shard_options import ShardNames, division_options, files_options, names_options, samples_options
 from tarkit.cli.shard_plan import PlanOptions, pack_options, run_pack, saved_plan
 from tarkit.errors import Usage
-from tarkit.packing.batch import Batch
-from tarkit.packing.layout import PackLayout, hidden, recipe_line
+from tarkit.packing.layout import PackLayout, recipe_line
 from tarkit.packing.packer import check_templates
-from tarkit.packing.planner import lay_out
-from tarkit.packing.report import plan_notes
-from tarkit.packing.resume import next_shards
-from tarkit.packing.transform import SampleTransform
-from tarkit.packing.tree import Tree
 from tarkit.shards.limits import NO_LIMIT
 from tarkit.shards.template import ShardTemplate
-from tarkit.stores import schemes
 from tarkit.streams.sink import open_sink
 
 if TYPE_CHECKING:
-    from tarkit.packing.labels import Classes, Join
-    from tarkit.packing.transform import Required
+    pass
 
 EXAMPLES = (
     "tarkit shard photos/ -o 'x-%06d.tar' -c 1000 --label-from-dir cls",
@@ -147,94 +130,43 @@ def _run_saved(run: ConsoleRun, directory: str | None, chosen: ShardOptions) -> 
 
 def run_shard(run: ConsoleRun, root: str, chosen: ShardOptions) -> None:
     """Plan what is below `root`; show the plan, save it as a recipe, or write its shards."""
-    templates, categories = chosen.names.templates(run, chosen.map)
-    cut = chosen.division.cut(templates)
-    if cut.sort.by == "shuffle":
-        cut = replace(cut, sort=cut.sort._replace(seed=options.draw_seed(cut.sort.seed)))
-    tree = _tree(run, root, chosen, templates)
-    scratch = run.scratch(chosen.names.output.folder)
-    if scratch is not None and not os.path.isdir(scratch):
-        scratch = None
+    names = chosen.names.names(run, chosen.map)
     if not (chosen.shows or chosen.recipe or chosen.pack.plan):
-        check_templates(templates, chosen.pack, chosen.update)
-    numbers, known = next_shards(templates, scratch) if chosen.update else ([0] * len(templates), None)
-    wanted = chosen.samples
-    required, join, classes = _transforms(run, wanted)
-    transform = SampleTransform(
-        wanted.rule,
-        tree.source,
-        wanted.rename,
-        categories,
-        required,
-        join,
-        classes,
-        known,
-        scratch,
-        on_unmatched=chosen.map.on_unmatched,
+        check_templates(names.templates, chosen.pack, chosen.update)
+    pack, wanted = chosen.pack, chosen.samples
+    layout = lay_out_tree(
+        run,
+        root,
+        chosen.files,
+        wanted,
+        chosen.division,
+        names,
+        directory=chosen.names.output.folder,
+        update=chosen.update,
+        sized=_weighs(run, chosen),
+        beside=_beside(run, chosen),
+        skip_missing=pack.skip_missing,
+        draw_seed=options.draw_seed,
     )
-    layout = PackLayout(tree, templates, numbers, scratch)
-    keyless = lay_out(tree, wanted.rule, transform, cut, layout, scratch, _watch(run, tree))
-    if not chosen.division.limited and chosen.recipe is None:
+    if not layout.limited and chosen.recipe is None:
         run.tell(NO_LIMIT)
-    for text, warning in plan_notes(tree, transform, keyless):
-        (run.warn if warning else run.tell)(text)
-    run.facts["files"] = tree.files
-    if categories is not None:
-        run.facts["unmatched"] = transform.unmatched
-    content = f" of {tree.content} bytes" if tree.sized else ""
-    run.note(f"{tree.files} files{content}, {layout.samples} samples, {len(layout)} shards")
-    listed = transform.classes.lines() if wanted.classes_out is not None and transform.classes is not None else b""
-    _hand_over(run, chosen, layout, templates)
+    listed = layout.classes.lines() if wanted.classes_out is not None and layout.classes is not None else b""
+    _hand_over(run, chosen, layout.shards, names.templates)
     if wanted.classes_out is not None and not chosen.shows:
         with open_sink("path", wanted.classes_out) as sink:
             sink.write(listed)
 
 
-def _transforms(run: ConsoleRun, wanted: SampleOptions) -> tuple[Required | None, Join | None, Classes | None]:
-    """Return the transformations of --require, --join and --label-from-dir, whose modules are loaded when needed."""
-    required = join = classes = None
-    if wanted.require:
-        from tarkit.packing.transform import Required
-
-        required = Required(wanted.require, wanted.on_missing, wanted.rule.last_dot, run.warn)
-    if wanted.join is not None:
-        from tarkit.packing.labels import Join
-
-        join = Join(wanted.join, wanted.rule.kind == "base")
-    if wanted.labels:
-        from tarkit.packing.labels import Classes
-
-        classes = Classes(wanted.labels, wanted.classes)
-    return required, join, classes
-
-
-def _tree(run: ConsoleRun, root: str, chosen: ShardOptions, templates: list[ShardTemplate]) -> Tree:
-    if schemes.scheme_of(root) and not os.path.exists(root):
-        what = f"{schemes.public_name(root)}: only local directories can be listed"
-        raise Usage(what, "mount it, or copy it here")
-    if not os.path.isdir(root):
-        os.stat(root)
-        raise Usage(f"{root} is not a directory", "for an archive: tarkit split; for a recipe: tarkit create")
+def _beside(run: ConsoleRun, chosen: ShardOptions) -> list[str | None]:
+    """The files that are read or written besides, which are not packed. Raises Usage for one that is used twice."""
     pack, wanted = chosen.pack, chosen.samples
     table = None if wanted.join is None else wanted.join.rpartition(":")[0]
-    written = (run.report, pack.plan, pack.manifest, pack.depfile, chosen.recipe, wanted.classes_out)
-    read = (table, wanted.classes, chosen.map.spec)
     run.reserve(wanted.classes_out, "the list of classes")
     run.reserve(chosen.recipe, "the recipe")
     run.reserve(wanted.classes, "the list of classes to read", written=False)
     run.reserve(table, "the table", written=False)
-    files = chosen.files
-    return Tree(
-        root,
-        files.keep_root,
-        files.symlinks,
-        os.fsencode(files.prefix),
-        files.match,
-        files.exclude,
-        hidden(root, templates, (*written, *read)),
-        sized=_weighs(run, chosen),
-        missing=pack.skip_missing,
-    )
+    written = (run.report, pack.plan, pack.manifest, pack.depfile, chosen.recipe, wanted.classes_out)
+    return [*written, table, wanted.classes, chosen.map.spec]
 
 
 def _weighs(run: ConsoleRun, chosen: ShardOptions) -> bool:
@@ -243,24 +175,6 @@ def _weighs(run: ConsoleRun, chosen: ShardOptions) -> bool:
     by_size = division.size is not None or division.even or not division.limited
     shown = chosen.shows or pack.plan is not None or run.shows_progress
     return by_size or shown or chosen.update or pack.skip_missing
-
-
-def _watch(run: ConsoleRun, tree: Tree) -> Any:
-    """Return a function that draws a bar of the bytes of the listed files, if one is wanted."""
-    listed = 0
-
-    def counted(batches: Iterator[Batch]) -> Iterator[Batch]:
-        nonlocal listed
-        for batch in batches:
-            listed += len(batch.keys)
-            yield batch
-
-    def watch(batches: Iterator[Batch]) -> Iterator[Batch]:
-        if not run.shows_progress:
-            return batches
-        return run.draw(counted(batches), lambda: tree.content, lambda: listed)
-
-    return watch
 
 
 def _hand_over(run: ConsoleRun, chosen: ShardOptions, layout: PackLayout, templates: list[ShardTemplate]) -> None:

@@ -11,8 +11,7 @@ from tarkit.api.shards import ShardsOutput, write_equal
 from tarkit.cli import options
 from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
-from tarkit.cli.split_equal import Equal, equal
-from tarkit.cli.split_series import Cuts, Naming, cuts, naming
+from tarkit.cli.split_options import Cuts, Equal, Naming, cuts, equal, naming
 from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.select import Select, Slice

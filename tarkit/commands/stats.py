@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import click
 
-from tarkit.api.output import text_output, total_size
+from tarkit.api.dataset import read
+from tarkit.api.output import text_output
+from tarkit.api.stats import Counts, count_dataset
 from tarkit.cli import options
 from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.errors import Usage
-from tarkit.inspecting.census import Census, count_input
-from tarkit.parallel import results_in_order
 from tarkit.problems import Policy
-from tarkit.samples.dataset import DatasetReader
-from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
-
-if TYPE_CHECKING:
-    from tarkit.inspecting.classes import ClassCounts
 
 EXAMPLES = (
     "tarkit stats 'train-{000..099}.tar' -p 4",
@@ -55,17 +48,6 @@ class StatsOptions:
     world: int = 0
     workers: int = 1
     processes: int = 1
-
-
-@dataclass
-class _Said:
-    """The counts of one input, and the problems found in it."""
-
-    census: Census
-    classes: ClassCounts | None = None
-    warnings: list[str] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    dropped: dict[str, int] = field(default_factory=dict)
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
@@ -122,120 +104,25 @@ def stats(
         names = find_class_names(classes, inputs)
     wanted = 0 if world is None and workers is None else world or 1
     chosen = StatsOptions(select, shard_slice, total, json, html, by, names, wanted, workers or 1, parallel)
-    run_stats(run, inputs, chosen, policy)
+    run_stats(run, inputs, chosen)
 
 
-def run_stats(run: ConsoleRun, locations: list[Location], chosen: StatsOptions, policy: Policy) -> None:
+def run_stats(run: ConsoleRun, locations: list[Location], chosen: StatsOptions) -> None:
     """Count all inputs, and write what was found."""
     run.refuse(locations, chosen.html)
     run.reserve(chosen.html, "the page")
-    classes = _no_classes(chosen.by)
-    count_all = chosen.select.all and chosen.shard_slice is None
-    shards = (_count_all if count_all else _count_chosen)(run, locations, chosen, policy, classes)
-    total = Census()
-    for each in shards:
-        total.merge(each)
-    run.samples, run.shards, run.bytes, run.dropped = total.samples, len(shards), total.size, total.dropped
-    if classes is not None and total.samples and not classes.counts:
+    counts = count_dataset(
+        read(run, locations, chosen.shard_slice).choose(chosen.select), run, chosen.by, chosen.processes
+    )
+    if counts.classes is not None and run.samples and not counts.classes.counts:
         run.warn(f"no sample has {chosen.by!r}")
-    _write(chosen, locations, _drawn(total, shards, chosen, classes))
+    _write(chosen, locations, _drawn(counts, chosen))
     run.finish()
 
 
-def _count_all(
-    run: ConsoleRun, locations: list[Location], chosen: StatsOptions, policy: Policy, classes: ClassCounts | None
-) -> list[Census]:
-    """Count each input on its own, several at a time."""
-    processes = 1 if policy.maxerr else min(chosen.processes, len(locations))  # so many errors are passed over in all
-    work = partial(_count_one, allowed=policy.allowed, skipped=policy.skipped, tmpdir=run.tmpdir, by=chosen.by)
-    shards: list[Census] = []
-    position = 0
-
-    def counted() -> int:
-        return position
-
-    found = (
-        results_in_order(work, locations, processes, run.tmpdir)
-        if not policy.maxerr
-        else map(partial(_said, policy, run.tmpdir, chosen.by), locations)
-    )
-    if run.shows_progress:
-        found = run.draw(iter(found), counted, lambda: run.samples, total_size(locations))
-    for said in found:
-        run.note(f"{said.census.name}: {said.census.samples} samples, {said.census.size} bytes")
-        for line in said.warnings:
-            run.warn(line)
-        policy.counts.update(said.counts)
-        policy.dropped.update(said.dropped)
-        run.samples += said.census.samples
-        position += said.census.size
-        shards.append(said.census)
-        if classes is not None and said.classes is not None:
-            classes.merge(said.classes)
-    return shards
-
-
-def _no_classes(by: str | None) -> ClassCounts | None:
-    """Return counts of classes to add to; None without --by."""
-    if by is None:
-        return None
-    from tarkit.inspecting.classes import ClassCounts
-
-    return ClassCounts()
-
-
-def _class_counter(classes: ClassCounts | None, by: str | None, policy: Policy) -> Callable[[TarSample], None] | None:
-    """Return the function that counts the class of a sample; None without --by."""
-    if classes is None or by is None:
-        return None
-    from tarkit.samples.values import Name
-
-    return partial(classes.add, Name(by), policy)
-
-
-def _said(policy: Policy, tmpdir: str | None, by: str | None, location: Location) -> _Said:
-    """Count one input under the policy of all."""
-    classes = _no_classes(by)
-    return _Said(count_input(location, policy, tmpdir, _class_counter(classes, by, policy)), classes)
-
-
-def _count_one(
-    location: Location, allowed: frozenset[str], skipped: frozenset[str], tmpdir: str | None, by: str | None
-) -> _Said:
-    """Count one input with a policy of its own, perhaps in another process."""
-    warnings: list[str] = []
-    policy = Policy(allowed, skipped, warn=warnings.append)
-    said = _said(policy, tmpdir, by, location)
-    return replace(said, warnings=warnings, counts=dict(policy.counts), dropped=dict(policy.dropped))
-
-
-def _count_chosen(
-    run: ConsoleRun, locations: list[Location], chosen: StatsOptions, policy: Policy, classes: ClassCounts | None
-) -> list[Census]:
-    """Count the samples that were chosen, each with the input that it is from."""
-    shards: list[Census] = []
-    inputs = DatasetReader(
-        locations,
-        policy,
-        moves=False,
-        shard_slice=chosen.shard_slice,
-        tmpdir=run.tmpdir,
-        announce=lambda name: shards.append(Census(name)),
-    )
-    count_class = _class_counter(classes, chosen.by, policy)
-    samples = chosen.select(sample for sample in inputs if sample.key is not None)
-    for sample in run.watch(samples, lambda: sum(each.size for each in shards), total_size(locations)):
-        if count_class is not None:
-            count_class(sample)
-        shards[-1].add(sample)
-    options.report_keys(run, chosen.select)
-    if shards:
-        shards[-1].dropped = inputs.dropped
-    return shards
-
-
-def _drawn(total: Census, shards: Sequence[Census], chosen: StatsOptions, classes: ClassCounts | None) -> str:
+def _drawn(counts: Counts, chosen: StatsOptions) -> str:
     """Return what is written."""
+    total, shards, classes = counts.total(), counts.shards, counts.classes
     if chosen.total:
         return f"{total.samples}\n"
     from tarkit.inspecting.census import deal

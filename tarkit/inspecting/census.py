@@ -251,11 +251,14 @@ class _HeaderCount:
 
     def _read(self) -> None:
         groups, reader, census, rows, release = EntryGroups(), self.reader, self.census, self.rows, self.source.release
+        is_repeated = self.recent.add
         for key, entries, plain in groups.read(reader.raw()):
             if not plain or reader.sparse or reader.nul:
                 self._add(key, entries)
             else:
-                self._check_start(key, entries[0])
+                repeated = is_repeated(key)
+                if repeated or SLASH in key:
+                    self._check_start(key, entries[0], repeated)
                 length = len(key) + 1
                 fields = tuple([entry[0][length:] for entry in entries])
                 sizes = [entry[3] for entry in entries]
@@ -274,13 +277,14 @@ class _HeaderCount:
     def _add(self, key: bytes | None, entries: list[Raw]) -> None:
         """Check and count a sample of any kind of entries."""
         if key is not None:
-            self._check_start(key, next(entry for entry in entries if key_of(Entry._make(entry)) == key))
+            first = next(entry for entry in entries if key_of(Entry._make(entry)) == key)
+            self._check_start(key, first, self.recent.add(key))
         self.checks.entries(list(map(Entry._make, entries)))
         self._flush()  # fields are listed in the order in which they are found
         self.census.add_entries(key, entries)
 
-    def _check_start(self, key: bytes, first: Raw) -> None:
-        if self.recent.add(key):
+    def _check_start(self, key: bytes, first: Raw, repeated: bool) -> None:
+        if repeated:
             self.checks.scattered(key, first[1])
         if SLASH in key:
             self.checks.name(Entry._make(first))

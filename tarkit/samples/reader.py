@@ -362,7 +362,7 @@ class SampleReader:
             sample = TarSample(key, source, entries, entries[0][1], entries[-1][4])
             repeated = is_repeated(key)
             plain = plain and not reader.nul
-            if plain and not (repeated or block.SLASH in key or self._suspect):
+            if plain and not (repeated or self._suspect) and (block.SLASH not in key or is_safe(entries[0][0])):
                 good = True
             else:
                 good = self._check_start(sample, repeated)

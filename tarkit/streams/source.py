@@ -203,8 +203,10 @@ class StreamSource:
         if stop > self._base + self._filled:
             raise self._truncated()
         data = b""
-        if start < self._base and self._overflow:
+        if start < self._base:
             first = self._overflow_start
+            if self._overflow is None or start < first:
+                raise AssertionError("bytes of a stream were asked for after their release")
             data = self._overflow.read(start - first, min(stop, self._base) - first)
         if stop > self._base:
             data += self._view[max(start - self._base, 0) : stop - self._base]

@@ -1,19 +1,19 @@
-"""Several series of shards at once: by a map, into parts, into folds."""
+"""Options of `split`: names of shards, several series at once (a map, parts, folds), and equal shards."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
 from tarkit.api.output import Output, numbered_output
-from tarkit.api.shards import Lot
+from tarkit.api.shards import Lot, Remainder
 from tarkit.cli import options
 from tarkit.cli.category_options import MapOptions, Unmatched, map_options
-from tarkit.cli.command import option
+from tarkit.cli.command import choice, option
 from tarkit.cli.console import ConsoleRun, aligned
 from tarkit.errors import TarkitError, Usage
 from tarkit.problems import Policy
@@ -233,5 +233,60 @@ cuts = options.group(
         metavar="FIELD",
         help="Give each part its share of each value of FIELD.",
         more="FIELD is a class, as in cls or json.label. Samples are dealt in order, without a hash.",
+    ),
+)
+
+
+# ---- Equal shards: equally many samples, or about equally many bytes
+
+
+@dataclass(frozen=True)
+class Equal:
+    """The number of shards, what is equal in them, and what becomes of samples that are left over."""
+
+    shards: int | None = None
+    even: Literal["count", "size"] = "count"
+    remainder: Remainder = "spread"
+
+    @property
+    def given(self) -> bool:
+        """Whether equal shards are asked for."""
+        return self.shards is not None or self.even == "size"
+
+    def check(self, limited: bool) -> None:
+        """Raise Usage for options that cannot be used together; `limited`: -c or -s is given."""
+        if self.given and limited:
+            raise Usage(f"{'-n' if self.shards else '--even'} cannot be used with -c or -s")
+        if self.remainder != "spread" and (self.shards is None or self.even == "size"):
+            raise Usage("--remainder requires -n" + (" and equal numbers of samples" if self.shards else ""))
+
+    def number(self, template: ShardTemplate) -> int:
+        """Return the number of shards: -n, else that of all names of the template. Raise Usage when it has no end."""
+        number = template.count if self.shards is None else self.shards
+        if number is None:
+            raise Usage(
+                "--even size requires a number of shards", "-n 64, or a template with an end: 'out-{00..63}.tar'"
+            )
+        return number
+
+
+equal = options.group(
+    "equal",
+    Equal,
+    option("Shards", "-n", "--shards", type=click.IntRange(1), metavar="N", help="N shards with equally many samples."),
+    choice(
+        "Shards",
+        "--even",
+        choices="count|size",
+        help="What is equal in N shards.",
+        more="Samples, or about equal bytes; without -n there are as many shards as TEMPLATE has names.",
+    ),
+    choice(
+        "Shards",
+        "--remainder",
+        choices="spread|drop|repeat",
+        metavar="HOW",
+        help="Rest: spread, drop, repeat.",
+        more="Samples left over are spread, or dropped, or some come twice so that all shards are full.",
     ),
 )

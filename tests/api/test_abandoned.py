@@ -1,0 +1,128 @@
+"""Runs that are left, huge samples, processes: nothing stays behind, and nothing is mixed up."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import tarkit
+from tests.conftest import Archive, tar
+
+SAMPLES = {f"{i}.x": str(i).encode() * 2000 for i in range(400)}
+
+
+def descriptors() -> set[str]:
+    """The open files of this process."""
+    gc.collect()
+    return {
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.lexists(f"/proc/self/fd/{fd}")
+    }
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="Linux tells which files are open")
+def test_an_iterator_that_is_left_closes_its_files(archive: Archive, here: Path) -> None:
+    """Files, commands and temporary files, whatever the steps were."""
+    name = archive(SAMPLES)
+    Path("in.tar.gz").write_bytes(gzip.compress(tar({f"n{key}": value for key, value in SAMPLES.items()})))
+    before = descriptors()
+    stream = tarkit.open([f"pipe:cat {name}", "in.tar.gz"], interleave=2, prefetch=1)
+    for data in (
+        tarkit.open(name),
+        tarkit.open("in.tar.gz"),
+        stream,
+        stream.sort(memory=1 << 20),
+        stream.buffer_shuffle(50, seed=1),
+        tarkit.mix([tarkit.open(name), tarkit.open("in.tar.gz")], seed=1),
+    ):
+        for count, _ in enumerate(data):
+            if count == 5:
+                break
+    del data, stream, _
+    limit = time.monotonic() + 10
+    while (left := descriptors() - before) and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert left == set()
+
+
+def test_a_command_that_is_left_ends(archive: Archive) -> None:
+    """It does not run on, and its end by a signal is no error."""
+    name = archive(SAMPLES)
+    samples = iter(tarkit.open(f"pipe:echo $$ > pid; exec cat {name} {name} /dev/zero"))
+    assert next(samples).key == "0"
+    del samples
+    gc.collect()
+    pid = int(Path("pid").read_text())
+    limit = time.monotonic() + 10
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_an_exception_in_the_loop(archive: Archive) -> None:
+    """It comes out as it is, and the dataset can be read again."""
+    data = tarkit.open(f"pipe:cat {archive(SAMPLES)}").shuffle(seed=1)
+    with pytest.raises(ZeroDivisionError):
+        _ = [1 // 0 for _ in data]
+    assert len(list(data)) == 400
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells how much memory there was")
+def test_a_huge_sample_of_a_stream(archive: Archive, here: Path) -> None:
+    """More than the window of a stream holds: its fields are right, read in any order, and small memory does."""
+    fields = {f"f{i}": bytes([65 + i]) * (9 << 20) for i in range(5)}
+    archive({"a.x": b"1", **{f"b.{name}": data for name, data in fields.items()}, "c.x": b"3"})
+    code = """if True:
+        import hashlib, tarkit
+        for sample in tarkit.open("-"):
+            found = {name: hashlib.md5(sample[name]).hexdigest() for name in sorted(sample, reverse=True)}
+            print(sample.key, sample.sizes, found)
+        print(int(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0]) >> 10)
+    """
+    with open("in.tar", "rb") as file, subprocess.Popen(["cat"], stdin=file, stdout=subprocess.PIPE) as cat:
+        ran = subprocess.run([sys.executable, "-c", code], stdin=cat.stdout, capture_output=True, check=True, text=True)
+    from_file = [f"{each.key} {each.sizes} {_digests(each)}" for each in tarkit.open("in.tar")]
+    *lines, peak = ran.stdout.splitlines()
+    assert lines == from_file
+    assert int(peak) < 64
+
+
+def _digests(sample: tarkit.Sample) -> dict[str, str]:
+    import hashlib
+
+    return {name: hashlib.md5(sample[name]).hexdigest() for name in sorted(sample, reverse=True)}
+
+
+@pytest.mark.forks
+def test_a_copy_of_the_process_leaves_a_writer_alone(here: Path) -> None:
+    """A process that was forked while an archive is written does not remove it when it ends."""
+    with tarkit.TarWriter("o.tar") as out:
+        out.write("a", {"x": b"1"})
+        if (child := os.fork()) == 0:
+            del out
+            gc.collect()
+            os._exit(0)
+        os.waitpid(child, 0)
+        out.write("b", {"x": b"2"})
+    assert [each.key for each in tarkit.open("o.tar")] == ["a", "b"]
+
+
+def test_shards_that_change_between_two_runs(archive: Archive) -> None:
+    """Each run opens them anew: the second has what is there then."""
+    data = tarkit.open(archive(SAMPLES))
+    assert len(list(data)) == 400
+    archive({"z.x": b"new"})
+    assert [dict(each) for each in data] == [{"x": b"new"}]
+    os.unlink("in.tar")
+    with pytest.raises(FileNotFoundError, match=r"in\.tar"):
+        list(data)
+    archive({"y.x": b"again"})
+    assert [each.key for each in data] == ["y"]

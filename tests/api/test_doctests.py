@@ -1,0 +1,70 @@
+"""The examples in docstrings of `tarkit` and `tarkit.api`: each says what happens."""
+
+from __future__ import annotations
+
+import doctest
+import pkgutil
+from contextlib import chdir
+from importlib import import_module
+from pathlib import Path
+
+import tarkit
+import tarkit.api
+from tests._tools import each_row
+from tests.conftest import Archive
+
+MODULES = ["tarkit", *(f"tarkit.api.{module.name}" for module in pkgutil.iter_modules(tarkit.api.__path__))]
+LOOKED_UP = ("open", "check", "create", "index", "mix", "plan", "stats", "TarWriter", "ShardWriter", "Sample")
+"""Public names whose docstring has an example."""
+
+
+def fill(archive: Archive) -> None:
+    """Write the files that examples read."""
+    samples = {"a/0": ("3", b"one"), "a/1": ("1", b"two"), "b/0": ("3", b"two")}
+    for name, keys in (("train-0.tar", "a/0 a/1"), ("train-1.tar", "b/0"), ("a.tar", "a/0 a/1")):
+        members = {}
+        for key in keys.split():
+            members[f"{key}.jpg"], members[f"{key}.cls"] = samples[key][1], samples[key][0].encode()
+        archive(members, name)
+    archive({f"cat/{i}.jpg": b"cat" for i in range(4)}, "cats.tar")
+    archive({f"dog/{i}.jpg": b"dog" for i in range(2)}, "dogs.tar")
+    for name in ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg"):
+        Path("photos", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("photos", name).write_bytes(b"picture")
+
+
+@each_row("name", MODULES)
+def test_examples_are_true(name: str, archive: Archive, here: Path) -> None:
+    """Each docstring by itself, in a directory that has the files which it reads."""
+    module = import_module(name)
+    ran = 0
+    for number, test in enumerate(doctest.DocTestFinder(exclude_empty=True).find(module, name, globs={})):
+        folder = here / str(number)
+        folder.mkdir()
+        with chdir(folder):
+            fill(archive)
+            said: list[str] = []
+            result = doctest.DocTestRunner(verbose=False).run(test, out=said.append)
+        assert result.failed == 0, "".join(said)
+        ran += result.attempted
+    assert ran or name not in ("tarkit", "tarkit.api.dataset", "tarkit.api.sample", "tarkit.api.writers")
+
+
+def test_what_users_look_up_has_an_example() -> None:
+    """The functions and classes, and the methods of a dataset that are called first."""
+    for name in LOOKED_UP:
+        assert ">>> " in (getattr(tarkit, name).__doc__ or ""), name
+    for name in (
+        "head",
+        "where",
+        "select",
+        "rekey",
+        "sort",
+        "shuffle",
+        "write",
+        "split",
+        "table",
+        "extract",
+        "indexed",
+    ):
+        assert ">>> " in (getattr(tarkit.Dataset, name).__doc__ or ""), name

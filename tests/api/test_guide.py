@@ -1,0 +1,58 @@
+"""docs/python.md: its blocks form one program, which prints what the text shows, and which mypy accepts."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tarkit
+
+ROOT = Path(tarkit.__file__).resolve().parents[1]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks() -> list[tuple[str, str]]:
+    """Language and text of each block."""
+    return BLOCK.findall((ROOT / "docs/python.md").read_text(encoding="utf-8"))
+
+
+def test_the_blocks_print_what_is_shown(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each block of Python is followed by its output."""
+    found = blocks()
+    names: dict[str, object] = {}
+
+    assert [language for language, _ in found] == ["python", "text"] * (len(found) // 2)
+    assert len(found) > 20
+    for (_, code), (_, shown) in zip(found[::2], found[1::2], strict=True):
+        exec(code, names)
+        assert capfd.readouterr() == (shown, ""), code
+
+
+def test_the_program_is_typed(tmp_path: Path) -> None:
+    """mypy --strict has nothing to say, and knows the types of what comes out."""
+    pytest.importorskip("mypy")
+    program = "".join(code for language, code in blocks() if language == "python")
+    types = {"sample['jpg']": "bytes", "pets.sort()": "tarkit.Dataset", "parts": "list[tarkit.Shard]"}
+    types |= {"indexed[0]": "tarkit.Sample", "indexed[:2]": "list[tarkit.Sample]", "report": "tarkit.Report"}
+    program += "from typing import assert_type\n"
+    program += "".join(f"assert_type({value}, {kind})\n" for value, kind in types.items())
+    (tmp_path / "guide.py").write_text(program)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path), "guide.py"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert (ran.returncode, ran.stdout) == (0, "Success: no issues found in 1 source file\n"), ran.stdout + ran.stderr
+
+
+def test_the_guide_names_what_is_there() -> None:
+    """Each public name of the package is in it, but for the types that functions return; and no other one."""
+    text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\btarkit\.([A-Za-z]\w*)", text))
+    returned = {"Dataset", "Finding", "IndexedDataset", "Report", "Sample", "Shard", "__version__"}
+
+    assert named - returned == set(tarkit.__all__) - returned
+    methods = {name for name in vars(tarkit.Dataset) if not name.startswith("_")}
+    assert {name for name in methods if not re.search(rf"\b{name}\b", text)} <= {"map"}

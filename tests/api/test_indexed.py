@@ -1,0 +1,258 @@
+"""Access by number and key, `tarkit.check` and `tarkit.index`."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import tarkit
+from tests._tools import each_row
+from tests.conftest import Archive, Run, tar
+
+SHARDS = {
+    f"{shard}.tar": {f"{shard}/{i}.{field}": f"{shard}{i}{field}".encode() * 99 for i in range(50) for field in "xy"}
+    for shard in "ab"
+}
+
+
+@pytest.fixture
+def indexed(archive: Archive) -> tarkit.IndexedDataset:
+    """Two shards of fifty samples each."""
+    return tarkit.open([archive(members, name) for name, members in SHARDS.items()]).indexed()
+
+
+def expected(shard: str, number: int) -> dict[str, bytes]:
+    """The fields of a sample in them."""
+    return {field: SHARDS[f"{shard}.tar"][f"{shard}/{number}.{field}"] for field in "xy"}
+
+
+def test_by_number(indexed: tarkit.IndexedDataset) -> None:
+    """As in a list."""
+    assert len(indexed) == 100
+    for number, key in (
+        (0, "a/0"),
+        (49, "a/49"),
+        (50, "b/0"),
+        (99, "b/49"),
+        (-1, "b/49"),
+        (-100, "a/0"),
+        (True, "a/1"),
+    ):
+        sample = indexed[number]
+        assert (sample.key, sample.shard) == (key, f"{key[0]}.tar")
+        assert dict(sample) == expected(key[0], int(key[2:]))
+    for number in (100, -101):
+        with pytest.raises(IndexError):
+            indexed[number]
+    with pytest.raises(TypeError):
+        indexed[1.0]  # type: ignore[call-overload]
+    assert [each.key for each in indexed[48:52]] == ["a/48", "a/49", "b/0", "b/1"]
+    assert [each.key for each in indexed[::-40]] == ["b/49", "b/9", "a/19"]
+    assert indexed[200:] == []
+
+
+def test_by_key(indexed: tarkit.IndexedDataset) -> None:
+    """As in a dict."""
+    assert dict(indexed["b/7"]) == expected("b", 7)
+    assert "a/7" in indexed
+    assert "a/7.x" not in indexed
+    assert 7 not in indexed
+    assert indexed.keys()[:2] == ["a/0", "a/1"]
+    with pytest.raises(KeyError, match="c/1"):
+        indexed["c/1"]
+
+
+def test_as_the_dataset(indexed: tarkit.IndexedDataset) -> None:
+    """The same samples in the same order, also backwards and from iterators that take turns."""
+    data = list(tarkit.open(["a.tar", "b.tar"]))
+    found = [(each.key, each.offset, dict(each)) for each in indexed]
+    assert found == [(each.key, each.offset, dict(each)) for each in data]
+    assert [each.key for each in reversed(indexed)] == [each.key for each in data][::-1]
+    assert all(one.key == other.key for one, other in zip(indexed, indexed, strict=True))
+
+
+def test_threads_share_it(indexed: tarkit.IndexedDataset) -> None:
+    """Lookups at the same time do not mix up their bytes."""
+
+    def look(number: int) -> bool:
+        shard, place = "ab"[number % 2], number * 7 % 50
+        return dict(indexed[f"{shard}/{place}"]) == expected(shard, place)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(look, range(3000)))
+
+
+def test_large_samples(archive: Archive) -> None:
+    """They are read when they are asked for."""
+    data = tarkit.open(archive({f"{i}.x": bytes([i]) * (2 << 20) for i in range(3)})).indexed()
+    found = [data[number] for number in (2, 0, 1)]
+    assert [(each.sizes["x"], each["x"][:1], len(each["x"])) for each in found] == [
+        (2 << 20, bytes([number]), 2 << 20) for number in (2, 0, 1)
+    ]
+
+
+@pytest.mark.parametrize("change", ["cut", "other", "same size"])
+def test_a_file_that_changes(change: str, indexed: tarkit.IndexedDataset) -> None:
+    """An error, and neither another sample nor an end that comes too early."""
+    data = Path("b.tar").read_bytes()
+    new = {"cut": data[:5120], "other": tar({"z.x": b""}), "same size": data.replace(b"b0x", b"c9x")}[change]
+    with open("b.tar", "r+b") as file:
+        file.write(new)
+        file.truncate()
+    os.utime("b.tar", (1, 1))
+
+    for look in (lambda: indexed["b/0"], lambda: indexed[99], lambda: list(indexed), lambda: indexed[40:60]):
+        with pytest.raises(tarkit.TarkitError, match="the file was changed while it was read"):
+            look()
+    assert dict(indexed["a/3"]) == expected("a", 3)
+
+
+def test_a_file_that_is_replaced(indexed: tarkit.IndexedDataset) -> None:
+    """What was opened is still there."""
+    Path("new.tar").write_bytes(tar({"z.x": b""}))
+    os.replace("new.tar", "b.tar")
+    assert dict(indexed["b/3"]) == expected("b", 3)
+
+
+def test_what_has_no_index(archive: Archive) -> None:
+    """Streams, compressed archives, changed samples; a file object is not touched."""
+    archive(SHARDS["a.tar"], "a.tar")
+    data = tarkit.open("a.tar")
+    data.write("a.tar.gz")
+    data.write("a.zip")
+    for given in ("a.tar.gz", "a.zip", "pipe:cat a.tar"):
+        with pytest.raises(tarkit.Unsupported, match="plain archives that are files"):
+            tarkit.open(given).indexed()
+    for changed in (data.match("x"), data.rekey("{index}"), data.sort(), tarkit.open("a.tar", shard_slice=slice(3))):
+        with pytest.raises(tarkit.Unsupported, match="archives as they are"):
+            changed.indexed()
+    file = tarkit.open(io.BytesIO(Path("a.tar").read_bytes()))
+    with pytest.raises(tarkit.Unsupported):
+        file.indexed()
+    assert len(list(file)) == 50
+
+
+def test_damage(archive: Archive) -> None:
+    """By the policy, when the headers are read; a lookup then says nothing more."""
+    name = archive(tar(SHARDS["a.tar"])[:60_000])
+    with pytest.raises(tarkit.Problem):
+        tarkit.open(name).indexed()
+    told: list[str] = []
+    data = tarkit.open(name, skip=["truncated"], on_problem=told.append).indexed()
+    kept = list(tarkit.open(name, skip=["truncated"], on_problem=told.append))
+    assert [(each.key, dict(each)) for each in data] == [(each.key, dict(each)) for each in kept]
+    assert len(told) == 2
+
+
+def test_a_key_that_comes_back(archive: Archive) -> None:
+    """By key it is the first, by number both are there."""
+    name = archive([("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3")])
+    data = tarkit.open(name, allow=["scattered-sample"], on_problem=lambda text: None).indexed()
+    assert (len(data), data.keys()) == (3, ["a", "b"])
+    assert (dict(data["a"]), dict(data[2])) == ({"x": b"1"}, {"y": b"3"})
+
+
+def test_entries_without_key(archive: Archive) -> None:
+    """They go with the sample behind them, and change nothing."""
+    data = tarkit.open(
+        archive([("d/", None), ("d/a.x", b"1"), ("README", b""), ("d/b.x", b"2"), ("end", b"")])
+    ).indexed()
+    assert [(each.key, dict(each)) for each in data] == [("d/a", {"x": b"1"}), ("d/b", {"x": b"2"})]
+
+
+@each_row("record", [("comment", "git"), ("mtime", "1"), ("path", "z.x")])
+def test_global_headers(record: tuple[str, str], here: Path) -> None:
+    """One that changes the entries behind it is not seen by a lookup: an error. Others do not matter."""
+    keyword, value = record
+    with tarfile.open("in.tar", "w", format=tarfile.PAX_FORMAT, pax_headers={keyword: value}) as file:
+        for name in ("a.x", "b.x"):
+            file.addfile(tarfile.TarInfo(name))
+    data = tarkit.open("in.tar", allow=["duplicate-entry", "scattered-sample"], on_problem=lambda text: None)
+    if keyword == "path":
+        with pytest.raises(tarkit.Unsupported, match="global PAX header"):
+            data.indexed()
+    else:
+        assert [each.key for each in data.indexed()] == [each.key for each in data] == ["a", "b"]
+
+
+# ---- check and index
+
+
+def test_check_as_the_command_does(archive: Archive, run: Run) -> None:
+    """The same findings, counts and verdict."""
+    archive(SHARDS["a.tar"], "a.tar")
+    archive(tar(SHARDS["b.tar"])[:30_000], "b.tar")
+    ran = run("check", "a.tar", "b.tar", "--require", "x,z", "--json", exit=1)
+    said = [json.loads(line) for line in ran.stdout.decode().splitlines()]
+
+    report = tarkit.check(["a.tar", "b.tar"], require=["x", "z"])
+
+    assert not report.ok
+    problems = [each for each in said if each["type"] == "problem"]
+    assert [(each.shard, each.name, each.level, each.detail) for each in report] == [
+        (each["shard"], each["problem"], each["level"], each["detail"]) for each in problems
+    ]
+    assert {each.name for each in report} >= {"truncated", "missing-field"}
+    shards = [each for each in said if each["type"] == "shard"]
+    assert [(each.shard, each.samples, each.bad) for each in report.shards] == [
+        (each["shard"], each["samples"], each["verdict"] == "bad") for each in shards
+    ]
+    assert report.samples == sum(each["samples"] for each in shards)
+    assert report.same is None
+    assert report.complete is None
+
+
+def test_check_options(archive: Archive) -> None:
+    """Allowed problems and strictness, two sets, a clean copy, file objects."""
+    archive(SHARDS["a.tar"], "a.tar")
+    archive([("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3")], "s.tar")
+    assert tarkit.check("a.tar").ok
+    assert [each.name for each in tarkit.check("s.tar") if each.level == "error"] == ["scattered-sample"]
+    assert tarkit.check("s.tar", allow=["scattered-sample"]).ok
+    assert not tarkit.check("s.tar", allow=["scattered-sample"], strict=True).ok
+    tarkit.open("a.tar").shuffle(seed=1).write("mixed.tar.gz")
+    assert tarkit.check("a.tar", same_as="mixed.tar.gz").same is True
+    assert tarkit.check("a.tar", same_as="s.tar").same is False
+    report = tarkit.check("s.tar", fix="clean.tar", rejects="rejects.tar")
+    assert report.complete is not None
+    assert tarkit.check("clean.tar").ok
+    file = io.BytesIO(tar(SHARDS["a.tar"]))
+    assert tarkit.check(file).samples == 50
+    assert not file.closed
+    with pytest.raises(tarkit.Usage, match="no such problem"):
+        tarkit.check("a.tar", allow=["nix"])
+    with pytest.raises(tarkit.TarkitError, match="No such file"):
+        tarkit.check("none.tar")
+
+
+@each_row("format", ["dali", "energon", "webshart", "tsv", "parquet", "wids"])
+def test_indexes_as_the_command_writes_them(format: str, archive: Archive, run: Run) -> None:
+    """The same files."""
+    for folder in ("cli", "api"):
+        archive(SHARDS["a.tar"], f"{folder}/a.tar")
+    run("index", "cli/a.tar", "--format", format)
+
+    [path] = tarkit.index("api/a.tar", format=format)
+
+    assert Path(path).read_bytes() == (Path("cli") / Path(path).name).read_bytes()
+    assert sorted(os.listdir("api")) == sorted(os.listdir("cli"))
+
+
+def test_indexes_that_cannot_be(archive: Archive) -> None:
+    """An unknown format, a compressed shard, a damaged one: no file is left."""
+    archive(SHARDS["a.tar"], "a.tar")
+    archive(tar(SHARDS["a.tar"])[:30_000], "cut.tar")
+    tarkit.open("a.tar").write("a.tar.gz")
+    before = sorted(os.listdir())
+    with pytest.raises(tarkit.Usage, match="no such format"):
+        tarkit.index("a.tar", format="nix")
+    for name in ("a.tar.gz", "cut.tar"):
+        with pytest.raises(tarkit.TarkitError):
+            tarkit.index(name, format="dali")
+    assert sorted(os.listdir()) == before

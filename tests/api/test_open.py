@@ -1,0 +1,385 @@
+"""`tarkit.open`: every way for archives to come in, streams that can be read once, problems and their policies."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pytest
+
+import tarkit
+from tests._tools import each_row
+from tests.conftest import Archive, tar
+
+AB = {"a.x": b"1", "a.y": b"22", "b.x": b"3"}
+READ = [("a", {"x": b"1", "y": b"22"}), ("b", {"x": b"3"})]
+
+
+def samples(data: tarkit.Dataset) -> list[tuple[str, dict[str, bytes]]]:
+    """Keys and fields of all samples."""
+    return [(sample.key, dict(sample)) for sample in data]
+
+
+class Raw(io.RawIOBase):
+    """A file object that cannot seek, and reads a few bytes at a time."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = io.BytesIO(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, n: int = -1) -> bytes:
+        return self._data.read(min(n, 700))
+
+
+WAYS: dict[str, Callable[[], Any]] = {
+    "path": lambda: "in.tar",
+    "file:": lambda: "file:in.tar",
+    "Path": lambda: Path("in.tar"),
+    "directory": lambda: Path("one"),
+    "glob": lambda: "i*.tar",
+    "braces": lambda: "{in,}.tar" if os.path.exists(".tar") else "i{n..n}.tar",
+    "list": lambda: ["in.tar"],
+    "generator": lambda: (name for name in ("in.tar",)),
+    "gzip": lambda: "in.tar.gz",
+    "pipe:": lambda: "pipe:cat in.tar",
+    "pipe: gzip": lambda: "pipe:cat in.tar.gz",
+    "BytesIO": lambda: io.BytesIO(tar(AB)),
+    "BytesIO gzip": lambda: io.BytesIO(gzip.compress(tar(AB))),
+    "raw": lambda: Raw(tar(AB)),
+    "list of file objects": lambda: [io.BytesIO(tar(AB))],
+}
+
+
+@each_row("way", WAYS)
+def test_ways_in(way: str, archive: Archive) -> None:
+    """The samples are the same, and a second run reads them again, but for what cannot seek."""
+    archive(AB)
+    archive(AB, "one/in.tar")
+    Path("in.tar.gz").write_bytes(gzip.compress(tar(AB)))
+    data = tarkit.open(WAYS[way]())
+
+    assert samples(data) == READ
+    if way == "raw":
+        with pytest.raises(tarkit.Unsupported, match="a file object that cannot seek can be read once"):
+            list(data)
+    else:
+        assert samples(data) == READ
+
+
+def test_an_open_file(archive: Archive) -> None:
+    """It is read from where it stands, and stays open; each run begins there."""
+    with open(archive(b"x" * 100 + tar(AB)), "rb") as file:
+        file.seek(100)
+        data = tarkit.open(file)
+        assert [each.key for each in data.head()] == ["a"]
+        assert samples(data) == READ
+        assert not file.closed
+        assert {each.shard for each in data} == {"in.tar"}
+
+
+def test_two_iterators_over_a_file_object() -> None:
+    """They would take bytes from each other: the first is told."""
+    data = tarkit.open(io.BytesIO(tar({f"{i}.x": bytes(1 << 20) for i in range(8)})))
+    first = iter(data)
+    next(first)
+    second = iter(data)
+    assert next(second).key == "0"
+
+    with pytest.raises(tarkit.TarkitError, match="another iterator has begun to read this file object"):
+        list(first)
+    assert [each.key for each in second] == list("1234567")
+
+
+def test_two_iterators_over_files(archive: Archive) -> None:
+    """Each has a position of its own."""
+    data = tarkit.open([archive(AB), f"pipe:cat {archive(AB, 'b.tar')}"], allow=["repeated-key"])
+
+    pairs = list(zip(data, data, strict=True))
+
+    assert [each.key for each, _ in pairs] == list("abab")
+    assert all(dict(each) == dict(other) and each.offset == other.offset for each, other in pairs)
+
+
+def test_a_text_file(archive: Archive) -> None:
+    """The message says what to do."""
+    with open(archive(AB), encoding="latin-1") as file, pytest.raises(tarkit.Usage, match="not bytes") as error:
+        list(tarkit.open(file))  # type: ignore[arg-type]
+    assert error.value.hint == "open it in mode 'rb'"
+
+
+NONE: dict[str, tuple[Any, type[Exception], str]] = {
+    "missing": ("none.tar", tarkit.TarkitError, "none.tar: No such file or directory"),
+    "glob": ("none*.tar", tarkit.TarkitError, "matches no archive"),
+    "empty directory": (Path("empty"), tarkit.TarkitError, "no archives in this directory"),
+    "empty word": ("", tarkit.Usage, "the name of an input is empty"),
+    "empty list": ([], tarkit.Usage, "the list of inputs is empty"),
+    "bytes": (b"in.tar", TypeError, "not bytes"),
+    "number": (3, TypeError, "not int"),
+    "None": (None, TypeError, "not NoneType"),
+    "number in a list": (["in.tar", 3], TypeError, "not int"),
+    "stdin twice": (["-", "-"], tarkit.Usage, "stdin is named more than once"),
+    "scheme": ("nix://x/y.tar", tarkit.TarkitError, "nix"),
+}
+
+
+@each_row("row", NONE)
+def test_what_cannot_be_opened(row: str, archive: Archive) -> None:
+    """The error comes at once, before anything is read."""
+    archive(AB)
+    Path("empty").mkdir()
+    given, kind, words = NONE[row]
+
+    with pytest.raises(kind, match=words):
+        tarkit.open(given)
+
+
+def test_a_file_object_twice() -> None:
+    """The second would find nothing."""
+    file = io.BytesIO(tar(AB))
+    with pytest.raises(tarkit.Usage, match="a file object is named more than once"):
+        tarkit.open([file, file])
+    with pytest.raises(tarkit.Usage, match="a file object is named more than once"):
+        tarkit.mix([tarkit.open(file), tarkit.open(file)], seed=1)
+
+
+def test_a_file_object_at_its_end() -> None:
+    """It was written and not rewound: an error, and no empty dataset."""
+    file = io.BytesIO()
+    with tarkit.TarWriter(file) as out:
+        out.write("a", {"x": b"1"})
+
+    with pytest.raises(tarkit.Problem, match="the input is empty"):
+        list(tarkit.open(file))
+    file.seek(0)
+    assert samples(tarkit.open(file)) == [("a", {"x": b"1"})]
+
+
+STDIN = """
+import sys, tarkit
+data = tarkit.open("-")
+print([each.key for each in data.head({first})])
+try:
+    print([each.key for each in data])
+except tarkit.Unsupported as error:
+    print(error, "|", error.hint)
+"""
+
+
+@pytest.mark.parametrize(("first", "keys"), [(1, ["a"]), (5, ["a", "b"])])
+def test_stdin_is_read_once(first: int, keys: list[str], archive: Archive) -> None:
+    """What is left of a pipe may begin at a header, and would be taken for all of it."""
+    code = STDIN.format(first=first)
+    ran = subprocess.run([sys.executable, "-c", code], input=tar(AB), capture_output=True, check=True)
+
+    assert ran.stdout.decode().splitlines() == [
+        str(keys),
+        "stdin: a stream can be read once | write it to a file, and open that",
+    ]
+    assert ran.stderr == b""
+
+
+def test_stdin_that_is_a_file(archive: Archive) -> None:
+    """It can be read again; compressed, it has been moved on, which is an error."""
+    code = STDIN.format(first=1)
+    for name, second in (
+        (archive(AB), "['a', 'b']"),
+        (archive(gzip.compress(tar(AB)), "in.tar.gz"), "stdin: a stream"),
+    ):
+        with open(name, "rb") as file:
+            ran = subprocess.run([sys.executable, "-c", code], stdin=file, capture_output=True, check=True)
+        lines = ran.stdout.decode().splitlines()
+        assert lines[0] == "['a']"
+        assert lines[1].startswith(second)
+
+
+def test_a_named_pipe_is_read_once(archive: Archive) -> None:
+    """The first run reads it whole; a second would wait for another writer."""
+    data = tar(AB)
+    os.mkfifo("fifo.tar")
+    threading.Thread(target=lambda: Path("fifo.tar").write_bytes(data), daemon=True).start()
+    dataset = tarkit.open("fifo.tar")
+
+    assert samples(dataset) == READ
+    with pytest.raises(tarkit.Unsupported, match=r"fifo\.tar: a stream can be read once"):
+        list(dataset)
+
+
+def test_with_and_without() -> None:
+    """`with` gives the dataset, which can be used behind it too."""
+    with tarkit.open(io.BytesIO(tar(AB))) as data:
+        assert samples(data) == READ
+    assert samples(data) == READ
+
+
+# ---- Damage
+
+
+SCATTERED = [("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3")]
+
+
+def until_error(data: tarkit.Dataset) -> tuple[list[str], tarkit.TarkitError]:
+    """The keys of the samples that come before the error that ends the run, and that error."""
+    found = []
+    try:
+        for sample in data:
+            found.append(sample.key)
+    except tarkit.TarkitError as error:
+        return found, error
+    pytest.fail("no error")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_problem_is_an_error(stream: bool, archive: Archive) -> None:
+    """What came before it was handed out; a second run has the same error."""
+    name = archive(SCATTERED)
+    data = tarkit.open(f"pipe:cat {name}" if stream else name)
+    for _ in range(2):
+        found, error = until_error(data)
+        assert isinstance(error, tarkit.Problem)
+        assert (found, error.name, error.offset) == (["a", "b"], "scattered-sample", 2048)
+
+
+def test_a_cut_archive(archive: Archive) -> None:
+    """The end is an error by default; allow keeps the whole entries, skip leaves the damaged sample out."""
+    name = archive(tar(AB)[:2600])
+
+    with pytest.raises(tarkit.Problem) as error:
+        list(tarkit.open(name))
+    assert (error.value.name, error.value.archive) == ("truncated", "in.tar")
+    told: list[str] = []
+    assert samples(tarkit.open(name, allow="truncated", on_problem=told.append)) == READ[:1]
+    assert samples(tarkit.open(name, skip=["truncated"], on_problem=told.append)) == READ[:1]
+    assert samples(tarkit.open(name, maxerr=1, on_problem=told.append)) == READ[:1]
+    assert [each.count("[truncated]") for each in told] == [1, 1, 1]
+
+
+def test_skip_leaves_samples_out(archive: Archive) -> None:
+    """The part that came back is dropped, and a warning says so, at the line that iterates."""
+    data = tarkit.open(archive(SCATTERED), skip=["scattered-sample"])
+
+    with pytest.warns(tarkit.TarkitWarning) as caught:
+        found = samples(data)
+
+    assert found == [("a", {"x": b"1"}), ("b", {"x": b"2"})]
+    assert [(Path(each.filename).name, each.category) for each in caught] == [("test_open.py", tarkit.TarkitWarning)], [
+        str(each.message) for each in caught
+    ]
+
+
+def test_warnings_can_be_errors(archive: Archive) -> None:
+    """As with any warning."""
+    data = tarkit.open(archive(SCATTERED), allow=["scattered-sample"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(tarkit.TarkitWarning, match="scattered"):
+            list(data)
+
+
+def test_on_problem_takes_the_place_of_warnings(archive: Archive) -> None:
+    """It gets the messages, of each run anew."""
+    told: list[str] = []
+    data = tarkit.open(archive(SCATTERED), allow=["scattered-sample"], on_problem=told.append)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(data)
+        list(data)
+    assert told == ["in.tar: at 2048: the key 'a' occurs again [scattered-sample]"] * 2
+
+
+def test_names_of_problems_are_checked() -> None:
+    """At once."""
+    with pytest.raises(tarkit.Usage, match="no such problem"):
+        tarkit.open(io.BytesIO(), allow=["wrong"])
+    with pytest.raises(tarkit.Usage, match="both name"):
+        tarkit.open(io.BytesIO(), allow="truncated", skip="truncated")
+
+
+def test_an_exception_of_on_problem_ends_the_run(archive: Archive) -> None:
+    """It comes out, and the dataset can be read again."""
+    calls = []
+
+    def refuse(text: str) -> None:
+        calls.append(text)
+        raise KeyError(text)
+
+    data = tarkit.open(archive(SCATTERED), allow=["scattered-sample"], on_problem=refuse)
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            data.write("out.tar")
+    assert len(calls) == 2
+    assert sorted(os.listdir()) == ["in.tar"]
+
+
+# ---- Other options
+
+
+def test_several_archives(archive: Archive) -> None:
+    """In turn, or a sample of each; `shard_slice` counts in each."""
+    names = [archive({f"{shard}{i}.x": b"" for i in range(3)}, f"{shard}.tar") for shard in "ab"]
+
+    def read(**options: Any) -> str:
+        return " ".join(each.key for each in tarkit.open(names, **options))
+
+    assert read() == "a0 a1 a2 b0 b1 b2"
+    assert read(interleave=2) == read(interleave=9) == "a0 b0 a1 b1 a2 b2"
+    assert read(prefetch=3) == "a0 a1 a2 b0 b1 b2"
+    assert read(shard_slice=slice(2)) == "a0 a1 b0 b1"
+    assert read(shard_slice=slice(0, None, 2)) == "a0 a2 b0 b2"
+    assert {each.shard for each in tarkit.open(names)} == {"a.tar", "b.tar"}
+    for wrong in (slice(-1, None), slice(0, -1), slice(0, 3, -1)):
+        with pytest.raises(tarkit.Usage, match="counts from the start"):
+            read(shard_slice=wrong)
+
+
+def test_prefetch_of_streams(archive: Archive) -> None:
+    """Streams are read in threads, which end with an iterator that is left."""
+    names = [f"pipe:cat {archive({f'{i}.x': bytes(9000)}, f'{i}.tar')}" for i in range(6)]
+    before = threading.active_count()
+    data = tarkit.open(names, prefetch=4)
+
+    assert [each.key for each in data] == list("012345")
+    assert [each.key for each in data.head(2)] == ["0", "1"]
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(10)
+    assert threading.active_count() <= before + 4
+
+
+def test_tmpdir(archive: Archive) -> None:
+    """What memory may not hold goes there; afterwards nothing is left."""
+    Path("tmp").mkdir()
+    name = archive({f"{i}.x": bytes(100_000) for i in range(30)})
+    data = tarkit.open(f"pipe:cat {name}", tmpdir="tmp").sort(reverse=True, memory=1_000_000)
+
+    assert [each.key for each in data][:2] == ["9", "8"]
+    assert os.listdir("tmp") == []
+    with pytest.raises(OSError, match="none"):
+        list(tarkit.open(f"pipe:cat {name}", tmpdir="none").sort(memory=1_000_000))
+
+
+def test_a_command_that_fails(archive: Archive) -> None:
+    """The samples before the last come out, then the error."""
+    found, error = until_error(tarkit.open(f"pipe:cat {archive(AB)}; exit 3"))
+    assert (found, "ended with status 3" in str(error)) == (["a"], True)
+
+
+def test_an_error_of_a_file_object() -> None:
+    """It comes out as it is."""
+
+    class Broken(io.BytesIO):
+        def read(self, n: int | None = -1) -> bytes:
+            raise RuntimeError("the network is down")
+
+    file: BinaryIO = Broken(tar(AB))
+    with pytest.raises(RuntimeError, match="the network is down"):
+        list(tarkit.open(file))

@@ -1,0 +1,314 @@
+"""A sample: its fields, however they are named and packed, for as long as somebody holds it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import random
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tests._tools import each_row, member
+from tests.conftest import PAX, Archive, Content, Feed, Link, each_feed, tar
+
+DATA = Path(__file__).resolve().parents[1] / "data"
+BIG = 3 << 20
+
+
+def one(members: Any, **options: Any) -> tarkit.Sample:
+    """The only sample of an archive of these members."""
+    [sample] = tarkit.open(io.BytesIO(tar(members)), **options)
+    return sample
+
+
+def test_a_mapping(archive: Archive) -> None:
+    """All that a read-only mapping has."""
+    [sample] = tarkit.open(archive({"d/a.x": b"1", "d/a.seg.png": b"22", "d/a.e": b""}))
+
+    assert isinstance(sample, Mapping)
+    assert (sample.key, sample.shard, sample.offset) == ("d/a", "in.tar", 0)
+    assert list(sample) == list(sample.keys()) == ["x", "seg.png", "e"]
+    assert list(sample.values()) == [b"1", b"22", b""]
+    assert list(sample.items()) == [("x", b"1"), ("seg.png", b"22"), ("e", b"")]
+    assert len(sample) == 3
+    assert sample.sizes == {"x": 1, "seg.png": 2, "e": 0}
+    assert "x" in sample
+    assert "png" not in sample
+    assert 3 not in sample
+    assert sample.get("png") is None
+    assert sample.get("png", b"-") == b"-"
+    assert dict(sample) == {**sample} == sample == {"x": b"1", "seg.png": b"22", "e": b""}
+    assert repr(sample) == "<tarkit.Sample 'd/a': x, seg.png, e>"
+    match sample:
+        case {"x": value}:
+            assert value == b"1"
+        case _:
+            pytest.fail("no match")
+    with pytest.raises(KeyError, match="png"):
+        sample["png"]
+    with pytest.raises(TypeError):
+        sample["x"] = b"2"  # type: ignore[index]
+    with pytest.raises(AttributeError):
+        sample.key = "b"  # type: ignore[misc]
+
+
+def test_what_is_handed_out_cannot_change_the_sample() -> None:
+    """Not through its views, nor through its sizes."""
+    sample = one({"a.x": b"1"})
+    with pytest.raises((TypeError, AttributeError)):
+        sample.items().mapping["x"] = b"2"  # type: ignore[index]
+    sample.sizes["x"] = 9
+    assert (dict(sample), sample.sizes) == ({"x": b"1"}, {"x": 1})
+
+
+def test_case() -> None:
+    """Names are found in any case; that very name first."""
+    sample = one({"a.JPG": b"1", "a.Seg.Png": b"2"})
+    assert (sample["jpg"], sample["JPG"], sample["jPg"], sample["seg.png"]) == (b"1", b"1", b"1", b"2")
+    assert list(sample) == ["JPG", "Seg.Png"]
+    both = one({"a.JPG": b"1", "a.jpg": b"2", "a.Jpg": b"3"})
+    assert (both["jpg"], both["JPG"], both["Jpg"], both["jPG"]) == (b"2", b"1", b"3", b"1")
+    assert len(both) == 3
+
+
+ODD = ["x", "seg.png", ".x", "..", "x.", "é", "\udcff\udcfe", "a b", "'", '"', "\n", "x" * 300, "İ", "ß", "0"]
+
+
+@each_feed
+def test_odd_names(feed: Feed, archive: Archive) -> None:
+    """Dots, blanks, quotes, long names, and bytes that are not UTF-8, which are surrogates as in paths."""
+    for order in (ODD, ODD[::-1]):
+        members = [(os.fsencode(f"d.1/k.{field}"), field.encode("utf-8", "surrogateescape")) for field in order]
+        raw = b"".join(member(name, content) for name, content in members) + bytes(1024)
+        archive(raw, "odd.tar")
+        words = str(feed("odd.tar")) if feed.kind != "pipe" else "pipe:cat odd.tar"
+        [sample] = tarkit.open(words)
+        assert sample.key == "d.1/k"
+        assert dict(sample) == {field: field.encode("utf-8", "surrogateescape") for field in order}
+        assert all(sample[field].decode("utf-8", "surrogateescape") == field for field in order)
+
+
+def test_odd_keys() -> None:
+    """They come out as they were written."""
+    keys = ["a b", "é", "\udcff", "ein/lan.ger/pfad", "x" * 400, "\n", " "]
+    file = io.BytesIO()
+    with tarkit.TarWriter(file) as out:
+        for key in keys:
+            out.write(key, {"x": key})
+    file.seek(0)
+    assert [(each.key, each["x"].decode("utf-8", "surrogateescape")) for each in tarkit.open(file)] == [
+        (key, key) for key in keys
+    ]
+
+
+def test_entries_without_key_are_no_fields() -> None:
+    """Directories, README and hidden files, before, within and behind a sample."""
+    members: list[tuple[str, Content]] = [
+        ("d/", None),
+        ("d/a.x", b"1"),
+        ("README", b"read"),
+        ("d/.hidden", b"h"),
+        ("d/e.dir/", None),
+        ("d/a.y", b"2"),
+        ("end", b"e"),
+    ]
+    sample = one(members)
+    assert dict(sample) == {"x": b"1", "y": b"2"}
+    assert (len(sample), sample.sizes, sample.offset) == (2, {"x": 1, "y": 1}, 0)
+    assert list(tarkit.open(io.BytesIO(tar({"d/": None, "README": b"r"})))) == []
+
+
+def test_links() -> None:
+    """A hard link is what it links to, if that is in the sample; other links have no content to read."""
+    sample = one(
+        {"a.x": b"123", "a.y": Link("a.x"), "a.z": Link("b.x"), "a.s": Link("a.x", b"2")}, allow=["unmovable-entry"]
+    )
+    assert (sample["x"], sample["y"]) == (b"123", b"123")
+    assert sample.sizes == {"x": 3, "y": 3, "z": 0, "s": 0}
+    assert "z" in sample
+    for field, words in (("z", "is a hard link to 'b.x'"), ("s", "is no regular file")):
+        with pytest.raises(tarkit.Problem, match=words) as error:
+            sample[field]
+        assert error.value.name == "bad-field"
+    with pytest.raises(tarkit.Problem):
+        dict(sample)
+
+
+@each_row("name", sorted(path.name for path in DATA.glob("*sparse*.tar")))
+def test_sparse_files(name: str) -> None:
+    """Their content is not in the archive as it is: an error, in any of the formats, and never the wrong bytes."""
+    found = 0
+    for source in (DATA / name, f"pipe:cat {DATA / name}", io.BytesIO((DATA / name).read_bytes())):
+        for sample in tarkit.open(source):
+            for field, size in sample.sizes.items():
+                if size > 1 << 20:
+                    found += 1
+                    for read in (lambda sample: sample["bin"], lambda sample: list(sample.values()), dict):
+                        with pytest.raises(tarkit.Problem) as error:
+                            read(sample)
+                        assert error.value.name == "sparse-entry"
+                else:
+                    assert len(sample[field]) == size
+    assert found == 3
+
+
+def test_the_same_field_twice() -> None:
+    """An error; where it is allowed the first counts, also in what was renamed to one name."""
+    twice = tar([("a.x", b"1"), ("a.x", b"2"), ("a.y", b"3")])
+    with pytest.raises(tarkit.Problem) as error:
+        list(tarkit.open(io.BytesIO(twice)))
+    assert error.value.name == "duplicate-entry"
+    ignore: list[str] = []
+    [sample] = tarkit.open(io.BytesIO(twice), allow=["duplicate-entry"], on_problem=ignore.append)
+    assert (dict(sample), len(sample)) == ({"x": b"1", "y": b"3"}, 2)
+    data = tarkit.open(io.BytesIO(tar({"a.x": b"1", "a.y": b"3"})), allow=["duplicate-entry"], on_problem=ignore.append)
+    [sample] = data.select("n:x n:y")
+    assert (dict(sample), len(sample)) == ({"n": b"1"}, 1)
+
+
+def test_names_by_pax_records() -> None:
+    """A name in a PAX header counts."""
+    [sample] = tarkit.open(io.BytesIO(tar({f"{'d' * 200}/a.é": b"1", f"{'d' * 200}/a.x": b"2"}, PAX)))
+    assert dict(sample) == {"é": b"1", "x": b"2"}
+
+
+# ---- How long a sample is good
+
+
+def content(number: int, field: str, size: int) -> bytes:
+    """Bytes that are those of one field alone."""
+    return random.Random(f"{number} {field}").randbytes(size)
+
+
+@each_feed
+def test_small_samples_outlive_the_iteration(feed: Feed, archive: Archive) -> None:
+    """From files and streams, in any order."""
+    archive({f"{i}.{field}": content(i, field, 3000 + i) for i in range(200) for field in ("x", "y")})
+    word = feed("in.tar") if feed.kind != "pipe" else "pipe:cat in.tar"
+    found = list(tarkit.open(word))
+    random.Random(1).shuffle(found)
+
+    assert len(found) == 200
+    for sample in found:
+        number = int(sample.key)
+        assert dict(sample) == {field: content(number, field, 3000 + number) for field in ("x", "y")}
+
+
+def large(archive: Archive) -> tuple[str, dict[str, dict[str, bytes]]]:
+    """An archive of samples that are larger than 1 MiB, and their contents."""
+    expected = {str(i): {"x": content(i, "x", BIG + i), "y": content(i, "y", 7)} for i in range(4)}
+    return archive({f"{key}.{field}": data for key, each in expected.items() for field, data in each.items()}), expected
+
+
+def test_large_samples_of_files_outlive_the_iteration(archive: Archive) -> None:
+    """They are read when they are asked for, from the file that was opened, wherever it is then."""
+    name, expected = large(archive)
+    found = list(tarkit.open(name))
+    assert {each.key: each.sizes for each in found} == {
+        k: {f: len(d) for f, d in v.items()} for k, v in expected.items()
+    }
+    os.rename(name, "elsewhere.tar")
+    Path(name).write_bytes(b"something else")
+
+    assert {each.key: dict(each) for each in found[::-1]} == expected
+
+
+@pytest.mark.parametrize("way", ["pipe", "gzip", "object"])
+def test_large_samples_of_streams(way: str, archive: Archive) -> None:
+    """They can be read until the next one is asked for, or the end; then reading is an error."""
+    name, expected = large(archive)
+    raw = Path(name).read_bytes()
+    Path("in.tar.gz").write_bytes(gzip.compress(raw, 1))
+    data = tarkit.open({"pipe": f"pipe:cat {name}", "gzip": "in.tar.gz", "object": io.BytesIO(raw)}[way])
+
+    assert {sample.key: dict(sample) for sample in data} == expected
+    found = list(data)
+    assert [each.key for each in found] == list(expected)
+    for sample in found:
+        assert list(sample) == ["x", "y"]
+        for read in (lambda sample: sample["x"], lambda sample: list(sample.values()), dict):
+            with pytest.raises(tarkit.Unsupported, match="of a stream has been passed") as error:
+                read(sample)
+            assert error.value.hint
+            assert "dict(sample)" in error.value.hint
+
+
+def test_the_first_samples_of_a_stream_are_held(archive: Archive) -> None:
+    """`head` gives a list, so they are good together, also sorted ones."""
+    name, expected = large(archive)
+    for data in (tarkit.open(f"pipe:cat {name}"), tarkit.open(f"pipe:cat {name}").sort()):
+        assert {each.key: dict(each) for each in data.head(3)} == {key: expected[key] for key in "012"}
+
+
+def test_large_samples_through_steps(archive: Archive) -> None:
+    """Sorted, shuffled and mixed samples of streams have their own bytes."""
+    name, expected = large(archive)
+    stream = tarkit.open(f"pipe:cat {name}")
+
+    for data in (
+        stream.sort(reverse=True),
+        stream.shuffle(seed=3),
+        stream.buffer_shuffle(3, seed=3),
+        stream.select("y x"),
+        tarkit.mix([stream], seed=1),
+        tarkit.open([f"pipe:cat {name}"], interleave=2, prefetch=1),
+    ):
+        assert {each.key: dict(each) for each in data} == expected
+    both = tarkit.mix([(stream, 1), (stream.rekey("n/{key}"), 1)], seed=1, until="all")
+    seen = {}
+    for each in both:
+        seen[each.key] = dict(each)
+    assert seen == {**expected, **{f"n/{key}": fields for key, fields in expected.items()}}
+
+
+def test_a_file_that_changes_before_a_late_read(archive: Archive) -> None:
+    """An error, where the bytes may be those of something else."""
+    name, _ = large(archive)
+    found = list(tarkit.open(name))
+    with open(name, "r+b") as file:
+        file.seek(600)
+        file.write(b"other")
+    os.utime(name, (1, 1))
+
+    with pytest.raises(tarkit.TarkitError, match="the file was changed while it was read"):
+        found[0]["x"]
+
+
+def test_a_file_that_is_cut_while_it_is_read(archive: Archive) -> None:
+    """No sample is silently missing or short."""
+    name, _ = large(archive)
+    samples = iter(tarkit.open(name))
+    first = next(samples)
+    os.truncate(name, 1 << 20)
+
+    with pytest.raises(tarkit.Problem, match="became shorter"):
+        first["x"]
+    with pytest.raises(tarkit.TarkitError):
+        list(samples)
+
+
+def test_threads_read_one_sample(archive: Archive) -> None:
+    """Large samples of files can be read from several threads at once."""
+    name, expected = large(archive)
+    found = list(tarkit.open(name)) * 8
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(lambda sample: dict(sample) == expected[sample.key], found))
+
+
+def test_threads_iterate_one_dataset(archive: Archive) -> None:
+    """Each iteration is its own."""
+    expected = {f"{i}": {"x": content(i, "x", 2000)} for i in range(300)}
+    data = tarkit.open(archive({f"{key}.x": each["x"] for key, each in expected.items()})).rekey("{index}")
+
+    def read(_: int) -> bool:
+        return {sample.key: dict(sample) for sample in data} == expected
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(12)))

@@ -1,0 +1,394 @@
+"""TarWriter and ShardWriter: what they write, what they refuse, what they leave behind."""
+
+from __future__ import annotations
+
+import array
+import enum
+import errno
+import gc
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tests._tools import each_row
+from tests.conftest import entries
+
+
+class Number(int, enum.Enum):
+    """A number that prints as something else."""
+
+    THREE = 3
+
+
+class Word(str, enum.Enum):  # noqa: UP042
+    """The same for text."""
+
+    TEN = "ten"
+
+
+VALUES: dict[str, tuple[str, Any, bytes]] = {
+    "bytes": ("bin", b"\0\xff", b"\0\xff"),
+    "empty": ("bin", b"", b""),
+    "bytearray": ("jpg", bytearray(b"xy"), b"xy"),
+    "memoryview": ("npy", memoryview(b"abcdef")[::2], b"ace"),
+    "memoryview of numbers": ("bin", memoryview(array.array("H", [1])).cast("B"), b"\x01\0"),
+    "str": ("txt", "é\n", b"\xc3\xa9\n"),
+    "str with surrogates": ("txt", "\udcff", b"\xff"),
+    "str in json": ("json", '{"a": 1}', b'{"a": 1}'),
+    "Enum of str": ("txt", Word.TEN, b"ten"),
+    "int": ("cls", 10, b"10"),
+    "negative": ("cls", -1, b"-1"),
+    "large": ("bin", 10**30, b"1" + b"0" * 30),
+    "Enum of int": ("cls", Number.THREE, b"3"),
+    "float": ("score", 0.1, b"0.1"),
+    "small float": ("score", 1e-300, b"1e-300"),
+    "float in cls": ("cls", 1.5, b"1.5"),
+    "int in json": ("json", 3, b"3"),
+    "bool in json": ("json", True, b"true"),
+    "None in json": ("meta.json", None, b"null"),
+    "dict": ("json", {"b": [1, 2.5, "é"], "a": None}, b'{"b": [1, 2.5, "\xc3\xa9"], "a": null}'),
+    "lines": ("jsonl", [1, {"a": 2}], b'1\n{"a": 2}\n'),
+}
+
+
+@each_row("value", VALUES)
+def test_values(value: str, here: Path) -> None:
+    """Each as the table of codecs says."""
+    field, given, expected = VALUES[value]
+    with tarkit.TarWriter("a.tar") as out:
+        out.write("k", {field: given})
+    [sample] = tarkit.open("a.tar")
+
+    assert sample[field] == expected
+    assert entries("a.tar") == [(f"k.{field}", expected)]
+
+
+def test_arrays_and_pictures(here: Path) -> None:
+    """They are read back as what they were."""
+    numpy = pytest.importorskip("numpy")
+    image = pytest.importorskip("PIL.Image")
+    with tarkit.TarWriter("a.tar") as out:
+        out.write("k", {"npy": numpy.arange(6).reshape(2, 3), "png": image.new("RGB", (4, 2), "red")})
+        out.write("l", {"cls": numpy.int64(7), "x": numpy.float64(0.5), "npz": {"a": numpy.ones(2)}})
+        with pytest.raises(TypeError, match="ndarray has no encoding"):
+            out.write("m", {"bin": numpy.ones(2)})
+    first, second = tarkit.open("a.tar")
+
+    assert numpy.load(io.BytesIO(first["npy"])).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert image.open(io.BytesIO(first["png"])).size == (4, 2)
+    assert (second["cls"], second["x"]) == (b"7", b"0.5")
+
+
+REFUSED: dict[str, tuple[str, Any, type[Exception]]] = {
+    "None": ("bin", None, TypeError),
+    "list": ("txt.gz", [1], TypeError),
+    "bool": ("bin", True, TypeError),
+    "object": ("x", object(), TypeError),
+    "bool in cls": ("cls", False, tarkit.TarkitError),
+    "NaN in json": ("json", float("nan"), tarkit.TarkitError),
+    "NaN inside json": ("json", {"a": [float("inf")]}, tarkit.TarkitError),
+    "bytes inside json": ("json", {"a": b"x"}, tarkit.TarkitError),
+    "keys of json": ("json", {1: 2}, tarkit.TarkitError),
+    "number as array": ("npy", 3, tarkit.TarkitError),
+    "number as picture": ("jpg", 3, tarkit.TarkitError),
+    "surrogate": ("txt", "\ud800", UnicodeEncodeError),
+}
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_values_that_are_refused(shards: bool, here: Path) -> None:
+    """Nothing of the sample is written, also no field before it; its key is free for another try."""
+    with tarkit.ShardWriter("o-%d.tar") if shards else tarkit.TarWriter("o-0.tar") as out:
+        for row, (field, value, kind) in REFUSED.items():
+            with pytest.raises(kind) as error:
+                out.write("k", {"good": b"1", field: value})
+            assert field in str(error.value) or kind is UnicodeEncodeError, row
+        out.write("k", {"good": b"2"})
+        assert out.samples == 1
+    assert entries("o-0.tar") == [("k.good", b"2")]
+
+
+KEYS = ["", "a/", "a.b", "d/a.b", "/a", "../a", "a/../b", "..", ".a", "a\0", "\ud800"]
+FIELDS = ["", "a/b", "/", "x\0", "../x", "\ud800"]
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_names_that_are_refused(shards: bool, here: Path) -> None:
+    """What would be read as something else, or lead out of a directory."""
+    with tarkit.ShardWriter("o-%d.tar") if shards else tarkit.TarWriter("o-0.tar") as out:
+        for key in KEYS:
+            with pytest.raises(tarkit.TarkitError):
+                out.write(key, {"x": b""})
+        for field in FIELDS:
+            with pytest.raises(tarkit.TarkitError):
+                out.write("k", {"y": b"", field: b""})
+        for key, fields in ((b"k", {"x": 1}), (3, {"x": 1}), ("k", {b"x": 1}), ("k", {None: 1})):
+            with pytest.raises(TypeError, match="is a str, not"):
+                out.write(key, fields)  # type: ignore[arg-type]
+        with pytest.raises(tarkit.TarkitError, match="has no field"):
+            out.write("k", {})
+        with pytest.raises(tarkit.TarkitError, match="the same name"):
+            out.write("k", {"é": b"1", "\udcc3\udca9": b"2"})
+        out.write("k", {"x.y": b"1", "X.y": b"2", ".": b"3"})
+        assert out.samples == 1
+    assert entries("o-0.tar") == [("k.x.y", b"1"), ("k.X.y", b"2"), ("k..", b"3")]
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_the_same_key_twice(shards: bool, here: Path) -> None:
+    """In a row both would be read as one sample, later as two of one key: an error, behind which it goes on."""
+    with tarkit.ShardWriter("o-%d.tar", count=2) if shards else tarkit.TarWriter("o-0.tar") as out:
+        out.write("b", {"x": b"1"})
+        with pytest.raises(tarkit.TarkitError, match="'b' was written before"):
+            out.write("b", {"y": b"2"})
+        out.write("a", {"x": b"1"})
+        with pytest.raises(tarkit.TarkitError, match="'b' was written before"):
+            out.write("b", {"y": b"2"})
+        out.write("c", {"x": b"1"})
+        assert out.samples == 3
+    assert [each.key for each in tarkit.open("o-*.tar")] == ["b", "a", "c"]
+    assert tarkit.check("o-*.tar", unique=True).ok
+
+
+def test_the_same_bytes_each_time(here: Path) -> None:
+    """Times are 0 unless asked for."""
+    for name in ("a.tar", "b.tar"):
+        with tarkit.TarWriter(name) as out:
+            out.write("k", {"x": 1})
+    assert Path("a.tar").read_bytes() == Path("b.tar").read_bytes()
+    with tarkit.TarWriter("b.tar", mtime=1_700_000_000, fsync=True) as out:
+        out.write("k", {"x": 1})
+    tarkit.open("b.tar").extract("out")
+    assert Path("out/k.x").stat().st_mtime == 1_700_000_000
+
+
+@each_row("name", ["o.tar.zst", "o.tar.gz", "o.zip", "o.tar"])
+def test_suffixes(name: str, here: Path) -> None:
+    """They compress; what is read is what was written."""
+    with tarkit.TarWriter(Path(name)) as out:
+        for i in range(50):
+            out.write(f"{i:03d}", {"x": bytes(i)})
+    assert [(each.key, each["x"]) for each in tarkit.open(name)] == [(f"{i:03d}", bytes(i)) for i in range(50)]
+    assert tarkit.check(name).ok
+
+
+def test_an_empty_archive(here: Path) -> None:
+    """Without samples it is one all the same; a series has no shard then."""
+    with tarkit.TarWriter("a.tar"):
+        pass
+    assert list(tarkit.open("a.tar")) == []
+    with tarkit.ShardWriter("s-%d.tar") as out:
+        pass
+    assert (out.shards, sorted(os.listdir())) == ([], ["a.tar"])
+
+
+def test_a_file_object(here: Path) -> None:
+    """It stays open, has what was written in front of it, and gets nothing behind the archive."""
+    file = io.BytesIO()
+    file.write(b"head")
+    with tarkit.TarWriter(file, compress="gz") as out:
+        out.write("k", {"x": b"1"})
+    assert not file.closed
+    file.seek(4)
+    assert [dict(each) for each in tarkit.open(file)] == [{"x": b"1"}]
+
+    class Slow(io.RawIOBase):
+        """Takes a few bytes at a time."""
+
+        def __init__(self) -> None:
+            self.data = b""
+
+        def write(self, data: Any) -> int:
+            piece = bytes(data[:100])
+            self.data += piece
+            return len(piece)
+
+    slow = Slow()
+    with tarkit.TarWriter(slow) as out:  # type: ignore[arg-type]
+        out.write("k", {"x": bytes(5000)})
+    assert [dict(each) for each in tarkit.open(io.BytesIO(slow.data))] == [{"x": bytes(5000)}]
+
+
+def test_a_command(here: Path) -> None:
+    """Its failure is that of the writer."""
+    with tarkit.TarWriter("pipe:cat > o.tar") as out:
+        out.write("k", {"x": b"1"})
+    assert entries("o.tar") == [("k.x", b"1")]
+    with pytest.raises(tarkit.TarkitError, match="status 3"), tarkit.TarWriter("pipe:cat > /dev/null; exit 3") as out:
+        out.write("k", {"x": b"1"})
+
+
+# ---- The end
+
+
+def fail(out: tarkit.TarWriter | tarkit.ShardWriter, kind: type[BaseException], count: int) -> None:
+    """Write some samples, then raise."""
+    for i in range(count):
+        out.write(str(i), {"x": bytes(100_000)})
+    raise kind
+
+
+@each_row("output", ["o.tar", "o.tar.zst", "o.zip", "o-%d.tar"])
+def test_an_exception_leaves_nothing(output: str, here: Path) -> None:
+    """Whatever its class. What was there before stays; closing afterwards does nothing, writing is an error."""
+    Path("o.tar").write_bytes(b"before")
+    for kind in (RuntimeError, KeyboardInterrupt, GeneratorExit):
+        writer = tarkit.ShardWriter(output, count=5) if "%" in output else tarkit.TarWriter(output)
+        with pytest.raises(kind), writer as out:
+            fail(out, kind, 1)
+        assert os.listdir() == ["o.tar"]
+        assert Path("o.tar").read_bytes() == b"before"
+        out.close()
+        with pytest.raises(tarkit.Usage, match="the writer is closed"):
+            out.write("l", {"x": b""})
+        assert Path("o.tar").read_bytes() == b"before"
+
+
+def test_complete_shards_stay(here: Path) -> None:
+    """Those that were full before the exception."""
+    with pytest.raises(RuntimeError), tarkit.ShardWriter("o-%d.tar", count=2) as out:
+        fail(out, RuntimeError, 5)
+    assert sorted(os.listdir()) == ["o-0.tar", "o-1.tar"]
+    assert [shard.name for shard in out.shards] == ["o-0.tar", "o-1.tar"]
+
+
+@each_row("output", ["o.tar", "o.tar.gz", "o-%d.tar"])
+def test_closing_twice(output: str, here: Path) -> None:
+    """The second time does nothing, with and without `with`; a sample after that is an error and not lost."""
+    writer = tarkit.ShardWriter(output) if "%" in output else tarkit.TarWriter(output)
+    with writer as out:
+        out.write("k", {"x": b"1"})
+        out.close()
+        before = {path.name: path.read_bytes() for path in Path().iterdir()}
+        with pytest.raises(tarkit.Usage, match="the writer is closed"):
+            out.write("l", {"x": b"2"})
+        out.close()
+    out.close()
+    assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
+    assert [each.key for each in tarkit.open(next(iter(before)))] == ["k"]
+
+
+@each_row("output", ["o.tar", "o.tar.zst", "o-%d.tar"])
+def test_a_writer_that_is_dropped(output: str, here: Path) -> None:
+    """Without close there is no archive, and no temporary file either."""
+    writer = tarkit.ShardWriter(output) if "%" in output else tarkit.TarWriter(output)
+    writer.write("k", {"x": b"1"})
+    assert len(os.listdir()) == 1
+    del writer
+    gc.collect()
+    assert os.listdir() == []
+
+
+def test_a_program_that_ends_without_close(here: Path) -> None:
+    """It leaves nothing; neither does one that dies of an exception."""
+    for last in ("", "raise SystemExit", "1 / 0"):
+        code = f"import tarkit; out = tarkit.TarWriter('o.tar'); out.write('k', {{'x': 1}}); keep = [out]\n{last}"
+        subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL, check=False)
+        assert os.listdir() == []
+
+
+class Full(io.BytesIO):
+    """A file object on a disk that is full for a while."""
+
+    full = True
+
+    def write(self, data: Any) -> int:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(data)
+
+
+def test_an_error_while_writing_ends_the_archive(here: Path) -> None:
+    """A part of a sample may be missing: no more is written, and it is never complete, also if nobody looked."""
+    file = Full()
+    out = tarkit.TarWriter(file)
+    with pytest.raises(OSError, match="No space left"):
+        out.write("k", {"x": bytes(1 << 20)})
+    file.full = False
+    with pytest.raises(tarkit.TarkitError, match="was given up after an error"):
+        out.write("l", {"x": b""})
+    with pytest.raises(tarkit.TarkitError, match="was given up after an error"):
+        out.close()
+    with pytest.raises(tarkit.TarkitError, match="was given up after an error"), out:
+        pass
+    assert file.getvalue() == b""
+
+
+def test_an_error_at_the_end(here: Path) -> None:
+    """The directory is gone when the file gets its name: close raises, each time, and nothing is left."""
+    Path("d").mkdir()
+    out = tarkit.TarWriter("d/o.tar")
+    out.write("k", {"x": b"1"})
+    [part] = Path("d").iterdir()
+    part.unlink()
+    with pytest.raises(OSError, match=r"d/o\.tar"):
+        out.close()
+    with pytest.raises(tarkit.TarkitError, match="was given up"):
+        out.close()
+    assert os.listdir("d") == []
+
+
+def test_two_writers_of_one_file(here: Path) -> None:
+    """The last that is closed stays, whole."""
+    first, second = tarkit.TarWriter("o.tar"), tarkit.TarWriter("o.tar")
+    first.write("a", {"x": bytes(3000)})
+    second.write("b", {"x": b"2"})
+    second.close()
+    first.close()
+    assert entries("o.tar") == [("a.x", bytes(3000))]
+    assert os.listdir() == ["o.tar"]
+
+
+# ---- Shards
+
+
+def test_limits_of_shards(here: Path) -> None:
+    """By count, by size, by both; the numbers begin where they are asked to."""
+    with tarkit.ShardWriter("c-%03d.tar", count=2, start=5) as out:
+        for i in range(5):
+            out.write(f"{i}", {"x": bytes(100)})
+    assert [(shard.name, shard.samples, shard.size) for shard in out.shards] == [
+        ("c-005.tar", 2, 10240),
+        ("c-006.tar", 2, 10240),
+        ("c-007.tar", 1, 10240),
+    ]
+    for size in (20480, "20480"):
+        with tarkit.ShardWriter("s-%03d.tar", size=size, force=True) as out:
+            for i in range(5):
+                out.write(f"{i}", {"x": bytes(9000)})
+        assert [shard.samples for shard in out.shards] == [1] * 5 or all(shard.size <= 20480 for shard in out.shards)
+        assert sum(shard.samples for shard in out.shards) == 5
+    assert [shard.sha256 != "" for shard in out.shards] == [True] * len(out.shards)
+
+
+def test_shards_that_are_there(here: Path) -> None:
+    """An error before anything is written, unless `force`."""
+    for options in ({}, {"force": True}):
+        with tarkit.ShardWriter("o-%d.tar", count=1, **options) as out:  # type: ignore[arg-type]
+            out.write("a", {"x": str(options)})
+    with pytest.raises(tarkit.TarkitError, match="there are shards of this name"):
+        tarkit.ShardWriter("o-%d.tar")
+    assert entries("o-0.tar") == [("a.x", b"{'force': True}")]
+
+
+@each_row("template", ["-", "o-%d-%d.tar", ""])
+def test_templates_that_are_none(template: str, here: Path) -> None:
+    """They are refused."""
+    with pytest.raises(tarkit.Usage):
+        tarkit.ShardWriter(template)
+
+
+def test_where_it_cannot_be_written(here: Path) -> None:
+    """The error names the file."""
+    with pytest.raises(FileNotFoundError, match=r"none/o\.tar"):
+        tarkit.TarWriter("none/o.tar")
+    with pytest.raises(FileNotFoundError, match=r"none/o-0\.tar"), tarkit.ShardWriter("none/o-%d.tar") as out:
+        out.write("k", {"x": b""})
+    with pytest.raises(tarkit.Usage, match="the name of the output is empty"):
+        tarkit.TarWriter("")
