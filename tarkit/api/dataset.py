@@ -332,9 +332,12 @@ class Dataset(Chain):
             processes: how many copies of this process call it; with 1 it is called in this process, 0 is one per CPU.
             ordered: whether results keep the order of the samples.
             retries: how often a call that failed is repeated.
-            timeout: seconds after which a call fails.
+            timeout: seconds after which a call fails, and the process that made it is ended.
             on_error: what becomes of a sample whose call fails: `"error"` ends the run, `"skip"` leaves it out with a
                 warning, `"keep"` passes it on unchanged.
+
+        A process that ends early is not replaced: its sample fails, and the few that it was sent with that; the others
+        go on until none is left.
 
         Raises:
             TarkitError: when the dataset is read, for a call that failed; its `__cause__` is the exception, if the
