@@ -84,10 +84,11 @@ class TarkitWarning(UserWarning):
 
 
 def _outside() -> int:
-    """How many frames up the first one outside tarkit is, for `warnings.warn`."""
+    """Return how many frames up the caller of tarkit is, for `warnings.warn`."""
     import sys
 
+    ours = ("tarkit.", "contextlib")  # whose wrappers stand between two functions of tarkit
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("tarkit."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
         level, frame = level + 1, frame.f_back
     return level

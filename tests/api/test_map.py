@@ -234,7 +234,7 @@ def test_retries(archive: Archive) -> None:
     for processes in (1, 3):
 
         def counted(sample: tarkit.Sample) -> tarkit.Sample:
-            with open(f"calls-{sample.key}", "a+") as file:  # noqa: B023
+            with open(f"calls-{sample.key}", "a+") as file:
                 file.write("x")
                 file.flush()
                 if sample.key == "b" and file.tell() < 3:
@@ -337,8 +337,8 @@ def test_nothing_is_printed(archive: Archive, capfd: pytest.CaptureFixture[str])
     """Neither by workers nor by commands; a function that runs in this process prints as ever."""
 
     def loud(sample: tarkit.Sample) -> tarkit.Sample:
-        print("out")
-        print("err", file=sys.stderr)
+        print("out")  # noqa: T201
+        print("err", file=sys.stderr)  # noqa: T201
         return sample
 
     data = tarkit.open(archive({"a.x": b"", "b.x": b""}))
