@@ -85,8 +85,7 @@ def create(
     if format is None and (columns is not None or key is not None):
         raise Usage("columns and key require a format")
     run = Run(tmpdir=tmpdir)
-    names = None if columns is None else list(words(columns))
-    folder = None if directory is None else os.fspath(directory)
+    names, folder = None if columns is None else list(words(columns)), directory and os.fspath(directory)
     chosen = CreateOptions(format, names, key, folder, parallel, count, skip_missing, group, pipes, mtime)
     write_recipe(os.fspath(recipe), Output.named(output, compress, fsync), run, chosen)
     return run.samples

@@ -489,14 +489,12 @@ def plan(
         size_rule: `"tar"`: no tar exceeds `size`; `"content"`: a shard closes once its contents reach it.
         shards: the number of shards, with equally many samples each, or with `even` about equally many bytes.
         even: divide by bytes, into `shards` or as many as the template has names.
-        dirs: `"pack"`: directories do not matter; `"separate"`: each ends a shard; `"collapse"`: samples of one that
-            do not fill a shard go to the directory above.
+        dirs: `"pack"`, `"separate"` or `"collapse"`, as in `tarkit shard --help`.
         sort: `"key"`, `"-key"`, `"shuffle:7"`. Default: the order of the names. The seed of `"shuffle"` is 0.
         key: which files form a sample: `"full"` path up to the first dot, `"base"` name, `"flat"`, or an expression.
         rename: how entries are renamed: `"none"`, `"key"`, `"flat"`.
         require: all fields that a sample may and must have; `"jpg|png"` requires either.
-        on_missing: what to do with a sample that lacks one or has others: `"error"`; `"warn"` and `"keep"` pack it;
-            `"exclude"` leaves out such samples, and other fields.
+        on_missing: `"error"`, `"warn"`, `"keep"` or `"exclude"`: the action for a sample that lacks one or has others.
         label_from_dir: fields that get the class of a sample, by the directory that it is in: `"cls"`.
         classes: a file with the names of the classes, one a line.
         join: `"TABLE:COLUMN"`: add the other columns of a table as fields; COLUMN has keys or names of files.
@@ -508,16 +506,20 @@ def plan(
     [2, 1]
     """
     at_least(1, count=count, shards=shards)
+    _check_words(size_rule, dirs, rename, on_missing, symlinks)
+    return Plan(
+        os.fspath(directory),
+        parse_files(keep_root, symlinks, prefix, match, words(exclude)),
+        parse_samples(key, last_dot, rename, words(require), on_missing, words(label_from_dir), classes, None, join),
+        parse_division(count, None if size is None else str(size), size_rule, shards, even, dirs, sort),
+        lambda: Run(tmpdir=tmpdir, on_problem=on_problem),
+    )
+
+
+def _check_words(size_rule: SizeRule, dirs: Dirs, rename: Rename, on_missing: OnMissing, symlinks: Symlinks) -> None:
+    """Raise Usage for an argument that is not one of its words."""
     one_of("size_rule", size_rule, SizeRule)
     one_of("dirs", dirs, Dirs)
     one_of("rename", rename, Rename)
     one_of("on_missing", on_missing, OnMissing)
     one_of("symlinks", symlinks, Symlinks)
-    text = str(size) if isinstance(size, int) else size
-    return Plan(
-        os.fspath(directory),
-        parse_files(keep_root, symlinks, prefix, match, words(exclude)),
-        parse_samples(key, last_dot, rename, words(require), on_missing, words(label_from_dir), classes, None, join),
-        parse_division(count, text, size_rule, shards, even, dirs, sort),
-        lambda: Run(tmpdir=tmpdir, on_problem=on_problem),
-    )
