@@ -52,7 +52,7 @@ def create(
     Args:
         recipe: a file with a line NAME SOURCE for each entry, or `"-"` for stdin. A source is a path, `file:PATH`,
             `text:LITERAL`, `hex:...`, `base64:...` or `pipe:COMMAND`.
-        output: as for `Dataset.write`.
+        output, compress, fsync: as for `Dataset.write`.
         format: the recipe is a table with a row for each sample: a column `txt` is the content of that field, a column
             `@jpg` the source of the field `jpg`.
         columns: the names of the columns of a table without a header.
@@ -63,7 +63,6 @@ def create(
         group: gather the entries of each sample; else they must be adjacent.
         pipes: let sources run commands.
         mtime: the time of all entries in seconds since 1970; None is that of each file.
-        compress, fsync: as for `Dataset.write`.
         parallel: how many sources are read at a time.
         tmpdir: the directory of temporary files.
 
@@ -85,8 +84,8 @@ def create(
     if format is None and (columns is not None or key is not None):
         raise Usage("columns and key require a format")
     run = Run(tmpdir=tmpdir)
-    names, folder = None if columns is None else list(words(columns)), directory and os.fspath(directory)
-    chosen = CreateOptions(format, names, key, folder, parallel, count, skip_missing, group, pipes, mtime)
+    names, start = None if columns is None else list(words(columns)), os.fspath(directory or "")
+    chosen = CreateOptions(format, names, key, start, parallel, count, skip_missing, group, pipes, mtime)
     write_recipe(os.fspath(recipe), Output.named(output, compress, fsync), run, chosen)
     return run.samples
 
