@@ -31,7 +31,7 @@ _GATHERED = 1 << 16  # bytes of lines that go out together
 class Printer:
     """Prints findings as they come and the verdicts at the end. `failed` says that something is wrong.
 
-    What `allowed` names is a note; with `strict` notes are wrong too.
+    What `allowed` names is a note; with `strict` notes are wrong too. With --quiet only what is wrong has lines.
     """
 
     def __init__(self, run: ConsoleRun, form: Form, allowed: frozenset[str], strict: bool, null: bool = False) -> None:
@@ -62,10 +62,11 @@ class Printer:
         problems, notes = self._pending.setdefault(finding.shard, [Counter(), Counter()])
         (problems if finding.level == "error" else notes)[finding.name] += 1
         self.run.policy.counts[finding.name] += 1
-        self.failed = self.failed or finding.level == "error" or self._strict
+        wrong = finding.level == "error" or self._strict
+        self.failed = self.failed or wrong
         if self.form == "json":
             self.record(finding.record)
-        elif self.form == "text" and self._shown(finding):
+        elif self.form == "text" and (wrong or not self.run.quiet) and self._shown(finding):
             self.line(f"{'note: ' if finding.level == 'note' else ''}{finding.line}")
             if finding.hint and finding.name not in self._hinted:
                 self._hinted.add(finding.name)
@@ -109,7 +110,8 @@ class Printer:
             if self.form == "json":
                 self.record(report.record)
             elif self.form == "text":
-                self.line(report.line)
+                if wrong or not self.run.quiet:
+                    self.line(report.line)
             elif wrong:
                 self._write(os.fsencode(report.shard) + self._end)
         return bad

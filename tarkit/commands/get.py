@@ -33,8 +33,8 @@ EXAMPLES = (
     "tarkit get -f json big.tar | jq .",
 )
 COST = (
-    "With an index beside the shard (tarkit index --format dali, tsv or webshart) that lists the key a few headers are "
-    "read; else one pass over the headers, up to the sample. Contents are not held in memory, whatever their size."
+    "If an index beside the shard lists the key, a few headers are read (tarkit index writes it: --format dali, tsv or "
+    "webshart); else one pass over the headers, up to the sample. Contents are not held in memory, whatever their size."
 )
 SEEN = 1 << 20  # bytes of a field that a terminal may get
 
@@ -95,11 +95,12 @@ def get(
     """Write one field, or one sample, found by its key.
 
     KEY.FIELD is the content of that field, to the last byte; KEY alone is the whole sample, as an archive. A key ends
-    at the first dot after the last slash. With -f there is no KEY: all words are inputs, and the first selected sample
-    that has the field is taken.
+    at the first dot after the last slash: a.b/17.jpg is the field jpg of the sample a.b/17. With -f there is no KEY:
+    all words are inputs, and the first selected sample that has the field is taken.
 
-    Inputs are searched in order, up to the first sample of that key; none is stdin. An index beside a shard is used
-    only for a key that it lists, and if it is not older than the shard and agrees with it. A terminal gets text only.
+    Inputs are searched in order, up to the first sample of that key; without an INPUT, stdin is. An index beside a
+    shard is used only for a key that it lists, and if it is not older than the shard and agrees with it. A terminal
+    gets text only.
     """
     key, fields = None, field.split(",") if field is not None else []
     if field is None:
@@ -269,7 +270,7 @@ def _is_text(data: bytes) -> bool:
     return all(char.isprintable() or char in "\n\r\t" for char in text)
 
 
-LISTED = "a key has the folders of its name too: tarkit show --names lists keys"
+LISTED = "a key includes the directories of its path: tarkit show --names lists keys"
 
 
 def _not_found(wanted: GetOptions, looked: int, lacking: TarSample | None) -> TarkitError:

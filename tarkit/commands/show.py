@@ -37,7 +37,7 @@ _NO_SAMPLE = "no sample found: no name has a dot after its last slash, which end
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
-@options.inputs
+@options.archives(options.null("Names in LIST, and of --names, end with NUL."))
 @options.shard_slice
 @options.select
 @option(
