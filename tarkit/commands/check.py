@@ -100,7 +100,7 @@ class CheckCommand(Command):
     "Checks",
     "--manifest",
     metavar="FILE",
-    help="Compare with --manifest of split or shard.",
+    help="Compare with what --manifest of split or shard wrote.",
     more="Without INPUT, the shards that it lists are checked.",
 )
 @option(
@@ -120,7 +120,7 @@ class CheckCommand(Command):
     multiple=True,
     metavar="PROBLEM",
     help="Treat this problem as a note.",
-    more="It is still printed.",
+    more="It is printed, but the shard is not bad for it.",
 )
 @option("Problems", "--strict", is_flag=True, help="Treat notes as problems.")
 def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **given: Any) -> None:
@@ -130,8 +130,8 @@ def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **giv
     after --same-as, up to the next option, are the other set.
 
     Each problem is a line that ends in its name, such as [bad-header]; each shard gets a verdict, ok or bad. Notes are
-    no problems: entries without key, fields that differ between samples, odd names. With -q only problems and bad
-    shards are printed.
+    no problems: entries without key, fields that differ between samples, odd names. With -q neither notes nor the
+    verdicts of good shards are printed.
 
     Exit status: 0 nothing is wrong, 1 something is, 2 usage. With --fix: 0 all samples are in the copy.
 

@@ -98,9 +98,9 @@ def get(
     at the first dot after the last slash: a.b/17.jpg is the field jpg of the sample a.b/17. With -f there is no KEY:
     all words are inputs, and the first selected sample that has the field is taken.
 
-    Inputs are searched in order, up to the first sample of that key; without an INPUT, stdin is. An index beside a
-    shard is used only for a key that it lists, and if it is not older than the shard and agrees with it. A terminal
-    gets text only.
+    Inputs are searched in order, up to the first sample of that key; without an INPUT, stdin is searched. An index
+    beside a shard is used only for a key that it lists, and if it is not older than the shard and agrees with it. A
+    terminal gets text only.
     """
     key, fields = None, field.split(",") if field is not None else []
     if field is None:
