@@ -94,7 +94,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load what is asked for (PEP 562)."""
+    """Load a public name on first use (PEP 562)."""
     if name not in _MODULES:
         raise AttributeError(f"module 'tarkit' has no attribute {name!r}")
     from importlib import import_module

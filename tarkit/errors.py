@@ -72,13 +72,13 @@ def system_hint(error: OSError, path: str | bytes | None = None) -> str | None:
     if not isinstance(named, (str, bytes)):
         return None
     name = os.fsdecode(named)
-    folder = os.path.dirname(name)
-    if isinstance(error, FileNotFoundError) and folder and not os.path.isdir(folder):
-        return f"there is no directory {folder}: make it with mkdir -p"
+    directory = os.path.dirname(name)
+    if isinstance(error, FileNotFoundError) and directory and not os.path.isdir(directory):
+        return f"there is no directory {directory}: make it with mkdir -p"
     if isinstance(error, PermissionError):
         from shlex import quote
 
-        there = name if os.path.lexists(name) else folder or "."
+        there = name if os.path.lexists(name) else directory or "."
         return f"ls -ld {quote(there)} shows who may read and write it"
     return "a file is needed here, not a directory" if isinstance(error, IsADirectoryError) else None
 

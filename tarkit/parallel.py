@@ -124,7 +124,7 @@ def _marked(work: Callable[[Job], Iterator[Item]], job: Job) -> Iterator[tuple[i
 
 
 def results(stream: IO[bytes]) -> Iterator[Any]:
-    """Yield the results of one job; the stream is behind the mark before them."""
+    """Yield the results of one job; the stream is after the mark before them."""
     while (mark := stream.read(1)) != bytes([_NEXT]):
         if not mark or mark[0] > _FAILED:
             raise TarkitError("a worker process exited before it had finished")

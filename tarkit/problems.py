@@ -1,4 +1,4 @@
-"""The table of problems of archives: names, defaults, what --allow and --skip do, repairs; and `Policy`, its use."""
+"""The table of problems of archives: names, defaults, effects of --allow and --skip, repairs; and `Policy`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Literal, NamedTuple
 
 from tarkit.errors import Problem, Usage
 
-Verdict = Literal["keep", "drop"]
+Action = Literal["keep", "drop"]
 
 
 class ProblemKind(NamedTuple):
-    """One row of the table: what a problem means and what can be done about it."""
+    """One row of the table: the meaning of a problem, the effects of --allow and --skip, and its repair."""
 
     default: Literal["error", "warning", "note"]
     meaning: str
@@ -53,7 +53,7 @@ PROBLEMS: dict[str, ProblemKind] = {
     "trailing-data": ProblemKind(
         "error",
         "data other than zeros follow the end marker",
-        "continues to read: the data are another archive",
+        "reads the data as another archive",
         "stops at the end marker",
         "for archives that were concatenated with cat, --allow trailing-data reads all of them",
     ),
@@ -154,9 +154,14 @@ SHOWN = 3  # problems of each kind that get a line of their own
 
 
 class Policy:
-    """What to do about each problem: the table's defaults, changed by --allow, --skip and --maxerr.
+    """What to do about each problem: the defaults of the table, changed by --allow, --skip and --maxerr.
 
-    `warn` gets one line for each of the first three problems of a kind that do not end the run.
+    Args:
+        allow: problems to accept.
+        skip: problems whose samples are dropped.
+        maxerr: the number of further problems whose samples are dropped.
+        warn: called with a line for each of the first three problems of a kind that do not end the run.
+        strict: problems that are errors, whatever their default.
     """
 
     def __init__(
@@ -179,27 +184,31 @@ class Policy:
         self.skipped = skipped
         self.maxerr = maxerr
         self.warn = warn
-        self.strict = strict  # problems that are errors here, whatever the table says
+        self.strict = strict
         self.scattered: set[int] = set()  # hashes of scattered keys that are allowed
         self.counts: Counter[str] = Counter()
         self.dropped: Counter[str] = Counter()
 
     def silent(self) -> Policy:
-        """The same policy for another pass over the same inputs, which warns of nothing."""
+        """Return the same policy without warnings, for another pass over the same inputs."""
         return Policy(self.allowed, self.skipped, self.maxerr, strict=self.strict)
 
     @property
     def lenient(self) -> bool:
-        """Whether damage can change a sample after it has begun: then none may be written before it is complete."""
+        """Whether later damage can change a sample, so that no sample may be written before it is complete."""
         return bool(self.skipped) or self.maxerr > 0 or not self.allowed.isdisjoint(_DAMAGE)
 
-    def judge(self, problem: Problem) -> Verdict:
-        """Return whether to keep or drop what the problem affects, or raise it as an error."""
+    def apply(self, problem: Problem) -> Action:
+        """Count a problem and return whether to keep or drop the sample that it affects.
+
+        Raises:
+            Problem: the problem, if it is an error.
+        """
         name = problem.name
         kind = PROBLEMS[name]
         self.counts[name] += 1
         if name in self.allowed:
-            if kind.default == "error" and name != "joined-sample":  # joining is what was asked for
+            if kind.default == "error" and name != "joined-sample":  # a joined sample is not a defect
                 self.say(problem)
             return "keep"
         if name in self.skipped:
@@ -215,13 +224,13 @@ class Policy:
             problem.hint = kind.repair
         raise problem
 
-    def _drop(self, problem: Problem) -> Verdict:
+    def _drop(self, problem: Problem) -> Action:
         self.dropped[problem.name] += 1
         self.say(problem)
         return "drop"
 
     def say(self, problem: Problem) -> None:
-        """Warn of a problem that does not end the run, unless there were many of its kind."""
+        """Warn about a problem that does not end the run, up to `SHOWN` times for each kind."""
         count = self.counts[problem.name]
         if count <= SHOWN:
             self.warn(str(problem))
@@ -235,5 +244,5 @@ def _named(names: Iterable[str], option: str) -> frozenset[str]:
         return frozenset(PROBLEMS)
     unknown = sorted(chosen - PROBLEMS.keys())
     if unknown:
-        raise Usage(f"{option} {unknown[0]}: no such problem; there are: all, {', '.join(PROBLEMS)}")
+        raise Usage(f"{option} {unknown[0]}: unknown problem; the problems are: all, {', '.join(PROBLEMS)}")
     return frozenset(chosen)

@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
@@ -64,15 +64,15 @@ def uninterrupted() -> _Shield:
     return _shield
 
 
-def catch_signals(signals: Sequence[signal.Signals] = SIGNALS) -> None:
-    """Have these signals raise `Interrupted` from now on, except those that are ignored.
+def catch_signals() -> None:
+    """Have SIGNALS raise `Interrupted` from now on, except those that are ignored.
 
     Only imports that begin after the caller's frame delay a signal.
     """
     global _ending, _outermost
     _ending, _outermost = False, sys._getframe(1)
     sys.unraisablehook = _lost
-    for signum in signals:
+    for signum in SIGNALS:
         if signal.getsignal(signum) != signal.SIG_IGN:
             signal.signal(signum, _interrupt)
 

@@ -368,9 +368,6 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 FORKS = """
 import os, sys, time
 from tarkit.__main__ import main
-from tarkit.packing import tree
-
-tree.SLOW = -1  # folders are read by threads
 
 def count(event, words):
     if event == "os.fork":

@@ -52,7 +52,7 @@ def test_allow(name: str) -> None:
     for allowed in ([name], ["all"], [f"{name}, duplicate-entry"], [name, "truncated"]):
         said: list[str] = []
         policy = Policy(allow=allowed, warn=said.append)
-        assert policy.judge(problem(name)) == "keep"
+        assert policy.apply(problem(name)) == "keep"
         assert policy.counts == {name: 1}
         assert not policy.dropped
         assert said == ([f"a.tar: at 512: what [{name}]"] if error else [])
@@ -64,7 +64,7 @@ def test_skip(name: str) -> None:
     for skipped in ([name], ["all"]):
         said: list[str] = []
         policy = Policy(skip=skipped, warn=said.append)
-        assert policy.judge(problem(name)) == "drop"
+        assert policy.apply(problem(name)) == "drop"
         assert (policy.counts, policy.dropped) == ({name: 1}, {name: 1})
         assert said == [f"a.tar: at 512: what [{name}]"]
 
@@ -77,18 +77,18 @@ def test_default(name: str) -> None:
     kind = PROBLEMS[name]
     if kind.default == "error":
         with pytest.raises(Problem) as error:
-            policy.judge(problem(name))
+            policy.apply(problem(name))
         assert error.value.hint == kind.repair
         assert error.value.exit_code == 1
     else:
-        assert policy.judge(problem(name)) == "keep"
+        assert policy.apply(problem(name)) == "keep"
         assert len(said) == (kind.default == "warning")
 
 
 def test_a_hint_of_its_own_stays() -> None:
     """A hint that the problem brings takes precedence over the repair of the table."""
     with pytest.raises(Problem) as error:
-        Policy().judge(Problem("truncated", "a.tar", None, "what", "do this"))
+        Policy().apply(Problem("truncated", "a.tar", None, "what", "do this"))
     assert error.value.hint == "do this"
     assert str(error.value) == "a.tar: what [truncated]"
 
@@ -96,10 +96,10 @@ def test_a_hint_of_its_own_stays() -> None:
 def test_maxerr() -> None:
     """Up to --maxerr errors are skipped; warnings do not count."""
     policy = Policy(maxerr=2)
-    assert policy.judge(problem("unsafe-name")) == "keep"
-    assert [policy.judge(problem("truncated")), policy.judge(problem("bad-header"))] == ["drop", "drop"]
+    assert policy.apply(problem("unsafe-name")) == "keep"
+    assert [policy.apply(problem("truncated")), policy.apply(problem("bad-header"))] == ["drop", "drop"]
     with pytest.raises(Problem, match="duplicate-entry"):
-        policy.judge(problem("duplicate-entry"))
+        policy.apply(problem("duplicate-entry"))
     assert policy.dropped == {"truncated": 1, "bad-header": 1}
 
 
@@ -108,8 +108,8 @@ def test_many_of_a_kind_are_not_all_said() -> None:
     said: list[str] = []
     policy = Policy(skip=["all"], warn=said.append)
     for offset in range(100):
-        policy.judge(problem("duplicate-entry", offset))
-    policy.judge(problem("truncated"))
+        policy.apply(problem("duplicate-entry", offset))
+    policy.apply(problem("truncated"))
     assert len(said) == SHOWN + 2
     assert said[SHOWN] == "more of [duplicate-entry] follow; they are only counted"
     assert said[-1].endswith("[truncated]")
@@ -136,8 +136,8 @@ def test_names(allow: list[str], skip: list[str], allowed: set[str], skipped: se
 @each_row(
     ("allow", "skip", "message"),
     [
-        (["nothing"], [], r"--allow nothing: no such problem; there are: all, truncated,"),
-        ([], ["truncated,typo"], r"--skip typo: no such problem"),
+        (["nothing"], [], r"--allow nothing: unknown problem; the problems are: all, truncated,"),
+        ([], ["truncated,typo"], r"--skip typo: unknown problem"),
         (["truncated"], ["truncated"], r"--allow and --skip both name truncated"),
         (["truncated,bad-data"], ["truncated"], r"--allow and --skip both name truncated$"),
         (["all"], ["all"], r"--allow and --skip both name"),

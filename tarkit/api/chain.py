@@ -293,6 +293,11 @@ def refuse_twice(locations: Iterable[Location]) -> None:
 # ---- Arguments
 
 
+def words(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return an argument that is a list of words; a str is one word, not a list of its characters."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 def one_of(name: str, value: str, choices: object) -> None:
     """Raise Usage for a value that is not among those of a Literal: it would be taken for another one."""
     if value not in get_args(choices):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tarkit.api.chain import locate
+from tarkit.api.chain import locate, words
 from tarkit.api.fix import Fix
 from tarkit.api.run import Run
 from tarkit.checking import dataset as across
@@ -203,7 +203,7 @@ class Report:
 def check(
     inputs: Input | Iterable[Input],
     *,
-    require: Iterable[str] = (),
+    require: str | Iterable[str] = (),
     unique: bool = False,
     against: str | None = None,
     manifest: str | None = None,
@@ -211,12 +211,12 @@ def check(
     same_as: Input | Iterable[Input] | None = None,
     fix: str | None = None,
     rejects: str | None = None,
-    allow: Iterable[str] = (),
+    allow: str | Iterable[str] = (),
     strict: bool = False,
     processes: int = 1,
     tmpdir: str | None = None,
 ) -> Report:
-    """Find what is wrong with shards. Damage is a finding, not an exception, and reading goes on behind it.
+    """Find what is wrong with shards. Damage is a finding, not an exception, and reading continues after it.
 
     Args:
         inputs: as for `tarkit.open`.
@@ -238,7 +238,7 @@ def check(
     >>> report.ok, report.samples
     (True, 3)
     """
-    run, allowed, locations = Run(tmpdir=tmpdir), frozenset(allow), locate(inputs)
+    run, allowed, locations = Run(tmpdir=tmpdir), frozenset(words(allow)), locate(inputs)
     if unknown := sorted(allowed - PROBLEMS.keys() - FINDINGS.keys()):
         raise Usage(f"allow: {unknown[0]}: no such problem; there are: {', '.join([*PROBLEMS, *FINDINGS])}")
     report = Report(strict=strict)
@@ -247,7 +247,7 @@ def check(
         _collect(report, compared, allowed)
         report.same = compared.same
         return report
-    names = tuple(tuple(os.fsencode(name) for name in each.lower().split("|")) for each in require)
+    names = tuple(tuple(os.fsencode(name) for name in each.lower().split("|")) for each in words(require))
     checks = Checks(names, unique, against, manifest, target, processes)
     copies = None
     if fix is not None:

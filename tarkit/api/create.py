@@ -10,6 +10,7 @@ from itertools import islice
 from shlex import quote
 from typing import BinaryIO, Literal
 
+from tarkit.api.chain import at_least, one_of, words
 from tarkit.api.output import Output, status_of
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show
@@ -33,9 +34,9 @@ def create(
     output: str | os.PathLike[str] | BinaryIO,
     *,
     format: RecipeFormat | None = None,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     key: str | None = None,
-    directory: str | None = None,
+    directory: str | os.PathLike[str] | None = None,
     count: int | None = None,
     skip_missing: bool = False,
     group: bool = False,
@@ -78,9 +79,15 @@ def create(
     >>> tarkit.create("recipe", "new.tar")
     1
     """
+    at_least(0, count=count)
+    at_least(1, parallel=parallel)
+    one_of("format", format or "tsv", RecipeFormat)
+    if format is None and (columns is not None or key is not None):
+        raise Usage("columns and key require a format")
     run = Run(tmpdir=tmpdir)
-    names = None if columns is None else list(columns)
-    chosen = CreateOptions(format, names, key, directory, parallel, count, skip_missing, group, pipes, mtime)
+    names = None if columns is None else list(words(columns))
+    folder = None if directory is None else os.fspath(directory)
+    chosen = CreateOptions(format, names, key, folder, parallel, count, skip_missing, group, pipes, mtime)
     write_recipe(os.fspath(recipe), Output.named(output, compress, fsync), run, chosen)
     return run.samples
 

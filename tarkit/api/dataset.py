@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 
-from tarkit.api.chain import Archives, Chain, at_least, locate, one_of
+from tarkit.api.chain import Archives, Chain, at_least, locate, one_of, words
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample, pass_by
 from tarkit.api.steps import Buffer
@@ -40,8 +40,8 @@ TableFormat = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 def open(
     inputs: Input | Iterable[Input],
     *,
-    allow: Iterable[str] = (),
-    skip: Iterable[str] = (),
+    allow: str | Iterable[str] = (),
+    skip: str | Iterable[str] = (),
     maxerr: int = 0,
     on_problem: Callable[[str], None] | None = None,
     interleave: int = 1,
@@ -78,7 +78,7 @@ def open(
     at_least(1, interleave=interleave)
     at_least(0, prefetch=prefetch, maxerr=maxerr)
     archives = Archives(locate(inputs), _slice(shard_slice), interleave, prefetch)
-    allowed, skipped = tuple(_words(allow)), tuple(_words(skip))
+    allowed, skipped = words(allow), words(skip)
     Policy(allowed, skipped)  # raises for names that are no problems
 
     def start() -> Run:
@@ -104,7 +104,8 @@ def stats(
     Args:
         inputs: as for `tarkit.open`; so are allow, skip, on_problem and tmpdir.
         by: a field whose values are counted too: `"cls"`, or a path into JSON such as `"json.label"`.
-        processes: how many archives are read at a time.
+        processes: how many archives are read at a time; 0 is one per CPU. Samples that went through steps are counted
+            one after another.
 
     >>> import tarkit
     >>> found = tarkit.stats("train-*.tar", by="cls")
@@ -194,14 +195,14 @@ class Dataset(Chain):
         """
         return self.choose(Select(match=pattern))
 
-    def keys(self, keys: Iterable[str]) -> Dataset:
+    def keys(self, keys: str | Iterable[str]) -> Dataset:
         """Keep samples that have one of these keys.
 
         >>> import tarkit
         >>> [sample.key for sample in tarkit.open("train-*.tar").keys(["b/0", "c/0"])]
         ['b/0']
         """
-        wanted = frozenset(key.encode("utf-8", "surrogateescape") for key in keys)
+        wanted = frozenset(key.encode("utf-8", "surrogateescape") for key in words(keys))
         return self.choose(Select(keys=KeyList("keys", wanted)))
 
     def sample(self, share: float, seed: int) -> Dataset:
@@ -392,15 +393,16 @@ class Dataset(Chain):
         """Count samples, fields and sizes; see `tarkit.stats`."""
         from tarkit.api.stats import count_dataset, summarize
 
-        return summarize(count_dataset(self, self.start(), by, processes))
+        at_least(0, processes=processes)
+        return summarize(count_dataset(self, self.start(), by, processes or os.cpu_count() or 1))
 
     def check(
         self,
         *,
-        require: Iterable[str] = (),
+        require: str | Iterable[str] = (),
         unique: bool = False,
         target: str | None = None,
-        allow: Iterable[str] = (),
+        allow: str | Iterable[str] = (),
         strict: bool = False,
         processes: int = 1,
     ) -> Report:
@@ -568,10 +570,6 @@ class Dataset(Chain):
             template, *limits, compress=compress, fsync=fsync, start=start, append=append, force=force, post=post
         )
         return target.write(self, self.start()).done
-
-
-def _words(names: Iterable[str]) -> Iterable[str]:
-    return [names] if isinstance(names, str) else names
 
 
 def _slice(given: slice | None) -> Slice | None:

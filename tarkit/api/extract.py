@@ -9,8 +9,8 @@ from tarkit.api.chain import Chain
 from tarkit.api.output import status_of, total_size
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage, show
+from tarkit.extraction.directory import OutputDirectory
 from tarkit.extraction.extraction import Extraction
-from tarkit.extraction.folder import OutputDirectory
 from tarkit.problems import PROBLEMS
 from tarkit.samples.dataset import open_source
 from tarkit.shards.template import refuse_braces

@@ -142,7 +142,7 @@ def write(
             )
     if listed:
         with open_sink(listed[1], listed[0], sync=chosen.fsync) as sink:
-            sink.write(wids.spell_wids(shards))
+            sink.write(wids.encode_wids(shards))
         run.note(f"{listed[0]}: the wids index, shards: {len(shards)}")
     run.facts["indexes"] = len(outputs) + bool(listed)
     return [path for _, path, _ in outputs] + ([listed[0]] if listed else [])

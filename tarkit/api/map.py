@@ -1,4 +1,4 @@
-"""The steps that change contents: a Python function for each sample, or a command."""
+"""The steps that change contents: they call a Python function, or run a command, for each sample."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from tarkit.api.chain import at_least, one_of
 from tarkit.api.sample import WHOLE, Sample
 from tarkit.api.steps import Flow, Step
 from tarkit.api.writers import encode_value
+from tarkit.errors import Usage
 from tarkit.proc.engine import Runner, RunOptions
 from tarkit.proc.policy import FailurePolicy, OnError
 from tarkit.proc.run import SampleRun, number_jobs
@@ -19,7 +21,11 @@ from tarkit.samples.sample import TarSample
 
 @dataclass
 class SampleWork(Step):
-    """Work that is done on each sample, `processes` at a time (0: one per CPU)."""
+    """Processing of each sample, `processes` at a time (0: one per CPU).
+
+    Raises:
+        Usage: an argument is out of range.
+    """
 
     processes: int = 1
     ordered: bool = True
@@ -28,12 +34,22 @@ class SampleWork(Step):
     on_error: OnError = "error"
     counts = True
 
+    def __post_init__(self) -> None:
+        at_least(0, processes=self.processes, retries=self.retries)
+        one_of("on_error", self.on_error, OnError)
+        if self.timeout is not None and not self.timeout > 0:
+            raise Usage(f"timeout={self.timeout}: it is more than 0 seconds, or None")
+
     def runner(self, how: RunOptions, flow: Flow) -> AbstractContextManager[Runner]:
-        """Return what does the work."""
+        """Return the runner that processes the samples."""
         raise NotImplementedError
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the results; the processes end with the iterator."""
+        flow.repeated = None  # keys change, and samples are read ahead
+        return self._results(samples, flow)
+
+    def _results(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         run, tmpdir = flow.run, flow.inputs.tmpdir
         how = RunOptions(self.processes or os.cpu_count() or 1, self.retries, self.ordered, self.on_error == "error")
         with self.runner(how, flow) as runner:
@@ -48,24 +64,29 @@ class CallFunction(SampleWork):
 
     function: Callable[[Sample], Any] = lambda sample: sample
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.function):
+            raise TypeError(f"a function is needed, not {type(self.function).__name__}")
+
     def runner(self, how: RunOptions, flow: Flow) -> AbstractContextManager[Runner]:
-        """Return what calls the function: this process where it is one at a time, else copies of it."""
+        """Return a runner that calls the function in this process, or in copies of it."""
         from tarkit.proc.function import FunctionOptions, function_runner
 
         options = FunctionOptions(
-            self.function, timeout=self.timeout, tmpdir=flow.inputs.tmpdir, wrap=_view, encode=encode_value
+            self.function, timeout=self.timeout, tmpdir=flow.inputs.tmpdir, wrap=_as_sample, encode=encode_value
         )
         return function_runner(options, None, how)
 
 
 @dataclass
 class RunCommand(SampleWork):
-    """Run a shell command for each sample, in a directory with its fields as files."""
+    """Run a shell command for each sample, in a directory that has its fields as files."""
 
     command: str = "true"
 
     def runner(self, how: RunOptions, flow: Flow) -> AbstractContextManager[Runner]:
-        """Return what runs the command."""
+        """Return a runner that starts the command for each sample."""
         from tarkit.proc.shell import command_runner
 
         environment = dict(os.environb)
@@ -74,7 +95,7 @@ class RunCommand(SampleWork):
         )
 
 
-def _view(sample: TarSample) -> Mapping[str, Any]:
-    """The sample as the function gets it."""
+def _as_sample(sample: TarSample) -> Mapping[str, Any]:
+    """Return the argument of the function."""
     small = sample.stop - sample.start <= WHOLE
     return Sample(sample, sample.source.read(sample.start, sample.stop) if small else None)

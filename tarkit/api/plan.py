@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tarkit.api.chain import at_least, one_of, words
 from tarkit.api.output import Output, numbered_output
 from tarkit.api.run import Run
 from tarkit.errors import Usage, show
@@ -21,9 +22,9 @@ from tarkit.packing.planner import UNSORTED, Cut, Sort, lay_out, parse_sort
 from tarkit.packing.report import plan_notes
 from tarkit.packing.resume import next_shards
 from tarkit.packing.samples import Keyless, KeyRule, parse_key
-from tarkit.packing.transform import SampleTransform
-from tarkit.packing.tree import Tree
-from tarkit.shards.limits import DEFAULT_SIZE, Limits, parse_size
+from tarkit.packing.transform import OnMissing, Rename, SampleTransform
+from tarkit.packing.tree import Symlinks, Tree
+from tarkit.shards.limits import DEFAULT_SIZE, Limits, SizeRule, parse_size
 from tarkit.shards.patterns import compile_regex
 from tarkit.shards.template import ShardTemplate, parse_template
 from tarkit.shards.writer import Shard
@@ -33,7 +34,7 @@ from tarkit.streams.sink import Sink
 
 if TYPE_CHECKING:
     from tarkit.packing.labels import Classes, Join, LabelField
-    from tarkit.packing.transform import OnMissing, Required
+    from tarkit.packing.transform import Required
     from tarkit.shards.categories import Map
 
 
@@ -179,7 +180,6 @@ def lay_out_tree(
     update: bool = False,
     sized: bool = True,
     beside: Iterable[str | None] = (),
-    processes: int | None = None,
     skip_missing: bool = False,
     draw_seed: Callable[[int | None], int] = lambda seed: seed or 0,
 ) -> Layout:
@@ -190,7 +190,6 @@ def lay_out_tree(
         update: plan only samples that are in no shard yet.
         sized: whether the sizes of files are looked up.
         beside: files that are written or read besides, which are not packed.
-        processes: how many list directories; None: one per CPU.
         draw_seed: called with the seed of a shuffle, None if there is none; returns the seed.
 
     Raises:
@@ -210,7 +209,6 @@ def lay_out_tree(
         files.match,
         files.exclude,
         hidden(root, names.templates, beside),
-        processes=processes or os.cpu_count() or 1,
         sized=sized,
         missing=skip_missing,
     )
@@ -421,6 +419,7 @@ class Plan:
         Raises:
             TarkitError: there are shards of these names, or the files do not fit the plan.
         """
+        at_least(0, processes=processes)
         run, output = self._start(), numbered_output(template, compress, fsync)
         options = PackOptions(processes, force, resume, skip_missing, mtime, post)
         found, names = self._lay_out(run, template, output.folder, options)
@@ -434,7 +433,18 @@ class Plan:
         names = Names([parse_template(template, "auto")])
         if options is not None:
             check_templates(names.templates, options)
-        layout = lay_out_tree(run, self._root, self._files, self._samples, self._division, names, directory=directory)
+        table = self._samples.join
+        layout = lay_out_tree(
+            run,
+            self._root,
+            self._files,
+            self._samples,
+            self._division,
+            names,
+            directory=directory,
+            beside=(self._samples.classes, None if table is None else table.rpartition(":")[0]),
+            skip_missing=options is not None and options.skip_missing,
+        )
         self.classes = [] if layout.classes is None else list(map(os.fsdecode, layout.classes.names))
         return layout, names
 
@@ -444,22 +454,22 @@ def plan(
     *,
     count: int | None = None,
     size: int | str | None = None,
-    size_rule: Literal["tar", "content"] = "tar",
+    size_rule: SizeRule = "tar",
     shards: int | None = None,
     even: bool = False,
     dirs: Dirs = "pack",
     sort: str | None = None,
     key: str = "full",
     last_dot: bool = False,
-    rename: str = "none",
-    require: Iterable[str] = (),
+    rename: Rename = "none",
+    require: str | Iterable[str] = (),
     on_missing: OnMissing = "error",
     label_from_dir: str | Iterable[str] = (),
     classes: str | None = None,
     join: str | None = None,
     match: str | None = None,
-    exclude: Iterable[str] = (),
-    symlinks: Literal["files", "all", "skip"] = "files",
+    exclude: str | Iterable[str] = (),
+    symlinks: Symlinks = "files",
     keep_root: bool = False,
     prefix: str | None = None,
     on_problem: Callable[[str], None] | None = None,
@@ -490,12 +500,17 @@ def plan(
     >>> [shard.samples for shard in tarkit.plan("photos", count=2).write("photos-%02d.tar")]
     [2, 1]
     """
-    labels = (label_from_dir,) if isinstance(label_from_dir, str) else tuple(label_from_dir)
+    at_least(1, count=count, shards=shards)
+    one_of("size_rule", size_rule, SizeRule)
+    one_of("dirs", dirs, Dirs)
+    one_of("rename", rename, Rename)
+    one_of("on_missing", on_missing, OnMissing)
+    one_of("symlinks", symlinks, Symlinks)
     text = str(size) if isinstance(size, int) else size
     return Plan(
         os.fspath(directory),
-        parse_files(keep_root, symlinks, prefix, match, tuple(exclude)),
-        parse_samples(key, last_dot, rename, tuple(require), on_missing, labels, classes, None, join),
+        parse_files(keep_root, symlinks, prefix, match, words(exclude)),
+        parse_samples(key, last_dot, rename, words(require), on_missing, words(label_from_dir), classes, None, join),
         parse_division(count, text, size_rule, shards, even, dirs, sort),
         lambda: Run(tmpdir=tmpdir, on_problem=on_problem),
     )

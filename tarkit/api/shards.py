@@ -211,7 +211,7 @@ def shards_output(
     if output.location.kind == "stdout":
         raise Usage("shards are files, not stdout", "name them like 'out-%06d.tar'")
     lots = [Lot("", parse_template(template, "auto"))]
-    hint = "append=True goes on behind them, force=True replaces them"
+    hint = "append=True continues after them, force=True replaces them"
     return ShardsOutput(output, lots, limits, None, start, append, force, post, digest, hint)
 
 

@@ -46,6 +46,7 @@ class Stats:
         shards: the number of samples in each shard, by its name.
         classes: with `by`, the number of samples that have each value, the most frequent first.
         missing: with `by`, the number of samples without the field.
+        others: with `by`, the number of samples of further values, where there are more than 65 536.
     """
 
     samples: int
@@ -54,6 +55,7 @@ class Stats:
     shards: dict[str, int]
     classes: dict[str, int] = field(default_factory=dict)
     missing: int = 0
+    others: int = 0
 
 
 def summarize(counts: Counts) -> Stats:
@@ -61,20 +63,24 @@ def summarize(counts: Counts) -> Stats:
     from tarkit.inspecting.classes import class_order
 
     total, found = counts.total(), counts.classes
+    shards: dict[str, int] = {}
+    for shard in counts.shards:
+        shards[shard.name] = shards.get(shard.name, 0) + shard.samples
     rows = sorted(total.fields.items(), key=lambda row: (-row[1].bytes, row[0]))
     return Stats(
         total.samples,
         total.size,
         {
             name.decode("utf-8", "surrogateescape"): FieldStats(
-                sizes.count, sizes.bytes, sizes.least, sizes.median, sizes.most
+                sizes.count, sizes.bytes, sizes.minimum, sizes.median, sizes.maximum
             )
             for name, sizes in rows
             if name != OTHERS
         },
-        {shard.name: shard.samples for shard in counts.shards},
+        shards,
         dict(class_order(found.counts)) if found is not None else {},
         found.missing if found is not None else 0,
+        found.others if found is not None else 0,
     )
 
 

@@ -1,1 +1,1 @@
-"""What is wrong with shards, alone and together, and clean copies of them."""
+"""Problems of shards, alone and together, and clean copies of shards."""

@@ -1,13 +1,13 @@
-"""Whether two sets of shards hold the same samples, in any order: a fingerprint, and what differs.
+"""Compare two sets of shards as multisets of samples: a fingerprint of each set, and the differences.
 
-A sample is its key, its fields and their contents (`digest.py`): not its place, its shard, the order of its entries,
-times, modes or owners. An entry without a key is taken for a sample of its own; folders do not count. The fingerprint
-of a set is the sum modulo 2^128 of the hashes of its samples, and their number: it does not depend on the order, a
-sample that comes twice does not cancel itself as it would with XOR, and two different sets have one fingerprint by
-chance once in 2^128. (It is no proof against somebody who makes them alike on purpose.)
+A sample is its key, its fields and their contents (`digest.py`); offset, shard, order of entries, times, modes and
+owners are ignored. An entry without a key is a sample of its own; directories are ignored. The fingerprint of a set is
+the sum modulo 2^128 of the hashes of its samples, and their number: it does not depend on the order, repeated samples
+do not cancel out as they would with XOR, and two different sets collide with probability 2^-128. The sum is not secure
+against sets that are constructed to collide.
 
-Which samples differ, the sums cannot say: so the key and the hashes of each sample of both sets are kept, in memory and
-then on disk (`Multimap`), about 60 bytes a field, and gathered by key when the sums differ.
+The key and the hashes of each sample of both sets are stored, in memory and then on disk (`Multimap`), about 60 bytes a
+field. If the sums differ, they are grouped by key to find the samples that differ.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 
-from tarkit.checking.digest import STRAY, Fields, fields_of, sample_hash
+from tarkit.checking.digest import KEYLESS_FIELD, Fields, fields_of, sample_hash
 from tarkit.checking.fieldsets import listed
 from tarkit.checking.findings import Finding, ShardReport
-from tarkit.checking.shard import Seen
+from tarkit.checking.shard import CheckedSample
 from tarkit.errors import show
 from tarkit.spill.multimap import Multimap, in_runs
 
-_PLACE = Struct("<BIQ")  # which set, the number of a shard in it, the offset
-_ALL = (1 << 128) - 1
+_PLACE = Struct("<BIQ")  # the set (0 or 1), the index of a shard in it, the offset
+_MASK = (1 << 128) - 1
 
-Place = tuple[int, int, int]  # which set, the number of a shard in it, the offset
+Place = tuple[int, int, int]  # the set (0 or 1), the index of a shard in it, the offset
 Sets = tuple[Sequence[ShardReport], Sequence[ShardReport]]
 Different = tuple[Place, int, str, bytes, str]
 
@@ -44,22 +44,22 @@ class Total:
 
 
 class Sameness:
-    """Two sets, 0 and 1, whose samples are added in any order; `names` are used in messages."""
+    """A comparison of two sets, 0 and 1, whose samples are added in any order; `names` are used in messages."""
 
     def __init__(self, tmpdir: str | None = None, names: tuple[str, str] = ("this set", "the other")) -> None:
         self.names = names
         self.totals = (Total(), Total())
-        self._ledger = Multimap(tmpdir)
+        self._samples = Multimap(tmpdir)
 
-    def add(self, which: int, index: int, samples: Sequence[Seen]) -> None:
-        """Add samples of shard number `index` of a set."""
+    def add(self, which: int, index: int, samples: Sequence[CheckedSample]) -> None:
+        """Add samples of the shard with this index in a set."""
         total = self.totals[which]
         for key, offset, contents in samples:
             fields = fields_of(contents)
             total.samples += 1
             total.entries += len(fields)
-            total.value = (total.value + sample_hash(key, fields)) & _ALL
-            self._ledger.add(key, _PLACE.pack(which, index, offset) + contents)
+            total.value = (total.value + sample_hash(key, fields)) & _MASK
+            self._samples.add(key, _PLACE.pack(which, index, offset) + contents)
 
     @property
     def same(self) -> bool:
@@ -67,23 +67,27 @@ class Sameness:
         return self.totals[0] == self.totals[1]
 
     def findings(self, first: Sequence[ShardReport], second: Sequence[ShardReport]) -> Iterator[Finding]:
-        """Yield the samples that differ, sorted unless there are too many; none if the fingerprints are equal."""
+        """Yield the samples that differ, sorted unless there are too many; none if the fingerprints are equal.
+
+        Args:
+            first, second: the reports on the shards of each set, by index.
+        """
         if not self.same:
             sets = (first, second)
             for (which, index, offset), _, name, key, detail in in_runs(self._different(sets)):
                 yield Finding(name, sets[which][index].shard, offset, key, detail)
 
     def _different(self, sets: Sets) -> Iterator[Different]:
-        for key, values in self._ledger.groups():
+        for key, values in self._samples.groups():
             sides: tuple[list[bytes], list[bytes]] = ([], [])
             for value in values:
                 sides[value[0]].append(value)
-            for number, (place, name, detail) in enumerate(_compared(key, *_uneven(*sides), sets, self.names)):
+            for number, (place, name, detail) in enumerate(_compared(key, *_unmatched(*sides), sets, self.names)):
                 yield place, number, name, key, detail
 
 
-def _uneven(first: list[bytes], second: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Return the samples of each side without a partner on the other."""
+def _unmatched(first: list[bytes], second: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Return the samples of each set without an equal sample in the other."""
     head = _PLACE.size
     waiting: dict[bytes, list[bytes]] = {}
     for value in first:
@@ -107,7 +111,7 @@ def _place(value: bytes) -> tuple[int, int, int]:
 def _compared(
     key: bytes, first: list[bytes], second: list[bytes], sets: Sets, names: tuple[str, str]
 ) -> Iterator[tuple[Place, str, str]]:
-    """What differs between the samples of one key: where, the problem, what a message says."""
+    """Yield (place, problem, message) for each difference between the samples of one key."""
     for one, other in zip(first, second, strict=False):
         which, index, start = _place(one)
         what = _difference(fields_of(one[_PLACE.size :]), fields_of(other[_PLACE.size :]))
@@ -119,21 +123,25 @@ def _compared(
     for value in first[len(second) :]:
         yield _place(value), "missing-sample", f"{_named(key, value)} is not in {names[1]}"
     for value in second[len(first) :]:
-        yield _place(value), "extra-sample", f"{_named(key, value)} is in {names[1]} alone"
+        yield _place(value), "extra-sample", f"{_named(key, value)} is only in {names[1]}"
 
 
 def _named(key: bytes, value: bytes) -> str:
     fields = fields_of(value[_PLACE.size :])
-    return show(key) if any(name == STRAY for name, _ in fields) else f"{show(key)} ({listed(n for n, _ in fields)})"
+    return (
+        show(key)
+        if any(name == KEYLESS_FIELD for name, _ in fields)
+        else f"{show(key)} ({listed(n for n, _ in fields)})"
+    )
 
 
 def _difference(before: Fields, after: Fields) -> str:
-    """What differs between two samples of one key."""
+    """Return the text of the difference between two samples of one key."""
     old, new = dict(before), dict(after)
     differs = [name for name in old if name in new and old[name] != new[name]]
     words = [f"differs in {listed(differs)}"] * bool(differs)
     words += [f"has no {listed(old.keys() - new.keys())}"] * bool(old.keys() - new.keys())
-    words += [f"has {listed(new.keys() - old.keys())} besides"] * bool(new.keys() - old.keys())
+    words += [f"has the additional field {listed(new.keys() - old.keys())}"] * bool(new.keys() - old.keys())
     if not words or len(old) < len(before) or len(new) < len(after):
-        words.append("has a field another number of times")
-    return " and ".join(words).replace(show(STRAY), "its content")
+        words.append("has a field a different number of times")
+    return " and ".join(words).replace(show(KEYLESS_FIELD), "its content")

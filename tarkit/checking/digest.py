@@ -1,7 +1,7 @@
 """Hashes of the contents of samples, independent of headers and of the order of entries.
 
-The hash of an entry is BLAKE2b of 128 bits over its kind, the target of a link and its payload as it is stored (of a
-sparse file with the map of its holes). Times, modes and owners do not count, nor in which dialect of tar it is said.
+The hash of an entry is BLAKE2b of 128 bits over its type, the target of a link and its payload as stored (for a sparse
+file with the map of its holes). Times, modes, owners and the tar format are ignored.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tarkit.tar import block
 from tarkit.tar.reader import Raw
 
 SIZE = 16  # bytes of a hash
-STRAY = b"/"  # stands for the field of an entry without key: no field has a slash
-_SPECIAL = b"link or sparse"  # else a file could say what a link is
+KEYLESS_FIELD = b"/"  # in place of the field of an entry without a key: no field has a slash
+_SPECIAL = b"link or sparse"  # separates the hashes of links and sparse files from those of regular files
 _CHUNK = 1 << 20
 _SPARSE_RECORD = re.compile(rb"[0-9]+ GNU\.sparse\.(?!name=)[^\n]*\n")
 _PLAIN = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
@@ -52,16 +52,21 @@ class ContentHash:
         self._digests[entry[1]] = digest.digest()
 
     def take(self, entries: Iterable[Raw], length: int) -> bytes:
-        """The fields of a sample, from `length` bytes on in the names, with their hashes; for `fields_of`."""
+        """Return the fields of a sample with their hashes, for `fields_of`.
+
+        Args:
+            entries: the entries of the sample.
+            length: the number of bytes of a name before the field.
+        """
         return marshal.dumps(sorted((entry[0][length:], self._digests.pop(entry[1])) for entry in entries))
 
     def take_keyless(self, entry: Raw) -> bytes:
-        """The same for an entry without a key."""
-        return marshal.dumps([(STRAY, self._digests.pop(entry[1]))])
+        """Return the same for an entry without a key."""
+        return marshal.dumps([(KEYLESS_FIELD, self._digests.pop(entry[1]))])
 
 
 def _holes(header: bytes) -> bytes:
-    """The map of a sparse file, as far as it is in the headers before its payload."""
+    """Return the map of a sparse file, as far as the headers before its payload hold it."""
     for at in range(0, len(header), block.BLOCK):
         if header[at + 156 : at + 157] == block.GNU_SPARSE and header[at + 257 : at + 265] == block.GNU_MAGIC:
             return header[at + 386 : at + 482] + header[at + block.BLOCK :]
@@ -69,13 +74,13 @@ def _holes(header: bytes) -> bytes:
 
 
 def fields_of(contents: bytes) -> Fields:
-    """The fields and hashes that `take` put together."""
+    """Return the fields and hashes that `take` encoded."""
     fields: Any = marshal.loads(contents)
     return list(fields)
 
 
 def sample_hash(key: bytes, fields: Fields) -> int:
-    """The hash of a sample: BLAKE2b of 128 bits over its key and its fields with their hashes, each with its length."""
+    """Return the BLAKE2b hash of 128 bits of a key and of fields with their hashes, each with its length."""
     digest = blake2b(b"%d:%b" % (len(key), key), digest_size=SIZE)
     for name, content in fields:
         digest.update(b"%d:%b%b" % (len(name), name, content))

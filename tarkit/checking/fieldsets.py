@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from tarkit.checking.findings import Finding
 from tarkit.errors import show
 
-SETS = 4096  # distinct lists of fields that are remembered of a shard
-LISTED = 10  # notes of one kind that a shard gets; what is left is counted
+SETS = 4096  # distinct lists of fields of a shard that are remembered
+LISTED = 10  # notes of one kind on a shard; further ones are only counted
 
 _PLAIN = re.compile(rb"[A-Za-z][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*|[0-9][A-Za-z0-9_+-]*")
 
 
 def is_odd(name: bytes) -> bool:
-    """Whether a field looks like a piece of a name: blanks, brackets, an empty part, digits before another dot."""
+    """Return whether a field looks like part of a file name: blanks, brackets, an empty part, digits before a dot."""
     return _PLAIN.fullmatch(name) is None
 
 
 @dataclass
 class FieldSet:
-    """The fields of some samples, as they are spelled, in order; `first` is the offset and the key of the first one."""
+    """The fields of some samples, in order; `first` is the offset and the key of the first of these samples."""
 
     names: tuple[bytes, ...]
     first: tuple[int, bytes]
@@ -35,13 +35,13 @@ class FieldSet:
         self.lower = frozenset(map(bytes.lower, self.names))
         self.has_duplicates = len(set(self.names)) < len(self.names)
 
-    def lacks(self, wanted: Iterable[tuple[bytes, ...]]) -> list[tuple[bytes, ...]]:
-        """Those of the wanted fields, each with its alternatives in lower case, that are not there."""
-        return [names for names in wanted if self.lower.isdisjoint(names)]
+    def lacks(self, required: Iterable[tuple[bytes, ...]]) -> list[tuple[bytes, ...]]:
+        """Return the required fields that are missing; each is a tuple of alternatives in lower case."""
+        return [names for names in required if self.lower.isdisjoint(names)]
 
 
 class FieldSets:
-    """The field sets of a shard; beyond `SETS` different ones, further ones are only counted."""
+    """The different field sets of a shard; those beyond the first `SETS` are only counted."""
 
     def __init__(self, shard: str) -> None:
         self.shard = shard
@@ -61,7 +61,7 @@ class FieldSets:
         return found
 
     def counts(self) -> Counter[frozenset[bytes]]:
-        """Samples by their set of fields, in lower case."""
+        """Return the number of samples by set of fields, in lower case."""
         counts: Counter[frozenset[bytes]] = Counter()
         for each in self.known.values():
             counts[each.lower] += each.count
@@ -105,14 +105,14 @@ class FieldSets:
         rest.sort(key=lambda lower: self._first_of(sets[lower]))
         for lower in rest[:LISTED]:
             lacks, has = most - lower, lower - most
-            words = [f"no {listed(lacks)}"] * bool(lacks) + [f"{listed(has)} besides"] * bool(has)
+            words = [f"no {listed(lacks)}"] * bool(lacks) + [f"the additional {listed(has)}"] * bool(has)
             detail = f"{_samples(counts[lower])} {' and '.join(words)}, unlike most; the first is"
             _, key = self._first_of(sets[lower])
             yield self._note("mixed-fields", sets[lower], f"{detail} {show(key)}")
         if len(rest) > LISTED:
             left = [each for lower in rest[LISTED:] for each in sets[lower]]
             number = sum(each.count for each in left) + self.others
-            yield self._note("mixed-fields", left, f"{_samples(number)} still other sets of fields")
+            yield self._note("mixed-fields", left, f"{_samples(number)} further sets of fields")
 
     def _odd(self) -> Iterator[Finding]:
         odd: dict[bytes, list[FieldSet]] = {}
@@ -127,11 +127,11 @@ class FieldSets:
             yield self._note("odd-field", odd[name], detail)
         if len(names) > LISTED:
             sets = [each for name in names[LISTED:] for each in odd[name]]
-            yield self._note("odd-field", sets, f"{len(names) - LISTED} more fields like that")
+            yield self._note("odd-field", sets, f"{len(names) - LISTED} more such fields")
 
 
 def listed(names: Iterable[bytes]) -> str:
-    """Names for a message, in order."""
+    """Return names for a message, in order."""
     return ", ".join(map(show, sorted(names)))
 
 

@@ -1,4 +1,4 @@
-"""Findings of `check`: a problem at a place, and the report on a shard."""
+"""Findings of `check`: a problem at an offset of a shard, and the report on a shard."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ Level = Literal["error", "note"]
 
 FINDINGS: dict[str, ProblemKind] = {
     "unreadable-shard": ProblemKind(
-        "error", "a shard cannot be opened or read", "", "", "see that it is there, and readable"
+        "error", "a shard cannot be opened or read", "", "", "check that it exists and is readable"
     ),
-    "reader-refuses": ProblemKind("error", "the reader of --target ends with an error there", "", ""),
-    "reader-misreads": ProblemKind("error", "the reader of --target gives something else than the archive has", "", ""),
+    "reader-refuses": ProblemKind("error", "the reader of --target raises an error", "", ""),
+    "reader-misreads": ProblemKind("error", "the reader of --target returns other data than the archive has", "", ""),
     "odd-end": ProblemKind(
-        "note", "other zeros at the end than programs write", "", "", "compare its length with the original"
+        "note", "an unusual number of zeros at the end", "", "", "compare its length with the original"
     ),
-    "missing-sample": ProblemKind("error", "a sample is not where it should be", "", ""),
-    "extra-sample": ProblemKind("error", "a sample is where it should not be", "", ""),
+    "missing-sample": ProblemKind("error", "a sample is missing", "", ""),
+    "extra-sample": ProblemKind("error", "a sample is not expected", "", ""),
     "changed-sample": ProblemKind("error", "a sample has other contents", "", ""),
-    "missing-shard": ProblemKind("error", "the manifest lists a shard that is not there", "", "", "fetch it again"),
-    "extra-shard": ProblemKind("error", "a shard is there that the manifest does not list", "", ""),
-    "changed-shard": ProblemKind("error", "a shard is not as the manifest says", "", "", "fetch it again"),
+    "missing-shard": ProblemKind("error", "the manifest lists a shard that does not exist", "", "", "fetch it again"),
+    "extra-shard": ProblemKind("error", "the manifest does not list a shard", "", ""),
+    "changed-shard": ProblemKind("error", "a shard differs from its row in the manifest", "", "", "fetch it again"),
 }
-"""Problems that only `check` finds, besides those of all commands."""
+"""Problems that only `check` finds, in addition to those of all commands."""
 
 GATHERS = "--fix or tarkit sort gathers each sample"
-GLOBAL_REPAIR = "pack the files again without tar's --pax-option; --fix leaves out what the header is about"
+GLOBAL_REPAIR = (
+    "pack the files again without tar's --pax-option; --fix leaves out the entries that the header applies to"
+)
 
 _REPAIRS = {
     "truncated": "fetch the shard again; --fix keeps the samples that are whole",
     "no-end-marker": "fetch the shard again; if it is known to be whole, --allow no-end-marker",
     "bad-header": "fetch the shard again; --fix keeps the samples that are whole",
-    "bad-data": "fetch the shard again; --fix keeps what is proven: some samples of a zip, else none without --allow",
-    "trailing-data": "--fix makes one archive of those that were glued together, and leaves other data out",
+    "bad-data": "fetch the shard again; --fix keeps verified samples: some of a zip, else none without --allow",
+    "trailing-data": "--fix makes one archive of concatenated ones, and leaves other data out",
     "scattered-sample": GATHERS,
-    "duplicate-entry": "--fix makes samples KEY~2, KEY~3 of what is there twice",
+    "duplicate-entry": "--fix moves duplicate entries to samples KEY~2, KEY~3",
     "repeated-key": "tarkit cat --rekey '{stem}/{key}' makes keys differ; --fix with --unique makes KEY~2, KEY~3",
     "unsafe-name": "--fix leaves such samples to --rejects",
     "unmovable-entry": "pack the files again with tar --hard-dereference; --fix leaves such samples to --rejects",
@@ -48,7 +50,7 @@ _REPAIRS = {
 
 
 class Finding(NamedTuple):
-    """One problem: in which shard, at which byte of its archive, about which key. `detail` is what a message says."""
+    """One problem: the shard, the offset in its archive, the key, and `detail`, the text of the message."""
 
     name: str
     shard: str
@@ -60,19 +62,19 @@ class Finding(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The finding in the form of every message about an archive."""
+        """The finding as a line of text: `SHARD: at OFFSET: DETAIL [NAME]`."""
         where = self.shard if self.offset is None else f"{self.shard}: at {self.offset}"
         return f"{where}: {self.detail} [{self.name}]"
 
     @property
     def hint(self) -> str | None:
-        """How it can be repaired."""
+        """How to repair it."""
         kind = PROBLEMS.get(self.name) or FINDINGS[self.name]
         return self.repair or _REPAIRS.get(self.name) or kind.repair
 
     @property
     def record(self) -> dict[str, Any]:
-        """The same for a program; bytes that are no UTF-8 are lone surrogates, as Python's `os.fsdecode` makes them."""
+        """The finding as JSON; bytes that are not UTF-8 are lone surrogates, as of `os.fsdecode`."""
         return {
             "type": "problem",
             "problem": self.name,
@@ -87,9 +89,17 @@ class Finding(NamedTuple):
 
 @dataclass
 class ShardReport:
-    """A shard as a whole. `size` is the length of its archive, decompressed; `stored` and `sha256` are the file's.
+    """The report on a shard.
 
-    `fields` has the set of fields, in lower case, that most samples have, and how many these are.
+    Attributes:
+        shard: its name.
+        samples, entries: the number of its samples and entries.
+        size: the length of its archive, decompressed, in bytes.
+        first, last: its first and its last key.
+        stored, sha256: length in bytes and hash of the file, if requested.
+        readable: it could be opened and read.
+        fields: the most frequent set of fields, in lower case, and the number of its samples.
+        problems, notes: the number of findings by name.
     """
 
     shard: str
@@ -106,12 +116,12 @@ class ShardReport:
     notes: Counter[str] = field(default_factory=Counter)
 
     def count(self, finding: Finding) -> None:
-        """Take note of a finding."""
+        """Count a finding."""
         (self.problems if finding.level == "error" else self.notes)[finding.name] += 1
 
     @property
     def bad(self) -> bool:
-        """Whether there is more than notes."""
+        """Whether there are problems, not only notes."""
         return self.problems.total() > 0
 
     @property

@@ -26,14 +26,18 @@ class ManifestRow(NamedTuple):
 
 
 def read_manifest(path: str) -> list[ManifestRow]:
-    """Return the rows of a manifest. Raises TarkitError with the line."""
+    """Return the rows of a manifest.
+
+    Raises:
+        TarkitError: `PATH:LINE: reason` for an invalid manifest.
+    """
     header = "\t".join(MANIFEST_COLUMNS).encode()
     rows = []
     with open(path, "rb") as file:
         for number, line in enumerate(without_bom(file), 1):
             text = without_end(line)
             if number == 1 and text != header:
-                raise TarkitError(f"{path}: no manifest: its first line is not {show(header)}")
+                raise TarkitError(f"{path}: not a manifest: its first line is not {show(header)}")
             if number > 1 and text:
                 try:
                     shard, samples, stored, sha256, first, last = map(unescape_tsv, text.split(b"\t"))
@@ -42,25 +46,25 @@ def read_manifest(path: str) -> list[ManifestRow]:
                 except (ValueError, MalformedRow):
                     raise TarkitError(f"{path}:{number}: not a row of a manifest") from None
     if not rows:
-        raise TarkitError(f"{path}: no shard in it")
+        raise TarkitError(f"{path}: no shard found")
     return rows
 
 
 def places(rows: Sequence[ManifestRow], manifest: str) -> list[str]:
-    """Return the locations of the shards of a manifest: relative to it, or beside it, else as it names them."""
-    folder = os.path.dirname(manifest)
-    alone = Counter(os.path.basename(row.shard) for row in rows)
+    """Return the paths of the shards of a manifest: relative to it, or in its directory, else as listed."""
+    directory = os.path.dirname(manifest)
+    names = Counter(os.path.basename(row.shard) for row in rows)
     found = []
     for row in rows:
         name = os.path.basename(row.shard)
-        near = [] if os.path.isabs(row.shard) else [os.path.join(folder, row.shard)]
-        near += [os.path.join(folder, name)] if alone[name] == 1 else []
+        near = [] if os.path.isabs(row.shard) else [os.path.join(directory, row.shard)]
+        near += [os.path.join(directory, name)] if names[name] == 1 else []
         found.append(next(filter(os.path.exists, near), row.shard))
     return found
 
 
 class Manifest:
-    """The rows of a manifest, and which of them have been compared. A shard is known by its path, else by its name."""
+    """The rows of a manifest, and which of them were compared. A shard is identified by its path, else by its name."""
 
     def __init__(self, path: str, rows: Sequence[ManifestRow]) -> None:
         self.path = path
@@ -84,13 +88,15 @@ class Manifest:
         labels = ("samples", "bytes", "sha256", "first key", "last key")
         for label, listed, found in zip(labels, row[1:], have, strict=True):
             if found is None:
-                yield Finding("changed-shard", report.shard, None, None, f"{label} cannot be compared: it is no file")
+                yield Finding(
+                    "changed-shard", report.shard, None, None, f"{label} cannot be compared: it is not a file"
+                )
             elif listed != found:
                 words = [show(each) if isinstance(each, bytes) else str(each) for each in (listed, found)]
-                what = f"{label}: {self.path} says {words[0]}, it has {words[1]}"
+                what = f"{label}: {words[0]} in {self.path}, {words[1]} in the shard"
                 yield Finding("changed-shard", report.shard, None, None, what)
 
     def findings(self) -> Iterator[Finding]:
         """Yield the shards that are listed but were not compared."""
         for row in self._left.values():
-            yield Finding("missing-shard", row.shard, None, None, f"{self.path} lists it, and it is not there")
+            yield Finding("missing-shard", row.shard, None, None, f"{self.path} lists it, but it does not exist")

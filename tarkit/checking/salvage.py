@@ -1,18 +1,18 @@
-"""Plan and write the clean copy of an archive, whatever is wrong with it.
+"""Plan and write a clean copy of a damaged archive.
 
-- A sample that touches damage is left out whole: the one that stands before a damaged header and the one behind it,
-  whose entry it may have been; the one whose entry is cut at the end; the last one, if the end marker is missing. Of
-  compressed data that fail their checksum all samples are left out, since any of them may be wrong; but the entries of
-  a zip have a checksum each.
-- The parts of a scattered sample are gathered where the first stands. But an entry whose name its sample has already is
-  of another sample of that key: it goes to the first of the samples KEY~2, KEY~3 .. that does not have it yet.
-- A sample with an unsafe name, or with a hard link to what is not in it, is left out.
-- Entries without key are dropped. So is a global PAX header, if it is about times and owners alone; else whatever
-  follows it is left out, since it cannot be read without.
+- A sample that touches damage is left out whole: the samples before and after a damaged header, either of which may
+  have had its entry; the one with an entry that is cut at the end; the last one, if the end marker is missing. If
+  compressed data fail their checksum, all samples are left out, since any of them may be wrong; but each entry of a zip
+  has a checksum of its own.
+- The parts of a scattered sample are gathered at the first part. An entry with a name that its sample already has
+  belongs to another sample of that key: it goes to the first of the samples KEY~2, KEY~3 ... without this name.
+- A sample with an unsafe name, or with a hard link out of the sample, is left out.
+- Entries without a key are dropped. So is a global PAX header of times and owners only; any other one applies to the
+  entries that follow, and these are left out.
 
-Two concatenated archives become one. But zeros may also be a hole that took entries away. They are the
-end of an archive if they are two blocks or fill a record, and the samples before and behind have the same fields; else
-they touch both.
+Two concatenated archives become one. Zeros between entries may also be a hole in the data. They are the end of an
+archive if they are two blocks or fill a record, and the samples before and after them have the same fields; else both
+samples touch damage.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HARMLESS = (b"comment", b"mtime", b"atime", b"ctime", b"uid", b"gid", b"uname",
 
 
 class Lost(NamedTuple):
-    """Bytes [start, stop) that hold no whole entry."""
+    """Bytes [start, stop) without a whole entry."""
 
     start: int
     stop: int
@@ -44,7 +44,7 @@ class Lost(NamedTuple):
 
 
 class SamplePart:
-    """Adjacent entries of one key: those of the key in [start, stop), with `plain` all entries there."""
+    """Adjacent entries of one key: those of the key in the bytes [start, stop), with `plain` all entries in them."""
 
     __slots__ = ("count", "plain", "start", "stop")
 
@@ -63,7 +63,7 @@ class SamplePart:
 
 
 class Kept(NamedTuple):
-    """A sample of the copy: its parts as they are, or some entries; `key` is its new one, None if that stays."""
+    """A sample of the copy: unchanged parts, or some entries; `key` is its new key, None if it keeps the old one."""
 
     parts: list[SamplePart]
     entries: list[Raw] | None
@@ -73,23 +73,35 @@ class Kept(NamedTuple):
 
 @dataclass
 class Salvage:
-    """What to do with each entry of an archive; `why` counts samples that are left out by the problem."""
+    """The plan of a clean copy of an archive.
+
+    Attributes:
+        source: the archive.
+        keys: the parts of each sample, by key.
+        keyless: entries without a key.
+        lost: bytes without a whole entry.
+        bad: the problems of samples that are left out, by key.
+        entries: the number of entries.
+        unread: the number of entries that depend on a global PAX header.
+    """
 
     source: Source
     keys: dict[bytes, list[SamplePart]] = field(default_factory=dict)
-    keyless: list[Raw] = field(default_factory=list)  # entries without a key
+    keyless: list[Raw] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
     bad: dict[bytes, str] = field(default_factory=dict)
     entries: int = 0
-    unread: int = 0  # entries that cannot be read without what stands before them
+    unread: int = 0
 
     def samples(
         self, taken: set[bytes], known: Container[bytes], before: bytes | None = None
     ) -> Iterator[Kept | tuple[str, bytes, list[Raw]]]:
-        """The samples of the copy, and between them what is left out: the problem, the key, the entries.
+        """Yield the samples of the copy, and (problem, key, entries) for each sample that is left out.
 
-        `taken` are keys that the copy has already; it learns the new ones. The first sample does not get the key
-        `before`. New names are none of those in `known`.
+        Args:
+            taken: the keys of the copy so far; those of the yielded samples are added.
+            known: keys that no renamed sample gets.
+            before: a key that the first sample does not get.
         """
         for key, parts in self.keys.items():
             why = self.bad.get(key)
@@ -112,7 +124,7 @@ class Salvage:
 
 
 def _distinct(entries: Iterable[Raw]) -> list[list[Raw]]:
-    """Entries of one key as samples that have no name twice: each goes to the first that does not have it."""
+    """Split the entries of one key into samples with unique names: each goes to the first sample without its name."""
     samples: list[tuple[set[bytes], list[Raw]]] = []
     for entry in entries:
         for names, sample in samples:
@@ -142,7 +154,7 @@ def _new_key(key: bytes, taken: Container[bytes], known: Container[bytes]) -> by
 
 
 class _Planner:
-    """Reads an archive into the plan of its clean copy."""
+    """Makes the plan of the clean copy of an archive."""
 
     def __init__(self, source: Source, allowed: Container[str]) -> None:
         self.plan = Salvage(source)
@@ -154,7 +166,7 @@ class _Planner:
         self.first = 0  # of several archives, where the current one begins
         self.suspect: str | None = None  # damage that may have destroyed the first entries of the next sample
         self.unreadable = False
-        self.border: tuple[bytes, SamplePart] | None = None  # the last sample before what may be the end of an archive
+        self.border: tuple[bytes, SamplePart] | None = None  # the last sample before a possible end of an archive
         self.borders: list[tuple[tuple[bytes, SamplePart], tuple[bytes, SamplePart]]] = []
 
     def run(self) -> Salvage:
@@ -170,7 +182,7 @@ class _Planner:
         return self.finish()
 
     def add(self, key: bytes | None, entries: list[Raw], plain: bool) -> None:
-        """Plan entries of a sample, all or up to damage."""
+        """Plan the entries of a sample, or those before damage."""
         plan = self.plan
         plan.entries += len(entries)
         if not plain or self.unreadable:
@@ -209,10 +221,10 @@ class _Planner:
         return found
 
     def damage(self, damage: Damage) -> None:
-        """Plan what damage leaves of the samples around it."""
+        """Plan the samples before and after damage."""
         plan, name = self.plan, damage.problem.name
         nothing = damage.start == damage.stop and name in ("no-end-marker", "bad-data")
-        if name in self.allowed and (nothing or name == "no-end-marker"):  # half an end marker is zeros, and no more
+        if name in self.allowed and (nothing or name == "no-end-marker"):  # half an end marker holds no data
             return
         if nothing and not plan.entries and not self.groups.keyless:
             plan.lost.append(Lost(0, 0, name))
@@ -238,7 +250,7 @@ class _Planner:
             self.first = damage.stop
 
     def finish(self) -> Salvage:
-        """Return the plan, when all is read."""
+        """Return the plan, once all entries were read."""
         plan = self.plan
         for sides in self.borders:
             fields = [sorted(entry[0][len(key) :] for entry in part.read(plan.source, key)) for key, part in sides]
@@ -254,7 +266,7 @@ class _Planner:
 
 
 def salvage(source: Source, allowed: Container[str] = ()) -> Salvage:
-    """Return the plan of a clean copy of an archive, all of which is read; the source is seekable."""
+    """Read an archive and return the plan of its clean copy; the source must be seekable."""
     return _Planner(source, allowed).run()
 
 
@@ -263,9 +275,9 @@ def salvage(source: Source, allowed: Container[str] = ()) -> Salvage:
 
 @dataclass
 class Tally:
-    """What became of the entries of an input: `entries` is the sum of the four that follow. `samples` are of the copy.
+    """The account of the entries of an input: `entries` is the sum of `kept`, `renamed`, `dropped` and `rejected`.
 
-    `why` counts the samples that were left out, by problem.
+    `samples` is the number of samples of the copy, `why` that of samples left out, by problem.
     """
 
     shard: str
@@ -288,7 +300,7 @@ class Tally:
     @property
     def lines(self) -> Iterator[str]:
         """The account as text: sums, new names, lost ranges."""
-        where = f" -> {self.output}" if self.output else ": nothing is left for a copy"
+        where = f" -> {self.output}" if self.output else ": no copy, no sample left"
         yield (
             f"{self.shard}{where}: {self.entries} entries = {self.kept} kept + {self.renamed} renamed"
             f" + {self.dropped} dropped + {self.rejected} rejected; {self.samples} samples"
@@ -297,9 +309,9 @@ class Tally:
             counts = ", ".join(f"{number} for {name}" for name, number in self.why.items())
             yield f"{self.shard}: samples left out: {counts}"
         for old, new in self.names:
-            yield f"{self.shard}: {show(old)} is called {show(new)}"
+            yield f"{self.shard}: {show(old)} renamed to {show(new)}"
         for start, stop, problem in self.lost:
-            what = f"bytes {start} to {stop} are lost, {stop - start} bytes" if stop else "there is nothing in it"
+            what = f"bytes {start} to {stop} are lost, {stop - start} bytes" if stop else "empty input"
             yield f"{self.shard}: {what} [{problem}]"
 
     @property
@@ -320,7 +332,7 @@ class Tally:
 
 
 class AnyOf:
-    """Keys of several plans."""
+    """The union of several containers of keys."""
 
     def __init__(self, parts: Sequence[Container[bytes]]) -> None:
         self.parts = parts
@@ -338,9 +350,17 @@ def write_clean(
     known: Container[bytes],
     before: bytes | None = None,
 ) -> bytes | None:
-    """Write what is kept of an archive to what `copy` hands over, if there is any, and the rest to `rejects`.
+    """Write the clean copy of an archive, and the entries that are left out.
 
-    `taken`, `known` and `before` are for new names (`Salvage.samples`). The key of the last sample of the copy.
+    Args:
+        plan: the plan of the copy.
+        tally: the account to fill in.
+        copy: returns the writer of the copy; called only if a sample is kept.
+        rejects: the writer of the entries that are left out.
+        taken, known, before: as for `Salvage.samples`.
+
+    Returns:
+        The key of the last sample of the copy, None if it has no sample.
     """
     source = plan.source
     tally.entries, tally.lost = plan.entries, plan.lost

@@ -1,4 +1,4 @@
-"""Check one shard: read all of it whatever is wrong, say what is."""
+"""Check one shard: read all of it, also after damage, and yield the findings."""
 
 from __future__ import annotations
 
@@ -32,20 +32,25 @@ from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
 
-BATCH = 1000  # samples that are handed on together
+BATCH = 1000  # samples that are yielded together
 
-Seen = tuple[bytes, int, bytes]  # of a sample: its key, its offset, what its contents are if that was asked for
-Item = Finding | list[Seen] | ShardReport
+CheckedSample = tuple[bytes, int, bytes]  # key, offset and, if requested, the encoded hashes of the contents
+Item = Finding | list[CheckedSample] | ShardReport
 
 _OFFSET = Struct("<Q")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What to look for besides what is always looked for.
+    """The optional checks of a shard.
 
-    `require`: fields, in lower case, each with its alternatives. `keys`: hand on every sample. `contents`: with a hash
-    of each entry, and nothing but damage is looked for. `digest`: the file's length and sha256.
+    Attributes:
+        require: required fields, in lower case, each a tuple of alternatives.
+        target: the reader whose rules are checked.
+        keys: yield the key and the offset of every sample.
+        contents: yield every sample with the hashes of its entries, and search for damage only.
+        digest: compute length and sha256 of the file.
+        tmpdir: the directory of temporary files.
     """
 
     require: tuple[tuple[bytes, ...], ...] = ()
@@ -57,7 +62,7 @@ class Asked:
 
 
 class ShardCheck:
-    """Iterate over the findings in one archive; its `report` is complete at the end."""
+    """Iterate over the findings in one archive; `report` is complete at the end."""
 
     def __init__(self, source: Source, asked: Asked, target: ReaderRules | None = None) -> None:
         self.source = source
@@ -70,7 +75,7 @@ class ShardCheck:
         self._sets = FieldSets(source.name)
         self._keys = Multimap(asked.tmpdir)
         self._found: list[Finding] = []
-        self._batch: list[Seen] = []
+        self._batch: list[CheckedSample] = []
         self._keyless = Recent()  # names of entries without a key
         self._damaged = False
         self._directories = 0
@@ -78,18 +83,18 @@ class ShardCheck:
         self._last: Raw | None = None
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield findings, and the samples if they were asked for."""
+        """Yield findings, and the samples if requested."""
         yield from self._samples()
         if self._damaged and not self._survey.found and (self._survey.end or self.source.failure is not None):
             self.report.readable = False
-            what, repair = "no whole entry was found", "it is no archive, or nothing is left of it: fetch it again"
+            what, repair = "no whole entry was found", "not an archive, or damaged from the start: fetch it again"
             self._found.append(Finding("unreadable-shard", self.source.name, None, None, what, "error", repair))
         self._check_scattered()
         if not self.asked.contents:
             self._found += self._sets.notes()
             if self._directory is not None:
                 first = show(self._directory[0])
-                what = f"{self._directories} entries are directories, which no reader needs; the first is {first}"
+                what = f"{self._directories} entries are directories, which readers ignore; the first is {first}"
                 self._note("stray-entry", self._directory[1], None, what)
             if (odd := self._survey.odd_end) is not None:
                 self._note("odd-end", self._survey.marker or 0, None, odd)
@@ -102,7 +107,7 @@ class ShardCheck:
         self.report.fields = dict(self._sets.counts().most_common(1))
 
     def _samples(self) -> Iterator[Item]:
-        """Check all samples, and yield what was found whenever it is enough."""
+        """Check all samples, and yield findings and samples in batches."""
         groups, survey = EntryGroups(), self._survey
         while True:
             for key, entries, plain in groups.read(survey):
@@ -121,7 +126,7 @@ class ShardCheck:
         self._check(*groups.finish(), False)
 
     def _check(self, key: bytes | None, entries: list[Raw], plain: bool) -> None:
-        """Check a sample that is complete, with the entries without a key in it."""
+        """Check a complete sample, with the entries without a key in it."""
         report, everything = self.report, entries
         report.entries += len(entries)
         if not plain:
@@ -147,7 +152,7 @@ class ShardCheck:
             if fields.has_duplicates:
                 self._report_duplicates(key, entries)
             if self.asked.require:
-                self._required(key, start, fields)
+                self._check_required(key, start, fields)
             if self._target is not None:
                 self._found += self._target.sample(key, start, fields)
         if (not plain or self._survey.nul or self._survey.sparse) and self._contents is None:
@@ -160,19 +165,21 @@ class ShardCheck:
         for entry in map(Entry._make, entries):
             key = key_of(entry)
             if entry.sparse and key is not None:
-                self._note("sparse-entry", entry.start, key, f"{show(entry.name)} is stored without its holes")
+                self._note(
+                    "sparse-entry", entry.start, key, f"{show(entry.name)} is a sparse file, stored without its holes"
+                )
             if 0 in entry.name and key is not None:
-                self._error("unsafe-name", entry.start, key, f"the name {show(entry.name)} has a NUL in it")
+                self._error("unsafe-name", entry.start, key, f"the name {show(entry.name)} contains a NUL")
 
     def _report_duplicates(self, key: bytes, entries: list[Raw]) -> None:
         first: dict[bytes, int] = {}
-        for entry in entries:
-            first.setdefault(entry[0], entry[1])
-        for again in duplicate_entries(map(Entry._make, entries), set()):
-            what = f"{describe_duplicate(again.name)}, first at {first[again.name]}"
-            self._error("duplicate-entry", again.start, key, what)
+        for raw in entries:
+            first.setdefault(raw[0], raw[1])
+        for entry in duplicate_entries(map(Entry._make, entries), set()):
+            what = f"{describe_duplicate(entry.name)}, first at {first[entry.name]}"
+            self._error("duplicate-entry", entry.start, key, what)
 
-    def _required(self, key: bytes, start: int, fields: FieldSet) -> None:
+    def _check_required(self, key: bytes, start: int, fields: FieldSet) -> None:
         for names in fields.lacks(self.asked.require):
             have = ", ".join(map(show, fields.names))
             what = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
@@ -195,7 +202,7 @@ class ShardCheck:
             self._directories += 1
             self._directory = self._directory or entry
         else:
-            self._note("stray-entry", start, None, f"{show(name)} has no key, and so no reader sees it")
+            self._note("stray-entry", start, None, f"{show(name)} has no key, so readers ignore it")
             if self._keyless.add(name):
                 what = f"{describe_duplicate(name)}, without a key: it is copied as it is"
                 self._note("duplicate-entry", start, None, what, PROBLEMS["stray-entry"].repair)
@@ -205,7 +212,7 @@ class ShardCheck:
             self._error("unmovable-entry", entry[1], None, GLOBAL, GLOBAL_REPAIR)
 
     def _read_entry(self, entry: Raw) -> None:
-        """Do what needs the bytes of an entry, which a stream does not keep until its sample is complete."""
+        """Check the bytes of an entry, which a stream does not keep until its sample is complete."""
         if self._contents is not None:
             self._contents.add(entry)
         elif entry[5] == block.PAX_GLOBAL:
@@ -226,20 +233,20 @@ class ShardCheck:
                 "nothing follows" if size is not None and damage.stop >= size else f"reading resumes at {damage.stop}"
             )
             if lost:
-                detail += f"; {lost} bytes are no entry, {where}"
+                detail += f"; {lost} bytes are not an entry, {where}"
             elif damage.marker is not None:
-                detail += "; it is another archive"
+                detail += "; another archive follows"
         self._found.append(
             Finding(problem.name, self.source.name, problem.offset, damage.key or key, detail, "error", problem.hint)
         )
 
     def _check_scattered(self) -> None:
-        again = []
+        repeated = []
         for key, offsets in self._keys.repeated():
             first, *rest = [_OFFSET.unpack(offset)[0] for offset in offsets]
             repair = scattered_hint(equal_parts(self.source, key, [first, *rest]), GATHERS)
-            again += [(offset, key, first, repair) for offset in rest]
-        for offset, key, first, repair in sorted(again):
+            repeated += [(offset, key, first, repair) for offset in rest]
+        for offset, key, first, repair in sorted(repeated):
             what = f"the key {show(key)} occurs again, first at {first}"
             self._error("scattered-sample", offset, key, what, repair)
 
@@ -251,11 +258,11 @@ class ShardCheck:
 
 
 def check_shard(location: Location, index: int, asked: Asked) -> Iterator[Item]:
-    """What is found in one input, its report last. An input that cannot be read is a finding too.
+    """Yield the findings in one input, its report last. An input that cannot be read is a finding too.
 
     Raises:
-        Usage: it is a terminal.
-        OSError: of temporary space.
+        Usage: the input is a terminal.
+        OSError: a temporary file cannot be written.
     """
     return check_source(location, index, asked, lambda: open_source(location, tmpdir=asked.tmpdir))
 
@@ -267,7 +274,11 @@ def check_source(
     opened: Callable[[], Source],
     read: Callable[[Source], None] = lambda source: None,
 ) -> Iterator[Item]:
-    """The same of what `opened` opens; `read` may then look at it once more."""
+    """Yield the findings in the source that `opened` returns; `read` is called with it before it is closed.
+
+    Raises:
+        Usage, OSError: as `check_shard` does.
+    """
     report = ShardReport(location.name)
     target = None if asked.target is None else ReaderRules(asked.target, location.name, index)
     try:
@@ -297,7 +308,7 @@ def check_source(
 
 
 def _digest(path: str) -> tuple[int, str]:
-    """Length and sha256 of a file."""
+    """Return length and sha256 of a file."""
     import hashlib
 
     with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""Read all entries of an archive, whatever is damaged, and locate the damage between them."""
+"""Read all entries of a damaged archive, and locate the damage between them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from tarkit.tar.reader import Raw, TarReader, find_header, is_header
 
 
 class Damage(NamedTuple):
-    """Bytes [start, stop) of an archive that hold no whole entry, or the border between two concatenated archives.
+    """Bytes [start, stop) of an archive without a whole entry, or the border between two concatenated archives.
 
-    `key` is that of the entry that is cut there, where its header can be read. At a border `marker` is the offset of
-    the end marker of the first archive, else None.
+    Attributes:
+        problem: the problem to report.
+        start, stop: the bytes.
+        key: the key of an entry that is cut there, if its header can be read.
+        marker: at a border the offset of the end marker of the first archive, else None.
     """
 
     problem: Problem
@@ -28,16 +31,19 @@ class Damage(NamedTuple):
 
 
 class Survey:
-    """Iterate over the entries of an archive from `pos` on, up to the next damage: call again to continue behind it.
+    """Iterate over the entries of an archive up to the next damage; the next iteration continues after it.
 
-    Whenever an iteration ends, `damage` is what ended it, None at the end of the archive. `each` is called for every
-    entry before it is yielded; of a stream, the bytes of an entry can be read until the next one is asked for.
-    Afterwards `end` is the length of the archive as far as it could be read and `marker` where its end marker begins,
-    if it has one.
+    Args:
+        source: the archive. Of a stream, the bytes of an entry can be read until the next entry is requested.
+        pos: the offset of the first entry.
+        each: called with every entry before it is yielded.
+
+    After each iteration `damage` is the damage that ended it, None at the end of the archive. At the end `end` is the
+    length of the archive as far as it could be read and `marker` the offset of its end marker, if it has one.
 
     Raises:
         Unsupported: a multi-volume archive.
-        OSError, CommandFailed: it cannot be read.
+        OSError, CommandFailed: the archive cannot be read.
     """
 
     def __init__(self, source: Source, pos: int = 0, each: Callable[[Raw], None] | None = None) -> None:
@@ -49,28 +55,29 @@ class Survey:
         self._reader = TarReader(source, pos)
         self._found = False  # there was a whole entry before the last restart
         self._over = False
-        self._reported = False  # why a stream ended before its end
+        self._reported = False  # the error that ended a stream
 
     @property
     def nul(self) -> bool:
-        """Whether a name of the entries so far, since the last damage, has a NUL in it."""
+        """Whether a name since the last damage contains a NUL."""
         return self._reader.nul
 
     @property
     def sparse(self) -> bool:
-        """Whether one of the entries so far, since the last damage, is a sparse file."""
+        """Whether an entry since the last damage is a sparse file."""
         return self._reader.sparse
 
     @property
     def found(self) -> bool:
-        """Whether there was a whole entry, once all is read; of a stream, a cut one is yielded too."""
+        """Whether there was a whole entry, at the end of the archive; of a stream, a cut entry is yielded too."""
         return self._found or self._reader.found
 
     @property
     def odd_end(self) -> str | None:
-        """What is unusual about the zeros at the end; None for two blocks, or as many as fill a record of 10 KiB.
+        """A message about an unusual number of zeros at the end.
 
-        A file whose transfer was interrupted may end with zeros in place of its last entries.
+        None for two blocks, or as many as fill a record of 10 KiB. A file whose transfer was interrupted may end with
+        zeros in place of its last entries.
         """
         if self.marker is None:
             return None
@@ -106,13 +113,13 @@ class Survey:
             yield entry
 
     def entries(self) -> Iterator[Raw]:
-        """Yield all entries, whatever damage is between them."""
+        """Yield all entries, before and after damage."""
         yield from self
         while self.damage is not None:
             yield from self
 
     def _locate(self, problem: Problem) -> Damage:
-        """Return the bytes that a problem affects, and continue behind them if there are entries."""
+        """Return the bytes that a problem affects, and continue at the next entry after them, if any."""
         source, reader = self.source, self._reader
         if source.failure is not None or problem.name in ("truncated", "no-end-marker"):
             self._over = True
@@ -135,7 +142,7 @@ class Survey:
         return Damage(problem, start, resume, None, marker)
 
     def _truncation(self, problem: Problem, start: int) -> Damage:
-        """The archive ends too early, with bytes from `start` on that are no whole entry."""
+        """Return the damage of an archive that ends too early: the bytes from `start` on are not a whole entry."""
         self.end = self.source.size or 0
         self._reported = self.source.failure is not None
         offset = self.end if problem.offset is None else problem.offset

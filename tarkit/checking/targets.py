@@ -1,25 +1,25 @@
-"""What the readers of others would refuse or misread in a shard that is a good archive: `check --target`.
+"""Rules of other readers, which may refuse or misread a valid archive: `check --target`.
 
-The rules, each with where it is from (read in the program that is named, or run):
+The rules, each with its source (code that was read, or run):
 
-all         Only regular files are read: links and devices are passed over. A sample is what `_NAME_RULE` makes of a
-            name, which gives a file such as `a/.hidden` to a sample `a/` of its own, and does not see a name with a
-            line break in a folder that has a dot. (webdataset 1.0.2 `tariterators.base_plus_ext`, run; the same in
-            Hugging Face datasets `packaged_modules/webdataset`, Ray Data `webdataset_datasource`, Energon.)
-webdataset  Two fields of a sample that are equal in lower case are an error, and so are `__key__` and `__url__`, which
-            each sample has already. Names that begin with `__x__` alone or as a folder are
-            skipped. Decodes gz, bz2 and xz, others not or not with each Python. (1.0.2 `tariterators`, run.)
-hf          The first five samples of the first shard must have the same fields, and these are all the columns there
-            are; a sample that lacks one has null there. Fields are not put in lower case. Names that begin with `.` or
+all         Only regular files are read; links and devices are skipped. `_NAME_RULE` splits names into key and field: it
+            makes a file such as `a/.hidden` a sample `a/`, and does not match a name with a line break in a directory
+            with a dot. (webdataset 1.0.2 `tariterators.base_plus_ext`, run; the same in Hugging Face datasets
+            `packaged_modules/webdataset`, Ray Data `webdataset_datasource`, Energon.)
+webdataset  Two fields of a sample that are equal in lower case are an error, and so are the reserved `__key__` and
+            `__url__`. Names that begin with a component `__x__` are skipped. Decodes gz, bz2 and xz; other codecs not
+            or not with each Python. (1.0.2 `tariterators`, run.)
+hf          The first five samples of the first shard must have the same fields, which are all columns of the dataset; a
+            sample that lacks one has null there. Fields are not converted to lower case. Names that begin with `.` or
             `__` are skipped. (datasets `NUM_EXAMPLES_FOR_FEATURES_INFERENCE`, `ArchiveIterable`.)
-dali        wds2idx reads GNU tar's printed listing: names must be ASCII, and what tar prints of backslashes and control
-            characters is taken for the name. Blanks part the columns of its index. A file without a dot becomes a
-            sample. The offset of an entry is reckoned back from the header behind it, so that a PAX header in between
-            makes it wrong. Compressed shards have no offsets. (DALI `tools/wds2idx.py`, its listing by GNU tar run.)
-energon     Keys must be unique in the whole set (`sample_key UNIQUE` in its index). Offsets are of plain archives.
+dali        wds2idx reads the printed listing of GNU tar: names must be ASCII, and escaped backslashes and control
+            characters become part of the name. Blanks separate the columns of its index. A file without a dot becomes a
+            sample. The offset of an entry is computed from the header after it, so a PAX header in between makes it
+            wrong. Compressed shards have no offsets. (DALI `tools/wds2idx.py`, its listing by GNU tar run.)
+energon     Keys must be unique in the whole set (`sample_key UNIQUE` in its index). Offsets require plain archives.
             Names are skipped as in webdataset. (Megatron-Energon `prepare.py`, `.nv-meta/index.sqlite`.)
-ray         `__key__` is an error and `__url__` is overwritten. Files must be named .tar. (Ray Data
-            `webdataset_datasource`.) What is scattered is an error or, before that, several rows.
+ray         `__key__` is an error and `__url__` is overwritten. File names must end in .tar. (Ray Data
+            `webdataset_datasource`.) A scattered sample is an error or several rows.
 """
 
 from __future__ import annotations
@@ -45,34 +45,36 @@ _RESERVED = {
     "hf": frozenset((b"__key__", b"__url__")),
 }
 _CODECS = {"webdataset": ("gz", "bz2", "xz"), "dali": (), "energon": ()}
-_FIRST = 5  # samples that Hugging Face looks at
+_FIRST = 5  # samples from which Hugging Face infers the columns
 
 
 class ReaderRules:
-    """The rules of one reader, for one shard; `index` is its place among all."""
+    """The rules of one reader for one shard; `index` is the index of the shard."""
 
     def __init__(self, reader: str, shard: str, index: int) -> None:
         self.reader = reader
         self.shard = shard
         self.index = index
         self._seen = 0
-        self._taken = False  # it makes a sample of an entry without key
+        self._keyless_sample = False  # the reader makes a sample of an entry without a key
         self._columns: frozenset[bytes] = frozenset()
-        self._before: Raw | None = None  # the entry before
+        self._before: Raw | None = None  # the previous entry
 
     def opened(self, path: str | None, codec: str | None) -> Iterator[Finding]:
-        """What is wrong with the shard as a file."""
+        """Yield findings about the shard as a file: its codec and its name."""
         if codec is not None and codec not in _CODECS.get(self.reader, (codec,)):
             repair = "tarkit cat SHARD -o PLAIN.tar"
             if self.reader == "webdataset":
                 yield self._finding("refuses", 0, None, f"webdataset does not decode {codec}", repair)
             else:
-                yield self._finding("refuses", 0, None, f"{self.reader} needs offsets, and this is {codec}", repair)
+                yield self._finding(
+                    "refuses", 0, None, f"{self.reader} needs offsets in a plain archive, not {codec}", repair
+                )
         if self.reader == "ray" and path is not None and not path.endswith(".tar"):
-            yield self._finding("refuses", None, None, "ray passes over files whose name does not end in .tar")
+            yield self._finding("refuses", None, None, "ray skips files whose name does not end in .tar")
 
     def entry(self, entry: Raw) -> Iterator[Finding]:
-        """What is wrong with an entry."""
+        """Yield findings about an entry."""
         name, start, kind = entry[0], entry[1], entry[5]
         before, self._before = self._before, entry
         if kind in KEYLESS:
@@ -90,27 +92,31 @@ class ReaderRules:
             if key is not None:
                 yield self._finding("misreads", start, key, f"{self.reader} skips the name {show(name)}")
         elif (found and (found[1], found[2])) != split_name(name):
-            self._taken = True
-            what = f"a sample {show(found[1])} of it" if found else "nothing of it"
-            yield self._finding("misreads", start, key, f"{self.reader} makes {what}: {show(name)}")
+            self._keyless_sample = True
+            what = f"makes a sample {show(found[1])} of" if found else "ignores"
+            yield self._finding("misreads", start, key, f"{self.reader} {what} {show(name)}")
 
     def sample(self, key: bytes, start: int, fields: FieldSet) -> Iterator[Finding]:
-        """What is wrong with the fields of a sample."""
+        """Yield findings about the fields of a sample."""
         reserved = _RESERVED.get(self.reader, frozenset()) & set(fields.names)
         if reserved:
-            what = f"{show(key)} has {listed(reserved)}, which {self.reader} gives each sample itself"
+            what = f"{show(key)} has {listed(reserved)}, which {self.reader} adds to each sample"
             yield self._finding("misreads" if self.reader == "hf" else "refuses", start, key, what)
         if self.reader == "webdataset" and len(fields.lower) < len(set(fields.names)):
-            twice = {name for name in fields.names if sum(name.lower() == other.lower() for other in fields.names) > 1}
-            what = f"{show(key)} has {listed(twice)}, one field for webdataset"
+            equal = {name for name in fields.names if sum(name.lower() == other.lower() for other in fields.names) > 1}
+            what = f"{show(key)} has {listed(equal)}, which are one field for webdataset"
             yield self._finding("refuses", start, key, what, "rename one: tarkit cat -f 'NEW:OLD ...'")
         if self.reader == "hf":
             yield from self._hf(key, start, frozenset(fields.names))
 
     def closed(self, samples: int) -> Iterator[Finding]:
-        """What is wrong with the whole."""
-        if self.reader in ("dali", "energon") and samples == 0 and not self._taken:
-            what = "wds2idx refuses a shard without samples" if self.reader == "dali" else "energon skips it: no sample"
+        """Yield findings about the whole shard."""
+        if self.reader in ("dali", "energon") and samples == 0 and not self._keyless_sample:
+            what = (
+                "wds2idx refuses a shard without samples"
+                if self.reader == "dali"
+                else "energon skips a shard without samples"
+            )
             yield self._finding("refuses", None, None, what, "leave it out")
 
     def _hidden(self, name: bytes) -> bool:
@@ -126,31 +132,33 @@ class ReaderRules:
             self._columns = names
         elif names != self._columns:
             lacks, more = self._columns - names, names - self._columns
-            words = [f"lacks {listed(lacks)}"] * bool(lacks) + [f"has {listed(more)} besides"] * bool(more)
+            words = [f"lacks {listed(lacks)}"] * bool(lacks) + [f"has the additional {listed(more)}"] * bool(more)
             what = f"{show(key)} {' and '.join(words)}, compared with the first sample"
             if self._seen <= _FIRST:
-                yield self._finding("refuses", start, key, f"{what}: hf wants the first {_FIRST} alike")
+                yield self._finding("refuses", start, key, f"{what}: hf requires the same fields in the first {_FIRST}")
             elif more:
-                yield self._finding("misreads", start, key, f"{what}: for hf no column has it")
+                yield self._finding("misreads", start, key, f"{what}: hf has no column for it")
 
     def _dali(self, entry: Raw, key: bytes | None, before: Raw | None) -> Iterator[Finding]:
         name, start = entry[0], entry[1]
         if not name.isascii():
-            yield self._finding("refuses", start, key, f"wds2idx wants ASCII, not {show(name)}")
+            yield self._finding("refuses", start, key, f"wds2idx requires ASCII, not {show(name)}")
         elif b"\\" in name or any(byte < 32 or byte == 127 for byte in name):
-            yield self._finding("misreads", start, key, f"wds2idx takes the name that tar prints for {show(name)}")
+            yield self._finding(
+                "misreads", start, key, f"wds2idx uses the escaped name that tar prints for {show(name)}"
+            )
         elif b" " in name:
-            yield self._finding("misreads", start, key, f"a blank parts columns in DALI's index: {show(name)}")
+            yield self._finding("misreads", start, key, f"a blank separates columns in DALI's index: {show(name)}")
         if key is None and not name.rpartition(b"/")[2].startswith(b"."):
-            self._taken = True
+            self._keyless_sample = True
             yield self._finding("misreads", start, key, f"wds2idx makes a sample of {show(name)}, which has no dot")
         if entry[7] >= 0:
             yield self._finding("misreads", start, key, f"wds2idx gives a wrong offset to {show(name)}, a sparse file")
 
     def extended(self, entry: Raw, pax: bool) -> Iterator[Finding]:
-        """What is wrong with an entry that has extension headers before its own, when the one before it is `entry`."""
+        """Yield findings about `entry` when the next entry has extension headers, of the PAX format if `pax`."""
         if self.reader == "dali" and pax and entry[5] in _READ:
-            what = f"the PAX header behind it makes wds2idx reckon a wrong offset for {show(entry[0])}"
+            what = f"the PAX header after it makes wds2idx compute a wrong offset for {show(entry[0])}"
             yield self._finding("misreads", entry[1], key_of(Entry._make(entry)), what, "tarkit index --format dali")
 
     def _finding(

@@ -31,7 +31,7 @@ COMMANDS = {
     "cat": "Concatenate archives; choose samples and fields on the way.",
     "mix": "Draw from several sources by their weights.",
     "proc": "Run a command, a function or a program over samples.",
-    "show": "Look into archives: fields, kinds, sizes, texts, pictures.",
+    "show": "Show the contents of archives: fields, sizes, texts, pictures.",
     "get": "Write one field, or one sample, found by its key.",
     "extract": "Unpack samples into a directory, and nowhere else.",
     "tsv": "Write a table with a row for each sample.",

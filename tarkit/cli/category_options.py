@@ -39,8 +39,8 @@ class MapOptions:
         if self.unmatched is not None and self.on_unmatched != "warn":
             raise Usage("--unmatched and --on-unmatched: choose one")
 
-    def read(self, run: ConsoleRun, folder: str = "", extension: str = ".tar", notation: Notation = "auto") -> Map:
-        """Read the map; its templates are relative to `folder`."""
+    def read(self, run: ConsoleRun, directory: str = "", extension: str = ".tar", notation: Notation = "auto") -> Map:
+        """Read the map; its templates are relative to `directory`."""
         from tarkit.shards.categories import read_map
 
         assert self.spec is not None
@@ -53,7 +53,7 @@ class MapOptions:
             first_match=self.first_match,
             sep=self.sep,
             extension=extension,
-            folder=folder,
+            directory=directory,
             notation=notation,
             bad_line=say,
         )

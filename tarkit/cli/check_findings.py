@@ -1,4 +1,4 @@
-"""Print what `check` finds: lines for people, objects for programs, or the names of bad shards alone."""
+"""Print the findings of `check`: lines of text, JSON objects, or only the names of bad shards."""
 
 from __future__ import annotations
 
@@ -24,14 +24,21 @@ _CAPPED = (
     "missing-sample",
     "extra-sample",
     "changed-sample",
-)  # may be each sample
-_GATHERED = 1 << 16  # bytes of lines that go out together
+)  # findings that may be as many as samples
+_BUFFER = 1 << 16  # bytes of lines that are written together
 
 
 class Printer:
-    """Prints findings as they come and the verdicts at the end. `failed` says that something is wrong.
+    """Print findings immediately and the verdicts at the end.
 
-    What `allowed` names is a note; with `strict` notes are wrong too. With --quiet only what is wrong has lines.
+    Args:
+        run: the run of the command; with --quiet notes and the verdicts of good shards are not printed as text.
+        form: the form of the output.
+        allowed: problems that are treated as notes.
+        strict: treat notes as problems.
+        null: names end with NUL.
+
+    `failed` is whether there was a problem.
     """
 
     def __init__(self, run: ConsoleRun, form: Form, allowed: frozenset[str], strict: bool, null: bool = False) -> None:
@@ -42,7 +49,7 @@ class Printer:
         self._allowed = allowed
         self._strict = strict
         self._end = b"\0" if null else b"\n"
-        self._alike: dict[str, Counter[str]] = {name: Counter() for name in _CAPPED}
+        self._similar: dict[str, Counter[str]] = {name: Counter() for name in _CAPPED}
         self._hinted: set[str] = set()
         self._sink = open_sink("stdout", "-")
         self._lines: list[bytes] = []
@@ -50,14 +57,14 @@ class Printer:
         self._pending: dict[str, list[Counter[str]]] = {}
 
     def take(self, item: Finding | ShardReport) -> None:
-        """Print a finding; take note of the report of a shard."""
+        """Print a finding, or add the report of a shard."""
         if isinstance(item, Finding):
             self.finding(item)
         else:
             self.report(item)
 
     def finding(self, finding: Finding) -> None:
-        """Print one, and count it for its shard."""
+        """Print a finding, and count it for its shard."""
         finding = noted(finding, self._allowed)
         problems, notes = self._pending.setdefault(finding.shard, [Counter(), Counter()])
         (problems if finding.level == "error" else notes)[finding.name] += 1
@@ -73,59 +80,62 @@ class Printer:
                 self.line(f"hint: {finding.hint}")
 
     def _shown(self, finding: Finding) -> bool:
-        """Whether it has a line of its own: the first three do of those that may be as many as samples, under -v all.
-        Of what readers do, those are of one kind whose lines are equal but for what is in quotes."""
-        alike = self._alike.get(finding.name)
-        if alike is None or self.run.verbose:
+        """Return whether to print a finding; of similar findings only the first three, with -v all.
+
+        Only findings that may be as many as samples are limited. Those about readers are similar if their lines differ
+        only in quoted text.
+        """
+        similar = self._similar.get(finding.name)
+        if similar is None or self.run.verbose:
             return True
         kind = re.sub(r"(?<!\w)'.*?'(, '.*?')*", "...", finding.detail) if finding.name.startswith("reader") else ""
-        alike[kind] += 1
-        return alike[kind] <= SHOWN
+        similar[kind] += 1
+        return similar[kind] <= SHOWN
 
     def rest(self) -> None:
-        """Say how many had no line."""
-        for name, alike in self._alike.items():
-            for kind, count in alike.items():
+        """Print the number of findings that were not printed."""
+        for name, similar in self._similar.items():
+            for kind, count in similar.items():
                 if count > SHOWN:
                     what = f"{count - SHOWN} more: {kind} [{name}]" if kind else f"{count - SHOWN} more [{name}]"
-                    self.line(f"{what}; -v names them all")
-        self._alike = {name: Counter() for name in _CAPPED}
+                    self.line(f"{what}; -v prints all")
+        self._similar = {name: Counter() for name in _CAPPED}
 
     def report(self, report: ShardReport) -> None:
-        """Take note of a shard that was read."""
+        """Add the report of a shard."""
         self.reports.append(report)
         self.run.samples += report.samples
         self.run.bytes += report.size
         self.run.shards += 1
 
     def verdicts(self) -> int:
-        """Print a verdict for each shard; how many are bad."""
+        """Print a verdict for each shard; return the number of bad shards."""
         self.rest()
         bad = 0
         for report in self.reports:
             for kind, counts in zip((report.problems, report.notes), self._pending.get(report.shard, ()), strict=False):
                 kind.update(counts)
-            wrong = report.bad or (self._strict and report.notes.total() > 0)
-            bad += wrong
+            failed = report.bad or (self._strict and report.notes.total() > 0)
+            bad += failed
             if self.form == "json":
                 self.record(report.record)
             elif self.form == "text":
-                if wrong or not self.run.quiet:
+                if failed or not self.run.quiet:
                     self.line(report.line)
-            elif wrong:
+            elif failed:
                 self._write(os.fsencode(report.shard) + self._end)
         return bad
 
     def line(self, text: str) -> None:
-        """Print a line for people."""
+        """Print a line of text."""
         self._write(printable(text).encode() + b"\n")
 
     def record(self, record: dict[str, Any]) -> None:
-        """Print an object for programs."""
+        """Print a JSON object."""
         self._write(json.dumps(record).encode() + b"\n")
 
     def say(self, lines: Iterable[str], record: dict[str, Any]) -> None:
-        """Print lines or an object."""
+        """Print lines of text or a JSON object, depending on the form."""
         if self.form == "json":
             self.record(record)
         elif self.form == "text":
@@ -133,12 +143,12 @@ class Printer:
                 self.line(line)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write buffered lines and close the output."""
         self.flush()
         self._sink.close()
 
     def flush(self) -> None:
-        """Write what is gathered."""
+        """Write buffered lines."""
         if self._lines:
             lines, self._lines, self._size = self._lines, [], 0
             self._sink.write(b"".join(lines))
@@ -146,5 +156,5 @@ class Printer:
     def _write(self, line: bytes) -> None:
         self._lines.append(line)
         self._size += len(line)
-        if self._size > _GATHERED:
+        if self._size > _BUFFER:
             self.flush()

@@ -114,7 +114,7 @@ def sections(command: click.Command, ctx: click.Context) -> dict[str, list[click
 
 
 def shown(text: str, ctx: click.Context) -> str:
-    """Return what the help shows of a text: --help ends at a form feed, --help-all and man pages go on."""
+    """Return what the help shows of a text: --help ends at a form feed, --help-all and man pages continue."""
     return text.replace("\f", "") if _WHOLE in ctx.meta else text.partition("\f")[0].rstrip()
 
 

@@ -58,8 +58,8 @@ class ConsoleRun(Run):
         """Register a file that is read or written; raise Usage when it is written and has a second role."""
         if path is None or path == "-":
             return
-        folder = os.path.dirname(path)
-        if written and folder and not os.path.isdir(folder):
+        directory = os.path.dirname(path)
+        if written and directory and not os.path.isdir(directory):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         try:
             if not stat.S_ISREG(os.stat(path).st_mode):
@@ -81,7 +81,7 @@ class ConsoleRun(Run):
             say(f"warning: {text}")
 
     def tell(self, text: str) -> None:
-        """Print a line that is no warning, except with --quiet."""
+        """Print a line that is not a warning, except with --quiet."""
         if not self.quiet:
             say(text)
 
@@ -96,7 +96,7 @@ class ConsoleRun(Run):
 
     @property
     def shows_progress(self) -> bool:  # type: ignore[override]
-        """Whether to draw a progress bar: by --progress, else if stderr is a terminal and stdout is no pipe."""
+        """Whether to draw a progress bar: by --progress, else if stderr is a terminal and stdout is not a pipe."""
         if self.quiet or self.progress is False or not sys.stderr:
             return False
         if self.progress:
@@ -121,7 +121,7 @@ class ConsoleRun(Run):
                     bar.set_postfix_str(f"{_many(samples(), 'sample')}, {rate:.0f}/s", refresh=False)
                     bar.update(position() - bar.n)
             if bar is not None and total is not None:
-                bar.total = position()  # the end of an archive is no sample, and not all may be selected
+                bar.total = position()  # the end of an archive is not a sample, and not all may be selected
         finally:
             if bar is not None:
                 bar.n = position()

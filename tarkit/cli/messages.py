@@ -25,7 +25,7 @@ def bars_hidden() -> Iterator[None]:
 
 
 def say(message: str, hint: str | None = None) -> None:
-    """Write a message to stderr, and the hint on a line of its own; a closed stderr is no error."""
+    """Write a message to stderr, and the hint on a line of its own; a closed stderr is not an error."""
     text = f"tarkit: {printable(message)}\n" + (f"hint: {printable(hint)}\n" if hint else "")
     try:
         with bars_hidden():

@@ -377,7 +377,7 @@ problems = group(
         multiple=True,
         metavar="PROBLEM",
         shell_complete=_complete_problem,
-        help="Go on, and keep what has this problem (or all).",
+        help="Continue and keep samples with this problem (or all).",
     ),
     option(
         "Problems",
@@ -385,7 +385,7 @@ problems = group(
         multiple=True,
         metavar="PROBLEM",
         shell_complete=_complete_problem,
-        help="Go on without what has this problem (or all).",
+        help="Continue without samples with this problem (or all).",
     ),
     option(
         "Problems",
@@ -423,9 +423,9 @@ def report_keys(run: ConsoleRun, select: Select) -> None:
 
 
 def number_of_samples(words: str | None, option: str, example: str) -> int:
-    """The number that an option has, 0 for none; raises Usage for what is no number, such as a size."""
+    """Return the number of an option, 0 for none. Raises Usage for an invalid number, such as a size."""
     if words is None:
         return 0
     if not (words.isascii() and words.isdigit()):
-        raise Usage(f"{option} {show(words)} is no number of samples", f"it counts samples, not bytes: {example}")
+        raise Usage(f"invalid {option} {show(words)}", f"a number of samples, not bytes: {example}")
     return int(words)

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tarkit.views.terminal import Cell, Colors, How
 
-PATIENCE = 0.3  # seconds that a terminal has to answer
-_LONGEST = 256  # bytes of its answer
+PATIENCE = 0.3  # seconds to wait for the answer of a terminal
+_LONGEST = 256  # maximum length of the answer in bytes
 
 
 @dataclass(frozen=True)
 class Screen:
-    """What is known of stdout: whether it is a `terminal`, its `width` in columns, and its colours."""
+    """The properties of stdout: whether it is a `terminal`, its `width` in columns, and its colours."""
 
     terminal: bool
     width: int
@@ -30,19 +30,19 @@ class Screen:
 
     @property
     def rich_colors(self) -> str | None:
-        """The colour system as rich names it; None for no colours."""
+        """The colour system for rich; None for no colours."""
         return None if self.colors == "none" else self.colors
 
 
 def screen() -> Screen:
-    """Return what is known of stdout."""
+    """Return the properties of stdout."""
     terminal = os.isatty(1)
     width = shutil.get_terminal_size().columns if terminal or "COLUMNS" in os.environ else 100
     return Screen(terminal, max(40, width), colors(os.environ))
 
 
 def colors(env: Mapping[str, str]) -> Colors:
-    """Return the colours that a terminal with this environment shows."""
+    """Return the colours that a terminal with this environment supports."""
     term = env.get("TERM", "")
     if env.get("NO_COLOR") or term == "dumb":
         return "none"
@@ -51,8 +51,8 @@ def colors(env: Mapping[str, str]) -> Colors:
 
 
 def how_to_draw(env: Mapping[str, str]) -> How:
-    """Return the protocol for pictures of a terminal with this environment; for sixel the terminal is asked."""
-    if env.get("TMUX") or env.get("STY"):  # they drop unknown sequences
+    """Return the protocol for pictures of a terminal with this environment; sixel support is queried."""
+    if env.get("TMUX") or env.get("STY"):  # tmux and screen drop unknown sequences
         return "sixel" if takes_sixel() else "blocks"
     program, term = env.get("TERM_PROGRAM", ""), env.get("TERM", "")
     if env.get("KITTY_WINDOW_ID") or term in ("xterm-kitty", "xterm-ghostty") or program == "ghostty":
@@ -63,7 +63,7 @@ def how_to_draw(env: Mapping[str, str]) -> How:
 
 
 def takes_sixel() -> bool:
-    """Ask the terminal for its attributes (DA1, ECMA-48 8.3.24) and return whether 4, sixel, is one of them."""
+    """Query the attributes of the terminal (DA1, ECMA-48 8.3.24) and return whether 4, sixel, is one of them."""
     try:
         fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -79,7 +79,7 @@ def takes_sixel() -> bool:
 
 
 def _attributes(fd: int) -> list[bytes]:
-    """Return the numbers in the answer `ESC [ ? N ; N ... c`; what is typed meanwhile is lost."""
+    """Return the numbers in the answer `ESC [ ? N ; N ... c`; input typed meanwhile is lost."""
     before = termios.tcgetattr(fd)
     quiet = [*before]
     quiet[3] &= ~(termios.ICANON | termios.ECHO)
@@ -99,7 +99,7 @@ def _attributes(fd: int) -> list[bytes]:
 
 
 def cell() -> Cell:
-    """Return the size of a character in pixels, if the terminal knows it."""
+    """Return the size of a character in pixels, a default if the terminal does not report it."""
     from tarkit.views.terminal import Cell
 
     try:

@@ -19,7 +19,6 @@ from tarkit.packing.packer import Packer, PackOptions
 from tarkit.packing.plan import Planned, SavedPlan, write_plan
 from tarkit.shards.template import ShardTemplate
 from tarkit.shards.writer import write_manifest
-from tarkit.sorting.memory import no_collections
 from tarkit.streams.sink import open_sink
 from tarkit.tables.depfile import make_rule
 
@@ -98,7 +97,6 @@ def saved_plan(run: ConsoleRun, chosen: PlanOptions) -> Iterable[Planned]:
     return SavedPlan(open(path, "rb"), path)
 
 
-@no_collections()
 def run_pack(
     run: ConsoleRun, plan: Iterable[Planned], output: Output, chosen: PlanOptions, template: ShardTemplate | None = None
 ) -> None:

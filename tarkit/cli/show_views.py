@@ -1,4 +1,4 @@
-"""The ways to show samples: lines and panels, names, JSON, pictures in the terminal, a page."""
+"""The views of `show`: lines and panels, names, JSON, pictures in the terminal, a page."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tarkit.cli.console import ConsoleRun
-from tarkit.inspecting.item import pass_by, see_sample
+from tarkit.inspecting.item import describe_sample, read_names
 from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location
 from tarkit.streams.sink import Sink
 
-FEW, PAGE = 10, 200  # samples that are shown by default: in lines, on a page
-_BATCH = 1 << 16  # bytes that are written at once
+FEW, PAGE = 10, 200  # default numbers of samples: in lines, on a page
+_BATCH = 1 << 16  # bytes that are written together
 
 View = Literal["lines", "names", "json", "images", "html"]
 
 
 @dataclass
 class ShowOptions:
-    """What `show` shows, and how: `count` None is the default of the view, `every` is no limit."""
+    """The options of `show`: `count` None is the default of the view, `every` means no limit."""
 
     select: Select
     fields: Fields
@@ -38,7 +38,7 @@ class ShowOptions:
 
     @property
     def limit(self) -> int | None:
-        """The number of samples that are shown at most; None for all."""
+        """The maximum number of samples; None for all."""
         every = self.every or (self.select.keys is not None and self.select.keys.require_all)
         if every or self.count is not None:
             return self.count
@@ -46,7 +46,7 @@ class ShowOptions:
 
 
 class Shown:
-    """A way to show samples, one by one. `end` is called in any case, `finish` after the last without an error."""
+    """A view of samples. `end` is always called, `finish` only after the last sample without an error."""
 
     def __init__(self, chosen: ShowOptions, run: ConsoleRun, sink: Sink) -> None:
         self.chosen, self.run, self.sink = chosen, run, sink
@@ -56,10 +56,10 @@ class Shown:
         raise NotImplementedError
 
     def end(self) -> None:
-        """Write what is buffered."""
+        """Write buffered output."""
 
     def finish(self) -> None:
-        """Write what needs all samples."""
+        """Write output that needs all samples."""
 
 
 class _Lines(Shown):
@@ -68,7 +68,7 @@ class _Lines(Shown):
     def add(self, sample: TarSample) -> None:
         from tarkit.cli.screen import screen
 
-        seen, at = see_sample(sample), screen()
+        seen, at = describe_sample(sample), screen()
         if at.terminal:
             from tarkit.views.terminal import panel
 
@@ -81,7 +81,7 @@ class _Lines(Shown):
 
 
 class _Batch(Shown):
-    """Names and JSON, many lines at a time."""
+    """Names and JSON, written in batches of lines."""
 
     def __init__(self, chosen: ShowOptions, run: ConsoleRun, sink: Sink) -> None:
         super().__init__(chosen, run, sink)
@@ -91,10 +91,10 @@ class _Batch(Shown):
         from tarkit.views.text import json_line, name_lines
 
         if self.chosen.view == "names":
-            pass_by(sample)
+            read_names(sample)
             self._held += name_lines(sample, self.chosen.nul)
         else:
-            self._held += json_line(see_sample(sample)).encode()
+            self._held += json_line(describe_sample(sample)).encode()
         if len(self._held) >= _BATCH or os.isatty(1):
             self.end()
 
@@ -119,7 +119,7 @@ class _Images(Shown):
 
     def add(self, sample: TarSample) -> None:
         by = self._class.of(sample)
-        self.sink.write(self._rows.add(see_sample(sample, self._rows.take), by).encode())
+        self.sink.write(self._rows.add(describe_sample(sample, self._rows.take), by).encode())
 
     def end(self) -> None:
         self.sink.write(self._rows.rest().encode())
@@ -142,20 +142,20 @@ class _Page(Shown):
 
     def add(self, sample: TarSample) -> None:
         by = self._class.of(sample)
-        self._gallery.add(see_sample(sample, self._gallery.take), by)
+        self._gallery.add(describe_sample(sample, self._gallery.take), by)
 
     def finish(self) -> None:
         first, *rest = self._names
         title = first + (f" and {len(rest)} more" if rest else "")
         words = f"The first {self.run.samples} of the" if self.run.samples == self.chosen.limit else "All"
-        words += " samples" if self.chosen.select.all and self.chosen.shard_slice is None else " chosen samples"
+        words += " samples" if self.chosen.select.all and self.chosen.shard_slice is None else " selected samples"
         if left := self._gallery.left_out:
-            self.run.tell(f"the page has no room for {left} of the pictures and sounds: show fewer samples with -c")
+            self.run.tell(f"{left} pictures and sounds left out, the page is too large: show fewer samples with -c")
         self.sink.write(self._gallery.page(title, words))
 
 
 class _ClassField:
-    """The field that --by names, and its value in each sample."""
+    """The field of --by, and its value in each sample."""
 
     def __init__(self, field: str | None, run: ConsoleRun) -> None:
         from tarkit.samples.values import Name
@@ -164,7 +164,11 @@ class _ClassField:
         self._run = run
 
     def of(self, sample: TarSample) -> tuple[str, str] | None:
-        """Return the field and its value; None without --by. Raises Problem unless the policy lets it pass."""
+        """Return the field and its value; None without --by.
+
+        Raises:
+            Problem: the field cannot be read, unless the policy lets it pass.
+        """
         if self._name is None:
             return None
         from tarkit.inspecting.classes import class_of

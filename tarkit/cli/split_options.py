@@ -46,7 +46,7 @@ class Naming(NamedTuple):
         return numbered_output(words, self.compress, self.fsync)
 
     def parse(self, words: str, hint: str | None = AS_IT_IS) -> ShardTemplate:
-        """Return the template of this text; `hint` is for names with a part that is no number."""
+        """Return the template of this text; `hint` is for names with a part that is not a number."""
         return parse_template(words, self.template, hint)
 
 
@@ -134,7 +134,7 @@ class Cuts:
                 raise Usage(f"{PART} in a name needs --parts or --folds")
             return SeriesPlan(output, [Lot("", naming.parse(words))])
         if plan.output.location.kind == "path":
-            _look_for_folders([lot.template for lot in plan.lots])
+            _check_directories([lot.template for lot in plan.lots])
         most = allow_files(OPEN_EACH * len(plan.lots) + inputs)
         if most < len(plan.lots):
             what = f"{self.given}: {len(plan.lots)} shards at once, but the system allows {most} to be open"
@@ -149,17 +149,17 @@ class Cuts:
     def _mapped(self, run: ConsoleRun, naming: Naming) -> SeriesPlan:
         from tarkit.shards.partition import ByMap
 
-        folder = naming.output or ""
-        if folder and not folder.endswith("/"):
-            if folder != "-" and not os.path.isdir(folder):
-                raise Usage("with --map, -o is a directory: the map has the names of shards", f"-o '{folder}/'")
-            folder += "/" * (folder != "-")
-        output = naming.open_output(folder + DEFAULT_NAME if folder != "-" else folder)
+        directory = naming.output or ""
+        if directory and not directory.endswith("/"):
+            if directory != "-" and not os.path.isdir(directory):
+                raise Usage("with --map, -o is a directory: the map has the names of shards", f"-o '{directory}/'")
+            directory += "/" * (directory != "-")
+        output = naming.open_output(directory + DEFAULT_NAME if directory != "-" else directory)
         if output.location.kind != "path":
             raise Usage("--map requires shards that are files")
         codec = None if output.codec is None else {**CODECS, "zip": ZIP}.get(output.codec[0])
         extension = codec.suffixes[0] if codec else ".tar"
-        found = self.map_.read(run, folder.removeprefix("file:"), extension, naming.template)
+        found = self.map_.read(run, directory.removeprefix("file:"), extension, naming.template)
         unmatched = Unmatched(found.name, self.map_.on_unmatched)
         lots = [Lot(category.text, category.template) for category in found.categories]
         return SeriesPlan(output, lots, ByMap(found, unmatched), unmatched)
@@ -174,8 +174,8 @@ class Cuts:
         if PART not in words:
             if output.location.kind == "pipe":
                 raise Usage(f"a command for several parts must contain {PART}")
-            folder, name = split_last(words)
-            words = f"{folder}{PART}-{name or '%06d.tar'}"
+            directory, name = split_last(words)
+            words = f"{directory}{PART}-{name or '%06d.tar'}"
         lots = []
         for part in parts:
             own = words.replace(PART, part.name)
@@ -196,10 +196,10 @@ class Cuts:
         return ByHash(parts, self.salt or "", group)
 
 
-def _look_for_folders(templates: Sequence[ShardTemplate]) -> None:
+def _check_directories(templates: Sequence[ShardTemplate]) -> None:
     """Raise TarkitError for directories that do not exist, before the first part is written."""
-    folders = dict.fromkeys(template.directory for template in templates)
-    missing = [folder.rstrip("/") for folder in folders if folder and not os.path.isdir(folder)]
+    directories = dict.fromkeys(template.directory for template in templates)
+    missing = [directory.rstrip("/") for directory in directories if directory and not os.path.isdir(directory)]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise TarkitError(f"{missing[0]}{more}: no such directory", f"mkdir -p {' '.join(missing[:9])}")

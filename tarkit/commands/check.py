@@ -1,4 +1,4 @@
-"""tarkit check: what is wrong with shards, a clean copy of them, and whether two sets are the same."""
+"""tarkit check: find problems of shards, write a clean copy of them, compare two sets of shards."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ COST = (
 
 @dataclass
 class CheckOptions:
-    """What `check` is to look for and what to do about it. `fix` is where the clean copy goes."""
+    """The options of `check`; `fix` is the output of the clean copy."""
 
     checks: Checks
     same_as: Sequence[Location] = ()
-    names: tuple[str, str] = ("", "")  # what the two sets of --same-as were called
+    names: tuple[str, str] = ("", "")  # names of the two sets of --same-as
     fix: str | None = None
     rejects: str | None = None
     allowed: frozenset[str] = frozenset()
@@ -56,7 +56,7 @@ class CheckOptions:
 
 
 class CheckCommand(Command):
-    """Takes all words behind --same-as, up to the next option, for the other set."""
+    """A command whose option --same-as takes all words up to the next option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Repeat --same-as before each of its words."""
@@ -87,21 +87,23 @@ class CheckCommand(Command):
     more="OUT is a file, a directory/ or, for one copy of each input, a template such as 'out-%06d.tar'.",
 )
 @option("Output", "--rejects", metavar="FILE", help="Write what --fix leaves out to this archive.")
-@option("Checks", "--unique", is_flag=True, help="No key may be in two shards.")
-@option("Checks", "--require", multiple=True, metavar="F1,F2", help="Fields of each sample; a|b is either.")
+@option("Checks", "--unique", is_flag=True, help="Require that no key is in two shards.")
+@option(
+    "Checks", "--require", multiple=True, metavar="F1,F2", help="Require these fields in each sample; a|b is either."
+)
 @option(
     "Checks",
     "--against",
     metavar="TABLE",
     help="Compare keys with those of a table.",
-    more="TABLE has one key a line, or a column __key__, or is FILE:COLUMN.",
+    more="TABLE has one key per line, or a column __key__, or is FILE:COLUMN.",
 )
 @option(
     "Checks",
     "--manifest",
     metavar="FILE",
     help="Compare with what --manifest of split or shard wrote.",
-    more="Without INPUT, the shards that it lists are checked.",
+    more="The default INPUT is the shards that it lists.",
 )
 @option(
     "Checks",
@@ -130,30 +132,31 @@ def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **giv
     after --same-as, up to the next option, are the other set.
 
     Each problem is a line that ends in its name, such as [bad-header]; each shard gets a verdict, ok or bad. Notes are
-    no problems: entries without key, fields that differ between samples, odd names. With -q neither notes nor the
+    not problems: entries without a key, fields that differ between samples, odd names. With -q neither notes nor the
     verdicts of good shards are printed.
 
-    Exit status: 0 nothing is wrong, 1 something is, 2 usage. With --fix: 0 all samples are in the copy.
+    Exit status: 0 no problem, 1 problems, 2 usage error. With --fix: 0 if all samples are in the copy.
 
     \f
-    The first problem of a kind is followed by a hint how to repair it. Reading goes on after damage, and with the other
-    shards where one cannot be read.
+    The first problem of a kind is followed by a hint how to repair it. Reading continues after damage, and with the
+    next shard if one cannot be read.
 
     With --json each line has a type: problem (problem, level, shard, offset, key, detail, repair), shard (shard,
     verdict, samples, entries, bytes, problems, notes), summary; fix and set for --fix and --same-as.
 
     --same-as compares keys, fields and contents, not order, shards, times, modes or owners. There is no verdict, and
-    status 1, when a shard of either set cannot be read or is damaged; --allow PROBLEM compares what a damaged one has.
+    status 1, if a shard of either set cannot be read or is damaged; --allow PROBLEM compares the samples of a damaged
+    shard.
 
-    --fix gathers scattered samples, renames samples with duplicate keys to KEY~2, KEY~3, drops entries without key, and
-    leaves out samples that touch damage; the sums it prints account for every entry. With one OUT, or --unique, no key
-    occurs twice in all copies.
+    --fix gathers scattered samples, renames samples with duplicate keys to KEY~2, KEY~3, drops entries without a key,
+    and leaves out samples that touch damage; the sums that it prints account for every entry. With one OUT, or
+    --unique, keys are unique in all copies.
     """
     run = current()
     chosen = _options(given, null)
     locations = _locations(run, words, files_from, null, chosen.checks.manifest)
     chosen.same_as = expand_each(given["same_as"]) if given["same_as"] else ()
-    chosen.names = (_called(words or files_from or ("stdin",)), _called(given["same_as"]))
+    chosen.names = (_name_of(words or files_from or ("stdin",)), _name_of(given["same_as"]))
     run.refuse([*locations, *chosen.same_as], *([chosen.rejects] if chosen.rejects else []))
     passed = run_same_as(run, locations, chosen) if chosen.same_as else run_check(run, locations, chosen)
     if not passed:
@@ -166,7 +169,7 @@ def _options(given: dict[str, Any], null: bool) -> CheckOptions:
     names = frozenset(name.strip() for word in given["allow"] for name in word.split(",") if name.strip())
     known = {*PROBLEMS, *FINDINGS}
     if unknown := sorted(names - known):
-        raise Usage(f"--allow {unknown[0]}: no such problem; there are: {', '.join([*PROBLEMS, *FINDINGS])}")
+        raise Usage(f"--allow {unknown[0]}: unknown problem; the problems are: {', '.join([*PROBLEMS, *FINDINGS])}")
     if given["rejects"] is not None and given["fix"] is None:
         raise Usage("--rejects requires --fix")
     if given["fix"] is not None and given["parallel"] > 1:
@@ -190,7 +193,7 @@ def _options(given: dict[str, Any], null: bool) -> CheckOptions:
     )
 
 
-def _called(words: Sequence[str]) -> str:
+def _name_of(words: Sequence[str]) -> str:
     return f"{words[0]} and {len(words) - 1} more" if len(words) > 1 else "".join(words)
 
 
@@ -207,7 +210,7 @@ def _locations(
 
 
 def run_check(run: ConsoleRun, locations: Sequence[Location], chosen: CheckOptions) -> bool:
-    """Check shards; whether nothing is wrong, or with --fix, whether all samples are in the copy."""
+    """Check shards. Return whether there is no problem, or with --fix whether all samples are in the copy."""
     fix = None
     if chosen.fix is not None:
         fix = Fix(run, run.reserve, locations, chosen.fix, chosen.rejects, chosen.checks.unique, chosen.allowed)
@@ -224,7 +227,7 @@ def run_check(run: ConsoleRun, locations: Sequence[Location], chosen: CheckOptio
 
 
 def _end(run: ConsoleRun, printer: Printer, fix: Fix | None) -> bool:
-    """Verdicts, sums, the summary."""
+    """Print verdicts, sums and the summary. Return as `run_check` does."""
     bad = printer.verdicts()
     passed = not printer.failed
     if fix is not None:
@@ -250,9 +253,9 @@ def _outcome(shards: int, bad: int, failed: bool) -> str:
 
 
 def run_same_as(run: ConsoleRun, locations: Sequence[Location], chosen: CheckOptions) -> bool:
-    """Compare two sets of shards; whether they hold the same samples.
+    """Compare two sets of shards. Return whether they hold the same samples.
 
-    A shard with damage that is not allowed leaves that open; after one that cannot be read nothing is compared.
+    There is no verdict if a shard has damage that is not allowed, or cannot be read.
     """
     printer = Printer(run, chosen.form, chosen.allowed, chosen.strict)
     compared = Comparison(
@@ -268,11 +271,11 @@ def run_same_as(run: ConsoleRun, locations: Sequence[Location], chosen: CheckOpt
         printer.take(item)
     unread, same = compared.unread, compared.same
     if not unread:
-        _say_sets(printer, compared.sameness)
+        _print_sets(printer, compared.sameness)
     if unread:
-        words = f"no verdict: {_called(unread)} could not be read"
+        words = f"no verdict: {_name_of(unread)} could not be read"
     elif same is None:
-        words = "no verdict: not every shard is whole"
+        words = "no verdict: some shards are damaged"
     else:
         words = "the same samples" if same else "not the same samples"
     printer.say([words], {"type": "summary", "same": same, "found": dict(run.policy.counts)})
@@ -282,9 +285,9 @@ def run_same_as(run: ConsoleRun, locations: Sequence[Location], chosen: CheckOpt
     return same is True and not printer.failed
 
 
-def _say_sets(printer: Printer, sameness: Sameness) -> None:
+def _print_sets(printer: Printer, sameness: Sameness) -> None:
     """Print the fingerprint of each set."""
     printer.rest()
-    for name, called, total in zip(("this set", "the other"), sameness.names, sameness.totals, strict=True):
+    for name, inputs, total in zip(("this set", "the other"), sameness.names, sameness.totals, strict=True):
         record = {"samples": total.samples, "entries": total.entries, "fingerprint": f"{total.value:032x}"}
-        printer.say([f"{name}, {called}: {total}"], {"type": "set", "set": name, **record})
+        printer.say([f"{name}, {inputs}: {total}"], {"type": "set", "set": name, **record})

@@ -81,5 +81,5 @@ def extract(
     data = read(run, inputs, shard_slice).choose(select).change(fields)
     unpack(data, folder, run, force=force, time=time, reserved=[*run.places], report=run.report)
     if not run.samples and not (select.all and fields.all):
-        run.warn("no sample was chosen")
+        run.warn("no sample selected")
     run.finish()

@@ -32,7 +32,8 @@ EXAMPLES = (
     "tarkit mix mix.yaml --until all --rekey '{stem}/{key}' -o mixed.tar.zst",
 )
 COST = (
-    "One pass: what is drawn is read and written once, contents are not decoded. Memory does not grow with the data.\f "
+    "One pass: each drawn sample is read and written once, contents are not decoded. Memory does not grow with the "
+    "data.\f "
     "Of each source one shard is open, or nstreams of them, and of each stream up to 16 MiB are in memory. A pipe that "
     "is read again is kept in temporary space; files, commands and URLs are opened again."
 )
@@ -40,7 +41,7 @@ COST = (
 
 @dataclass
 class MixOptions:
-    """How long to draw, and what becomes of the samples."""
+    """The options of `mix`: how many samples to draw, selection and fields."""
 
     select: Select
     fields: Fields
@@ -93,19 +94,19 @@ def mix(
     one source. WEIGHT is the number after its last @, else 1. A.tar@3 B.tar@1 takes three samples of A for each of B,
     on average. SPEC.yaml (or .json) describes a mix.
 
-    The seed decides what is drawn. Options that select samples and fields act on each source, before the draw; --rekey
+    The seed determines the draw. Options that select samples and fields act on each source, before the draw; --rekey
     acts on the mix. A sample that is drawn again gets ~2 after its key, then ~3 and so on.
 
     \f
-    An existing file whose name ends in @ and a number is that file. SPEC.yaml has a list `sources` with shards, weight,
-    probability, nstreams, nrepeats, shuffle, allow_missing, rename and rekey for each, as in tarmix; or the `datasets`
-    of webdataset.
+    A file whose name ends in @ and a number has precedence over a weight. SPEC.yaml has a list `sources` with shards,
+    weight, probability, nstreams, nrepeats, shuffle, allow_missing, rename and rekey for each, as in tarmix; or the
+    `datasets` of webdataset.
     """
     run = current()
     if repeat and until == "first":
         raise Usage("--repeat cannot be used with --until first: it reads a source again after its end")
     if repeat and until is None and total is None:
-        raise Usage("--repeat has no end", "use --total N, or --until all, which ends when each source was read once")
+        raise Usage("--repeat has no end", "use --total N, or --until all to end when each source was read once")
     spec = parse_mix(words, run.warn)
     run.reserve(spec.path, "the description of the mix", written=False)
     chosen = MixOptions(select, fields, 0, None if total is None else _number(total), until or "first", repeat)
@@ -116,7 +117,7 @@ def mix(
 
 
 def run_mix(run: ConsoleRun, spec: MixSpec, output: Output, chosen: MixOptions, policy: Policy) -> None:
-    """Write what is drawn from the sources to one archive."""
+    """Write the mix of the sources to one archive."""
     policy.strict |= ONE_ARCHIVE
     found = [locate(source, run.tell) for source in spec.sources]
     locations = [location for each in found for location in each]
@@ -146,10 +147,10 @@ def run_mix(run: ConsoleRun, spec: MixSpec, output: Output, chosen: MixOptions, 
             sample.write(writer)
         options.report_keys(run, chosen.select)
         writer.finish()
-        _tell_end(run, drawn)
+        _report_end(run, drawn)
     run.bytes, run.dropped = writer.position, sum(each.dropped for each in laps)
     if any(each.repeated for each in laps):
-        run.tell("samples that came again have ~2, ~3 .. behind their keys")
+        run.tell("samples that were drawn again have ~2, ~3, ... after their keys")
     run.finish(_shares(run, drawn))
 
 
@@ -177,7 +178,7 @@ def _laps(
 
 
 def _stock(laps: Laps, chosen: MixOptions, policy: Policy) -> Stock[TarSample]:
-    """What can be drawn of a source: its samples with the fields that were chosen, of this source and of all."""
+    """Return a source to draw from: its samples, with the fields selected by its own options and the common ones."""
     spec = laps.spec
     own, common = Fields(rename=spec.rename, rekey=spec.rekey), replace(chosen.fields, rekey=None)
     weight = float(laps.shards) if spec.weight is None else spec.weight
@@ -193,26 +194,27 @@ def _number(text: str) -> int:
             return parse_size(text)
     except Usage:
         pass
-    raise Usage(f"--total {show(text)} is no number of samples", "it looks like 5000, 1e6 or 1M")
+    raise Usage(f"invalid --total {show(text)}", "a number of samples, such as 5000, 1e6 or 1M")
 
 
-def _tell_end(run: ConsoleRun, drawn: Mix[TarSample]) -> None:
-    """Say that samples are left, or that there were not as many as were asked for."""
+def _report_end(run: ConsoleRun, drawn: Mix[TarSample]) -> None:
+    """Print whether samples are left, or fewer were drawn than requested."""
     if drawn.ended is None and drawn.given == drawn.total:
         return
     left = [stock.name for stock in drawn.stocks if _has_more(stock)]
     if left and drawn.ended is not None:
         of = f"{len(left)} of {len(drawn.stocks)} sources"
         run.tell(
-            f"{drawn.ended.name} has no more samples, {of} have some left: --until all goes on, --repeat begins again"
+            f"{drawn.ended.name} has no more samples, {of} have some left: "
+            "--until all continues with these, --repeat reads it again"
         )
         run.facts["input_left"] = left
     if drawn.total is not None and drawn.given < drawn.total:
-        run.tell(f"{drawn.given} samples instead of {drawn.total}: there were no more")
+        run.tell(f"{drawn.given} samples instead of {drawn.total}: the sources have no more")
 
 
 def _has_more(stock: Stock[TarSample]) -> bool:
-    """Whether a source has something that was not drawn; whatever is wrong with that, it is not wanted any more."""
+    """Return whether a source has samples that were not drawn; problems of these samples are ignored."""
     try:
         return not stock.exhausted and stock.more()
     except TarkitError:
@@ -220,7 +222,7 @@ def _has_more(stock: Stock[TarSample]) -> bool:
 
 
 def _shares(run: ConsoleRun, drawn: Mix[TarSample]) -> list[str]:
-    """Report what was asked of each source and what came; the lines of a table of it."""
+    """Return the lines of a table of requested and actual shares of the sources, and add them to the report."""
     rows = [("source", "weight", "asked", "got", "samples", "laps")]
     facts: list[dict[str, Any]] = []
     for stock, asked, got in zip(drawn.stocks, drawn.asked(), drawn.got(), strict=True):

@@ -145,7 +145,6 @@ def run_shard(run: ConsoleRun, root: str, chosen: ShardOptions) -> None:
         update=chosen.update,
         sized=_weighs(run, chosen),
         beside=_beside(run, chosen),
-        processes=pack.parallel,
         skip_missing=pack.skip_missing,
         draw_seed=options.draw_seed,
     )

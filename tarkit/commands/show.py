@@ -1,4 +1,4 @@
-"""tarkit show: look into archives."""
+"""tarkit show: show the contents of archives."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ EXAMPLES = (
     "tarkit show 'train-{000..009}.tar' --html gallery.html",
 )
 COST = (
-    "One pass, which ends with the last sample that is shown. Of each entry a few kilobytes are read into memory, "
-    "with --images and --html whole pictures of up to 16 MiB, and nothing with --names; no temporary space, "
-    "but for -f and streams with samples of over 16 MiB."
+    "One pass, which ends with the last sample that is shown. A few kilobytes of each entry are read into memory; "
+    "with --images and --html whole pictures of up to 16 MiB; with --names nothing. Temporary space is used only for "
+    "-f and for streams with samples of over 16 MiB."
 )
 
-_NO_SAMPLE = "no sample found: no name has a dot after its last slash, which ends the key"
+_NO_SAMPLE = "no sample found: no entry has a dot in its file name, which ends the key"
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
@@ -46,7 +46,7 @@ _NO_SAMPLE = "no sample found: no name has a dot after its last slash, which end
     "--count",
     type=click.IntRange(0),
     metavar="N",
-    help="The first N of those.  [default: 10, see above]",
+    help="The first N of these.  [default: 10, see above]",
 )
 @option("Select", "--all", "every", is_flag=True, help="All of them.")
 @options.fields
@@ -80,21 +80,21 @@ def show(
     classes: str | None,
     policy: Policy,
 ) -> None:
-    """Look into archives: fields, kinds, sizes, texts, pictures.
+    """Show the contents of archives: fields, sizes, texts, pictures.
 
     INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
-    A terminal gets a panel for each sample, a pipe plain lines. The first bytes of a field tell what it holds; pickles
-    are never opened. Without -c and --all the first 10 samples are shown, 200 on a page of --html, and all with --names
-    and --json. Nothing after them is read.
+    The output is a panel for each sample in a terminal, plain lines in a pipe. The kind of a field is detected by its
+    first bytes; pickles are never opened. Without -c and --all the first 10 samples are shown, 200 on a page of --html,
+    and all with --names and --json. Nothing after them is read.
 
     \f
-    Names are written so that they can be read back: \\\\ is a backslash, \\xNN a byte that is no printable text. With
-    --names and -0 they are raw: path, key, field and size of an entry, each ended by NUL.
+    Names are escaped: \\\\ is a backslash, \\xNN a byte that is not printable text. With --names and -0 they are raw:
+    path, key, field and size of an entry, each ended by NUL.
 
     The page of --html is one file that needs no network: pictures with their captions and classes, sounds, videos,
-    arrays. Pictures of over 64 KiB need tarkit[images] to be made smaller; without that, those of up to 32 KiB are
-    taken as they are. Without --by, classes are in fields or members of JSON called cls, class, label or category.
+    arrays. Reducing pictures of over 64 KiB requires tarkit[images]; without it, only pictures of up to 32 KiB are
+    shown. Without --by, classes are in fields or members of JSON named cls, class, label or category.
     """
     chosen = [
         name for name, on in (("names", names), ("json", as_json), ("images", images or draw), ("html", html)) if on
@@ -108,7 +108,7 @@ def show(
     if (by or classes) and view_ not in ("html", "images"):
         raise Usage("--by and --classes require --html or --images")
     run = current()
-    run.reserve(classes, "the names of classes", written=False)
+    run.reserve(classes, "the class names", written=False)
     class_names: Sequence[str] = ()
     if view_ in ("html", "images"):
         from tarkit.inspecting.classes import find_class_names
@@ -121,14 +121,14 @@ def show(
 def run_show(
     run: ConsoleRun, locations: list[Location], chosen: ShowOptions, policy: Policy, html: str | None = None
 ) -> None:
-    """Show the selected samples: those before an error too, but a page is written only when all is well."""
+    """Show the selected samples, also those before an error; a page is written only without an error."""
     output = text_output() if html is None else _page(run, html)
     if chosen.view == "images":
         from tarkit.views.pictures import require
 
         require()
     if html is None and os.isatty(1):
-        run.progress = False  # a bar would stand between the samples
+        run.progress = False  # the samples are on the same terminal
     inputs = DatasetReader(
         locations,
         policy,
@@ -152,9 +152,9 @@ def run_show(
             options.report_keys(run, chosen.select)
         shown.finish()
     if run.samples == 0:
-        run.tell(_NO_SAMPLE if chosen.select.all and chosen.limit != 0 else "no sample was chosen")
+        run.tell(_NO_SAMPLE if chosen.select.all and chosen.limit != 0 else "no sample selected")
     elif run.samples == chosen.limit and chosen.count is None:
-        run.tell(f"the first {run.samples} samples; -c N shows more, --all all of them")
+        run.tell(f"the first {run.samples} samples; -c N shows N, --all shows all")
     run.dropped = inputs.dropped
     run.finish()
 

@@ -151,7 +151,7 @@ def refuse_disorder(data: Dataset, order: SortKey | OrderFile, run: ConsoleRun) 
     flow.finish()
     if found is not None:
         raise TarkitError(
-            f"{found.archive}: at {found.offset}: {show(found.after)} is out of order behind {show(found.before)}",
+            f"{found.archive}: at {found.offset}: {show(found.after)} is out of order after {show(found.before)}",
             "tarkit sort without --check-only puts it in order",
         )
     run.finish()

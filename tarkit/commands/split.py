@@ -20,7 +20,7 @@ from tarkit.shards.writer import Series, write_manifest
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
 
-_THERE = "--force replaces them; --append keeps them, and packs all of the inputs again behind them"
+_THERE = "--force replaces them; --append keeps them, and appends all inputs after them"
 EXAMPLES = (
     "tarkit split big.tar -c 1000 -o 'shards/train-%06d.tar'",
     "tarkit create recipe -o - | tarkit split - -s 500M -o 'b-%06d.tar.zst'",

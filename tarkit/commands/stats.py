@@ -1,4 +1,4 @@
-"""tarkit stats: what is in archives, by their headers."""
+"""tarkit stats: count samples, fields and sizes by the headers of archives."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ EXAMPLES = (
 COST = (
     "One pass over the headers: contents of files are skipped, those of streams and compressed inputs read; "
     "--by reads its field. "
-    "Memory does not grow with the data: medians are exact up to 65536 different sizes of a field, then 1/256 off at "
-    "most, and 4096 fields and sets of fields are told apart."
+    "Memory does not grow with the data: medians are exact up to 65536 different sizes of a field, then rounded down "
+    "by at most 1/256, and 4096 fields and sets of fields are counted separately."
 )
 
 
 @dataclass
 class StatsOptions:
-    """What is counted and what is written."""
+    """The options of `stats`."""
 
     select: Select
     shard_slice: Slice | None = None
@@ -91,29 +91,29 @@ def stats(
     and how many bytes the tar format adds. With --world and --workers it also has the samples that each process of a
     training run gets: webdataset gives shard i to node i mod W, and of these shard j to worker j mod K.
 
-    Options that select samples count those alone; inputs are then read one after the other, and -p has no effect.
+    Options that select samples restrict the counts to these; inputs are then read one by one, and -p has no effect.
     """
     select.count = count
     if sum((total, json, html is not None)) > 1:
-        raise Usage("--total, --json and --html are three outputs: choose one")
+        raise Usage("--total, --json and --html exclude each other", "choose one output")
     if total and (world or workers or by):
-        raise Usage("--total prints one number: it does not go with --world, --workers or --by")
+        raise Usage("--total cannot be used with --world, --workers or --by: it prints one number")
     if classes is not None and by is None:
         raise Usage("--classes requires --by")
     run = current()
-    run.reserve(classes, "the names of classes", written=False)
+    run.reserve(classes, "the class names", written=False)
     names: list[str] = []
     if by is not None:
         from tarkit.inspecting.classes import find_class_names
 
         names = find_class_names(classes, inputs)
-    wanted = 0 if world is None and workers is None else world or 1
-    chosen = StatsOptions(select, shard_slice, total, json, html, by, names, wanted, workers or 1, parallel)
+    nodes = 0 if world is None and workers is None else world or 1
+    chosen = StatsOptions(select, shard_slice, total, json, html, by, names, nodes, workers or 1, parallel)
     run_stats(run, inputs, chosen)
 
 
 def run_stats(run: ConsoleRun, locations: list[Location], chosen: StatsOptions) -> None:
-    """Count all inputs, and write what was found."""
+    """Count all inputs, and write the report."""
     run.refuse(locations, chosen.html)
     run.reserve(chosen.html, "the page")
     counts = count_dataset(
@@ -121,19 +121,19 @@ def run_stats(run: ConsoleRun, locations: list[Location], chosen: StatsOptions) 
     )
     if counts.classes is not None and run.samples and not counts.classes.counts:
         run.warn(f"no sample has {chosen.by!r}")
-    _write(chosen, locations, _drawn(counts, chosen))
+    _write(chosen, locations, _report(counts, chosen))
     run.finish()
 
 
-def _drawn(counts: Counts, chosen: StatsOptions) -> str:
-    """Return what is written."""
+def _report(counts: Counts, chosen: StatsOptions) -> str:
+    """Return the output: a number, JSON, a page or text."""
     total, shards, classes = counts.total(), counts.shards, counts.classes
     if chosen.total:
         return f"{total.samples}\n"
-    from tarkit.inspecting.census import deal
+    from tarkit.inspecting.census import shares_of
     from tarkit.views.report import Balance, as_json, sections
 
-    shares = deal([each.samples for each in shards], chosen.world, chosen.workers) if chosen.world else []
+    shares = shares_of([each.samples for each in shards], chosen.world, chosen.workers) if chosen.world else []
     balance = None
     if chosen.by is not None and classes is not None:
         balance = Balance(chosen.by, classes, chosen.class_names)
@@ -145,10 +145,10 @@ def _drawn(counts: Counts, chosen: StatsOptions) -> str:
     if chosen.html is not None:
         from tarkit.views.html import report_page
 
-        title = shards[0].name if shards else "no shard"
+        title = shards[0].name if shards else "no shards"
         title += f" and {len(shards) - 1} more" if len(shards) > 1 else ""
         return report_page(
-            title, "Statistics of all samples" if chosen.select.all else "Statistics of chosen samples", report
+            title, "Statistics of all samples" if chosen.select.all else "Statistics of selected samples", report
         )
     from tarkit.views.terminal import coloured
     from tarkit.views.text import report_lines

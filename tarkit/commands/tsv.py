@@ -25,7 +25,7 @@ EXAMPLES = (
 )
 COST = (
     "One pass; of the contents only what is in the table is read. Memory does not grow with the data: one row is held, "
-    "of Parquet a row group. A field of more than 16 MiB is no cell."
+    "of Parquet a row group. A field of more than 16 MiB is not a cell."
 )
 
 
@@ -87,7 +87,7 @@ def tsv(
     A field of the very name of a column comes first.
 
     In TSV a tab, a line end and a backslash in a cell are \\t, \\n, \\r and \\\\; \\N is a field that is not there. So
-    create --format tsv and --keys-from read back what was written, to the last byte. In JSON, content that is no UTF-8
+    create --format tsv and --keys-from read back what was written, to the last byte. In JSON, content that is not UTF-8
     is base64 under @FIELD, which create reads too. A terminal gets escapes for control characters. In Parquet the
     numbers of JSON and sizes are numbers, and contents are strings.
     """

@@ -1,7 +1,7 @@
-"""A table of samples: which columns it has, and its rows. Iterators in, iterators out; one row is held at a time.
+"""A table of samples: its columns and rows. Rows are an iterator; one row is held at a time.
 
-A column is a field, or a name that `values` knows: `cls`, `json.label`, `size.jpg`, `width.jpg`, `shard`, `offset`.
-`a;b` is the first that a sample has, `new:a` or `new:a,b` gives a name to the column.
+A column is a field or another name of `values`: `cls`, `json.label`, `size.jpg`, `width.jpg`, `shard`, `offset`.
+`a;b` is the first one present in a sample; `new:a` or `new:a,b` names the column.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tarkit.samples.sample import TarSample
 from tarkit.samples.values import Name, View
 from tarkit.tar.reader import Raw
 
-CELL = 16 << 20  # bytes of a field that may be a cell
-SHORT = 1 << 16  # of a field that is a column without being asked for
+CELL = 16 << 20  # maximum size of a field in a cell, in bytes
+SHORT = 1 << 16  # maximum size of a field that is a column by default
 
 KEY = "__key__"
 
@@ -32,22 +32,26 @@ class Missing:
 
 
 MISSING = Missing()
-Row = list[Any]  # bytes of a field or of a name; numbers, text and what JSON has, of a path; MISSING
+Row = list[Any]  # bytes of a field or of a name; the value of a path into JSON; MISSING
 
 
 class Column(NamedTuple):
-    """One column: the word at its head, and the names that are looked for, the first that a sample has counts."""
+    """One column: its heading, and alternative names, of which the first one present in a sample is used."""
 
     head: str
     names: tuple[Name, ...]
 
     @property
     def is_name(self) -> bool:
-        """Whether its bytes are those of a name, and not of content."""
+        """Whether its cells are names (a key, a shard) and not content."""
         return self.names[0].is_name
 
     def cell(self, view: View) -> Any:
-        """What the sample has for it. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`."""
+        """Return the cell of a sample.
+
+        Raises:
+            Problem: `missing-field`, `bad-field`, `sparse-entry`.
+        """
         for name in self.names[:-1]:
             if name.present(view):
                 return name.cell(view, CELL)
@@ -58,25 +62,29 @@ def parse_columns(text: str) -> list[Column]:
     """Return the columns of `'cls json.label first:a,b c;d'`.
 
     Raises:
-        Usage: it is not of this form.
+        Usage: the text has another form.
     """
     choices = parse_choices(text, "column", "NAME, A;B, NEW:NAME or NEW:A,B", ";,")
     return [Column(new or names[0], tuple(map(Name, names))) for new, names in choices]
 
 
 def checked(columns: Sequence[Column]) -> list[Column]:
-    """The same columns; raises Usage when two have one head, or `create` would take one for a list of sources."""
+    """Return the columns unchanged.
+
+    Raises:
+        Usage: two have the same heading, or a heading begins with @, which marks a column of sources for `create`.
+    """
     heads = [column.head for column in columns]
     for head in heads:
         if heads.count(head) > 1:
-            raise Usage(f"two columns are called {show(head)}", f"name one of them: 'new:{head}'")
+            raise Usage(f"two columns are named {show(head)}", f"rename one of them: 'new:{head}'")
         if head.startswith("@"):
-            raise Usage(f"{show(head)}: a column that begins with @ would be one of sources", f"'x{head[1:]}:{head}'")
+            raise Usage(f"invalid column {show(head)}: @ marks a column of sources", f"'x{head[1:]}:{head}'")
     return list(columns)
 
 
 def usual(view: View | None) -> list[Column]:
-    """The columns where none is asked for: of the first sample, each short text, and of what is none the size."""
+    """Return the default columns: each field of the first sample that is a short text, and the size of any other."""
     columns = []
     for name, raw in view.fields.items() if view else ():
         text = os.fsdecode(name)
@@ -100,8 +108,8 @@ def _is_text(view: View | None, name: bytes, raw: Raw) -> bool:
 class Table:
     """The columns of a table, and what to do about samples that lack one.
 
-    After the rows, `outside` counts samples with fields that no column is about, where columns were not asked for;
-    `example` names one.
+    With default columns, `outside` is the number of samples so far with fields that have no column, and `example` is
+    such a field.
     """
 
     columns: list[Column]
@@ -121,10 +129,18 @@ class Table:
         on_missing: OnMissing,
         key: bool,
     ) -> tuple[Table, Iterator[tuple[TarSample, Row]]]:
-        """The table and its rows; without `columns` the first sample says them. With `key` it has one for that."""
+        """Return the table and its rows.
+
+        Args:
+            columns: the columns; None for the default columns, from the first sample.
+            samples: the samples.
+            policy: what to do about problems.
+            on_missing: what to do about samples that lack a column; those of default columns are kept.
+            key: add a column of keys if there is none.
+        """
         first: list[TarSample] = []
         known: frozenset[bytes] = frozenset()
-        asked = columns is not None
+        complete = columns is not None
         if columns is None:
             first = [sample for sample in (next(samples, None),) if sample is not None]
             view = View(first[0]) if first else None
@@ -133,12 +149,12 @@ class Table:
             on_missing = "keep"
         if key and not any(column.head == KEY for column in columns):
             columns = [Column(KEY, (Name(KEY),)), *columns]
-        table = cls(checked(columns), policy, on_missing, asked, _known=known)
+        table = cls(checked(columns), policy, on_missing, complete, _known=known)
         return table, table._rows(first, samples)
 
     @property
     def heads(self) -> list[str]:
-        """The words at the heads of the columns."""
+        """The headings of the columns."""
         return [column.head for column in self.columns]
 
     def _rows(self, first: list[TarSample], samples: Iterator[TarSample]) -> Iterator[tuple[TarSample, Row]]:
@@ -156,7 +172,7 @@ class Table:
                         yield sample, row
 
     def _careful(self, view: View) -> Row | None:
-        """The row of a sample that has not got all of it, None when it is left out."""
+        """Return the row of a sample that lacks a cell, None if it is left out."""
         row: Row = []
         for column in self.columns:
             try:
@@ -165,7 +181,7 @@ class Table:
                 if problem.name == "missing-field":
                     if not pass_missing(problem, self.on_missing, self.policy):
                         return None
-                elif self.policy.judge(problem) == "drop":
+                elif self.policy.apply(problem) == "drop":
                     return None
                 row.append(MISSING)
         return row

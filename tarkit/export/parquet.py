@@ -1,4 +1,4 @@
-"""Tables as Parquet files, by pyarrow: row group after row group, so that memory does not grow with the table."""
+"""Tables as Parquet files, by pyarrow: one row group at a time, so that memory does not grow with the table."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from tarkit.errors import MissingLibrary, TarkitError, show
 from tarkit.export.columns import MISSING, Column, Row
 
-GROUP_ROWS, GROUP_BYTES = 8192, 16 << 20  # at most so much is in a row group
+GROUP_ROWS, GROUP_BYTES = 8192, 16 << 20  # limits of a row group
 
 
 class PyarrowFile:
-    """What pyarrow wants of a file that is written."""
+    """A write-only file object for pyarrow."""
 
     closed = False
 
@@ -23,11 +23,11 @@ class PyarrowFile:
         self._position = 0
 
     def give_up(self) -> None:
-        """Write no more: pyarrow completes its file even after an error, when ours is closed already."""
+        """Discard further bytes: pyarrow completes its file even after an error, when the output is already closed."""
         self._write = None
 
     def write(self, data: Any) -> int:
-        """Hand it on."""
+        """Write bytes."""
         data = bytes(data)
         if self._write is not None:
             self._write(data)
@@ -35,33 +35,37 @@ class PyarrowFile:
         return len(data)
 
     def tell(self) -> int:
-        """Bytes so far."""
+        """Return the number of bytes written."""
         return self._position
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: bytes are not buffered."""
 
     def close(self) -> None:
-        """Whoever opened the output closes it."""
+        """Do nothing: the caller closes the output."""
 
     def seekable(self) -> bool:
-        """It goes forward only."""
+        """Return False."""
         return False
 
     def readable(self) -> bool:
-        """It is written."""
+        """Return False."""
         return False
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
 
 def write_parquet(columns: Sequence[Column], rows: Iterable[Row], write: Callable[[bytes], None]) -> None:
-    """Write a table. Its first rows, up to 8192, decide on the type of each column.
+    """Write a table. The type of each column is inferred from the first row group (up to 8192 rows).
 
-    That is int64, double, bool or string; binary where bytes are no UTF-8; string with JSON in it where values are of
-    several kinds, objects or lists. Raises TarkitError for a later value that does not fit, or where pyarrow is not.
+    Types are int64, double, bool and string; binary for bytes that are not UTF-8; string of JSON for objects, lists and
+    values of several types.
+
+    Raises:
+        TarkitError: a later value does not fit the type of its column.
+        MissingLibrary: pyarrow is not installed.
     """
     try:
         import pyarrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -82,8 +86,9 @@ def write_parquet(columns: Sequence[Column], rows: Iterable[Row], write: Callabl
                 try:
                     arrays.append(pyarrow.array([_fitted(cell, kind) for cell in cells], getattr(pyarrow, kind)()))
                 except (ValueError, TypeError, pyarrow.ArrowException):
-                    what = f"column {show(column.head)}: in rows {done + 1} to {done + len(group)} a value is no {kind}"
-                    raise TarkitError(f"{what}, as those of the first rows are", "--format jsonl takes any") from None
+                    what = f"column {show(column.head)}: a value in rows {done + 1} to {done + len(group)} is not"
+                    hint = "--format jsonl takes values of any type"
+                    raise TarkitError(f"{what} {kind}, the type of the first rows", hint) from None
             table = pyarrow.table(arrays, names=[column.head for column in columns])
             writer = writer or parquet.ParquetWriter(file, table.schema, compression="zstd")
             writer.write_table(table)
@@ -95,7 +100,7 @@ def write_parquet(columns: Sequence[Column], rows: Iterable[Row], write: Callabl
 
 
 def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    """Rows in groups; at least one, which may be empty."""
+    """Yield rows in groups; at least one group, which may be empty."""
     first = True
     while True:
         group: list[Row] = []
@@ -135,7 +140,7 @@ def _kind(cell: Any) -> str:
 
 
 def _fitted(cell: Any, kind: str) -> Any:
-    """A cell for a column of this type. Raises ValueError, TypeError."""
+    """Return a cell for a column of this type. Raises ValueError, TypeError."""
     if cell is MISSING or cell is None:
         return None
     if kind == "string":
@@ -150,9 +155,13 @@ def _fitted(cell: Any, kind: str) -> Any:
 
 
 def read_parquet(path: str) -> Iterator[tuple[tuple[str, ...], list[bytes | None]]]:
-    """The rows of a file: names of columns, and cells as bytes. Text is UTF-8, what is no text or bytes is JSON.
+    """Yield the rows of a file as names of columns and cells in bytes.
 
-    A null is None. Raises TarkitError for what is no such file, or where pyarrow is not.
+    Text is UTF-8, null is None, and values that are not text or bytes are JSON.
+
+    Raises:
+        TarkitError: the file is not a Parquet file.
+        MissingLibrary: pyarrow is not installed.
     """
     try:
         import pyarrow

@@ -1,11 +1,10 @@
 """Tables as bytes: TSV, CSV, JSON lines, JSON, YAML, Parquet.
 
-How bytes go in: TSV and CSV take them as they are. In JSON, content that is UTF-8 is a string; other content is under
-`@FIELD` as `base64:...`, a source that `create --format jsonl` reads back. Names that are no UTF-8 have surrogates
-(`\\udce9`), as Python writes them. YAML has `!!binary`; a column of Parquet is binary where its first rows say so.
+Encoding of bytes: unchanged in TSV and CSV. In JSON, content that is UTF-8 is a string; other content is under
+`@FIELD` as `base64:...`, a source that `create --format jsonl` reads back. Names that are not UTF-8 have surrogates
+(`\\udce9`), as Python writes them. YAML has `!!binary`; a column of Parquet is binary if its first rows are not UTF-8.
 
-Where a sample has nothing for a column, a cell of TSV is `\\N` (PostgreSQL reads and writes the same), one of CSV is
-empty, and elsewhere it is null.
+A missing cell is `\\N` in TSV (as in PostgreSQL), empty in CSV, and null in the other formats.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ CHUNK = 1 << 18  # bytes that are written at once
 
 
 class TableSink(Protocol):
-    """What a table is written to."""
+    """The output of a table."""
 
     def write(self, data: bytes) -> None:
         """Write all of `data`."""
 
 
 def pieces(format: Format, columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterator[bytes]:
-    """The table as bytes, row by row; `header` is for TSV and CSV."""
+    """Yield the table as bytes, row by row; `header` is for TSV and CSV."""
     if format == "tsv":
         return _tsv(columns, rows, header)
     if format == "csv":
@@ -43,7 +42,7 @@ def pieces(format: Format, columns: Sequence[Column], rows: Iterable[Row], heade
 
 
 def gathered(parts: Iterable[bytes], write: Callable[[bytes], None]) -> None:
-    """Write `parts`, many at a time."""
+    """Write `parts` in chunks."""
     waiting: list[bytes] = []
     size = 0
     for part in parts:
@@ -57,7 +56,7 @@ def gathered(parts: Iterable[bytes], write: Callable[[bytes], None]) -> None:
 
 
 def as_bytes(value: Any) -> bytes:
-    """A cell as bytes: text as it is, all else as JSON has it."""
+    """Return a cell as bytes: text as UTF-8, other values as JSON."""
     if type(value) is bytes:
         return value
     if type(value) is int:
@@ -76,7 +75,7 @@ def _tsv(columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterat
         line = b"\t".join([ABSENT if cell is None else cell for cell in cells])
         if b"\\" in line or b"\n" in line or b"\r" in line or line.count(b"\t") != tabs:
             line = b"\t".join([ABSENT if cell is None else escape_tsv(cell) for cell in cells])
-        yield (BOM if first and line.startswith(BOM) else b"") + line + b"\n"  # a reader takes the first one away
+        yield (BOM if first and line.startswith(BOM) else b"") + line + b"\n"  # a reader removes the first BOM
         first = False
 
 
@@ -89,7 +88,7 @@ def _csv(columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterat
     import csv
 
     text = StringIO(newline="")
-    write = csv.writer(text, lineterminator="\r\n").writerow  # so that cells with either are quoted
+    write = csv.writer(text, lineterminator="\r\n").writerow  # so that cells with CR or LF are quoted
     first = True
     for row in _headed(columns, rows) if header else rows:
         write(["" if cell is MISSING else as_bytes(cell).decode("utf-8", "surrogateescape") for cell in row])
@@ -128,13 +127,13 @@ def _object(found: dict[str, Any]) -> bytes:
         except UnicodeEncodeError:
             return json.dumps(found, allow_nan=False).encode("ascii")
     except ValueError:
-        raise _odd(found, "a number that JSON cannot say, NaN or Infinity") from None
+        raise _unwritable(found, "a number that JSON cannot represent, NaN or Infinity") from None
     except RecursionError:
-        raise _odd(found, "a value that is nested too deep") from None
+        raise _unwritable(found, "a value that is nested too deeply") from None
 
 
-def _odd(found: dict[str, Any], what: str) -> TarkitError:
-    """That a row cannot be written; its first cell, which is the key unless that is not wanted, names it."""
+def _unwritable(found: dict[str, Any], what: str) -> TarkitError:
+    """Return the error for a row that cannot be written; its first cell, by default the key, identifies it."""
     return TarkitError(f"the row of {show(str(next(iter(found.values()), '')))} has {what}")
 
 
@@ -154,14 +153,14 @@ def _yaml(columns: Sequence[Column], rows: Iterable[Row]) -> Iterator[bytes]:
                 [found], Dumper=dumper, allow_unicode=True, sort_keys=False, width=1 << 30, encoding="utf-8"
             )
         except RecursionError:
-            raise _odd(found, "a value that is nested too deep for YAML") from None
+            raise _unwritable(found, "a value that is nested too deeply for YAML") from None
         empty = False
     if empty:
         yield b"[]\n"
 
 
 def _text(cell: Any) -> Any:
-    """Bytes as text where they are UTF-8."""
+    """Return bytes as text if they are UTF-8, other cells unchanged."""
     if type(cell) is bytes:
         try:
             return cell.decode("utf-8")

@@ -1,1 +1,1 @@
-"""Samples as files in a directory, and nothing outside of it."""
+"""Extraction of samples to files, confined to one directory."""

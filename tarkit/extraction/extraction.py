@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tarkit.errors import Problem, TarkitError, show
-from tarkit.extraction.folder import Exists, OutputDirectory, Unsafe, check_target, components
+from tarkit.extraction.directory import Exists, OutputDirectory, Unsafe, check_target, components
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
 from tarkit.tar import block
@@ -18,47 +18,55 @@ SMALL = 1 << 18  # bytes of a file that is written at once
 READ = 1 << 20  # bytes of a sample that are read at once
 
 _FILES = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
-_FOLDERS = frozenset((block.DIRECTORY, block.GNU_DUMPDIR))
-_NOTHING = frozenset((block.PAX_GLOBAL, block.GNU_VOLUME))
+_DIRECTORIES = frozenset((block.DIRECTORY, block.GNU_DUMPDIR))
+_IGNORED = frozenset((block.PAX_GLOBAL, block.GNU_VOLUME))
 _REFUSED = {block.CHAR: "a character device", block.BLOCK_DEVICE: "a block device", block.FIFO: "a FIFO"}
 
 
 @dataclass
 class Extraction:
-    """Puts samples into a folder; `time` is that of the files in nanoseconds, None for now, -1 for the entry's own.
+    """Write samples to a directory.
 
-    `plan` looks at a sample first, without writing; `write` writes it. Either way a sample with something unsafe in it
-    is an error, or left out whole by `policy`, and two entries of one name are an error. Afterwards `existing` is how
-    many files are in the way of those that were planned, and `first` the first of them.
+    `plan` checks a sample without writing it; `write` checks and writes it. A sample with an unsafe entry is an error,
+    or left out whole by `policy`; two entries of one name are an error.
+
+    Attributes:
+        directory: the directory.
+        policy: what to do about problems.
+        time: the modification time of the files in nanoseconds; None for now, -1 for that of the entry.
+        files, written: how many files were written, and their size in bytes.
+        existing: after `plan`, how many of the files exist already.
+        reserved: a path that no entry may have.
+        first: the first of the existing files.
     """
 
-    folder: OutputDirectory
+    directory: OutputDirectory
     policy: Policy
     time: int | None = -1
     files: int = 0
-    written: int = 0  # bytes
+    written: int = 0
     existing: int = 0
-    reserved: bytes | None = None  # a path that is for something else
+    reserved: bytes | None = None
     first: bytes = b""
-    _above: list[bytes] = field(default_factory=list)
-    _seen: dict[int, bool] = field(default_factory=dict)  # by the hash of a path, whether a link may lead there
+    _parent: list[bytes] = field(default_factory=list)
+    _written: dict[int, bool] = field(default_factory=dict)  # hash of a path -> whether a hard link may point to it
 
     def plan(self, sample: TarSample) -> None:
         """Check whether the entries of a sample can be written."""
         for entry, parts in self._safe(sample, sample.entries):
-            found = None if not parts else self._look(sample, entry, parts)
+            found = None if not parts else self._exists(sample, entry, parts)
             if found and not self.existing:
                 self.first = b"/".join(parts)
             self.existing += found or False
 
     def begin(self) -> None:
         """Forget the planned paths before they are written."""
-        self._seen.clear()
-        self._above = []
-        self.folder.make()
+        self._written.clear()
+        self._parent = []
+        self.directory.make()
 
     def write(self, sample: TarSample) -> None:
-        """Write the entries of a sample; one whose end is not known is read meanwhile."""
+        """Write the entries of a sample; the rest of a sample whose end is not known is read meanwhile."""
         self._write_entries(sample, sample.entries)
         while sample.more is not None:
             known = len(sample.entries)
@@ -82,24 +90,24 @@ class Extraction:
                 else:
                     self._write(sample, entry, parts, source.read(entry.start, entry.data), None)
             except Exists as error:
-                raise TarkitError(f"{_path(self.folder, error.name)}: it is there already", _FORCE) from None
+                raise TarkitError(f"{_path(self.directory, error.name)}: the file exists", _FORCE) from None
             except Unsafe as error:
                 raise self._unsafe(sample, entry, error) from None
             except OSError as error:
                 if error.filename != source.name:
-                    error.filename, error.filename2 = _path(self.folder, b"/".join(parts)), None
+                    error.filename, error.filename2 = _path(self.directory, b"/".join(parts)), None
                 raise
 
     def _write(
         self, sample: TarSample, entry: Entry, parts: list[bytes], header: bytes, content: memoryview | None
     ) -> None:
-        if _is_folder(entry):
-            self.folder.folder(parts)
+        if _is_directory(entry):
+            self.directory.make_directory(parts)
         elif entry.type == block.SYMLINK:
-            self.folder.symlink(parts, entry.link)
+            self.directory.symlink(parts, entry.link)
             self.files += 1
         elif entry.type == block.HARD_LINK:
-            self.folder.hard_link(parts, components(entry.link))
+            self.directory.hard_link(parts, components(entry.link))
             self.files += 1
         else:
             mode, time = mode_and_time(header)
@@ -108,100 +116,105 @@ class Extraction:
             if content is None and entry.size <= SMALL:
                 content = memoryview(source.read(entry.data, entry.data + entry.size))
             if content is not None and entry.size <= SMALL:
-                self.folder.small(parts, content, mode | 0o600, time_)
+                self.directory.small(parts, content, mode | 0o600, time_)
             else:
                 start, stop = entry.data, entry.data + entry.size
-                self.folder.large(parts, lambda sink: source.send(start, stop, sink), mode | 0o600, time_)
+                self.directory.large(parts, lambda sink: source.send(start, stop, sink), mode | 0o600, time_)
             self.files += 1
             self.written += entry.size
 
     def _safe(self, sample: TarSample, entries: Sequence[Entry]) -> Iterator[tuple[Entry, list[bytes]]]:
-        """The entries to write, each with the parts of its path; none when the sample is left out."""
+        """Yield the entries to write, each with the components of its path; none if the sample is left out."""
         chosen = []
         good = True
         for entry in entries:
-            if entry.type in _NOTHING:
+            if entry.type in _IGNORED:
                 continue
             try:
                 parts = self._parts(entry)
             except Unsafe as error:
-                if self.policy.judge(self._unsafe(sample, entry, error)) == "drop":
+                if self.policy.apply(self._unsafe(sample, entry, error)) == "drop":
                     good = False
                     break
                 continue
             if entry.sparse:
-                what = f"{show(entry.name)} is sparse: its content is not stored as it is"
-                hint = "GNU tar unpacks it"
-                if self.policy.judge(Problem("sparse-entry", sample.source.name, entry.start, what, hint)) == "drop":
+                what = f"{show(entry.name)} is a sparse file, stored without its holes"
+                hint = "extract it with GNU tar"
+                if self.policy.apply(Problem("sparse-entry", sample.source.name, entry.start, what, hint)) == "drop":
                     good = False
                     break
                 continue
             chosen.append((entry, parts))
         for entry, parts in chosen if good else []:
-            self._once(sample, entry, parts)
+            self._check_path(sample, entry, parts)
             if parts:
                 yield entry, parts
 
     def _parts(self, entry: Entry) -> list[bytes]:
-        """The path of an entry. Raises Unsafe for an entry that is not extracted."""
+        """Return the components of an entry's path. Raises Unsafe for an entry that is not extracted."""
         parts = components(entry.name)
-        if not parts and not _is_folder(entry):
-            raise Unsafe(f"the name {show(entry.name)} is not one of a file")
+        if not parts and not _is_directory(entry):
+            raise Unsafe(f"invalid file name {show(entry.name)}")
         if entry.type == block.SYMLINK:
             check_target(parts, entry.link)
         elif entry.type == block.HARD_LINK:
             target = components(entry.link)
             if target == parts or not target:
                 raise Unsafe(f"{show(entry.name)} is a hard link to itself")
-        elif entry.type not in _FILES and not _is_folder(entry) and not entry.sparse:
+        elif entry.type not in _FILES and not _is_directory(entry) and not entry.sparse:
             what = _REFUSED.get(entry.type, f"an entry of the unknown type {show(entry.type)}")
             raise Unsafe(f"{show(entry.name)} is {what}, which is not extracted")
         return parts
 
-    def _once(self, sample: TarSample, entry: Entry, parts: list[bytes]) -> None:
-        """Note a path. Raises Problem when it was there before, or a hard link leads to what was not."""
-        if entry.type == block.HARD_LINK and not self._seen.get(hash(b"/".join(components(entry.link)))):
+    def _check_path(self, sample: TarSample, entry: Entry, parts: list[bytes]) -> None:
+        """Record the path of an entry.
+
+        Raises:
+            Problem: an earlier entry has this path, or no earlier entry has the target of a hard link.
+            TarkitError: the path is reserved.
+        """
+        if entry.type == block.HARD_LINK and not self._written.get(hash(b"/".join(components(entry.link)))):
             what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which was not extracted before it"
             raise Problem("unsafe-name", sample.source.name, entry.start, what)
-        if parts[:-1] != self._above:
-            self._check_above(sample, entry, parts)
-            self._above = parts[:-1]
-        if _is_folder(entry):
+        if parts[:-1] != self._parent:
+            self._check_parents(sample, entry, parts)
+            self._parent = parts[:-1]
+        if _is_directory(entry):
             return
         if self.reserved is not None and b"/".join(parts) == self.reserved:
-            raise TarkitError(f"{show(entry.name)} would be written where the report goes")
+            raise TarkitError(f"{show(entry.name)} has the path of the report")
         number = hash(b"/".join(parts))
-        if number in self._seen:
-            what = f"{show(entry.name)} was in an earlier entry, and would be written twice"
-            raise Problem("duplicate-entry", sample.source.name, entry.start, what, "unpack them into several folders")
-        self._seen[number] = entry.type != block.SYMLINK
+        if number in self._written:
+            what = f"{show(entry.name)} would be written twice, an earlier entry has this name"
+            raise Problem("duplicate-entry", sample.source.name, entry.start, what, "extract to several directories")
+        self._written[number] = entry.type != block.SYMLINK
 
-    def _check_above(self, sample: TarSample, entry: Entry, parts: list[bytes]) -> None:
-        """Raises Problem when what should be a folder above an entry is an earlier entry, a file or a link."""
+    def _check_parents(self, sample: TarSample, entry: Entry, parts: list[bytes]) -> None:
+        """Raise Problem if a parent directory of an entry is an earlier entry, a file or a link."""
         for count in range(1, len(parts)):
-            if hash(b"/".join(parts[:count])) in self._seen:
-                what = f"{show(b'/'.join(parts[:count]))} is no folder, and nothing is written through it"
+            if hash(b"/".join(parts[:count])) in self._written:
+                what = f"{show(entry.name)} is not extracted: {show(b'/'.join(parts[:count]))} is not a directory"
                 raise Problem("unsafe-name", sample.source.name, entry.start, what)
 
-    def _look(self, sample: TarSample, entry: Entry, parts: list[bytes]) -> bool:
-        """Whether something is in the way of an entry. Raises Problem when force cannot help."""
+    def _exists(self, sample: TarSample, entry: Entry, parts: list[bytes]) -> bool:
+        """Return whether the file of an entry exists. Raises Problem for a path through a link or a file."""
         try:
-            there = self.folder.existing(parts)
+            found = self.directory.existing(parts)
         except Unsafe as error:
             raise self._unsafe(sample, entry, error) from None
-        return there is not None and not _is_folder(entry)
+        return found is not None and not _is_directory(entry)
 
     def _unsafe(self, sample: TarSample, entry: Entry, error: Unsafe) -> Problem:
         return Problem("unsafe-name", sample.source.name, entry.start, str(error), _SKIP)
 
 
-_FORCE = "--force replaces files that are there"
+_FORCE = "--force replaces existing files"
 _SKIP = "--skip unsafe-name leaves such samples out"
 
 
-def _is_folder(entry: Entry) -> bool:
-    return entry.type in _FOLDERS or (entry.type in _FILES and entry.name.endswith(b"/") and not entry.size)
+def _is_directory(entry: Entry) -> bool:
+    return entry.type in _DIRECTORIES or (entry.type in _FILES and entry.name.endswith(b"/") and not entry.size)
 
 
-def _path(folder: OutputDirectory, name: bytes) -> str:
-    return os.fsdecode(os.path.join(folder.path, name))
+def _path(directory: OutputDirectory, name: bytes) -> str:
+    return os.fsdecode(os.path.join(directory.path, name))

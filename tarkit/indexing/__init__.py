@@ -1,1 +1,1 @@
-"""Index files beside shards: made, verified, and used to find samples."""
+"""Index files of shards: write, verify, and use them to find samples."""

@@ -1,11 +1,11 @@
 """The layouts of index files, each as its own tool reads it.
 
-`dali`: text, `v1.2 SAMPLES`, then for each sample `FIELD OFFSET SIZE NAME` again and again (NVIDIA DALI, wds2idx).
-`energon`: u64 in native order, where each sample's first header is, then where the archive ends (Megatron-Energon).
+`dali`: text, `v1.2 SAMPLES`, then a line for each sample: `FIELD OFFSET SIZE NAME`, repeated (NVIDIA DALI, wds2idx).
+`energon`: u64 in native byte order, the offset of each sample's first header and of the end (Megatron-Energon).
 `webshart`: JSON, `path`, `filesize`, and under `files` for each name its `offset` and `length` (webshart).
-`tsv`: ours, a row for each field: `__key__ field offset size entry`, cells escaped as in `tarkit tsv`; `entry` is where
-the entry's first header is, `offset` where the content is. `parquet` has the same columns: `parquet.py`. The list
-of shards that wids reads is in `wids.py`.
+`tsv`: tarkit's table, a row for each field: `__key__ field offset size entry`, cells escaped as in `tarkit tsv`;
+`entry` is the offset of the entry's first header, `offset` that of the content. `parquet` has the same columns.
+`wids`: the list of shards that webdataset's wids reads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from tarkit.errors import MissingLibrary, Unsupported, show
 from tarkit.export.parquet import PyarrowFile
-from tarkit.indexing.scan import COLUMNS, IndexedField, IndexLayout, NoIndex, Row, grouped, key_in
+from tarkit.indexing.scan import COLUMNS, IndexedField, IndexLayout, InvalidIndex, Row, grouped, key_in
 from tarkit.samples.fields import stem
 from tarkit.tables.recipe import MalformedRow
 from tarkit.tables.tsv import escape_tsv, unescape_tsv
@@ -41,21 +41,21 @@ def _library() -> tuple[Any, Any]:
 
 
 class _Gathered(PyarrowFile):
-    """What pyarrow wants of a file, with what it has written so far."""
+    """A file for pyarrow that keeps the bytes written."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         super().__init__(self._pieces.append)
 
     def take(self) -> bytes:
-        """Return what was written since the last call."""
+        """Return the bytes written since the last call."""
         data = b"".join(self._pieces)
         self._pieces.clear()
         return data
 
 
 class Parquet:
-    """A row for each field; the file's metadata have the shard's name and size."""
+    """A Parquet table with a row for each field; the metadata have the name and the size of the shard."""
 
     def __init__(self, shard: str, size: int) -> None:
         self._arrow, parquet = _library()
@@ -73,13 +73,13 @@ class Parquet:
             try:
                 self._rows.append((key.decode(), name[cut:].decode(), offset, size, start))
             except UnicodeDecodeError:
-                raise ValueError(f"the name {show(name)} is no UTF-8") from None
+                raise ValueError(f"the name {show(name)} is not UTF-8") from None
         if len(self._rows) >= GROUP:
             self._flush()
         return self._file.take()
 
     def head(self, samples: int) -> bytes:
-        """Nothing: the file begins with its first row."""
+        """Return nothing: the file begins with its first row."""
         return b""
 
     def tail(self, end: int | None) -> bytes:
@@ -96,14 +96,14 @@ class Parquet:
 
 
 def read_parquet(data: bytes) -> list[Row]:
-    """The samples of the file. Raises NoIndex."""
+    """Return the samples of a Parquet index. Raises InvalidIndex."""
     arrow, parquet = _library()
     try:
         table = parquet.read_table(arrow.BufferReader(data))
     except (arrow.ArrowException, OSError):
-        raise NoIndex("no Parquet file") from None
+        raise InvalidIndex("not a Parquet file") from None
     if _ABOUT not in (table.schema.metadata or {}):
-        raise NoIndex("a Parquet file of something else")
+        raise InvalidIndex("a Parquet file with other content")
     keys, fields, offsets, sizes, starts = (table.column(name.decode()).to_pylist() for name in COLUMNS)
     listed = [
         IndexedField(f"{key}.{field}".encode(), offset, size, start)
@@ -114,11 +114,11 @@ def read_parquet(data: bytes) -> list[Row]:
 
 _BLANK = re.compile(rb"[\x00\t\n\v\f\r ]")
 _DALI = re.compile(rb"v1\.[0-2] (\d+)\n")
-_META = re.compile(rb"__[^/]*__($|/)")  # what Energon and webdataset pass over
+_META = re.compile(rb"__[^/]*__($|/)")  # names that Energon and webdataset skip
 
 
 class Dali:
-    """Text for DALI; its reader takes words between blanks."""
+    """Text for DALI, whose reader splits lines at blanks."""
 
     def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
         """Return the line of a sample."""
@@ -128,37 +128,37 @@ class Dali:
             if len(name) == cut:
                 raise ValueError(f"{show(name)} has an empty field, which DALI cannot read")
             if _BLANK.search(name):
-                raise ValueError(f"{show(name)} has a blank in it, which DALI cannot read")
+                raise ValueError(f"{show(name)} contains a blank, which DALI cannot read")
             words.append(b"%b %d %d %b" % (name[cut:], offset, size, name))
         return b" ".join(words) + b"\n"
 
     def head(self, samples: int) -> bytes:
         """Return the line with the number of samples."""
         if not samples:
-            raise ValueError("there is no sample, and DALI refuses an index without one")
+            raise ValueError("the shard has no samples, and DALI refuses an index without samples")
         return b"v1.2 %d\n" % samples
 
     def tail(self, end: int | None) -> bytes:
-        """Nothing."""
+        """Return nothing."""
         return b""
 
 
 class Energon:
-    """Offsets for Megatron-Energon, which passes over entries in a folder such as `__meta__`."""
+    """Offsets for Megatron-Energon, which skips entries in a directory such as `__meta__`."""
 
     def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
-        """The offset of its first header."""
+        """Return the offset of its first header."""
         start = next((field.start for field in fields if not _META.match(field.name)), None)
         return b"" if start is None else start.to_bytes(8, sys.byteorder)
 
     def head(self, samples: int) -> bytes:
-        """Nothing."""
+        """Return nothing."""
         return b""
 
     def tail(self, end: int | None) -> bytes:
-        """Where the last sample ends."""
+        """Return the end of the last sample."""
         if end is None:
-            raise ValueError("samples are taken to lie one behind the other, and the archive was not read whole")
+            raise ValueError("Energon requires adjacent samples, and the archive was not read whole")
         return end.to_bytes(8, sys.byteorder)
 
 
@@ -171,7 +171,7 @@ class Webshart:
         self._more = ""
 
     def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
-        """A line for each of its fields."""
+        """Return a line for each of its fields."""
         lines = []
         for name, offset, size, _ in fields:
             text = json.dumps(_text(name), ensure_ascii=False)
@@ -180,7 +180,7 @@ class Webshart:
         return "".join(lines).encode()
 
     def head(self, samples: int) -> bytes:
-        """What is said of the shard."""
+        """Return the description of the shard."""
         path = json.dumps(_text(os.fsencode(self._shard)), ensure_ascii=False)
         return f'{{"path": {path}, "filesize": {self._size}, "includes_image_geometry": false, "files": {{'.encode()
 
@@ -190,10 +190,10 @@ class Webshart:
 
 
 class Tsv:
-    """The table of tarkit, as text."""
+    """tarkit's table as TSV."""
 
     def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
-        """A line for each of its fields."""
+        """Return a line for each of its fields."""
         cut, cell = len(key) + 1, escape_tsv(key)
         return b"".join(
             b"%b\t%b\t%d\t%d\t%d\n" % (cell, escape_tsv(name[cut:]), offset, size, start)
@@ -201,11 +201,11 @@ class Tsv:
         )
 
     def head(self, samples: int) -> bytes:
-        """The names of the columns."""
+        """Return the names of the columns."""
         return b"\t".join(COLUMNS) + b"\n"
 
     def tail(self, end: int | None) -> bytes:
-        """Nothing."""
+        """Return nothing."""
         return b""
 
 
@@ -213,23 +213,23 @@ def _text(name: bytes) -> str:
     try:
         return name.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"the name {show(name)} is no UTF-8") from None
+        raise ValueError(f"the name {show(name)} is not UTF-8") from None
 
 
 # ---- Read an index
 
 
 class DaliLines(Sequence[Row]):
-    """The samples of a DALI index of version 1.2, each parsed when it is looked at. Raises NoIndex."""
+    """The samples of a DALI index of version 1.2, each parsed on access. Raises InvalidIndex."""
 
     def __init__(self, data: bytes) -> None:
         found = _DALI.match(data)
         if not found or not data.startswith(b"v1.2"):
-            raise NoIndex("no DALI index of version 1.2")
+            raise InvalidIndex("not a DALI index of version 1.2")
         self._data = data
         self._lines = data[found.end() :].splitlines()
         if len(self._lines) != int(found[1]):
-            raise NoIndex(f"it says {int(found[1])} samples and has {len(self._lines)}")
+            raise InvalidIndex(f"its header has {int(found[1])} samples, the file {len(self._lines)}")
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -244,40 +244,40 @@ class DaliLines(Sequence[Row]):
                 for offset, size, name in zip(words[1::4], words[2::4], words[3::4], strict=True)
             ]
         except ValueError:
-            raise NoIndex(f"line {place + 2} is not of the form FIELD OFFSET SIZE NAME") from None
+            raise InvalidIndex(f"line {place + 2} is not of the form FIELD OFFSET SIZE NAME") from None
         return key_in(fields[0].name), fields
 
     def places(self, key: bytes) -> list[int]:
-        """Where the samples of this key are."""
+        """Return the indexes of the samples with this key."""
         places: list[int] = []
         name, place, pos = b" %b." % key, -1, 0
         while (found := self._data.find(name, pos)) >= 0:
             place += self._data.count(b"\n", pos, found)
             if self[place][0] == key:
                 places.append(place)
-            pos = self._data.find(b"\n", found)  # the rest of the line is about the same sample
+            pos = self._data.find(b"\n", found)  # the rest of the line belongs to the same sample
             if pos < 0:
                 break
         return places
 
 
 def read_dali(data: bytes) -> list[Row]:
-    """The samples of a DALI index of version 1.2. Raises NoIndex."""
+    """Return the samples of a DALI index of version 1.2. Raises InvalidIndex."""
     return list(DaliLines(data))
 
 
 def read_energon(data: bytes) -> list[Row]:
-    """Where samples begin, and the end as one more, all without keys. Raises NoIndex."""
+    """Return the offsets of samples and of the end, as samples without keys. Raises InvalidIndex."""
     if not data or len(data) % 8:
-        raise NoIndex("its size is no multiple of 8")
+        raise InvalidIndex("its size is not a multiple of 8")
     starts = [int.from_bytes(data[at : at + 8], sys.byteorder) for at in range(0, len(data), 8)]
     if any(start % 512 for start in starts) or sorted(set(starts)) != starts:
-        raise NoIndex("its numbers are no offsets of entries")
+        raise InvalidIndex("its numbers are not offsets of entries")
     return [(b"", (IndexedField(b"", start, 0, start),)) for start in starts]
 
 
 def read_webshart(data: bytes) -> list[Row]:
-    """The samples of webshart's JSON, its size first, as a sample without a key. Raises NoIndex."""
+    """Return the samples of webshart's JSON, after its size as a sample without a key. Raises InvalidIndex."""
     try:
         facts = json.loads(data)
         files = facts["files"]
@@ -287,16 +287,16 @@ def read_webshart(data: bytes) -> list[Row]:
         ]
         size = int(facts["filesize"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise NoIndex("no JSON of webshart") from None
+        raise InvalidIndex("not JSON of webshart") from None
     listed.sort(key=lambda field: field.offset)
     return [(b"", (IndexedField(b"filesize", size, 0, -1),)), *grouped(listed)]
 
 
 def read_tsv(data: bytes) -> list[Row]:
-    """The samples of the table of tarkit. Raises NoIndex."""
+    """Return the samples of tarkit's table. Raises InvalidIndex."""
     lines = data.split(b"\n")
     if lines[0] != b"\t".join(COLUMNS) or lines.pop():
-        raise NoIndex("no table with the columns " + " ".join(map(bytes.decode, COLUMNS)))
+        raise InvalidIndex("not a table with the columns " + " ".join(map(bytes.decode, COLUMNS)))
     listed = []
     for number, line in enumerate(lines[1:], 2):
         try:
@@ -305,7 +305,7 @@ def read_tsv(data: bytes) -> list[Row]:
                 IndexedField(unescape_tsv(key) + b"." + unescape_tsv(field), int(offset), int(size), int(start))
             )
         except (ValueError, MalformedRow):
-            raise NoIndex(f"line {number} does not have the columns of the first") from None
+            raise InvalidIndex(f"line {number} is not a row of these columns") from None
     return grouped(listed)
 
 
@@ -323,14 +323,14 @@ _SUFFIXES = {
 READERS = {"dali": read_dali, "energon": read_energon, "webshart": read_webshart, "tsv": read_tsv}
 
 
-def index_path(format: str, shard: str, folder: str | None = None) -> str:
-    """Where the index of a shard is: beside it, or in `folder`."""
+def index_path(format: str, shard: str, directory: str | None = None) -> str:
+    """Return the path of the index of a shard: in the directory of the shard, or in `directory`."""
     path = shard.removesuffix(".tar") + _SUFFIXES[format]
-    return path if folder is None else os.path.join(folder, os.path.basename(path))
+    return path if directory is None else os.path.join(directory, os.path.basename(path))
 
 
 def make_layout(format: str, shard: str, size: int) -> IndexLayout:
-    """The layout for a shard of `size` bytes."""
+    """Return the layout for a shard of `size` bytes."""
     if format == "parquet":
         return Parquet(shard, size)
     if format == "webshart":
@@ -340,14 +340,18 @@ def make_layout(format: str, shard: str, size: int) -> IndexLayout:
 
 
 def read_index(format: str, data: bytes) -> list[Row]:
-    """The samples that an index lists. Raises NoIndex when it is none of that format."""
+    """Return the samples that an index lists.
+
+    Raises:
+        InvalidIndex: the data are not an index of that format.
+    """
     if format == "parquet":
         return read_parquet(data)
     return READERS[format](data)
 
 
 def is_index(format: str, path: str) -> bool:
-    """Whether a file is an index of the format, as far as it shows without the shard."""
+    """Return whether a file is an index of the format, as far as that is visible without the shard."""
     try:
         with open(path, "rb") as file:
             if format == "dali":
@@ -355,21 +359,21 @@ def is_index(format: str, path: str) -> bool:
             if format == "tsv":
                 return file.readline(100) == b"\t".join(COLUMNS) + b"\n"
             read_index(format, file.read())
-    except NoIndex:
+    except InvalidIndex:
         return False
     return True
 
 
-# ---- The list of shards that wids reads (webdataset before 1.0): where each is, how many samples and bytes it has
+# ---- The list of shards that wids reads (webdataset before 1.0): path, number of samples and size of each
 
 NAME = "shardindex.json"
-"""What widsindex calls it."""
+"""The file name that widsindex uses."""
 
 _KIND = "wids-shard-index-v1"
 
 
 class IndexedShard(NamedTuple):
-    """A shard in the list; `url` is its path from the list's folder, `md5` is empty when it was not asked for."""
+    """A shard in the list; `url` is its path relative to the list, `md5` is empty if not requested."""
 
     url: str
     samples: int
@@ -378,21 +382,25 @@ class IndexedShard(NamedTuple):
 
 
 def list_path(shards: Sequence[str]) -> str | None:
-    """Where the list of these shards is: in their folder; None when they are in several."""
-    folders = {os.path.dirname(path) for path in shards}
-    return os.path.join(folders.pop(), NAME) if len(folders) == 1 else None
+    """Return the path of the list of these shards, in their directory; None if they are in several directories."""
+    directories = {os.path.dirname(path) for path in shards}
+    return os.path.join(directories.pop(), NAME) if len(directories) == 1 else None
 
 
 def url_of(shard: str, path: str) -> str:
-    """How a shard is called in the list at `path`. Raises Unsupported for names that wids takes apart as URLs."""
+    """Return the name of a shard in the list at `path`.
+
+    Raises:
+        Unsupported: wids would parse the name as a URL.
+    """
     url = os.path.relpath(shard, os.path.dirname(path) or ".")
     if re.search(r"[#?;]|^[^/]*:", url) or not url.isprintable():
-        raise Unsupported(f"{show(shard)}: wids reads this name as a URL, and so as another one")
+        raise Unsupported(f"{show(shard)}: wids would parse this name as a URL")
     return url
 
 
-def spell_wids(shards: Iterable[IndexedShard]) -> bytes:
-    """The list, in the order of the names."""
+def encode_wids(shards: Iterable[IndexedShard]) -> bytes:
+    """Return the list as JSON, in the order of the names."""
     shards, listed = sorted(shards), []
     for shard in shards:
         md5 = {"md5sum": shard.md5} if shard.md5 else {}
@@ -405,28 +413,28 @@ def spell_wids(shards: Iterable[IndexedShard]) -> bytes:
 
 
 def read_wids(data: bytes) -> list[IndexedShard]:
-    """The shards in a list. Raises NoIndex."""
+    """Return the shards in a list. Raises InvalidIndex."""
     try:
         facts = json.loads(data)
         if not isinstance(facts["wids_version"], int):
-            raise NoIndex("no version of wids")
+            raise InvalidIndex("no version of wids")
         return [
             IndexedShard(
                 str(each["url"]), int(each["nsamples"]), int(each.get("filesize", -1)), str(each.get("md5sum", ""))
             )
             for each in facts["shardlist"]
         ]
-    except NoIndex:
+    except InvalidIndex:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise NoIndex("no list of shards for wids") from None
+        raise InvalidIndex("not a list of shards for wids") from None
 
 
 def is_wids(path: str) -> bool:
-    """Whether a file is such a list."""
+    """Return whether a file is such a list."""
     try:
         with open(path, "rb") as file:
             read_wids(file.read())
-    except NoIndex:
+    except InvalidIndex:
         return False
     return True

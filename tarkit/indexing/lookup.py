@@ -1,8 +1,8 @@
-"""Find a sample by its key: by an index beside the shard when that can be trusted, else the caller reads the shard.
+"""Find a sample by its key with an index of the shard, if the index can be trusted; else the caller reads the shard.
 
-An index can describe an archive that has changed since. So one that is older than its shard is not used at all; of any
-other the first and last samples, some between and the wanted one are read from the shard, as headers, and nothing may
-follow the last. An index is evidence only for what it leads to: that it lacks a key does not show that the shard does.
+The archive may have changed since the index was written. An index that is older than its shard is not used. Of any
+other the headers of the first sample, the last one, some between and the requested one are compared with the shard, and
+no sample may follow the last. A key that the index lacks may still be in the shard.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 
 from tarkit.errors import Problem
 from tarkit.indexing.formats import DaliLines, index_path, read_index
-from tarkit.indexing.scan import REGULAR, NoIndex, Row
+from tarkit.indexing.scan import REGULAR, InvalidIndex, Row
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.source import FileSource, Source
 from tarkit.tar import block
 
-TRUSTED = ("dali", "tsv", "webshart")  # those with names, the fastest to read first
-LOOKS = 8  # samples, besides first and last, that are compared with the shard
+TRUSTED = ("dali", "tsv", "webshart")  # the formats with names, the fastest one first
+COMPARED = 8  # samples, besides the first and the last, that are compared with the shard
 
 
 class Stale(Exception):
@@ -28,7 +28,7 @@ class Stale(Exception):
 
 
 def indexes(shard: str) -> Iterator[tuple[str, str]]:
-    """Format and path of the indexes beside a shard that can lead to a key."""
+    """Yield format and path of the indexes next to a shard that list keys."""
     for name in TRUSTED:
         path = index_path(name, shard)
         if os.path.isfile(path):
@@ -36,9 +36,10 @@ def indexes(shard: str) -> Iterator[tuple[str, str]]:
 
 
 def look_up(source: FileSource, path: str, format: str, key: bytes, policy: Policy, moves: bool) -> TarSample | None:
-    """The sample that has `key`, by an index; None when the index does not list the key.
+    """Return the sample with `key`, by an index; None if the index does not list the key.
 
-    Raises Stale when the index cannot be trusted, or the shard shows a problem that `policy` does not let pass.
+    Raises:
+        Stale: the index cannot be trusted, or the shard has a problem that `policy` does not let pass.
     """
     try:
         listed, places = _read(source, path, format, key)
@@ -48,15 +49,19 @@ def look_up(source: FileSource, path: str, format: str, key: bytes, policy: Poli
             raise Stale("it lists the key twice")
         _trust(source, listed)
         sample = _sample_at(source, listed, places[0], policy, moves)
-    except (NoIndex, OSError) as error:
+    except (InvalidIndex, OSError) as error:
         raise Stale(str(error)) from None
     if sample is None:
-        raise Stale("it leads to another sample")
+        raise Stale("it points to another sample")
     return sample
 
 
 def _read(source: FileSource, path: str, format: str, key: bytes) -> tuple[Sequence[Row], list[int]]:
-    """What an index lists, and where in that the key is. Raises Stale when the index is older than the shard."""
+    """Return the rows of an index, and the indexes of the rows with the key.
+
+    Raises:
+        Stale: the index is older than the shard.
+    """
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_mtime_ns < source.file.mtime:
             raise Stale("it is older than the shard")
@@ -69,22 +74,26 @@ def _read(source: FileSource, path: str, format: str, key: bytes) -> tuple[Seque
 
 
 def _trust(source: Source, listed: Sequence[Row]) -> None:
-    """Raises Stale unless some samples are where the index says, and the last of them ends the archive."""
+    """Compare some samples with the shard; the last one must end the archive.
+
+    Raises:
+        Stale: a sample is not at its offset, or a sample follows the last.
+    """
     first = bytes(source.peek(0, block.BLOCK)[: block.BLOCK])
     if first[156:157] == block.PAX_GLOBAL:
-        raise Stale("the archive begins with a header that is about all entries")
+        raise Stale("the archive begins with a global header")
     last = len(listed) - 1
-    places = {0, *(last * look // (LOOKS + 1) for look in range(1, LOOKS + 1))} - {last}
+    places = {0, *(last * part // (COMPARED + 1) for part in range(1, COMPARED + 1))} - {last}
     silent = Policy()
     if any(_sample_at(source, listed, place, silent, False) is None for place in sorted(places)):
-        raise Stale("the archive has changed since")
+        raise Stale("the archive has changed since the index was written")
     found = _samples_from(source, listed, last, silent, False)
     if not _agrees(next(found, None), listed[last]) or next(found, None) is not None:
-        raise Stale("the archive has changed since")
+        raise Stale("the archive has changed since the index was written")
 
 
 def _sample_at(source: Source, listed: Sequence[Row], place: int, policy: Policy, moves: bool) -> TarSample | None:
-    """The sample that is where an index says, None if there is another one."""
+    """Return the sample at an index of the rows, None if the shard has another one there."""
     sample = next(_samples_from(source, listed, place, policy, moves), None)
     return sample if _agrees(sample, listed[place]) else None
 
@@ -92,26 +101,26 @@ def _sample_at(source: Source, listed: Sequence[Row], place: int, policy: Policy
 def _samples_from(
     source: Source, listed: Sequence[Row], place: int, policy: Policy, moves: bool
 ) -> Iterator[TarSample]:
-    """The samples behind the one that is listed before a place. Raises Stale."""
+    """Yield the samples after the row before `place`. Raises Stale."""
     before, pos = None, 0
     if place:
         before, fields = listed[place - 1]
         pos = max(field.stop for field in fields)  # a border of entries
     try:
         for sample in SampleReader(source, policy, moves=moves, pos=pos):
-            if before is None or sample.key != before:  # else its rest: links, which no index lists
+            if before is None or sample.key != before:  # its remaining entries: links, which no index lists
                 yield sample
     except Problem as problem:
         raise Stale(str(problem)) from None
 
 
 def _agrees(sample: TarSample | None, row: Row) -> bool:
-    """Whether the headers of a sample say what an index lists."""
+    """Return whether the headers of a sample agree with its row in an index."""
     if sample is None or sample.key != row[0]:
         return False
-    there = [
+    found = [
         (entry.name, entry.data, entry.size)
         for entry in sample.entries
         if entry.type in REGULAR and key_of(entry) is not None
     ]
-    return there == [field[:3] for field in row[1]]
+    return found == [field[:3] for field in row[1]]

@@ -1,7 +1,6 @@
-"""Index files that other tools read: one scan of a shard, by its headers alone, gives those of all layouts.
+"""Write index files for other tools: one scan of the headers of a shard gives the indexes of all layouts.
 
-The layouts are in `formats`; here is what they are made of, how they are written and how they are read. Only
-regular files with a key are listed. What an index says is not believed before it was compared with the shard.
+The layouts are in `formats`. Only regular files with a key are listed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tarkit.streams.source import Source
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar import block
 
-GATHERED = 1 << 20  # bytes of an index that are held before they go to temporary space
+BUFFERED = 1 << 20  # bytes of an index that are held in memory
 
 COLUMNS = (b"__key__", b"field", b"offset", b"size", b"entry")
 """The columns of a table, for each field."""
@@ -42,32 +41,32 @@ class IndexedField(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Behind its padding."""
+        """The offset after its padding."""
         return self.offset + self.size + block.padding(self.size)
 
 
 Row = tuple[bytes, Sequence[IndexedField]]  # the key of a sample, and its fields
 
 
-class NoIndex(ValueError):
-    """The file is not an index of that layout."""
+class InvalidIndex(ValueError):
+    """A file that is not an index of the layout; str() is the reason."""
 
 
 class IndexLayout(Protocol):
-    """The layout of the index of one shard; each shard needs a new object."""
+    """The layout of the index of one shard; a new object for each shard."""
 
     def sample(self, key: bytes, fields: Sequence[IndexedField]) -> bytes:
-        """Return the bytes for one sample. Raises ValueError for what the layout cannot represent."""
+        """Return the bytes for one sample. Raises ValueError for a sample that the layout cannot represent."""
 
     def head(self, samples: int) -> bytes:
-        """What comes before the samples, of which there are so many. Raises ValueError."""
+        """Return the bytes before the samples; `samples` is their number. Raises ValueError."""
 
     def tail(self, end: int | None) -> bytes:
-        """What comes behind; `end` is the offset of the end marker, None when the shard was not read whole."""
+        """Return the bytes after the samples; `end` is the offset of the end marker, None for a damaged shard."""
 
 
 class Index(NamedTuple):
-    """An index that is to be made: what it is called, where it goes and how it is spelled."""
+    """An index to write: its format, its path and its layout."""
 
     format: str
     path: str
@@ -84,7 +83,7 @@ class Scanned(NamedTuple):
 
 
 class Body:
-    """The bytes of an index, of which only the last are in memory."""
+    """The bytes of an index, of which only the last ones are in memory."""
 
     def __init__(self, tmpdir: str | None = None) -> None:
         self._tmpdir = tmpdir
@@ -97,7 +96,7 @@ class Body:
         """Append bytes."""
         self._pieces.append(piece)
         self._held += len(piece)
-        if self._held > GATHERED:
+        if self._held > BUFFERED:
             self._file = self._file or TemporaryFile(self._tmpdir)
             self._file.write(b"".join(self._pieces))
             self._size += self._held
@@ -112,7 +111,11 @@ class Body:
 
 
 def open_shard(location: Location, why: str = "an index") -> Source:
-    """A shard as a plain file. Raises Unsupported for what is compressed or no file: it has no offsets to jump to."""
+    """Open a shard that is a plain file; `why` is what needs it, for the message.
+
+    Raises:
+        Unsupported: the shard is compressed or not a regular file, and so has no offsets.
+    """
     if location.kind != "path" or not stat.S_ISREG(os.stat(location.text).st_mode):
         raise Unsupported(f"{location.name}: {why} needs a regular file")
     source = open_source(location)
@@ -126,15 +129,19 @@ def open_shard(location: Location, why: str = "an index") -> Source:
     plain = plain if plain.endswith(".tar") else f"{plain}.tar"
     if plain == location.text:
         plain = f"{plain.removesuffix('.tar')}.plain.tar"
-    what = "a zip" if source.codec == "zip" else "compressed"
+    what = "a zip" if source.codec == "zip" else "a compressed archive"
     raise Unsupported(
-        f"{location.name}: it is {what}, and {why} needs offsets in a plain archive",
-        f"make a plain one: tarkit cat {quote(location.text)} -o {quote(plain)}",
+        f"{location.name}: {why} needs offsets in a plain archive, not {what}",
+        f"make a plain archive: tarkit cat {quote(location.text)} -o {quote(plain)}",
     )
 
 
 def rows(samples: SampleReader, policy: Policy) -> Iterator[Row]:
-    """What an index lists of each sample. Raises Problem: `sparse-entry`, and what `samples` does."""
+    """Yield the row of each sample in an index.
+
+    Raises:
+        Problem: `sparse-entry`; problems of `samples`.
+    """
     for sample in samples:
         if sample.key is None:
             continue
@@ -145,9 +152,9 @@ def rows(samples: SampleReader, policy: Policy) -> Iterator[Row]:
             if type_ not in REGULAR or not name.startswith(prefix) or name.find(b"/", cut) >= 0:
                 continue
             if real >= 0:
-                what = f"{show(name)} is sparse: no offset leads to its content"
+                what = f"{show(name)} is a sparse file, whose content has no single offset"
                 problem = Problem("sparse-entry", samples.source.name, start, what)
-                good = policy.judge(problem) == "keep" and good
+                good = policy.apply(problem) == "keep" and good
                 continue
             fields.append(IndexedField(name, data, size, start))
         if good and fields:
@@ -157,11 +164,11 @@ def rows(samples: SampleReader, policy: Policy) -> Iterator[Row]:
 def write_indexes(
     source: Source, indexes: Sequence[Index], policy: Policy, tmpdir: str | None = None, sync: bool = False
 ) -> Scanned:
-    """Scan a shard and write indexes of it; an index appears when the whole shard was read.
+    """Scan a shard and write indexes of it, once the whole shard was read.
 
     Raises:
-        Problem: what `policy` does not let pass; then no index is written.
-        Unsupported: a layout cannot say what is in the shard.
+        Problem: a problem that `policy` does not let pass; no index is written then.
+        Unsupported: a layout cannot represent the shard.
     """
     samples = SampleReader(source, policy, moves=False)
     bodies = [Body(tmpdir) for _ in indexes]
@@ -170,10 +177,10 @@ def write_indexes(
         for key, fields in rows(samples, policy):
             count += 1
             for index, body in zip(indexes, bodies, strict=True):
-                body.add(_spelled(source, index, index.layout.sample, key, fields))
+                body.add(_encoded(source, index, index.layout.sample, key, fields))
         end = samples.marker if samples.zeros is not None else None
-        heads = [_spelled(source, index, index.layout.head, count) for index in indexes]
-        tails = [_spelled(source, index, index.layout.tail, end) for index in indexes]
+        heads = [_encoded(source, index, index.layout.head, count) for index in indexes]
+        tails = [_encoded(source, index, index.layout.tail, end) for index in indexes]
     finally:
         source.close()
     for index, head, body, tail in zip(indexes, heads, bodies, tails, strict=True):
@@ -184,35 +191,39 @@ def write_indexes(
     return Scanned(count, source.size or 0, samples.dropped)
 
 
-def spelled(source: Source, layout: IndexLayout, format: str, policy: Policy) -> bytes:
-    """What an index of the shard should be. Raises as `write_indexes` does."""
+def index_bytes(source: Source, layout: IndexLayout, format: str, policy: Policy) -> bytes:
+    """Return the bytes of an index of the shard. Raises as `write_indexes` does."""
     samples = SampleReader(source, policy, moves=False)
     index = Index(format, "", "path", layout)
-    pieces = [_spelled(source, index, layout.sample, key, fields) for key, fields in rows(samples, policy)]
+    pieces = [_encoded(source, index, layout.sample, key, fields) for key, fields in rows(samples, policy)]
     end = samples.marker if samples.zeros is not None else None
-    tail = _spelled(source, index, layout.tail, end)
-    return b"".join((_spelled(source, index, layout.head, len(pieces)), *pieces, tail))
+    tail = _encoded(source, index, layout.tail, end)
+    return b"".join((_encoded(source, index, layout.head, len(pieces)), *pieces, tail))
 
 
-def _spelled(source: Source, index: Index, spell: Callable[..., bytes], *facts: object) -> bytes:
+def _encoded(source: Source, index: Index, encode: Callable[..., bytes], *facts: object) -> bytes:
     try:
-        return spell(*facts)
+        return encode(*facts)
     except ValueError as error:
-        raise Unsupported(f"{source.name}: no {index.format} index can be made: {error}") from None
+        raise Unsupported(f"{source.name}: cannot make a {index.format} index: {error}") from None
 
 
 def may_replace(path: str, recognised: Callable[[str], bool], format: str) -> None:
-    """Raises TarkitError when there is something under this name that is no index of the format."""
+    """Check that a path is free or an index of the format, which may be replaced.
+
+    Raises:
+        TarkitError: the path is another file.
+    """
     try:
         status = os.stat(path)
     except FileNotFoundError:
         return
     if stat.S_ISREG(status.st_mode) and status.st_size and not recognised(path):
-        raise TarkitError(f"{path}: there is a file of this name, and it is no {format} index", "--force replaces it")
+        raise TarkitError(f"{path}: the file exists and is not a {format} index", "--force replaces it")
 
 
 def grouped(listed: Sequence[IndexedField]) -> list[Row]:
-    """Fields that stand one behind the other as samples."""
+    """Group consecutive fields of one key into samples."""
     samples: list[Row] = []
     last: bytes | None = None
     fields: list[IndexedField] = []
@@ -226,6 +237,6 @@ def grouped(listed: Sequence[IndexedField]) -> list[Row]:
 
 
 def key_in(name: bytes) -> bytes:
-    """The key in an entry's name, empty when it has none."""
+    """Return the key in the name of an entry, empty if it has none."""
     parts = split_name(name)
     return b"" if parts is None else parts[0]

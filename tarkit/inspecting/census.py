@@ -1,6 +1,6 @@
-"""What is in an archive, by its headers alone: samples, fields with their sizes, sets of fields, what the format costs.
+"""Count the contents of archives by their headers: samples, fields with their sizes, sets of fields, overhead of tar.
 
-One archive is counted at a time and the counts are merged, so that it does not matter where each was counted.
+Each archive is counted on its own, perhaps in another process, and the counts are merged.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tarkit.streams.source import Source
 from tarkit.tar.block import BLOCK, PAX_GLOBAL, SLASH
 from tarkit.tar.reader import Entry, Raw, TarReader
 
-# ---- How sizes are spread: counted one by one while they are few, then in narrow classes, so that memory is bounded
+# ---- The distribution of sizes: exact for few different sizes, then in narrow classes, so that memory is bounded
 
-DISTINCT = 1 << 16  # sizes that are counted one by one
-EVEN = 12  # ranges of equal width, at most
+DISTINCT = 1 << 16  # maximum number of different sizes that are counted exactly
+EVEN = 12  # maximum number of ranges of equal width
 _ROUND = [first * 10**power for power in range(21) for first in (1, 2, 5)]
-BITS = 8  # leading bits that tell classes apart: one is at most 1/256 of its size wide
+BITS = 8  # leading bits of a size that define its class: its width is at most 1/256 of the size
 
 
 class Sizes:
-    """Sizes in bytes: how many, their sum, the least, the most, and how they are spread."""
+    """Sizes in bytes: number, sum, minimum, maximum and distribution."""
 
     __slots__ = ("bytes", "count", "counts", "exact")
 
@@ -41,13 +41,13 @@ class Sizes:
         self.exact = True
 
     def add(self, sizes: list[int]) -> None:
-        """Count `sizes` too."""
+        """Count `sizes`."""
         self.count += len(sizes)
         self.bytes += sum(sizes)
         self._count(Counter(sizes).items())
 
     def merge(self, other: Sizes) -> None:
-        """Count those of `other` too."""
+        """Add the counts of `other`."""
         self.count += other.count
         self.bytes += other.bytes
         if not other.exact:
@@ -70,18 +70,18 @@ class Sizes:
                 self.counts[size if size in ends else _class(size)] += count
 
     @property
-    def least(self) -> int:
-        """The smallest."""
+    def minimum(self) -> int:
+        """The smallest size."""
         return min(self.counts, default=0)
 
     @property
-    def most(self) -> int:
-        """The largest."""
+    def maximum(self) -> int:
+        """The largest size."""
         return max(self.counts, default=0)
 
     @property
     def median(self) -> int:
-        """The one in the middle, of two the smaller; of more than 65536 different ones its class, at most 1/256 off."""
+        """The lower median; with more than 65536 different sizes it is rounded down by at most 1/256."""
         passed, half = 0, (self.count + 1) // 2
         for size in sorted(self.counts):
             passed += self.counts[size]
@@ -90,14 +90,14 @@ class Sizes:
         return 0
 
     def bins(self) -> list[tuple[int, int, int]]:
-        """Return ranges with round ends: see `round_bins`."""
+        """Return the ranges of `round_bins`."""
         return round_bins(self.counts)
 
 
 def round_bins(counts: Mapping[int, int]) -> list[tuple[int, int, int]]:
-    """Return the first and the last size of each range and how many sizes are in it; ranges have round ends, no gaps.
+    """Return (first size, last size, count) of adjacent ranges with round ends.
 
-    Sizes that differ little have ranges of equal width; others those of 1, 2, 5, 10, 20, 50, ... bytes and 0.
+    Sizes of similar magnitude get ranges of equal width, others ranges that begin at 0, 1, 2, 5, 10, 20, 50, ... bytes.
     """
     low, high = min(counts, default=0), max(counts, default=0)
     if high - low < EVEN or high <= 10 * low:
@@ -114,47 +114,47 @@ def round_bins(counts: Mapping[int, int]) -> list[tuple[int, int, int]]:
 
 
 def _class(size: int) -> int:
-    """The smallest size of the class."""
+    """Return the smallest size in the class of `size`."""
     low = max(size.bit_length() - BITS - 1, 0)
     return size >> low << low
 
 
-MOST = 4096  # different fields, and sets of them, that are told apart
-OTHERS = b"/"  # stands for the rest: no field has a slash
-PENDING = 1 << 16  # sizes that wait to be counted
+MOST = 4096  # maximum number of different fields, and of sets of fields, that are counted separately
+OTHERS = b"/"  # all other fields: no field has a slash
+PENDING = 1 << 16  # sizes that are counted together
 
 Set = tuple[bytes, ...]
 
 
 @dataclass
 class Census:
-    """Counts of one archive, or of several. Sizes are in bytes of the decompressed archive."""
+    """The counts of one archive or of several. Sizes are in bytes of the decompressed archive."""
 
     name: str = ""
     samples: int = 0
-    dropped: int = 0  # samples that were left out for a problem
+    dropped: int = 0  # samples left out because of a problem
     entries: int = 0
-    strays: int = 0  # entries that have no key
+    strays: int = 0  # entries without a key
     content: int = 0  # as stored
-    headers: int = 0  # of entries and their extensions
-    extensions: int = 0  # of these, what is not the header itself
+    headers: int = 0  # headers and their extensions
+    extensions: int = 0  # the extensions alone
     padding: int = 0
-    end: int = 0  # the end marker and all behind it
+    end: int = 0  # the end marker and the zeros after it
     fields: dict[bytes, Sizes] = field(default_factory=dict)
     sets: Counter[Set] = field(default_factory=Counter)
 
     @property
     def size(self) -> int:
-        """All of it."""
+        """The size of the archive."""
         return self.content + self.headers + self.padding + self.end
 
     @property
     def overhead(self) -> int:
-        """What is not content."""
+        """The size of everything except content."""
         return self.size - self.content
 
     def merge(self, other: Census) -> None:
-        """Count what `other` has too."""
+        """Add all counts of `other`."""
         for name in ("samples", "dropped", "entries", "strays", "content", "headers", "extensions", "padding", "end"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for each, sizes in other.fields.items():
@@ -163,22 +163,22 @@ class Census:
             self.add_set(names, count)
 
     def sizes(self, name: bytes) -> Sizes:
-        """Those of a field; of the fields beyond what is told apart all together."""
+        """Return the sizes of a field; fields beyond `MOST` are counted together."""
         if name not in self.fields and len(self.fields) >= MOST:
             name = OTHERS
         return self.fields.setdefault(name, Sizes())
 
     def add_set(self, names: Set, count: int = 1) -> None:
-        """Count samples that have just these fields."""
+        """Count samples with exactly these fields."""
         self.sets[names if names in self.sets or len(self.sets) < MOST else (OTHERS,)] += count
 
     def add(self, sample: TarSample) -> None:
-        """Count a sample that was chosen, whose entries have been read."""
+        """Count a sample."""
         sample.complete()
         self.add_entries(sample.key, sample.raw)
 
     def add_entries(self, key: bytes | None, entries: Iterable[Raw]) -> None:
-        """Count a sample of these entries; with the key None they are entries without a key."""
+        """Count a sample of these entries; None is the key of the entries of an archive without samples."""
         names = []
         for raw in entries:
             self._add_entry(raw)
@@ -206,12 +206,12 @@ class Census:
 
 
 def _set(names: Iterable[bytes]) -> Set:
-    """The set of these fields, always in the same order."""
+    """Return the set of these fields, sorted."""
     return tuple(sorted(set(names)))
 
 
 def count(source: Source, policy: Policy) -> Census:
-    """Count a whole archive at the speed of its headers, without making samples. `policy` must let no problem pass.
+    """Count a whole archive from its headers, without objects for samples; `policy` must not skip or allow problems.
 
     Raises:
         Problem: the first problem of the archive.
@@ -220,7 +220,7 @@ def count(source: Source, policy: Policy) -> Census:
 
 
 class _HeaderCount:
-    """Counts plain samples by their lists of fields, other samples entry by entry."""
+    """A count of plain samples by their lists of fields, and of other samples entry by entry."""
 
     def __init__(self, source: Source, policy: Policy) -> None:
         self.source = source
@@ -228,7 +228,9 @@ class _HeaderCount:
         self.checks = EntryChecks(source, policy, moves=False)
         self.census = Census()
         self.reader = TarReader(source)
-        self.rows: dict[tuple[bytes, ...], list[int]] = {}  # fields -> sizes of samples with these, one after the other
+        self.rows: dict[
+            tuple[bytes, ...], list[int]
+        ] = {}  # fields -> concatenated sizes of the samples with these fields
         self.pending = 0  # sizes in the rows
         self.recent = Recent()
 
@@ -238,9 +240,9 @@ class _HeaderCount:
         try:
             self._read()
         except Problem as problem:
-            self.policy.judge(self.source.failure or problem)
+            self.policy.apply(self.source.failure or problem)
         if self.source.failure is not None:
-            self.policy.judge(self.source.failure)
+            self.policy.apply(self.source.failure)
         self._flush()
         assert self.reader.marker is not None
         assert self.reader.end is not None
@@ -266,7 +268,7 @@ class _HeaderCount:
                     rows[fields] += sizes
                 else:
                     rows[fields] = sizes
-                census.extensions += entries[-1][4] - entries[0][1]  # all its bytes; `_flush` subtracts the others
+                census.extensions += entries[-1][4] - entries[0][1]  # all bytes; `_flush` subtracts the others
                 self.pending += len(entries)
                 if self.pending >= PENDING:
                     self._flush()
@@ -275,12 +277,12 @@ class _HeaderCount:
         self._add(last, entries)
 
     def _add(self, key: bytes | None, entries: list[Raw]) -> None:
-        """Check and count a sample of any kind of entries."""
+        """Check and count a sample with entries of any type."""
         if key is not None:
             first = next(entry for entry in entries if key_of(Entry._make(entry)) == key)
             self._check_start(key, first, self.recent.add(key))
         self.checks.entries(list(map(Entry._make, entries)))
-        self._flush()  # fields are listed in the order in which they are found
+        self._flush()  # keeps the order in which fields occur
         self.census.add_entries(key, entries)
 
     def _check_start(self, key: bytes, first: Raw, repeated: bool) -> None:
@@ -306,9 +308,15 @@ class _HeaderCount:
 
 
 def count_samples(source: Source, policy: Policy, visit: Callable[[TarSample], None] | None = None) -> Census:
-    """Count an archive whose faults may be passed over: sample by sample, as any command would read it.
+    """Count an archive sample by sample, with any policy.
 
-    `visit` is called with each sample.
+    Args:
+        source: the archive.
+        policy: what to do about problems.
+        visit: called with each sample.
+
+    Raises:
+        Problem: a problem that `policy` does not let pass.
     """
     samples, census = SampleReader(source, policy, moves=False), Census()
     for sample in samples:
@@ -326,7 +334,7 @@ def count_input(
     tmpdir: str | None = None,
     visit: Callable[[TarSample], None] | None = None,
 ) -> Census:
-    """Count one input, and call `visit` with each sample. Raises Problem, and what opening an input raises."""
+    """Count one input, and call `visit` with each sample. Raises as `count_samples` and `open_source` do."""
     source = open_source(location, tmpdir=tmpdir)
     try:
         if visit is not None or policy.allowed or policy.skipped or policy.maxerr:
@@ -340,11 +348,11 @@ def count_input(
 
 
 # ---- Shards per node and worker
-# Shard i goes to node i mod W; of a node's shards, the j-th goes to its worker j mod K.
+# Shard i goes to node i mod W; shard j of a node goes to its worker j mod K.
 
 
 class Share(NamedTuple):
-    """What one worker gets; `worker` is None for all of a node together."""
+    """The share of one worker; `worker` is None for the sum of a node."""
 
     node: int
     worker: int | None
@@ -352,8 +360,14 @@ class Share(NamedTuple):
     samples: int
 
 
-def deal(samples: Sequence[int], world: int, workers: int) -> list[Share]:
-    """The shares of all workers of all nodes, of shards with so many samples, in order; a node's own before them."""
+def shares_of(samples: Sequence[int], world: int, workers: int) -> list[Share]:
+    """Return the shares of all nodes and workers, the sum of a node before its workers.
+
+    Args:
+        samples: the number of samples of each shard.
+        world: the number of nodes.
+        workers: the number of workers of each node.
+    """
     shares = []
     for node in range(world):
         mine = samples[node::world]

@@ -14,15 +14,16 @@ from tarkit.samples.sample import TarSample
 from tarkit.samples.values import MISFITS, Name, View
 from tarkit.streams.location import Location
 
-MOST = 4096  # values that are told apart
-BESIDE = "classes.txt"  # names of classes beside shards
-LONGEST = 200  # characters of a value
+MOST = 4096  # maximum number of different values that are counted separately
+CLASSES_FILE = "classes.txt"  # names of classes, in the directory of the shards
+LONGEST = 200  # maximum length of a value in characters
 
 
 def class_of(name: Name, sample: TarSample, policy: Policy) -> str | None:
     """Return the value of a field as text, JSON as JSON; None if the sample has none.
 
-    Raises Problem for a field that cannot be read, unless `policy` lets it pass.
+    Raises:
+        Problem: a field cannot be read, unless `policy` lets it pass.
     """
     try:
         value = name.words(View(sample))
@@ -30,21 +31,21 @@ def class_of(name: Name, sample: TarSample, policy: Policy) -> str | None:
         if problem.name not in MISFITS:
             raise
         if problem.name != "missing-field":
-            policy.judge(problem)
+            policy.apply(problem)
         return None
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return " ".join(text.split())[:LONGEST]
 
 
 def class_name(value: str, names: Sequence[str]) -> str:
-    """Return the name of a class: for a number the line of `names` with that index, else the value itself."""
+    """Return the name of a class: for an index into `names` that name, else the value."""
     if value.isascii() and value.isdigit() and len(value) < 10 and int(value) < len(names):
         return names[int(value)]
     return value
 
 
 def class_order(counts: Counter[str]) -> list[tuple[str, int]]:
-    """Return values and counts, the most frequent first, equal ones by number or text."""
+    """Return values and counts, the most frequent first, equally frequent ones by number or text."""
     return sorted(counts.items(), key=lambda item: (-item[1], _rank(item[0])))
 
 
@@ -53,30 +54,30 @@ def _rank(value: str) -> tuple[float, str]:
 
 
 def read_class_names(path: str) -> list[str]:
-    """Return the names of classes in a file, one a line, the first for class 0. Blank lines are skipped."""
+    """Return the names of classes in a file, one per line from class 0 on. Blank lines are skipped."""
     with open(path, "rb") as file:
         lines = file.read().removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").splitlines()
     return [printable(line.strip()) for line in lines if line.strip()]
 
 
 def find_class_names(path: str | None, inputs: Sequence[Location]) -> list[str]:
-    """Return the names of classes in the file `path`, or else in the first `classes.txt` beside an input."""
+    """Return the names of classes in the file `path`, else in the first `classes.txt` in the directory of an input."""
     if path is not None:
         return read_class_names(path)
-    folders = (os.path.dirname(location.text) for location in inputs if location.kind == "path")
-    for folder in dict.fromkeys(folders):
+    directories = (os.path.dirname(location.text) for location in inputs if location.kind == "path")
+    for directory in dict.fromkeys(directories):
         try:
-            return read_class_names(os.path.join(folder, BESIDE))
-        except OSError:  # it is not there
+            return read_class_names(os.path.join(directory, CLASSES_FILE))
+        except OSError:  # no such file
             continue
     return []
 
 
 @dataclass
 class ClassCounts:
-    """How many samples have each value of a field.
+    """The number of samples for each value of a field.
 
-    Beyond MOST different values samples are counted as `others`; those without the field are `missing`.
+    Samples with values beyond the first MOST are counted as `others`, samples without the field as `missing`.
     """
 
     counts: Counter[str] = field(default_factory=Counter)

@@ -1,6 +1,6 @@
-"""What `show` shows of a sample: for each entry its kind, what its header says, the beginning of its text.
+"""The description of a sample for `show`: for each entry its kind, metadata of its header, the beginning of its text.
 
-Only the first bytes of an entry are read, and its header. Nothing is unpickled.
+Only the first bytes of an entry are read. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tarkit.streams.source import Source
 from tarkit.tar import block
 from tarkit.tar.reader import Entry
 
-TEXT = 4096  # bytes of a text that are shown at most
-JSON = 1 << 16  # bytes of a JSON document that is read whole
-FAR = 1 << 20  # bytes of an entry, of a stream's sample that memory does not hold, that are looked at
+TEXT = 4096  # maximum length of a text
+JSON = 1 << 16  # maximum size of a JSON document that is read whole, in bytes
+FAR = 1 << 20  # bytes of an entry that may be read if the sample of a stream is not in memory
 
 _REGULAR = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
 _TYPES = {
@@ -37,7 +37,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The content of an entry, `size` bytes, of which those before `reach` may be looked at."""
+    """The content of an entry, `size` bytes, of which those before `reach` may be read."""
 
     source: Source
     start: int
@@ -52,11 +52,17 @@ class Payload:
 
 @dataclass(slots=True)
 class Item:
-    """What is known of an entry. `field` is None without a key, `size` in bytes, `about` what its header says:
+    """The description of an entry.
 
-    `width` `height` · `seconds` `rate` `channels` · `dtype` `shape` · `arrays` · `members` · `target` · `named` (the
-    format of the name, when the content has another) · `note`. `text` is its text, or, if `cut`, the beginning of that.
-    `payload` is good until the next item is asked for.
+    Attributes:
+        name: the name of the entry.
+        field: its field; None without a key.
+        size: its size in bytes.
+        kind: the kind of its content.
+        about: metadata of its header: `width` `height` · `seconds` `rate` `channels` · `dtype` `shape` · `arrays` ·
+            `members` · `target` · `named` (the format of the name, if the content has another) · `note`.
+        text: its text, or with `cut` the beginning of its text.
+        payload: its content, valid until the next item is requested.
     """
 
     name: bytes
@@ -70,8 +76,8 @@ class Item:
 
 
 @dataclass(slots=True)
-class Seen:
-    """What is known of a sample: its key (None: entries of an archive without samples), where it begins, its items."""
+class SampleItems:
+    """The description of a sample: its key (None for an archive without samples), archive, offset and items."""
 
     key: bytes | None
     archive: str
@@ -79,8 +85,8 @@ class Seen:
     items: list[Item]
 
 
-def look(sample: TarSample) -> Iterator[Item]:
-    """Yield the entries of a sample; those of a stream that were yielded before are released."""
+def items_of(sample: TarSample) -> Iterator[Item]:
+    """Yield the items of a sample; bytes of a stream before the current item are released."""
     source, done = sample.source, 0
     while True:
         entries = sample.entries
@@ -102,13 +108,13 @@ def _item(sample: TarSample, entry: Entry, reach: int) -> Item:
         about = {"target": entry.link} if entry.link else {}
         return Item(entry.name, named, entry.size, _TYPES.get(entry.type, "unknown type"), about)
     if entry.sparse:
-        return Item(entry.name, named, entry.real, "sparse file", {"note": "its content is not looked at"})
+        return Item(entry.name, named, entry.real, "sparse file", {"note": "content not read"})
     payload = Payload(sample.source, entry.data, entry.size, reach)
-    return see(Item(entry.name, named, entry.size, "", payload=payload), payload)
+    return describe(Item(entry.name, named, entry.size, "", payload=payload), payload)
 
 
-def see(item: Item, payload: Payload) -> Item:
-    """Fill in the kind of an item, what its header says, and its text."""
+def describe(item: Item, payload: Payload) -> Item:
+    """Set the kind, the metadata and the text of an item, and return it."""
     named = item.field if item.field is not None else item.name.rpartition(b"/")[2]
     head = payload.read(0, kinds.HEAD)
     if len(head) < payload.size <= JSON and head.lstrip()[:1] in (b"{", b"["):
@@ -122,38 +128,38 @@ def see(item: Item, payload: Payload) -> Item:
         item.cut = not whole or len(item.text) < len(text or "")
     else:
         item.about = _about(item, payload)
-    if (said := kinds.named_for(named, item.kind)) is not None:
-        item.about["named"] = said
+    if (other := kinds.named_for(named, item.kind)) is not None:
+        item.about["named"] = other
     return item
 
 
 def _about(item: Item, payload: Payload) -> dict[str, Any]:
-    """What the header says; `zip` becomes `npz` when there is nothing but arrays in it."""
+    """Return the metadata of the header; the kind `zip` becomes `npz` if all members are arrays."""
     kind, read, size = item.kind, payload.read, payload.size
     if kind in headers.PICTURES:
         found = headers.picture_size(kind, read)
-        return {"width": found[0], "height": found[1]} if found else {"note": "its header does not say how large it is"}
+        return {"width": found[0], "height": found[1]} if found else {"note": "no size in the header"}
     if kind in ("wav", "flac"):
-        heard = headers.sound(kind, read, size)
-        return heard._asdict() if heard else {"note": "its header makes no sense"}
+        sound = headers.sound(kind, read, size)
+        return sound._asdict() if sound else {"note": "invalid header"}
     if kind == "npy":
         return _npy(arrays.npy(read), size)
     if kind == "zip":
         return _zip(item, *arrays.members(read))
     if kind == "safetensors":
         found_all = arrays.safetensors(read, size)
-        return {"note": "its header is not read"} if found_all is None else {"arrays": _arrays(found_all)}
+        return {"note": "header not read"} if found_all is None else {"arrays": _arrays(found_all)}
     return {"note": "not opened"} if kind == "pickle" else {}
 
 
 def _npy(array: arrays.Array | None, size: int) -> dict[str, Any]:
     if array is None:
-        return {"note": "its header makes no sense"}
+        return {"note": "invalid header"}
     about: dict[str, Any] = {"dtype": array.dtype, "shape": list(array.shape)}
     if array.pickled:
         about["note"] = "pickled objects, not opened"
     elif array.bytes not in (None, size):
-        about["note"] = f"by its header it would have {array.bytes} bytes"
+        about["note"] = f"the header requires {array.bytes} bytes"
     return about
 
 
@@ -168,7 +174,7 @@ def _zip(item: Item, members: list[arrays.NpzMember], whole: bool) -> dict[str, 
     if pickled:
         about["note"] = "pickled objects, not opened"
     elif not whole:
-        about["note"] = "there may be more in it"
+        about["note"] = "there may be more members"
     return about
 
 
@@ -183,19 +189,19 @@ def _arrays(members: list[arrays.NpzMember]) -> list[dict[str, Any]]:
     ]
 
 
-def see_sample(sample: TarSample, visit: Callable[[Item], None] | None = None) -> Seen:
-    """Return what is known of a sample; `visit` is called with each item while its payload can be read."""
+def describe_sample(sample: TarSample, visit: Callable[[Item], None] | None = None) -> SampleItems:
+    """Return the description of a sample; `visit` is called with each item while its payload can be read."""
     items = []
-    for item in look(sample):
+    for item in items_of(sample):
         if visit is not None:
             visit(item)
         item.payload = None
         items.append(item)
-    return Seen(sample.key, sample.source.name, sample.start, items)
+    return SampleItems(sample.key, sample.source.name, sample.start, items)
 
 
-def pass_by(sample: TarSample) -> None:
-    """Read to the end of a sample and keep nothing but names."""
+def read_names(sample: TarSample) -> None:
+    """Read to the end of a sample and keep only the names of its entries."""
     while sample.more is not None:
         sample.source.release(sample.stop)
         sample.more()

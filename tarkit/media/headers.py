@@ -258,7 +258,7 @@ def members(read: Read) -> tuple[list[NpzMember], bool]:
         found.append(NpzMember(name, _member_array(read, data, method) if name.endswith(".npy") else None))
         if packed == 0xFFFFFFFF:
             packed = _zip64(tail[length:])
-        if flags & 8 or packed < 0:  # its size is behind its content
+        if flags & 8 or packed < 0:  # its size is after its content
             break
         pos = data + packed
     return found, False

@@ -75,7 +75,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"{show(max(keys, key=keys.count))} is there twice")
+        raise ValueError(f"{show(max(keys, key=keys.count))} occurs twice")
     return found
 
 
@@ -92,7 +92,7 @@ def _see_once(yaml: Any, root: Any) -> None:
             for key, value in node.value:
                 waiting += [key, value]
                 if key.value in keys and keys.count(key.value) > 1:
-                    what = f"{show(key.value)} is there twice"
+                    what = f"{show(key.value)} occurs twice"
                     raise yaml.constructor.ConstructorError(None, None, what, key.start_mark)
         elif isinstance(node, yaml.SequenceNode):
             waiting += node.value

@@ -136,17 +136,7 @@ class RowBatch(NamedTuple):
         """The source of each row, as in a plan."""
         if self.given is not None:
             return self.given
-        return [self.front + path for path in self.inner]
-
-    @property
-    def folder(self) -> bytes | None:
-        """The directory of all sources, whose paths in it are `inner`; None if sources may be no paths."""
-        return self.front if self.given is None and self.front and b":" not in self.front else None
-
-    @property
-    def inner(self) -> list[bytes]:
-        """The paths of the sources in that directory."""
-        return [name[self.skip :] for name in self.names] if self.skip else self.names
+        return [self.front + name[self.skip :] for name in self.names]
 
     @property
     def has_marks(self) -> bool:

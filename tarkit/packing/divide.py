@@ -1,7 +1,7 @@
 """Divide samples into shards: by number or size, at the ends of directories or across them, or evenly.
 
 Samples come in order, those of one category together, and with `separate` and `collapse` those of one directory too, in
-the order of `folder_rank`: subdirectories first. The behaviour is that of ishard (docs/formats).
+the order of `directory_rank`: subdirectories first. The behaviour is that of ishard (docs/formats).
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from array import array
 from collections.abc import Iterable
 from itertools import accumulate, repeat
 from operator import sub
-from typing import Literal, Protocol
+from typing import Literal
 
 from tarkit.packing.batch import Batch, Group, batched
+from tarkit.packing.layout import PackLayout
 from tarkit.shards.limits import Limits
 from tarkit.tar.block import BLOCK, RECORD
 from tarkit.tar.header import encode
@@ -22,20 +23,6 @@ Dirs = Literal["pack", "separate", "collapse"]
 
 _END = 2 * BLOCK
 _PLAIN_NAME, _PLAIN_SIZE = 100, 8**11 - 1  # maxima that a header of one block always holds
-
-
-class Out(Protocol):
-    """A receiver of shards: their samples, and then their ends."""
-
-    @property
-    def sized(self) -> bool:
-        """Whether the sizes of files are known."""
-
-    def extend(self, batch: Batch) -> None:
-        """Add samples, of the category of the shard."""
-
-    def close(self, category: int, samples: int, content: int, tar: int) -> None:
-        """End a shard: samples in it, bytes of their contents, and those their entries take in a tar."""
 
 
 def weigh(batch: Batch, sized: bool = True) -> tuple[list[int], list[int]]:
@@ -56,11 +43,6 @@ def _sums(numbers: list[int], stops: list[int]) -> list[int]:
     return list(map(sub, ends, [0, *ends]))
 
 
-def tar_length(entries: int) -> int:
-    """Return the length of a tar with `entries` bytes of entries: with its end, in whole records."""
-    return -(-(entries + _END) // RECORD) * RECORD
-
-
 class _Full:
     """Whether a shard is full before or after another sample."""
 
@@ -78,7 +60,7 @@ class _Full:
         return bool((self.content is not None and content >= self.content) or (self.most and samples >= self.most))
 
 
-def pack(batches: Iterable[Batch], limits: Limits, dirs: Dirs, out: Out) -> None:
+def pack(batches: Iterable[Batch], limits: Limits, dirs: Dirs, out: PackLayout) -> None:
     """Divide samples by limits; `separate` also ends a shard where the directory of the key changes."""
     if limits.count and limits.size is None and dirs != "separate":
         by_number(batches, repeat(limits.count), out)
@@ -91,7 +73,7 @@ def pack(batches: Iterable[Batch], limits: Limits, dirs: Dirs, out: Out) -> None
         start = 0
         contents, lengths = weigh(batch, out.sized)
         for at, key in enumerate(batch.keys):
-            here = (batch.category, folder_of(key) if dirs == "separate" else b"")
+            here = (batch.category, directory_of(key) if dirs == "separate" else b"")
             if samples and (here != before or full.before(samples + 1, tar + lengths[at])):
                 if at > start:
                     out.extend(batch.part(start, at))
@@ -113,7 +95,7 @@ def pack(batches: Iterable[Batch], limits: Limits, dirs: Dirs, out: Out) -> None
         out.close(here[0], samples, content, tar)
 
 
-def by_number(batches: Iterable[Batch], counts: Iterable[int], out: Out) -> None:
+def by_number(batches: Iterable[Batch], counts: Iterable[int], out: PackLayout) -> None:
     """Divide samples into shards with the given `counts`, or fewer where a category ends; a count of 0 makes no shard.
 
     If `counts` are limited, all samples are of one category.
@@ -151,7 +133,7 @@ class _Rest:
         self.content = self.tar = 0
 
 
-def collapse(batches: Iterable[Batch], limits: Limits, out: Out) -> None:
+def collapse(batches: Iterable[Batch], limits: Limits, out: PackLayout) -> None:
     """Divide samples by limits; the rest of a directory goes into shards of its parent, before the parent's samples.
 
     A rest is held in memory: less than a shard for each level of directories.
@@ -196,8 +178,8 @@ def collapse(batches: Iterable[Batch], limits: Limits, out: Out) -> None:
             finish()
             current = batch.category
         for group, content, tar in zip(batch.groups(), *weigh(batch, out.sized), strict=True):
-            folder = folder_of(group[0])
-            path = folder.split(b"/") if folder else []
+            directory = directory_of(group[0])
+            path = directory.split(b"/") if directory else []
             hand_up(path)
             if not stack or stack[-1].path != path:
                 stack.append(_Rest(path))
@@ -231,15 +213,15 @@ def level(sizes: array[int], shards: int) -> array[int]:
     return chosen
 
 
-def folder_of(key: bytes) -> bytes:
+def directory_of(key: bytes) -> bytes:
     """Return the virtual directory of a key, empty for the root."""
     return key[: max(key.rfind(b"/"), 0)]
 
 
-def folder_rank(key: bytes) -> bytes:
+def directory_rank(key: bytes) -> bytes:
     """Return a rank that orders samples by directory: subdirectories by name, then the samples of the directory."""
-    folder = folder_of(key)
-    parts = folder.split(b"/") if folder else []
+    directory = directory_of(key)
+    parts = directory.split(b"/") if directory else []
     return b"".join([b"\x01%b\0" % part for part in parts]) + b"\x02"
 
 

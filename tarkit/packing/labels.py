@@ -43,7 +43,7 @@ class Join:
                 line = record.line
                 key, fields = self._parsed(record)
                 if key in self._places:
-                    raise MalformedRow(f"{show(key)} is there twice in column {show(self.column)}")
+                    raise MalformedRow(f"{show(key)} occurs twice in column {show(self.column)}")
                 self._places[key] = len(self._rows)
                 self._rows.append(marshal.dumps(fields, 2))
         except MalformedRow as error:
@@ -171,8 +171,8 @@ class Classes:
         """Return the class of a sample: the directory of its files. Raises TarkitError for two, or none."""
         found: dict[bytes, bytes] = {}
         for name, _, _ in files:
-            folder = name.rpartition(b"/")[0].rpartition(b"/")[2]
-            found.setdefault(folder, name)
+            directory = name.rpartition(b"/")[0].rpartition(b"/")[2]
+            found.setdefault(directory, name)
         if len(found) > 1:
             (one, first), (other, second) = list(found.items())[:2]
             raise TarkitError(

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from tarkit.errors import TarkitError, show
 from tarkit.packing.batch import SAMPLES, Batch, Extent, RowBatch, load_rows, together
-from tarkit.packing.divide import tar_length
 from tarkit.packing.plan import Planned
 from tarkit.packing.tree import Tree
 from tarkit.shards.template import ShardTemplate
 from tarkit.streams.tempfile import TemporaryFile
+from tarkit.tar.header import end_of_archive
 
 _EACH = 6  # numbers for a shard: category, index, samples, bytes of content and of entries in a tar, last batch
 
@@ -101,7 +101,7 @@ class PackLayout:
         first = 0
         for at in range(0, len(self._shards), _EACH):
             category, index, samples, content, tar, stop = self._shards[at : at + _EACH]
-            shard = ShardLayout(self._templates[category].name(index), samples, content, tar_length(tar))
+            shard = ShardLayout(self._templates[category].name(index), samples, content, tar + len(end_of_archive(tar)))
             yield shard, load_rows(self.file.read, pairwise(self._ends[first : stop + 1]))
             first = stop
 
@@ -137,8 +137,8 @@ def hidden(root: str, templates: Iterable[ShardTemplate], files: Iterable[str | 
     top = os.path.realpath(root)
     tests: dict[bytes, list[Test]] = {}
 
-    def below(folder: str) -> bytes | None:
-        path = os.path.realpath(folder or ".")
+    def below(directory: str) -> bytes | None:
+        path = os.path.realpath(directory or ".")
         if path == top:
             return b""
         front = top.rstrip("/") + "/"

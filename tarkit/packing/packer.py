@@ -51,8 +51,8 @@ class Packer:
         open_shard: opens a shard by its name, perhaps in another process.
         template: files with a name of it are existing shards; None: files with a name of the plan are.
         codec: the compression, as text: a shard of another one is not kept by `resume`.
-        digest: whether checksums are wanted.
-        counted: whether `position` is wanted.
+        digest: whether checksums are computed.
+        counted: whether `position` is maintained.
         tmpdir: directory of temporary files.
         note: called with a message for each shard.
         warn: called with a warning for each sample that is left out.

@@ -13,13 +13,12 @@ from typing import Literal, NamedTuple
 
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.packing.batch import Batch, Group, batched
-from tarkit.packing.divide import Dirs, by_number, collapse, equal, falling, folder_rank, level, pack, weigh
+from tarkit.packing.divide import Dirs, by_number, collapse, directory_rank, equal, falling, level, pack, weigh
 from tarkit.packing.layout import PackLayout
-from tarkit.packing.samples import Keyless, KeyRule, by_key, in_folders, ranked
+from tarkit.packing.samples import Keyless, KeyRule, by_key, in_directories, ranked
 from tarkit.packing.transform import SampleTransform
 from tarkit.packing.tree import Tree
 from tarkit.shards.limits import Limits
-from tarkit.sorting.memory import no_collections
 from tarkit.sorting.shuffle import pcg_keys
 from tarkit.spill.records import SpilledList
 
@@ -61,7 +60,6 @@ class Cut:
     even: bool = False
 
 
-@no_collections()
 def lay_out(
     tree: Tree,
     rule: KeyRule,
@@ -76,7 +74,7 @@ def lay_out(
     keyless = Keyless()
     if rule.streams:
         tree.together, tree.scattered = rule.stem, rule.last_dot
-        batches = in_folders(tree, keyless, rule.last_dot)
+        batches = in_directories(tree, keyless, rule.last_dot)
     else:
         batches = batched(by_key(tree, rule, keyless, tmpdir))
     batches = watch(batches)
@@ -111,9 +109,9 @@ def _stored(groups: Iterable[Group], tmpdir: str | None) -> SpilledList[Group]:
 
 
 def _sorted(groups: Iterator[Group], transform: SampleTransform, cut: Cut, tmpdir: str | None) -> Iterator[Group]:
-    """Sort samples by category, directory and `cut.sort`, as far as these are wanted."""
-    sort, by_folder = cut.sort, cut.dirs != "pack"
-    if sort.by == "none" and not by_folder and transform.map is None:
+    """Sort samples by category, directory and `cut.sort`, as far as requested."""
+    sort, by_directory = cut.sort, cut.dirs != "pack"
+    if sort.by == "none" and not by_directory and transform.map is None:
         return groups
     ranks: Iterator[bytes] | None = None
     if sort.by == "shuffle":
@@ -123,7 +121,7 @@ def _sorted(groups: Iterator[Group], transform: SampleTransform, cut: Cut, tmpdi
 
     def rank(group: Group) -> bytes:
         key = group[0]
-        front = group[2].to_bytes(4, "big") + (folder_rank(key) if by_folder else b"")
+        front = group[2].to_bytes(4, "big") + (directory_rank(key) if by_directory else b"")
         if ranks is not None:
             return front + next(ranks)
         return front + (falling(key) if sort.by == "falling" else key if sort.by == "rising" else b"")

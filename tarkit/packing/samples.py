@@ -14,9 +14,8 @@ from tarkit.errors import Usage, show
 from tarkit.packing.batch import Batch, Group, ends_of_runs, together
 from tarkit.packing.tree import Chunk
 from tarkit.shards.patterns import compile_regex
-from tarkit.sorting.ranges import RangeList
-from tarkit.sorting.runs import Runs
 from tarkit.spill.multimap import Multimap
+from tarkit.spill.records import by_rank
 
 # ---- Keys of files in a tree: which of them are one sample, as in ishard (docs/formats)
 # A name is divided into the base of its key and its field: at the first dot of its last component, as by readers of
@@ -130,7 +129,6 @@ def parse_key(text: str, last_dot: bool) -> KeyRule:
 
 
 _FILE = Struct(">Qq")  # number and size of a file
-MEMORY = 64 << 20  # bytes of a list to be sorted, beyond which it goes to temporary space
 
 
 @dataclass
@@ -140,22 +138,22 @@ class Keyless:
     count: int = 0
     first: bytes = b""
 
-    def add(self, folder: bytes, names: list[bytes]) -> None:
+    def add(self, directory: bytes, names: list[bytes]) -> None:
         """Count names of one directory."""
         if names:
-            self.first = self.first if self.count else folder + names[0]
+            self.first = self.first if self.count else directory + names[0]
             self.count += len(names)
 
 
-def in_folders(chunks: Iterable[Chunk], keyless: Keyless, last_dot: bool) -> Iterator[Batch]:
+def in_directories(chunks: Iterable[Chunk], keyless: Keyless, last_dot: bool) -> Iterator[Batch]:
     """Yield the samples if the whole path is the key: files of one sample follow each other."""
     last: Batch | None = None
-    for folder, bases, sizes in chunks:
+    for directory, bases, sizes in chunks:
         stems, odd = _stems(bases, last_dot)
-        keyless.add(folder, odd)
+        keyless.add(directory, odd)
         stops = ends_of_runs(stems)
-        keys = [folder + stems[stop - 1] for stop in stops]
-        found = Batch(keys, stops, [folder + base for base in bases], list(sizes))
+        keys = [directory + stems[stop - 1] for stop in stops]
+        found = Batch(keys, stops, [directory + base for base in bases], list(sizes))
         if last is not None:
             found = _joined(last, found)
         end = len(found.keys)
@@ -190,10 +188,10 @@ def _stems(names: list[bytes], last_dot: bool) -> tuple[list[bytes], list[bytes]
 def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str | None) -> Iterator[Group]:
     """Yield the samples for keys that are spread over directories, each where its first file is."""
     files = Multimap(tmpdir)
-    for folder, names, sizes in chunks:
-        keyless.add(folder, _stems(names, last_dot=False)[1])
+    for directory, names, sizes in chunks:
+        keyless.add(directory, _stems(names, last_dot=False)[1])
         for base, size in zip(names, sizes):  # noqa: B905
-            name = folder + base
+            name = directory + base
             files.add(rule.key(name), _FILE.pack(files.count, size) + name)
 
     def groups() -> Iterator[tuple[bytes, Group]]:
@@ -206,8 +204,5 @@ def by_key(chunks: Iterable[Chunk], rule: KeyRule, keyless: Keyless, tmpdir: str
 
 def ranked(groups: Iterable[tuple[bytes, Group]], tmpdir: str | None) -> Iterator[Group]:
     """Yield samples in order of their ranks; the sort is stable."""
-    runs = Runs(RangeList(tmpdir), MEMORY)
-    for ordinal, (rank, group) in enumerate(groups):
-        runs.add(rank, ordinal, marshal.dumps(group, 2))
-    for _, _, place, _ in runs:
-        yield marshal.loads(place)
+    pairs = ((rank, marshal.dumps(group, 2)) for rank, group in groups)
+    return map(marshal.loads, by_rank(pairs, tmpdir))

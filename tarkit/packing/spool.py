@@ -8,7 +8,7 @@ are out of order. The rows of a layout are in such a file already.
 from __future__ import annotations
 
 import os
-import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice
 from operator import attrgetter, itemgetter, le
@@ -105,10 +105,12 @@ class RowSpool:
         for name, group in groupby(batches, lambda each: each[0].shard):
             again = name in self._extents
             extents = self._extents.setdefault(name, [])
-            shard = None if again else self._summed(name, extents, _collected(group, extents), QuickNameChecks())
-            for _ in _collected(group, extents):  # the rest, which was not checked
-                pass
-            shards[name] = shard or self._checked(name, extents)
+            rows = _collected(group, extents)
+            if again:
+                deque(rows, 0)
+                shards[name] = self._checked(name, extents)
+            else:
+                shards[name] = self._summed(name, extents, rows)
         return list(shards.values())
 
     def _flush(self, buffers: dict[bytes, list[Planned]]) -> None:
@@ -134,16 +136,11 @@ class RowSpool:
             everything = [row for batch in load_rows(read, extents) for row in batch.rows()]
             everything.sort(key=attrgetter("position"))
             extents = [self._append(RowBatch.of(everything[at : at + HELD])) for at in range(0, len(everything), HELD)]
-        shard = self._summed(name, extents, load_rows(read, extents), QuickNameChecks())
-        if shard is None:
-            shard = self._summed(name, extents, load_rows(read, extents), self._one_by_one(name, extents))
-        assert shard is not None
-        return shard
+        return self._summed(name, extents, load_rows(read, extents))
 
-    def _summed(
-        self, name: bytes, extents: list[Extent], batches: Iterable[RowBatch], names: QuickNameChecks | NameChecks
-    ) -> PlannedShard | None:
-        """Return a shard of rows in order; None when the quick checks do not accept its names."""
+    def _summed(self, name: bytes, extents: list[Extent], batches: Iterable[RowBatch]) -> PlannedShard:
+        """Return a shard of rows in order. Raises TarkitError for the first bad one."""
+        names = NameChecks(_KEYS_END if self.plan_name is None else _POSITIONS, None)
         count = planned = size = 0
         last = -1
         for batch in batches:
@@ -152,30 +149,22 @@ class RowSpool:
             count += len(batch.names)
             size += sum(batch.sizes)
             self._check_sources(batch)
-            if isinstance(names, QuickNameChecks) and not names.accept(batch.names):
-                return None
+            self._check_names(batch, names)
         if self._agrees:
-            hashes: Iterable[int] = map(hash, _keys_of(self._names(extents)))
-            if isinstance(names, QuickNameChecks):
-                hashes = names.hashes
-            for each in hashes:
-                self._duplicates.add(each)
+            for key in _keys_of(self._names(extents)):
+                self._duplicates.add(hash(key))
             self._duplicates.flush()
         first, last_key = names.first or b"", names.last or b""
         return PlannedShard(name, tuple(extents), count, planned, names.samples, size, first, last_key)
 
-    def _one_by_one(self, shard: bytes, extents: Iterable[Extent]) -> NameChecks:
-        """Check the names of all rows of a shard. Raises TarkitError for the first bad one."""
-        names = NameChecks(_KEYS_END if self.plan_name is None else _POSITIONS, None)
-        for batch in load_rows(self.file.read, extents):
-            for row in batch.rows():
-                try:
-                    if not row.name:
-                        raise MalformedRow("an empty name")
-                    names.check(row.name)
-                except MalformedRow as error:
-                    raise TarkitError(f"{place(self.plan_name, shard, row)}: {error}", error.hint) from None
-        return names
+    def _check_names(self, batch: RowBatch, names: NameChecks) -> None:
+        for at, name in enumerate(batch.names):
+            try:
+                if not name:
+                    raise MalformedRow("an empty name")
+                names.check(name)
+            except MalformedRow as error:
+                raise TarkitError(f"{place(self.plan_name, batch.shard, batch.row(at))}: {error}", error.hint) from None
 
     def refuse(self, shards: Iterable[PlannedShard], written: Sequence[os.stat_result]) -> None:
         """Raise TarkitError when a source is one of the files that will be `written`."""
@@ -260,48 +249,3 @@ def disagree(source: bytes, size: int, planned: int) -> str:
 def _keys_of(names: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the keys of the samples of a shard."""
     return (key for key, _ in groupby(cut_first(name)[0] for name in names))
-
-
-# ---- Names of many rows at once: only lists of names that are surely good are accepted; others are checked one by one
-
-_NUL = b"\0"
-_DOTTED = re.compile(rb"\.[^/\0]*/")  # a directory with a dot in its name
-
-
-class QuickNameChecks:
-    """The names of one shard. `samples` have begun so far, with keys of these `hashes`; `first` and `last` are keys."""
-
-    def __init__(self) -> None:
-        self.samples = 0
-        self.first: bytes | None = None
-        self.last: bytes | None = None
-        self.hashes: set[int] = set()
-        self._tail: set[bytes] = set()  # the names of the last sample
-
-    def accept(self, names: Sequence[bytes]) -> bool:
-        """Return whether `names`, after those before, are surely safe, unique, and those of one key together."""
-        text = _NUL + _NUL.join(names) + _NUL
-        if text.count(_NUL) != len(names) + 1 or b"\0\0" in text or b"\0/" in text or b"/\0" in text or b".." in text:
-            return False
-        if b"\0." in text or b"/." in text or len(set(names)) != len(names) or not self._tail.isdisjoint(names):
-            return False
-        # No base name begins with a dot, so one that has a dot has a key.
-        if _DOTTED.search(text):
-            dots = [name.find(b".", name.rfind(b"/") + 1) for name in names]
-            keys = [name[:dot] for name, dot in zip(names, dots, strict=True) if dot >= 0]
-        else:
-            keys = [key for name in names for key, dot, _ in (name.partition(b"."),) if dot]
-        if len(keys) < len(names):
-            return False
-        each = [key for key, _ in groupby(keys)]
-        again = each[0] == self.last
-        hashes = set(map(hash, each))
-        if len(hashes) != len(each) or not self.hashes.isdisjoint(hashes - {hash(self.last)} if again else hashes):
-            return False
-        self.hashes |= hashes
-        self.samples += len(each) - again
-        self.first = each[0] if self.first is None else self.first
-        self.last = each[-1]
-        start = keys.index(self.last)
-        self._tail = set(names[start:]) | (self._tail if again and start == 0 else set())
-        return True

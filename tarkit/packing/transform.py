@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 OnMissing = Literal["error", "warn", "keep", "exclude"]
 
-TOLD = 20  # maximum of warnings, as each file may have one
+SHOWN = 20  # maximum of warnings, as each file may have one
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Required:
     warn: Callable[[str], None] = lambda text: None
     lacking: int = 0
     others: int = 0
-    _told: int = field(default=0, repr=False)
+    _shown: int = field(default=0, repr=False)
 
     def __call__(self, key: bytes, files: list[File], given: Sequence[bytes]) -> list[File] | None:
         """Return the files that stay, None to leave the sample out; `given` are added fields. Raises TarkitError."""
@@ -73,10 +73,10 @@ class Required:
                 f"{what} [missing-field]", "--on-missing-field exclude leaves such samples out, warn and keep pack them"
             )
         if self.action == "warn":
-            self._told += 1
-            if self._told <= TOLD:
+            self._shown += 1
+            if self._shown <= SHOWN:
                 self.warn(what)
-            elif self._told == TOLD + 1:
+            elif self._shown == SHOWN + 1:
                 self.warn("more such samples are counted, but not named")
 
 

@@ -6,110 +6,30 @@ A directory sorts as its name with a trailing slash, so its files come where the
 
 from __future__ import annotations
 
-import time
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
-
 import os
 import re
 from array import array
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal
 
 from tarkit.errors import TarkitError, show
 from tarkit.packing.plan import source_of
-from tarkit.parallel import results_in_order
 from tarkit.shards.patterns import compile_glob
 from tarkit.tar.block import DOT
 
-# ---- Directories read ahead by threads, if listing one is slow
-# If directories are cached, threads cost more than they save.
-
-SLOW, SLOW_EACH = 0.005, 5e-6  # seconds per directory and per entry, beyond which it is slow
-
 Scanned = tuple[list[bytes], list[bytes], Counter[str]]
 """Base names of the files and of the subdirectories of a directory, unordered; counts of other entries, by kind."""
-
-
-class Ahead:
-    """Call `scan` for directories; inside of a `with`, after a slow one, `threads` scan the next ones ahead.
-
-    At most one directory per thread is held. An error is raised when its directory is asked for.
-    """
-
-    def __init__(self, scan: Callable[[bytes], Scanned], threads: int) -> None:
-        self._scan = scan
-        self._threads = threads
-        self._open = False
-        self._pool: ThreadPoolExecutor | None = None
-        self._coming: list[deque[bytes]] = []
-        self._begun: dict[bytes, Future[Scanned]] = {}
-
-    def __call__(self, folder: bytes) -> Scanned:
-        """Return the content of a directory."""
-        while self._coming and not (self._coming[-1] and self._coming[-1][0] == folder):
-            self._coming.pop()
-        begun = self._begun.pop(folder, None)
-        if self._coming:
-            self._coming[-1].popleft()
-            self._begin()
-        return self._timed(folder) if begun is None else begun.result()
-
-    def _timed(self, folder: bytes) -> Scanned:
-        """Scan a directory, and start the threads if that is slow."""
-        start = time.monotonic()
-        found = self._scan(folder)
-        took = time.monotonic() - start
-        if self._open and self._pool is None and took > SLOW + SLOW_EACH * (len(found[0]) + len(found[1])):
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._pool = ThreadPoolExecutor(self._threads)
-            self._begin()
-        return found
-
-    def expect(self, folders: Sequence[bytes]) -> None:
-        """Set the subdirectories of the last directory, in the order in which they will be asked for."""
-        if self._open:
-            self._coming.append(deque(folders))
-            self._begin()
-
-    def _begin(self) -> None:
-        if self._pool is None or not self._coming:
-            return
-        for folder in islice(self._coming[-1], self._threads):
-            if folder not in self._begun and len(self._begun) < self._threads:
-                self._begun[folder] = self._pool.submit(self._scan, folder)
-
-    def __enter__(self) -> Self:
-        self._open = self._threads > 1
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._open = False
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-            self._pool = None
-
 
 Symlinks = Literal["skip", "files", "all"]
 Chunk = tuple[bytes, list[bytes], Sequence[int]]
 """Consecutive files of a directory: the directory with a slash, or nothing, their base names, their sizes."""
 
 STEP = 4096  # files whose sizes are looked up together; maximum of a chunk
-SHARE = 4  # steps for one process at a time
-FEW = 20_000  # files from which on several processes are used
 UNSIZED = -1  # the size of a file that was not looked up
 
 _UNSIZED = (UNSIZED,) * STEP
-
-_Run = tuple[bytes, bytes, list[bytes]]  # path of a directory, its name, base names
 
 
 @dataclass
@@ -127,7 +47,6 @@ class Tree:
         together: for keys within a directory, returns the part of a base name that files of one sample have in common:
             they then follow each other, where the first of them is.
         scattered: `together` does not end at the first dot, so files have to be grouped in each directory.
-        processes: look up sizes of many files, or, if not `sized`, threads that read directories ahead.
         sized: whether sizes are looked up; else all are UNSIZED.
         missing: whether files that disappear before that get size 0, to be left out later; else they raise.
 
@@ -143,7 +62,6 @@ class Tree:
     hidden: dict[bytes, Callable[[bytes], bool]] = field(default_factory=dict)
     together: Callable[[bytes], bytes] | None = None
     scattered: bool = False
-    processes: int = 1
     sized: bool = True
     missing: bool = False
     skipped: Counter[str] = field(default_factory=Counter)
@@ -158,7 +76,6 @@ class Tree:
             self._kept = os.path.basename(os.path.abspath(front)) + b"/"
         self.skip = len(self._kept)
         self.mark = source_of(self._front)
-        self._scanned = Ahead(self._scan, 1)
         self._globs = [("/" in glob, compile_glob(glob)) for glob in self.exclude]
 
     def source(self, name: bytes) -> bytes:
@@ -167,71 +84,43 @@ class Tree:
 
     def __iter__(self) -> Iterator[Chunk]:
         """Yield all files. Raises OSError for a directory that cannot be read."""
-        if not self.sized:
-            with Ahead(self._scan, self.processes) as self._scanned:
-                yield from self._without_sizes()
-            return
-        jobs = self._jobs()
-        sizes_of = partial(_sizes, missing=self.missing)
-        for runs in jobs:
-            yield from self._with_sizes(runs, sizes_of(runs))
-            if self.files >= FEW and self.processes > 1:
-                break
-        else:
-            return
-        waiting: deque[list[_Run]] = deque()
-
-        def remembered() -> Iterator[list[_Run]]:
-            for runs in jobs:
-                waiting.append(runs)
-                yield runs
-
-        for sizes in results_in_order(sizes_of, remembered(), self.processes, share=SHARE):
-            yield from self._with_sizes(waiting.popleft(), sizes)
-
-    def _without_sizes(self) -> Iterator[Chunk]:
-        for folder, names in self._runs():
-            self.files += len(names)
+        for directory, names in self._runs():
             for start in range(0, len(names), STEP):
                 part = names if len(names) <= STEP else names[start : start + STEP]
-                yield folder, part, _UNSIZED[: len(part)]
+                sizes: Sequence[int] = _UNSIZED[: len(part)]
+                if self.sized:
+                    sizes = self._sizes(self._front + directory[self.skip :], part)
+                    self.content += sum(sizes)
+                self.files += len(part)
+                yield directory, part, sizes
 
-    def _with_sizes(self, runs: list[_Run], sizes: array[int]) -> Iterator[Chunk]:
-        self.files += len(sizes)
-        self.content += sum(sizes)
-        start = 0
-        for _, folder, names in runs:
-            stop = start + len(names)
-            yield folder, names, sizes[start:stop]
-            start = stop
-
-    def _jobs(self) -> Iterator[list[_Run]]:
-        """Yield files whose sizes are looked up together."""
-        job: list[_Run] = []
-        count = 0
-        for folder, names in self._runs():
-            path = self._front + folder[self.skip :]
-            for start in range(0, len(names), STEP):
-                part = names if len(names) <= STEP else names[start : start + STEP]
-                job.append((path, folder, part))
-                count += len(part)
-                if count >= STEP:
-                    yield job
-                    job, count = [], 0
-        if job:
-            yield job
+    def _sizes(self, path: bytes, names: list[bytes]) -> array[int]:
+        """Return the sizes of files of a directory in bytes; 0 for missing ones, if these are allowed."""
+        look = os.stat
+        try:
+            return array("Q", [look(path + name).st_size for name in names])
+        except (FileNotFoundError, NotADirectoryError):
+            if not self.missing:
+                raise
+        sizes = array("Q")
+        for name in names:
+            try:
+                sizes.append(look(path + name).st_size)
+            except (FileNotFoundError, NotADirectoryError):
+                sizes.append(0)
+        return sizes
 
     def _runs(self) -> Iterator[tuple[bytes, list[bytes]]]:
         """Yield consecutive files, without a directory between them."""
         above = [self._ids(self._kept)]
         stack = [(self._kept, self._listed(self._kept))]
         while stack:
-            folder, rest = stack[-1]
+            directory, rest = stack[-1]
             for names, below in rest:
                 if names:
-                    yield folder, names
+                    yield directory, names
                 if below:
-                    deeper = folder + below
+                    deeper = directory + below
                     if self.symlinks == "all":
                         ids = self._ids(deeper)
                         if ids in above:
@@ -244,39 +133,38 @@ class Tree:
                 if self.symlinks == "all":
                     above.pop()
 
-    def _ids(self, folder: bytes) -> tuple[int, int]:
-        status = os.stat(self._front + folder[self.skip :])
+    def _ids(self, directory: bytes) -> tuple[int, int]:
+        status = os.stat(self._front + directory[self.skip :])
         return status.st_dev, status.st_ino
 
-    def _listed(self, folder: bytes) -> Iterator[tuple[list[bytes], bytes]]:
+    def _listed(self, directory: bytes) -> Iterator[tuple[list[bytes], bytes]]:
         """Return the content of a directory: files, and the subdirectory that follows them, if one does."""
-        files, folders, skipped = self._scanned(folder)
+        files, directories, skipped = self._scan(directory)
         self.skipped += skipped
-        if self.match or self.exclude or self.prefix or folder[self.skip :] in self.hidden:
-            files, folders = self._chosen(folder, files, folders)
+        if self.match or self.exclude or self.prefix or directory[self.skip :] in self.hidden:
+            files, directories = self._chosen(directory, files, directories)
         files.sort()
-        if self.together is not None and (self.scattered or _interrupts(files, folders)):
-            return self._regrouped(files, folders, self.together)
-        if not folders:
+        if self.together is not None and (self.scattered or _interrupts(files, directories)):
+            return self._regrouped(files, directories, self.together)
+        if not directories:
             return iter([(files, b"")])
-        folders = [each + b"/" for each in folders]
-        folders.sort()
-        self._scanned.expect([folder + each for each in folders])
+        directories = [each + b"/" for each in directories]
+        directories.sort()
         if not files:
-            return iter([([], each) for each in folders])
-        return _mixed(files, folders)
+            return iter([([], each) for each in directories])
+        return _mixed(files, directories)
 
-    def _scan(self, folder: bytes) -> Scanned:
+    def _scan(self, directory: bytes) -> Scanned:
         """Return base names of files and of subdirectories, unordered, and counts of other entries by kind."""
         skipped: Counter[str] = Counter()
         files: list[bytes] = []
-        folders: list[bytes] = []
-        with os.scandir(self._front + folder[self.skip :]) as entries:
+        directories: list[bytes] = []
+        with os.scandir(self._front + directory[self.skip :]) as entries:
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):
                     files.append(entry.name)
                 elif entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.name)
+                    directories.append(entry.name)
                 elif not entry.is_symlink():
                     skipped["neither files nor directories"] += 1
                 elif self.symlinks == "skip":
@@ -286,38 +174,40 @@ class Tree:
                 elif not entry.is_dir():
                     skipped["symbolic links to nothing"] += 1
                 elif self.symlinks == "all":
-                    folders.append(entry.name)
+                    directories.append(entry.name)
                 else:
                     skipped["symbolic links to directories"] += 1
-        return files, folders, skipped
+        return files, directories, skipped
 
-    def _chosen(self, folder: bytes, files: list[bytes], folders: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-        hides, prefix = self.hidden.get(folder[self.skip :]), self.prefix
+    def _chosen(
+        self, directory: bytes, files: list[bytes], directories: list[bytes]
+    ) -> tuple[list[bytes], list[bytes]]:
+        hides, prefix = self.hidden.get(directory[self.skip :]), self.prefix
         if hides:
             kept = [name for name in files if not hides(name)]
             if len(kept) < len(files):
                 self.skipped["files of this run"] += len(files) - len(kept)
             files = kept
-        if prefix and not folder.startswith(prefix):
-            files = [name for name in files if (folder + name).startswith(prefix)]
-            folders = [each for each in folders if _leads(folder + each + b"/", prefix)]
+        if prefix and not directory.startswith(prefix):
+            files = [name for name in files if (directory + name).startswith(prefix)]
+            directories = [each for each in directories if _leads(directory + each + b"/", prefix)]
         if self.match is not None:
             search = self.match.search
-            files = [name for name in files if search(os.fsdecode(folder + name))]
+            files = [name for name in files if search(os.fsdecode(directory + name))]
         for whole, glob in self._globs:
-            front = os.fsdecode(folder) if whole else ""
+            front = os.fsdecode(directory) if whole else ""
             files = [name for name in files if not glob.match(front + os.fsdecode(name))]
-            folders = [name for name in folders if not glob.match(front + os.fsdecode(name))]
-        return files, folders
+            directories = [name for name in directories if not glob.match(front + os.fsdecode(name))]
+        return files, directories
 
     @staticmethod
     def _regrouped(
-        files: list[bytes], folders: list[bytes], together: Callable[[bytes], bytes]
+        files: list[bytes], directories: list[bytes], together: Callable[[bytes], bytes]
     ) -> Iterator[tuple[list[bytes], bytes]]:
         """Yield files of one sample where its first is, also if a directory or another sample sorts between them."""
         groups: dict[bytes, list[bytes]] = {}
         order: list[list[bytes] | bytes] = []
-        below = {each + b"/" for each in folders}
+        below = {each + b"/" for each in directories}
         for item in sorted([*files, *below]):
             if item in below:
                 order.append(item)
@@ -338,39 +228,22 @@ class Tree:
         yield names, b""
 
 
-def _mixed(files: list[bytes], folders: list[bytes]) -> Iterator[tuple[list[bytes], bytes]]:
+def _mixed(files: list[bytes], directories: list[bytes]) -> Iterator[tuple[list[bytes], bytes]]:
     start = 0
-    for folder in folders:
+    for directory in directories:
         stop = start
-        while stop < len(files) and files[stop] < folder:
+        while stop < len(files) and files[stop] < directory:
             stop += 1
-        yield files[start:stop], folder
+        yield files[start:stop], directory
         start = stop
     yield files[start:], b""
 
 
-def _sizes(runs: list[_Run], missing: bool) -> array[int]:
-    """Return the sizes of files in bytes; 0 for missing ones, if these are allowed."""
-    look = os.stat
-    try:
-        return array("Q", [look(path + name).st_size for path, _, names in runs for name in names])
-    except (FileNotFoundError, NotADirectoryError):
-        if not missing:
-            raise
-    sizes = array("Q")
-    for file in (path + name for path, _, names in runs for name in names):
-        try:
-            sizes.append(look(file).st_size)
-        except (FileNotFoundError, NotADirectoryError):
-            sizes.append(0)
-    return sizes
-
-
-def _interrupts(files: list[bytes], folders: list[bytes]) -> bool:
+def _interrupts(files: list[bytes], directories: list[bytes]) -> bool:
     """Return whether files that are equal up to the first dot may not be consecutive: `a.b/` is between a.a and a.c,
     and a file without a dot is before `a-b.c`, which is before a.c."""
-    return bool([name for name in folders if DOT in name] or [name for name in files if DOT not in name])
+    return bool([name for name in directories if DOT in name] or [name for name in files if DOT not in name])
 
 
-def _leads(folder: bytes, prefix: bytes) -> bool:
-    return folder.startswith(prefix) or prefix.startswith(folder)
+def _leads(directory: bytes, prefix: bytes) -> bool:
+    return directory.startswith(prefix) or prefix.startswith(directory)

@@ -66,7 +66,6 @@ class ShardFiller:
         self._mtime = mtime
         self._skip = skip
         self._names = NameChecks(limit=None)
-        self._directory: int | None = None
 
     @property
     def samples(self) -> int:
@@ -93,12 +92,8 @@ class ShardFiller:
         if self._skip:
             yield from self._fill_whole_samples(row for batch in batches for row in batch.rows())
             return
-        try:
-            for batch in batches:
-                yield from self._add_all(batch)
-        finally:
-            if self._directory is not None:
-                os.close(self._directory)
+        for batch in batches:
+            yield from self._add_all(batch)
         self.rows, self.planned = self._shard.rows, self._shard.planned
 
     def _add_all(self, batch: RowBatch) -> Iterator[int]:
@@ -106,15 +101,13 @@ class ShardFiller:
         calls if its size is known, else four."""
         open_, close, raw, mtime = os.open, os.close, self._writer.raw, self._mtime or 0
         largest = -2 if self._mtime is None else SMALL
-        directory = self._open_directory(batch)
-        paths = batch.sources if directory is None else batch.inner
         pieces: list[bytes] = []
         gathered, due = 0, self.content + STEP
-        for at, name, path, size in zip(count(), batch.names, paths, batch.sizes, strict=False):
+        for at, name, path, size in zip(count(), batch.names, batch.sources, batch.sizes, strict=False):
             data = b""
-            if size <= largest and size and (directory is not None or COLON not in path):
+            if size <= largest and size and COLON not in path:
                 try:
-                    fd = open_(path, _FLAGS, dir_fd=directory)
+                    fd = open_(path, _FLAGS)
                     try:
                         data = read_small(fd, size)
                     finally:
@@ -140,17 +133,6 @@ class ShardFiller:
                 yield self.content
         raw(pieces, sum(map(len, pieces)))
         self.content += gathered
-
-    def _open_directory(self, batch: RowBatch) -> int | None:
-        """Return a descriptor of the directory that all sources are in, None if there is none; paths are shorter so."""
-        if batch.folder is None:
-            return None
-        if self._directory is None:
-            try:
-                self._directory = os.open(batch.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            except OSError:
-                return None  # opening the first file raises the same
-        return self._directory
 
     def _add_any(self, row: Planned) -> int:
         """Write one row of any kind and size; return the bytes of its content."""
@@ -415,7 +397,7 @@ def _write(packing: Packing, task: Task, name: str, note: str, sink: Sink) -> Ge
 
 
 def _described(shard: Shard, digest: bool) -> Shard:
-    """Return the shard with the length and the checksum of its file, if wanted."""
+    """Return the shard with the length and the checksum of its file, if requested."""
     if not digest:
         return shard
     import hashlib  # takes milliseconds to load, and only --manifest needs it

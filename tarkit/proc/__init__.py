@@ -12,7 +12,7 @@ The path of one sample:
       |   function.DirectRunner     calls the function in this process
       |   worker.WorkerPool         N long-lived programs that read and write tar streams (`session`)
     Job, Outcome            new samples (`result`: unchanged entries keep their headers) or a Failure
-      | run.SampleRun       prints logs, lets `policy` judge failures, checks keys
+      | run.SampleRun       prints logs, applies `policy` to failures, checks keys
     samples                 for the output
 
 `shell.command_runner`, `function.function_runner` and `worker.worker_runner` make runners from plain arguments, and

@@ -648,7 +648,7 @@ def main() -> None:
 
 
 def main_of_fork(settings: Mapping[str, Any], fds: tuple[int, int, int], close: Iterable[Any]) -> NoReturn:
-    """Run in a copy of the parent, which another thread of it may have made, and end the process.
+    """Run in a copy of the parent, and end the process.
 
     Nothing of the parent is cleaned up here: its files, commands and directories stay the parent's.
 

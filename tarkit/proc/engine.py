@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from tarkit.errors import TarkitError, show, signal_name
@@ -27,14 +26,12 @@ from tarkit.tar.reader import Entry
 WHOLE = 1 << 20  # bytes; a sample up to this size is read at once
 TAIL = 2000  # bytes of the end of stderr that a failure keeps
 
-_FILES = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
-
 
 class Failure(NamedTuple):
-    """Why there is no result for a sample; it is returned, not raised, and `FailurePolicy` judges it.
+    """Why there is no result for a sample; it is returned, not raised, and `FailurePolicy` decides about it.
 
     Attributes:
-        reason: for a message, behind the key: `ended with status 3`.
+        reason: for a message, after the key: `ended with status 3`.
         status: exit status of a program, negative for a signal; None when no program ended.
         tail: the end of its stderr, or a traceback; at most TAIL bytes.
         seconds: time of the last attempt.
@@ -178,7 +175,7 @@ class Job:
             if entry.type in KEYLESS or split_name(entry.name) is None:
                 continue
             content = by_name.get(entry.link, entry) if entry.type == block.HARD_LINK else entry
-            if content.type not in _FILES or content.sparse:
+            if content.type not in block.FILES or content.sparse:
                 what = "a sparse file" if content.sparse else _KINDS.get(entry.type, "no regular file")
                 raise BatchFailed(Failure(f"has {show(entry.name)}, {what}, which has no content to work on"))
             by_name[entry.name] = content
@@ -197,6 +194,10 @@ _KINDS = {
 
 class Executor(Protocol):
     """What works on jobs, in a thread of its own; made in the main thread when there is a job for it."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether it can work on no more jobs, those of the last `run` without a result having failed."""
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
         """Work on some jobs; return one outcome for each, in order, when all are done.
@@ -232,7 +233,7 @@ WAIT = 0.2  # seconds; a signal that comes just before a wait does not interrupt
 
 Finished = tuple[Job, Outcome]
 _Task = tuple[int, list[Job]]
-_Done = tuple[int, list[Job], "list[Outcome] | BaseException", float]
+_Done = tuple[int, list[Job], "list[Outcome] | BaseException", float, bool]
 
 
 class RunOptions(NamedTuple):
@@ -259,9 +260,7 @@ class Runner(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
 
 class Engine:
@@ -294,7 +293,7 @@ class Engine:
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._done: SimpleQueue[_Done] = SimpleQueue()
         self._results: dict[int, list[Finished]] = {}  # by number of the batch; not yielded yet
-        self._submitted = self._yielded = self._busy = self._held = 0
+        self._submitted = self._yielded = self._busy = self._held = self._live = 0
         self._cancelled = False
         self._close_errors: list[BaseException] = []
         self._size = batch if exact else 1
@@ -340,7 +339,7 @@ class Engine:
         if group[0].passes:
             self._results[number] = [(job, Outcome((job.sample,))) for job in group]
             return
-        if self._busy >= len(self._workers) < self.parallel:
+        if self._busy >= self._live and len(self._workers) < self.parallel:
             self._add_worker()
         self._busy += 1
         self._tasks.put((number, group))
@@ -358,17 +357,24 @@ class Engine:
             if not self._workers:
                 raise TarkitError(f"cannot start a thread: {error}") from None
             self.parallel = len(self._workers)
+            return
+        self._live += 1
 
     def _receive(self, wait: bool) -> bool:
         """Take the result of a worker; return whether there was one."""
+        if wait and not self._live:
+            if len(self._workers) == self.parallel:
+                raise TarkitError(f"samples are left, but all worker processes have died: {self.parallel}")
+            self._add_worker()
         while True:
             try:
-                number, jobs, outcomes, seconds = self._done.get(wait, WAIT) if wait else self._done.get_nowait()
+                number, jobs, outcomes, seconds, lost = self._done.get(wait, WAIT) if wait else self._done.get_nowait()
                 break
             except Empty:
                 if not wait:
                     return False
         self._busy -= 1
+        self._live -= lost
         if isinstance(outcomes, BaseException):
             raise outcomes
         if not self._exact:
@@ -401,8 +407,10 @@ class Engine:
                 outcomes = retried(executor.run, jobs, self.retries, lambda: self._cancelled)
             except BaseException as error:
                 outcomes = error
-            self._done.put((number, jobs, outcomes, time.monotonic() - started))
+            self._done.put((number, jobs, outcomes, time.monotonic() - started, executor.lost))
             del task, jobs, outcomes
+            if executor.lost:
+                break
         try:
             executor.close()
         except BaseException as error:
@@ -440,9 +448,7 @@ class Engine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._end()
 
 

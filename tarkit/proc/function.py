@@ -1,11 +1,13 @@
 """proc --map: samples go to worker processes that call a Python function; what it returns becomes samples.
 
-Each executor has one worker process, which is started once and gets many small samples at a time. A process that dies
-while it works on a sample has failed on that one; a new process goes on with the samples after it, and gets again the
-few whose results were lost. `child` is what runs in the process.
+Each executor has one worker process, which is started once and gets many small samples at a time. `child` is what runs
+in the process.
 
-A function that is named, FILE.py:FUNCTION, runs in a new interpreter. A callable of the running process runs in copies
-of it (os.fork), or, with one worker, in the process itself.
+A function that is named, FILE.py:FUNCTION, runs in a new interpreter. When it dies while it works on a sample, that one
+has failed; a new process continues with the samples after it, and gets again the few whose results were lost.
+
+A callable of the running process runs in copies of it (os.fork), or, with one worker, in the process itself. All copies
+are made before the engine has threads, so one that dies is not replaced: those of its samples without a result fail.
 """
 
 from __future__ import annotations
@@ -17,14 +19,12 @@ import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from marshal import dumps, loads
 from mmap import mmap
-from types import TracebackType
 from typing import Any, ClassVar, Self
 from weakref import WeakSet
 
@@ -60,8 +60,9 @@ from tarkit.proc.engine import (
     status_words,
 )
 from tarkit.samples.sample import TarSample
+from tarkit.streams.command import PIPE, last_line
 from tarkit.streams.copy import CHUNK, widen
-from tarkit.streams.process import PIPE, Program
+from tarkit.streams.process import Program
 from tarkit.streams.source import Source
 from tarkit.streams.tempfile import TemporaryFile
 from tarkit.tar.reader import Raw
@@ -202,6 +203,11 @@ class FunctionOptions:
                 ) from None
 
     @property
+    def named(self) -> bool:
+        """Whether the function is found by its name, in a new interpreter."""
+        return isinstance(self.function, str)
+
+    @property
     def name(self) -> str:
         """What messages call the function."""
         return _name_of(self.function)
@@ -209,7 +215,7 @@ class FunctionOptions:
     @property
     def label(self) -> str:
         """What messages call the run of the function."""
-        return f"--map {self.name}" if isinstance(self.function, str) else f"map({self.name})"
+        return f"--map {self.name}" if self.named else f"map({self.name})"
 
     def settings(self, place: int) -> dict[str, Any]:
         """Return what the process gets; `place` is the descriptor of the memory that both share."""
@@ -231,10 +237,7 @@ def _name_of(function: object) -> str:
 
 
 class ForkedProcess:
-    """A copy of this process that calls a function: what `Program` uses of `subprocess.Popen`.
-
-    The copy is made while other threads may run; it uses no lock that they could hold, but the function may.
-    """
+    """A copy of this process that calls a function: what `Program` uses of `subprocess.Popen`."""
 
     running: ClassVar[WeakSet[ForkedProcess]] = WeakSet()
 
@@ -246,9 +249,7 @@ class ForkedProcess:
         self.stdin, self.stdout = open(stdin, "wb", 0), open(stdout, "rb", 0)
         ForkedProcess.running.add(self)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of other threads
-                self.pid = os.fork()
+            self.pid = os.fork()
         except OSError:
             os.close(child_in)
             os.close(child_out)
@@ -293,21 +294,20 @@ class FunctionProcess:
         self.place = mmap(shared.fd, PLACE.size)
         PLACE.pack_into(self.place, 0, IDLE, 0.0)
         settings = options.settings(shared.fd)
-        forks = not isinstance(options.function, str)
         # -P: tarkit is imported before what is in the current directory; -B: nothing is written beside the user's
         # files. Sets of strings have the same order in every process and in every run.
         python = (sys.executable, "-P", "-B", "-X", "faulthandler", "-c", _START.format(root=_ROOT))
         self.program = Program(
-            (options.label,) if forks else ("env", "PYTHONHASHSEED=0", *python),
+            ("env", "PYTHONHASHSEED=0", *python) if options.named else (options.label,),
             stdin=PIPE,
             stdout=PIPE,
             stderr=output.fd,
             pass_fds=(shared.fd,),
-            popen=partial(ForkedProcess, settings) if forks else None,
+            popen=None if options.named else partial(ForkedProcess, settings),
         )
         self.pipes = ProgramPipes(self.program)
         self._buffer = bytearray()
-        if not forks:
+        if options.named:
             try:
                 self.send(settings)
             except ProgramEnded:
@@ -388,11 +388,11 @@ def function_runner(options: FunctionOptions, batch: int | None, run: RunOptions
     Raises:
         TarkitError: the function cannot be loaded.
     """
-    if not isinstance(options.function, str) and run.parallel == 1 and options.timeout is None:
+    if not options.named and run.parallel == 1 and options.timeout is None:
         yield DirectRunner(options, batch, run)
         return
     executors = FunctionExecutors(options)
-    executors.prepare(1 if isinstance(options.function, str) else run.parallel)
+    executors.prepare(1 if options.named else run.parallel)
     try:
         # a batch is N samples, whatever their size, so that the output is the same for any number of processes
         size = (TOGETHER, 1 << 20, False) if batch is None else (batch, 1 << 62, True)
@@ -430,7 +430,7 @@ class FunctionExecutors:
         return self._prepared.pop(0) if self._prepared else FunctionExecutor(self.options)
 
     def close(self) -> None:
-        """End those that were prepared and not asked for."""
+        """End those that were prepared and not used."""
         for each in self._prepared:
             each.cancel()
         while self._prepared:
@@ -446,8 +446,14 @@ class FunctionExecutor:
         fcntl.fcntl(self._output.fd, fcntl.F_SETFL, os.O_APPEND)
         self._lock = threading.Lock()
         self._cancelled = False
+        self._lost: Failure | None = None  # why there is no process any more
         self._unassigned: list[HeldOutput] = []  # output that belongs to no sample
         self._process: FunctionProcess | None = FunctionProcess(options, self._output)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the process has died and there is no other."""
+        return self._lost is not None
 
     def load(self) -> None:
         """Wait until the process has loaded the function. Raises TarkitError if it cannot."""
@@ -460,9 +466,9 @@ class FunctionExecutor:
             status = process.close()
             if self._cancelled:
                 raise BatchFailed(Failure("was cancelled")) from None
-            last = process.unread_output().decode("utf-8", "backslashreplace").strip().splitlines()[-1:]
+            last = last_line(process.unread_output())
             words = f"{self.options.label}: the process {status_words(status)} before it had loaded the function"
-            raise TarkitError(": ".join((words, *last))) from None
+            raise TarkitError(f"{words}: {last}" if last else words) from None
         if error is not None:
             raise TarkitError(f"{self.options.label.partition(' ')[0]}: {error}", hint)
         process.loaded = True
@@ -476,7 +482,7 @@ class FunctionExecutor:
                 outcomes[index] = Outcome(failure=Failure("has 2 GiB or more, too much for a worker process"))
         todo = [index for index, outcome in enumerate(outcomes) if outcome is None]
         deaths = 0
-        while todo:
+        while todo and self._lost is None:
             before = len(todo)
             todo = self._some(jobs, outcomes, todo)
             deaths = deaths + 1 if len(todo) == before else 0
@@ -484,7 +490,7 @@ class FunctionExecutor:
                 raise TarkitError(
                     f"{self.options.label}: its process ended {MAX_DEATHS} times before it began a sample"
                 )
-        return [outcome for outcome in outcomes if outcome is not None]
+        return [outcome or Outcome(failure=self._lost) for outcome in outcomes]
 
     def _some(self, jobs: Sequence[Job], outcomes: list[Outcome | None], todo: list[int]) -> list[int]:
         """Send the jobs `todo` and take their results; return those that are left when the process dies."""
@@ -511,10 +517,16 @@ class FunctionExecutor:
             pass
         else:
             return []
-        return self._died(process, outcomes, todo, done, timed_out)
+        return self._died(process, jobs, outcomes, todo, done, timed_out)
 
     def _died(
-        self, process: FunctionProcess, outcomes: list[Outcome | None], todo: list[int], done: int, timed_out: bool
+        self,
+        process: FunctionProcess,
+        jobs: Sequence[Job],
+        outcomes: list[Outcome | None],
+        todo: list[int],
+        done: int,
+        timed_out: bool,
     ) -> list[int]:
         """Note the failure of the sample that the process died of; return the jobs that are left."""
         status = process.close()
@@ -527,6 +539,9 @@ class FunctionExecutor:
         if timed_out:
             reason, status = f"took longer than {self.options.timeout:g} s", -signal.SIGKILL
         failure = Failure(reason, status, _tail(output), max(0.0, time.monotonic() - begun))
+        if not self.options.named:
+            at = f" at {show(jobs[todo[place]].key)}" if place >= 0 else ""
+            self._lost = failure._replace(reason=f"has no result, as its worker process died{at}: {reason}")
         if place == WHOLE:
             self._keep_output(output)
             raise BatchFailed(failure)
@@ -648,9 +663,7 @@ class DirectRunner:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         pass
 
 

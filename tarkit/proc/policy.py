@@ -96,7 +96,7 @@ class FailurePolicy:
         """Count a sample that did not fail."""
         self.done += 1
 
-    def judge(self, job: Job, failure: Failure, written: int, last: bytes | None) -> Sequence[TarSample]:
+    def apply(self, job: Job, failure: Failure, written: int, last: bytes | None) -> Sequence[TarSample]:
         """Count a failure; return the samples for the output in place of results.
 
         Args:

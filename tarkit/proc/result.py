@@ -221,17 +221,16 @@ def _piece(name: str, part: Part | FieldContent) -> tuple[RangeReader, int, int]
 
 Fields = list[tuple[str, bytes]]
 
-_FILES = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
-
 
 def plain_fields(key: bytes, entries: list[Raw], data: bytes, base: int) -> Fields | None:
     """Return fields and contents of a sample whose archive has `data` at offset `base`, None if it is not plain."""
     prefix = key + b"."
     skip = len(prefix)
     fields = []
+    files = block.FILES
     end = entries[0][1] if entries else 0
     for name, start, begin, size, stop, kind, _, real in entries:
-        if start != end or kind not in _FILES or real >= 0 or not name.startswith(prefix) or name.find(b"/", skip) >= 0:
+        if start != end or kind not in files or real >= 0 or not name.startswith(prefix) or name.find(b"/", skip) >= 0:
             return None
         end = stop
         fields.append((name[skip:].decode("utf-8", "surrogateescape"), data[begin - base : begin - base + size]))

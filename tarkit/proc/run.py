@@ -1,4 +1,4 @@
-"""From samples to samples: number them, run them, judge failures, check keys."""
+"""From samples to samples: number them, run them, handle failures, check keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def number_jobs(samples: Iterator[TarSample], policy: Policy, tmpdir: str | None
 def prepare_jobs(jobs: Iterator[Job], policy: Policy, tmpdir: str | None = None) -> Iterator[Job]:
     """Yield jobs whose samples can be read from any thread for as long as the job lasts; number those without number.
 
-    A sample with a sparse file is judged by `policy`.
+    A sample with a sparse file is a problem for `policy`.
     """
     keep = keeper(tmpdir)
     index = 0
@@ -29,15 +29,15 @@ def prepare_jobs(jobs: Iterator[Job], policy: Policy, tmpdir: str | None = None)
         sample = job.sample
         sample.complete()
         if not job.passes:
-            judged = None
+            action = None
             for name, start, *_, real in sample.raw:
                 if real >= 0:
                     what = f"{show(name)} is a sparse file, whose content is not in one piece"
-                    judged = policy.judge(Problem("sparse-entry", sample.source.name, start, what))
+                    action = policy.apply(Problem("sparse-entry", sample.source.name, start, what))
                     break
-            if judged == "drop":
+            if action == "drop":
                 continue
-            job.passes = judged is not None
+            job.passes = action is not None
         if not job.passes and job.index < 0:
             job.index = index
             index += 1
@@ -50,11 +50,11 @@ class SampleRun:
 
     Args:
         runner: runs the jobs.
-        policy: judges problems of keys.
+        policy: what to do about problems of keys.
         failures: decides what becomes of samples that fail.
         fields: is applied to the results.
         apart: apply `fields` to results alone, not to jobs that pass.
-        distinct: judge keys that come back later, too.
+        distinct: check for keys that occur again later, too.
         log: called with the key of a sample and what was printed for it.
 
     Attributes:
@@ -116,7 +116,7 @@ class SampleRun:
                 self.slowest = (outcome.seconds, job.key)
             samples: Sequence[TarSample] = outcome.samples
             if outcome.failure is not None:
-                samples = self.failures.judge(job, outcome.failure, self.written, self.last)
+                samples = self.failures.apply(job, outcome.failure, self.written, self.last)
             else:
                 self.failures.passed()
                 self.removed += not samples
@@ -132,7 +132,7 @@ class SampleRun:
             return True
         what = f"{show(job.key)} gave the key {show(key)}, which was given before"
         hint = "each sample needs a key of its own"
-        good = self.policy.judge(Problem("scattered-sample", job.shard, None, what, hint)) == "keep"
+        good = self.policy.apply(Problem("scattered-sample", job.shard, None, what, hint)) == "keep"
         if good:
             self.policy.scattered.add(hash(key))
         return good

@@ -29,8 +29,9 @@ from tarkit.proc.engine import TAIL, BatchFailed, Failure, Job, Outcome, status_
 from tarkit.proc.result import FieldContent, SampleBuilder
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import KEYLESS, Recent, TarSample, key_of, split_name
+from tarkit.streams.command import PIPE
 from tarkit.streams.copy import widen, write_all
-from tarkit.streams.process import PIPE, Program
+from tarkit.streams.process import Program
 from tarkit.streams.ranges import RangeSpool, SpooledRange
 from tarkit.streams.source import DescriptorReader, StreamSource
 from tarkit.tar import block
@@ -39,8 +40,6 @@ from tarkit.tar.header import end_of_archive
 # ---- Samples that wait for a program, and the contents of its answers
 
 HELD = 1 << 20  # bytes of a field of an answer from which on it is in a temporary file
-
-_FILES = (block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS)
 
 
 class JobQueue:
@@ -146,7 +145,7 @@ def fields_of(sample: TarSample, spool: RangeSpool) -> list[tuple[bytes, bytes |
             if entry.type not in KEYLESS:
                 raise BatchFailed(Failure(f"the program answered {show(entry.name)}, which has no key"))
             continue
-        if entry.type not in _FILES or entry.sparse:
+        if entry.type not in block.FILES or entry.sparse:
             raise BatchFailed(Failure(f"the program answered {show(entry.name)}, which is not a regular file"))
         stop = entry.data + entry.size
         _, field = split_name(entry.name) or (b"", b"")
@@ -241,7 +240,7 @@ class Session:
         if self._failure is not None:
             os.close(self._unread)
             raise self._failure
-        self._judge(problem, reader)
+        self._check_end(problem, reader)
 
     def _stop(self, complete: bool, ended: bool) -> None:
         """Stop after the last answer. A program that has all its input ends by itself, any other is ended."""
@@ -256,7 +255,7 @@ class Session:
             if file is not None:
                 file.close()
 
-    def _judge(self, problem: str | None, reader: _Watched) -> None:
+    def _check_end(self, problem: str | None, reader: _Watched) -> None:
         """Raise SessionFailed if the stream is not complete; samples left have no answer."""
         ended, status = f"the program {status_words(self.status)}", None
         left = bytearray(4)

@@ -27,7 +27,8 @@ from tarkit.proc.engine import (
 )
 from tarkit.proc.result import FieldContent, SampleBuilder
 from tarkit.proc.workdir import FileNames, SampleCollector, WorkDirectory, write_fields
-from tarkit.streams.process import DEVNULL, Program
+from tarkit.streams.command import DEVNULL
+from tarkit.streams.process import Program
 from tarkit.streams.tempfile import TemporaryFile
 
 # ---- Commands that need no shell
@@ -128,6 +129,8 @@ class CommandOptions:
 class CommandExecutor:
     """An executor that runs a command for each job."""
 
+    lost = False
+
     def __init__(self, directory: WorkDirectory, options: CommandOptions) -> None:
         self.directory = directory
         self.options = options
@@ -220,7 +223,7 @@ class CommandExecutor:
                     stdin=files[0],
                     stdout=files[1],
                     stderr=output.err[1],
-                    folder=directory,
+                    directory=directory,
                     environment=environment,
                 )
         try:

@@ -11,7 +11,7 @@ from tarkit.proc.engine import BatchFailed, Failure, InputField, Job
 from tarkit.proc.result import BytesContent, FieldContent, FileContent, SampleBuilder
 from tarkit.samples.sample import TarSample
 from tarkit.signals import DIRECTORIES, register_cleanup
-from tarkit.streams.copy import seconds
+from tarkit.streams.copy import seconds, write_all
 from tarkit.streams.location import natural_key
 from tarkit.streams.sink import Sink
 from tarkit.streams.tempfile import FALLBACK
@@ -204,8 +204,7 @@ def write_fields(job: Job, directory: SampleDirectory, names: FileNames) -> None
 def _write(path: bytes, data: bytes) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        while data:
-            data = data[os.write(fd, data) :]
+        write_all(fd, data)
     except OSError as error:
         error.filename = path
         raise

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Self
 
 from tarkit.errors import TarkitError, show
@@ -24,6 +23,7 @@ from tarkit.proc.engine import Failure, Finished, Job, Outcome, Runner, RunOptio
 from tarkit.proc.result import SampleBuilder
 from tarkit.proc.session import JobQueue, Session, SessionFailed
 from tarkit.proc.shell import find_program
+from tarkit.streams.command import last_line
 
 RUN = 64  # samples that one program gets before the next one
 RUN_BYTES = 1 << 20  # bytes of samples, likewise
@@ -154,8 +154,8 @@ class _Worker:
         if keys:
             more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
             text += f"; pending samples: {', '.join(keys[:SHOWN])}{more}"
-        lines = failed.failure.tail.decode("utf-8", "backslashreplace").strip().splitlines()
-        return f"{text}: {lines[-1].strip()}" if lines else text
+        last = last_line(failed.failure.tail)
+        return f"{text}: {last}" if last else text
 
     def check_timeout(self) -> None:
         """Kill a program that takes too long."""
@@ -275,9 +275,7 @@ class WorkerPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for act, seconds in (("terminate", 2.0), ("kill", 5.0)):
             for worker in self._workers:
                 worker.end(act)

@@ -40,16 +40,18 @@ SNIFFED = 512  # bytes by which the format is recognised
 def open_source(
     location: Location, *, ahead: bool = False, tmpdir: str | None = None, stream: bool = False
 ) -> FileSource | StreamSource:
-    """Open one input; `ahead` reads a stream in a thread.
+    """Open one input. Compression and zip are detected by the first bytes and decoded to a stream.
 
-    By what they begin with, compressed ones are decoded, and a zip becomes an archive: both are streams.
-
-    `stream` reads files as streams too: in order, each byte once.
+    Args:
+        location: the input.
+        ahead: read a stream in a thread.
+        tmpdir: the directory of temporary files.
+        stream: read files as streams too: in order, each byte once.
 
     Raises:
-        OSError, CommandFailed: it cannot be opened.
-        Unsupported: it is compressed in a way that is not decoded here.
-        Usage: stdin is a terminal, or the URL's scheme is not known.
+        OSError, CommandFailed: the input cannot be opened.
+        Unsupported: there is no decoder for its compression.
+        Usage: stdin is a terminal, or the scheme of the URL is unknown.
     """
     fd = 0
     if location.kind == "pipe":
@@ -77,7 +79,7 @@ def open_source(
     file = File(Descriptor(fd), location.name, location.text if location.kind == "path" else None)
     if plain:
         return FileSource(file, location.name, offset)
-    # other processes that share stdin continue after what was read
+    # other processes that share stdin continue at its offset
     reader = DescriptorReader(fd, location.name) if file.path is None else FileReader(file, offset)
     return _stream(reader, location, ahead, tmpdir, None if offset else file)
 
@@ -85,7 +87,7 @@ def open_source(
 def _stream(
     reader: ByteReader, location: Location, ahead: bool, tmpdir: str | None, file: File | None = None
 ) -> StreamSource:
-    """The stream that `reader` has, decoded; `file` is what it reads from its start, if that is a file."""
+    """Return the decoded stream of `reader`; `file` is the file that `reader` reads from its start, if any."""
     name, head = location.name, bytearray(SNIFFED)
     have = 0
     while have < SNIFFED and (got := reader.readinto(memoryview(head)[have:])):
@@ -110,10 +112,13 @@ def _stream(
 
 
 def _codec(head: bytes, location: Location) -> str | None:
-    """The codec of what begins with `head`; a valid tar header beats any magic.
+    """Return the codec of an input that begins with `head`, None for a plain archive.
 
-    A zip with any bytes in front begins with no magic: its name ends in `.zip`. Raises Unsupported for a codec that is
-    not decoded.
+    A valid tar header has precedence over any magic number. A zip may begin with other bytes than its magic number: it
+    is recognised by the suffix `.zip`.
+
+    Raises:
+        Unsupported: there is no decoder for the compression.
     """
     if not head or (len(head) == SNIFFED and block.checksum_ok(head)):
         return None
@@ -128,13 +133,24 @@ def _codec(head: bytes, location: Location) -> str | None:
 
 @dataclass
 class DatasetReader:
-    """Iterate over the samples of all inputs, one after another, or `mix` of them in turn.
+    """Iterate over the samples of all inputs, one input after another or several in turn.
 
-    `ahead` inputs are opened before their turn, and read in threads if they are streams. `shard_slice` applies to each.
-    With `gather` a key may come back in any of them. `stream` reads files as streams. `spool` keeps streams in
-    temporary files, so that all can be iterated over again. `partial` hands out what came before damage that ends the
-    run. `announce` hears of each input. Afterwards `zeros` is the length of the end of the archive, if there was one
-    only and all of it was given out.
+    Args:
+        locations: the inputs.
+        policy: what to do about problems.
+        moves: samples will be written elsewhere, so that hard links and global PAX headers are checked.
+        gather: the parts of scattered samples are put together later, so that a key may occur again.
+        stream: read files as streams.
+        shard_slice: (start, stop, step) of the samples of each input.
+        mix: the number of inputs that are read in turn.
+        ahead: the number of inputs that are opened in advance; streams are read in threads.
+        spool: copy streams to temporary files, so that all inputs can be iterated over again.
+        tmpdir: the directory of temporary files.
+        partial: yield the samples before damage that ends the run.
+        announce: called with the name of each input.
+
+    After the iteration `zeros` is the length of the end of the archive, if there is one input and all its samples were
+    yielded, `opened` the number of inputs, and `dropped` the number of samples that the policy left out.
     """
 
     locations: Sequence[Location]

@@ -24,7 +24,7 @@ SMALL = 1 << 14  # bytes of a sample that are copied through memory when names c
 _SUFFIX = re.compile(r"(\.tar)?(\.(gz|zst|lz4|xz|bz2|lzma)|\.(tgz|tzst|txz|tbz2|tlz))?$")
 
 
-class Wanted(NamedTuple):
+class FieldChoice(NamedTuple):
     """A requested field: its new name, if any, and alternative names, of which the first present one counts."""
 
     new: bytes | None
@@ -37,42 +37,42 @@ def parse_choices(text: str, noun: str, forms: str, separators: str) -> Iterator
     Args:
         text: words separated by blanks.
         noun: what a word names, for messages.
-        forms: what a word may look like, for messages.
+        forms: the valid forms of a word, for messages.
         separators: the characters between alternatives; a comma needs a new name.
 
     Raises:
-        Usage: a word of another form, or no word at all.
+        Usage: a word has another form, or there is none.
     """
     words = text.split()
     for word in words:
         *new, old = re.split("[:=]", word, maxsplit=1)
         names = re.split(f"[{separators}]", old)
         if not all(names) or not all(new):
-            raise Usage(f"{show(word)}: a {noun} is {forms}")
+            raise Usage(f"invalid {noun} {show(word)}: it must be {forms}")
         if "," in old and not new:
             both, either = word.replace(",", " "), word.replace(",", ";") if ";" in separators else f"{names[0]}:{word}"
             raise Usage(
-                f"{show(word)}: a comma means the first that is there",
+                f"{show(word)}: a comma separates alternatives, of which the first present one is used",
                 f"{show(both)} for both, {show(either)} for either",
             )
         yield new[0] if new else None, names
     if not words:
-        raise Usage(f"no {noun} is named")
+        raise Usage(f"no {noun} given")
 
 
-def parse_fields(text: str) -> list[Wanted]:
+def parse_fields(text: str) -> list[FieldChoice]:
     """Return the fields of `'png new:old1,old2'`.
 
     Raises:
-        Usage: it is not of this form.
+        Usage: the text has another form.
     """
-    wanted = []
+    choices = []
     for new, names in parse_choices(text, "field", "NAME, NEW:OLD or NEW:OLD1,OLD2", ","):
         for name in (new or "", *names):
             if "/" in name:
-                raise Usage(f"{show(name)}: the name of a field has no slash")
-        wanted.append(Wanted(None if new is None else os.fsencode(new), tuple(map(os.fsencode, names))))
-    return wanted
+                raise Usage(f"invalid field name {show(name)}: it contains a slash")
+        choices.append(FieldChoice(None if new is None else os.fsencode(new), tuple(map(os.fsencode, names))))
+    return choices
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Fields:
     renames fields itself.
     """
 
-    keep: list[Wanted] = field(default_factory=list)
+    keep: list[FieldChoice] = field(default_factory=list)
     drop: tuple[str, ...] = ()
     require: list[tuple[bytes, ...]] = field(default_factory=list)
     on_missing: OnMissing = "error"
@@ -97,7 +97,7 @@ class Fields:
 
     @property
     def all(self) -> bool:
-        """Whether nothing changes."""
+        """Whether samples stay as they are."""
         return not (self.keep or self.drop or self.require or self.rename or self.rekey is not None)
 
     def __call__(self, samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
@@ -137,11 +137,11 @@ class Fields:
             chosen = self._renamed(len(sample.key) + 1, chosen)
         if self.keep:
             chosen = []
-            for want in self.keep:
-                found = next((by_field[name.lower()] for name in want.old if name.lower() in by_field), None)
+            for choice in self.keep:
+                found = next((by_field[name.lower()] for name in choice.old if name.lower() in by_field), None)
                 if found is not None:
-                    chosen.append((found, found.name if want.new is None else sample.key + b"." + want.new))
-                elif not self._missing(sample, want.old, policy):
+                    chosen.append((found, found.name if choice.new is None else sample.key + b"." + choice.new))
+                elif not self._missing(sample, choice.old, policy):
                     return []
         for names in self.require:
             if not any(name.lower() in by_field for name in names) and not self._missing(sample, names, policy):
@@ -173,7 +173,11 @@ class Fields:
 
 
 def pass_missing(problem: Problem, on_missing: OnMissing, policy: Policy) -> bool:
-    """Whether a sample is kept that lacks a field, which is `problem`."""
+    """Return whether to keep a sample that lacks a field, as `problem` describes.
+
+    Raises:
+        Problem: `on_missing` is "error" and `policy` does not let it pass.
+    """
     if on_missing != "error":
         policy.counts["missing-field"] += 1
     if on_missing == "skip":
@@ -181,11 +185,11 @@ def pass_missing(problem: Problem, on_missing: OnMissing, policy: Policy) -> boo
         return False
     if on_missing == "warn":
         policy.say(problem)
-    return on_missing != "error" or policy.judge(problem) == "keep"
+    return on_missing != "error" or policy.apply(problem) == "keep"
 
 
 def missing_field(sample: TarSample, names: tuple[bytes, ...]) -> Problem:
-    """Return the problem that a sample has none of these fields."""
+    """Return the problem of a sample that has none of these fields."""
     key = sample.key or b""
     have = ", ".join(show(entry.name[len(key) + 1 :]) for entry in sample.entries if key_of(entry))
     what = f"{show(key)} has no field {' or '.join(map(show, names))}, it has {have}"
@@ -195,7 +199,7 @@ def missing_field(sample: TarSample, names: tuple[bytes, ...]) -> Problem:
 def _change(sample: TarSample, chosen: list[tuple[Entry, bytes]], policy: Policy) -> bool:
     """Reduce a sample to these entries, each with its new name; return whether it is kept.
 
-    If it was changed before, its headers in the source may have other names than its entries.
+    In a sample that was changed before, entries may have other names than their headers in the source.
     """
     source = sample.source
     good = True
@@ -207,10 +211,10 @@ def _change(sample: TarSample, chosen: list[tuple[Entry, bytes]], policy: Policy
     for entry, name in chosen:
         if entry.type == block.HARD_LINK and names.get(entry.link) != entry.link:
             what = f"{show(entry.name)} is a hard link to {show(entry.link)}, which is removed or renamed"
-            good = policy.judge(Problem("unmovable-entry", source.name, entry.start, what)) == "keep" and good
+            good = policy.apply(Problem("unmovable-entry", source.name, entry.start, what)) == "keep" and good
         if unchanged and name == entry.name:
             parts.append((source, entry.start, entry.stop))
-        elif entry.stop - entry.start <= room:  # its header and payload in one read, and with others in one write
+        elif entry.stop - entry.start <= room:  # one read for header and payload, one write for several entries
             room -= entry.stop - entry.start
             data = source.read(entry.start, entry.stop)
             parts.append(rename(data[: entry.data - entry.start], name) + data[entry.data - entry.start :])
@@ -220,8 +224,8 @@ def _change(sample: TarSample, chosen: list[tuple[Entry, bytes]], policy: Policy
                 parts.append((source, entry.data, entry.stop))
         entries.append(entry._replace(name=name))
     if len({entry.name for entry in entries}) < len(entries) and any(duplicate_entries(entries, set())):
-        what = f"two fields of {show(sample.key or b'')} get one name"
-        good = policy.judge(Problem("duplicate-entry", source.name, sample.start, what)) == "keep" and good
+        what = f"two fields of {show(sample.key or b'')} get the same name"
+        good = policy.apply(Problem("duplicate-entry", source.name, sample.start, what)) == "keep" and good
     sample.entries = entries
     sample.parts = parts
     return good

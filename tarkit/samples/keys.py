@@ -35,7 +35,7 @@ def read_keys(spec: str, require_all: bool = False) -> KeyList:
         raise TarkitError(f"{name}: {error.strerror}") from error
     keys = _column(name, lines, column) if colon else [key for line in lines if (key := without_end(line))]
     if not keys:
-        raise TarkitError(f"{name}: no key in it")
+        raise TarkitError(f"{name}: no key found")
     return KeyList(spec, frozenset(keys), require_all)
 
 
@@ -49,13 +49,17 @@ def _refuse(name: str) -> None:
         return  # reported when it is opened
     if suffix in _OTHER or head in _MAGICS or head[:2] == b"\x1f\x8b":
         raise TarkitError(
-            f"{name}: keys are read from lists, TSV, CSV and JSON lines, not from this",
-            "tarkit tsv writes those; decompress what is compressed",
+            f"{name}: not a list of keys, TSV, CSV or JSON lines",
+            "tarkit tsv writes these formats; decompress a compressed file first",
         )
 
 
 def read_table_keys(spec: str) -> KeyList:
-    """Return the keys of FILE:COLUMN as `read_keys` does, else column `__key__` if FILE has it, else its lines."""
+    """Return the keys of FILE:COLUMN as `read_keys` does; of FILE alone the column `__key__`, or without it the lines.
+
+    Raises:
+        TarkitError: as `read_keys` does.
+    """
     if os.path.exists(spec) and _has_keys(spec):
         return replace(read_keys(f"{spec}:{KEY_COLUMN}"), name=spec)
     return read_keys(spec)

@@ -27,9 +27,18 @@ def neighbours(
 ) -> Iterator[TarSample]:
     """Check for adjacent samples with equal keys, which readers take for one sample.
 
-    If `policy` allows `joined-sample`, they are joined; then each sample is held until the next one is read. With
-    `distinct` repeated keys that are not adjacent are checked too (`repeated-key`), for samples of several inputs or
-    with new keys. `repeated` is as for `Keys`.
+    If `policy` allows `joined-sample`, they are joined, and each sample is held until the next one is read.
+
+    Args:
+        samples: the samples, in the order of the output.
+        policy: what to do about problems.
+        tmpdir: the directory of temporary files.
+        distinct: check for repeated keys that are not adjacent too (`repeated-key`): for samples of several inputs or
+            with new keys.
+        repeated: as for `Keys`.
+
+    Raises:
+        Problem: `joined-sample`, `repeated-key`, `duplicate-entry`.
     """
     keys = Keys(policy, repeated) if distinct else None
     if "joined-sample" in policy.allowed:
@@ -44,16 +53,17 @@ def without_strays(samples: Iterator[TarSample], policy: Policy) -> Iterator[Tar
             yield sample
         else:
             policy.warn(
-                f"{sample.source.name}: no sample in it; {len(sample.entries)} entries without a key are left out"
+                f"{sample.source.name}: no sample found; {len(sample.entries)} entries without a key are left out"
             )
 
 
 class Keys:
-    """Checks for repeated keys: `repeated-key`.
+    """A check for repeated keys: `repeated-key`.
 
-
-    `repeated` says whether the key of the current sample is there more than once, where that is known beforehand; other
-    keys need not be remembered.
+    Args:
+        policy: what to do about a repeated key.
+        repeated: whether the key of the current sample occurs more than once, where that is known in advance; other
+            keys are not remembered then.
     """
 
     def __init__(self, policy: Policy, repeated: Callable[[], bool] | None = None) -> None:
@@ -62,14 +72,18 @@ class Keys:
         self._known = Recent()
 
     def good(self, sample: TarSample) -> bool:
-        """Whether a sample is kept: its key is new, or may be repeated. Raises Problem."""
+        """Return whether to keep a sample: its key is new, or may be repeated.
+
+        Raises:
+            Problem: `repeated-key`, unless the policy lets it pass.
+        """
         key = sample.key
         if self._repeated is not None and not self._repeated():
             return True
         if key is None or not self._known.add(key) or hash(key) in self._policy.scattered:
             return True
-        what = f"the key {show(key)} is in the output already"
-        return self._policy.judge(Problem("repeated-key", sample.source.name, sample.start, what)) == "keep"
+        what = f"the key {show(key)} is already in the output"
+        return self._policy.apply(Problem("repeated-key", sample.source.name, sample.start, what)) == "keep"
 
 
 def unrepeated(samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
@@ -93,8 +107,12 @@ def _apart(samples: Iterator[TarSample], policy: Policy, keys: Keys | None) -> I
 
 
 def stays_apart(sample: TarSample, policy: Policy) -> bool:
-    """Whether a sample is kept whose key is that of the one before it. Raises Problem: `joined-sample`."""
-    return policy.judge(_problem(sample)) == "keep"
+    """Return whether to keep a sample with the same key as the one before it.
+
+    Raises:
+        Problem: `joined-sample`, unless the policy lets it pass.
+    """
+    return policy.apply(_problem(sample)) == "keep"
 
 
 def _joined(
@@ -105,7 +123,7 @@ def _joined(
     for sample in samples:
         sample = keep(sample)
         if held is not None and sample.key == held.key and sample.key is not None:
-            policy.judge(_problem(sample))
+            policy.apply(_problem(sample))
             good = _distinct(held, sample, policy) and good
             held.parts = [*_parts(held), *_parts(sample)]
             held.entries = held.entries + sample.entries
@@ -118,13 +136,13 @@ def _joined(
 
 
 def _distinct(held: TarSample, sample: TarSample, policy: Policy) -> bool:
-    """Whether two samples can be joined: no name is in both, or that is allowed."""
+    """Return whether two samples can be joined: no name is in both, or the policy allows it."""
     good = True
     names = {entry.name for entry in held.entries if key_of(entry) is not None}
     for entry in duplicate_entries(sample.entries, names):
         what = f"{show(entry.name)} is in both samples that are joined"
         problem = Problem("duplicate-entry", sample.source.name, entry.start, what, DIFFER)
-        good = policy.judge(problem) == "keep" and good
+        good = policy.apply(problem) == "keep" and good
     return good
 
 
@@ -142,8 +160,9 @@ def buffer_shuffle(
 ) -> Iterator[TarSample]:
     """Shuffle through a buffer of `size` samples, from which the first is taken once there are `initial`.
 
-    The order is that of webdataset's `shuffle(size, initial=initial)` with `random.Random(seed)`. Local only: a sample
-    does not get far ahead of where it was. Of streams, samples are held in memory, large ones in a temporary file.
+    The order is that of webdataset's `shuffle(size, initial=initial)` with `random.Random(seed)`. The shuffle is local:
+    a sample moves ahead by at most `size` places. Samples of streams are held in memory, large ones in a temporary
+    file.
     """
     draw = random.Random(seed).randint
     keep = keeper(tmpdir)

@@ -1,4 +1,4 @@
-"""Read the samples of one archive in order, and what damage leaves of them: checks, grouping, SampleReader."""
+"""Read the samples of one archive in order, also after damage: checks, grouping, SampleReader."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tarkit.tar.reader import Entry, Raw, TarReader, find_entry
 
 
 def duplicate_entries(entries: Iterable[Entry], names: set[bytes]) -> Iterator[Entry]:
-    """Yield the entries whose name is in `names` or occurs before them; each name is added to `names`.
+    """Yield the entries whose name is in `names` or has occurred before; each name is added to `names`.
 
-    Entries without a key do not count: they belong to no field and are copied as they are.
+    Entries without a key are ignored: they belong to no field and are copied as they are.
     """
     for entry in entries:
         if key_of(entry) is not None:
@@ -30,7 +30,7 @@ def duplicate_entries(entries: Iterable[Entry], names: set[bytes]) -> Iterator[E
 
 
 def links_outside(entries: Iterable[Entry], names: set[bytes]) -> Iterator[Entry]:
-    """Yield the hard links whose target is neither in `names` nor before them; each name is added to `names`."""
+    """Yield the hard links whose target is not in `names` and has not occurred; each name is added to `names`."""
     for entry in entries:
         if entry.type == block.HARD_LINK and entry.link not in names:
             yield entry
@@ -38,22 +38,22 @@ def links_outside(entries: Iterable[Entry], names: set[bytes]) -> Iterator[Entry
 
 
 def sets_attributes(source: Source, entry: Entry | Raw) -> bool:
-    """Whether a global PAX header has more than comments, which `git archive` writes."""
+    """Return whether a global PAX header has more than comments, which `git archive` writes."""
     return any(keyword != b"comment" for keyword, _ in pax.parse_pairs(source.read(entry[2], entry[2] + entry[3])))
 
 
 def describe_duplicate(name: bytes) -> str:
-    """The message about one of `duplicate_entries`."""
+    """Return the message about one of `duplicate_entries`."""
     return f"{show(name)} occurs twice"
 
 
 def describe_link(entry: Entry) -> str:
-    """The message about one of `links_outside`."""
+    """Return the message about one of `links_outside`."""
     return f"{show(entry.name)} is a hard link to {show(entry.link)}, which is not in its sample"
 
 
 GLOBAL = "a global PAX header applies to all entries that follow it"
-GLOBAL_HINT = "--allow unmovable-entry copies it as it is; without tar's --pax-option there is none"
+GLOBAL_HINT = "--allow unmovable-entry copies it as it is; tar writes none without --pax-option"
 
 
 _GATHER = "tarkit sort puts the parts of each sample together"
@@ -62,9 +62,12 @@ EQUAL_PARTS = f"the parts have equal names, so they are two samples: {_REMAKE}"
 
 
 def equal_parts(source: Source, key: bytes, starts: Iterable[int]) -> bool | None:
-    """Whether parts of a sample, each the first at or after one of `starts`, have a name in common; None if unknown.
+    """Return whether parts of a sample have a name in common; None if that is unknown.
 
-    Their headers are read again, which a stream does not allow.
+    Args:
+        source: the archive. Headers are read again: of a stream the answer is None.
+        key: the key of the sample.
+        starts: offsets; the first entries of the key at or after each of them are a part.
     """
     if not source.seekable:
         return None
@@ -86,16 +89,22 @@ def equal_parts(source: Source, key: bytes, starts: Iterable[int]) -> bool | Non
 
 
 def scattered_hint(equal: bool | None, gather: str = _GATHER) -> str:
-    """How to repair a scattered sample whose parts have `equal` names; `gather` says how if they have not."""
+    """Return the hint for a scattered sample, for parts with `equal` names or for others (`gather`)."""
     if equal is None:
         return f"{gather}; if they have equal names, {_REMAKE}"
     return EQUAL_PARTS if equal else gather
 
 
 class EntryChecks:
-    """Checks of the entries of `source`, with `policy` for the problems; `moves`: samples will be written elsewhere.
+    """Checks of the entries of an archive. Each method returns whether the checked sample is kept.
 
-    Each method returns whether what it checks is kept, or raises the Problem.
+    Args:
+        source: the archive.
+        policy: what to do about problems.
+        moves: samples will be written elsewhere, so that hard links and global PAX headers are checked.
+
+    Raises:
+        Problem: from each method, unless the policy lets it pass.
     """
 
     def __init__(self, source: Source, policy: Policy, moves: bool) -> None:
@@ -107,13 +116,13 @@ class EntryChecks:
 
     def __call__(self, problem: str, offset: int, what: str, hint: str | None = None) -> bool:
         """Apply the policy to a problem, named as in PROBLEMS."""
-        return self.policy.judge(Problem(problem, self.source.name, offset, what, hint)) == "keep"
+        return self.policy.apply(Problem(problem, self.source.name, offset, what, hint)) == "keep"
 
     def scattered(self, key: bytes, start: int) -> bool:
         """Report a sample whose key occurs again, in an entry at `start`."""
         problem = Problem("scattered-sample", self.source.name, start, f"the key {show(key)} occurs again")
         try:
-            good = self.policy.judge(problem) == "keep"
+            good = self.policy.apply(problem) == "keep"
         except Problem:
             problem.hint = scattered_hint(equal_parts(self.source, key, (0, start)))
             raise
@@ -128,7 +137,7 @@ class EntryChecks:
         return self("unsafe-name", entry.start, f"the name {show(entry.name)} is not safe to extract")
 
     def entries(self, entries: Sequence[Entry], more: bool = False) -> bool:
-        """Check entries of a sample; with `more` they follow those of the last call."""
+        """Check entries of a sample; with `more` they continue the sample of the last call."""
         if not more:
             self._fields, self._names = set(), set()
         good = True
@@ -148,7 +157,7 @@ class EntryChecks:
 
 
 def find_beyond(source: Source, header: int, kept: int, passed: Callable[[int], None] | None) -> int | None:
-    """Return where reading can resume behind the damaged header at `header` (see `find_entry`); None if nowhere.
+    """Return where reading can resume after the damaged header at `header` (see `find_entry`); None if nowhere.
 
     In a stream the search is limited, so that its bytes from `kept` on, which are still needed, stay in memory.
     """
@@ -160,7 +169,7 @@ def find_beyond(source: Source, header: int, kept: int, passed: Callable[[int], 
 
 LARGE = 16 << 20  # bytes; a larger sample of a stream is yielded before its end is known
 
-FEW = 64  # entries of a sample up to which its names are searched one by one
+FEW = 64  # entries of a sample up to which names are compared one by one
 
 _NO_LIMIT = 1 << 62
 _NAME = itemgetter(0)
@@ -168,9 +177,9 @@ _PLAIN = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS))
 
 
 def group_entries(entries: Iterable[Raw]) -> Iterator[tuple[bytes | None, list[Raw]]]:
-    """Yield the samples of an archive as (key, entries): the definition, which `EntryGroups` computes faster.
+    """Yield the samples of an archive as (key, entries): the reference implementation of `EntryGroups`.
 
-    The key is None only for entries of an archive in which none has a key.
+    The key is None only for the entries of an archive in which no entry has a key.
     """
     key: bytes | None = None
     sample: list[Raw] = []
@@ -231,7 +240,7 @@ class EntryGroups:
                         plain = plain and not keyless and len(sample) < FEW and name not in map(_NAME, sample)
                         sample += keyless
                         keyless.clear()
-                    if name > last:  # greater than all before it, and so equal to none
+                    if name > last:  # greater than all names before it: equal to none of them
                         last = name
                     sample.append(entry)
                 else:
@@ -273,7 +282,7 @@ class EntryGroups:
 
 # ---- The samples of an archive
 
-_NOTHING = "--allow and --skip cannot read an archive without a whole entry"
+_NO_ENTRY = "--allow and --skip cannot read an archive without a whole entry"
 
 
 def _never(key: bytes) -> bool:
@@ -287,15 +296,16 @@ class SampleReader:
         source: the archive.
         policy: what to do about problems.
         moves: samples will be written elsewhere, so that hard links and global PAX headers are checked.
-        gather: the parts of scattered samples are put together later, so that a key may come back.
-        pos: where to start, the border of an entry.
+        gather: the parts of scattered samples are put together later, so that a key may occur again.
+        pos: where to start: the offset of an entry.
 
     With `partial` the samples before damage that ends the run are yielded before the error is raised, the last one
-    perhaps incomplete. Afterwards `zeros` is the length of the end marker with its padding if the archive was read
-    whole and without loss, else None, and `dropped` the number of samples that the policy left out.
+    perhaps incomplete. After the iteration `zeros` is the length of the end marker with its padding if the archive was
+    read whole and without loss, else None, and `dropped` the number of samples that the policy left out.
 
     Raises:
-        Problem: what `policy` does not let pass; damage of an input without a whole entry, whatever the policy.
+        Problem: a problem that `policy` does not let pass; damage of an input without a whole entry, whatever the
+            policy.
     """
 
     partial = False
@@ -315,7 +325,8 @@ class SampleReader:
         self.dropped = 0
         self._checks = EntryChecks(source, policy, moves)
         self._is_repeated = _never if gather else Recent().add
-        self._early = not source.seekable and not policy.lenient  # large samples are yielded before their end is known
+        # Large samples are yielded before their end is known.
+        self._early = not source.seekable and not policy.lenient
         self._fatal: Problem | None = None  # damage to raise at the end
         self._first: Problem | None = None  # the first damage that the policy let pass
         self._found = False  # there was a whole entry before the last restart
@@ -326,11 +337,11 @@ class SampleReader:
         self._groups = EntryGroups()
         self._reader = TarReader(source, pos)
         self._unread = self._reader.raw()
-        self._entries = self._unread  # perhaps with one in front that was read too early
+        self._entries = self._unread  # or these after one that was read in advance
 
     @property
     def marker(self) -> int | None:
-        """Where the end marker is, once it was reached."""
+        """The offset of the end marker, once it was reached."""
         return self._reader.marker
 
     def __iter__(self) -> Iterator[TarSample]:
@@ -341,21 +352,21 @@ class SampleReader:
                 yield from self._run()
             except Problem as problem:
                 good = self._handle(problem)
-        self._refuse_nothing()
+        self._check_found()
         yield from self._close(good)
         if self._fatal is not None:
             raise self._fatal
 
-    def _refuse_nothing(self) -> None:
-        """Raise the damage that was let pass if there is no whole entry: it is no archive. Zero bytes may be one."""
+    def _check_found(self) -> None:
+        """Raise the allowed damage if there is no whole entry: the input is not an archive. Zero bytes may be one."""
         problem = self._first
         empty = self.source.size == 0 and self.source.failure is None
         if problem not in (None, self._fatal) and not empty and not self._found and not self._reader.found:
             what = f"no whole entry was found: {problem.detail}"
-            raise Problem(problem.name, problem.archive, problem.offset, what, problem.hint or _NOTHING)
+            raise Problem(problem.name, problem.archive, problem.offset, what, problem.hint or _NO_ENTRY)
 
     def _run(self) -> Iterator[TarSample]:
-        """Yield samples up to the end, to damage, or to one that is yielded before its end is known."""
+        """Yield samples up to the end, to damage, or to a sample that is yielded before its end is known."""
         source, reader, release, is_repeated = self.source, self._reader, self.source.release, self._is_repeated
         limit = LARGE if self._early and not self._damaged else _NO_LIMIT
         for key, entries, plain in self._groups.read(self._entries, limit):
@@ -379,7 +390,7 @@ class SampleReader:
             self._end()
 
     def _close(self, good: bool) -> Iterator[TarSample]:
-        """Yield the sample that the end of the archive completes, if it is `good`."""
+        """Yield the last sample, which the end of the archive completes, if it is `good`."""
         if self._suspect and not self._groups.entries:
             return
         key, entries = self._groups.finish()
@@ -394,7 +405,7 @@ class SampleReader:
                 self.zeros = None
 
     def _large(self) -> Iterator[TarSample]:
-        """Yield a sample of a stream before its end is known; its user reads on."""
+        """Yield a sample of a stream before its end is known; `sample.more` reads the rest."""
         key, entries = self._groups.take()
         assert key is not None
         sample = TarSample(key, self.source, entries, entries[0][1], entries[-1][4])
@@ -408,19 +419,19 @@ class SampleReader:
             sample.more()
 
     def _check_start(self, sample: TarSample, repeated: bool) -> bool:
-        """Whether a sample may begin where it does: its key, the name of its first entry, what came before it."""
+        """Check the first entry of a sample: its key, its name, and damage before it. Return whether it is kept."""
         entry = next(entry for entry in map(Entry._make, sample.raw) if key_of(entry) is not None)
         key = key_of(entry) or b""
         if self._suspect:  # the rest of the sample that was damaged, or one that may have lost its first entries
             self._suspect = False
-            what = "is left out: the damage before it may have destroyed entries of it"
+            what = "is left out: the damage before it may have destroyed some of its entries"
             self.policy.warn(f"{self.source.name}: at {entry.start}: the sample {show(key)} {what}")
             return False
         good = not repeated or self._checks.scattered(key, entry.start)
         return (0 in entry.name or self._checks.name(entry)) and good  # all names with a NUL are checked later
 
     def _check_entries(self, sample: TarSample) -> bool:
-        """Whether no name is there twice, and all entries mean the same elsewhere."""
+        """Check for duplicate names, and for entries that depend on their place. Return whether the sample is kept."""
         if self._damaged:
             sample.leave_gaps()
         return self._checks.entries(sample.entries)
@@ -453,7 +464,7 @@ class SampleReader:
             sample.stop = more[-1].stop
 
     def _next_entry(self, sample: TarSample) -> Raw | None:
-        """The next entry, None at the end of the archive."""
+        """Return the next entry, None at the end of the archive."""
         while True:
             try:
                 return next(self._entries, None)
@@ -463,10 +474,12 @@ class SampleReader:
                     return None
 
     def _handle(self, problem: Problem) -> bool:
-        """Do what the policy says about damage; the incomplete sample keeps its whole entries.
+        """Apply the policy to damage; the incomplete sample keeps its whole entries.
+
+        Sets `_over` if nothing follows.
 
         Returns:
-            Whether that sample is good. `_over` says that nothing follows.
+            Whether the incomplete sample is kept.
         """
         problem = self.source.failure or problem
         reader, groups = self._reader, self._groups
@@ -482,7 +495,7 @@ class SampleReader:
         entries, keyless = groups.entries, groups.keyless
         entries[:] = [entry for entry in entries if entry[1] < reader.broken]
         keyless[:] = [entry for entry in keyless if keep and entry[1] < reader.broken]
-        if all(key_of(Entry._make(entry)) is None for entry in entries):  # those with a key are cut
+        if all(key_of(Entry._make(entry)) is None for entry in entries):  # the entries with a key are cut
             keyless[:0] = entries if keep else []
             groups.take()
         if problem.name != "bad-header" or problem is self._fatal:
@@ -503,14 +516,14 @@ class SampleReader:
         self._over = pos is None
         if pos is not None:
             self._restart(pos)
-        elif self.source.failure is not None:  # the entry that was searched for may be behind it
-            return self.policy.judge(self.source.failure) == "keep"
+        elif self.source.failure is not None:  # the next entry may be after it
+            return self.policy.apply(self.source.failure) == "keep"
         return True
 
     def _is_kept(self, problem: Problem) -> bool:
-        """Whether the samples that damage touches are kept. With `partial` damage that ends the run is noted."""
+        """Return whether the samples that damage touches are kept; with `partial` store damage that ends the run."""
         try:
-            return self.policy.judge(problem) == "keep"
+            return self.policy.apply(problem) == "keep"
         except Problem:
             if not self.partial:
                 raise

@@ -45,9 +45,13 @@ def key_of(entry: Entry) -> bytes | None:
 class TarSample:
     """Entries of one key. From a stream it is valid until the next one is read.
 
-    `parts` replace its byte range when it is written, once fields were selected or names changed. A sample whose end is
-    not known yet has `more`, which reads one more entry and is None at the end. If `plain`, all entries are regular
-    files with the key, without gaps; False says nothing. `key` is None for the entries of an archive without samples.
+    Attributes:
+        key: the key; None for the entries of an archive without samples.
+        source: the archive.
+        start, stop: the byte range of the sample in the archive.
+        parts: the bytes to write in place of that range, once fields were selected or names changed.
+        more: reads one more entry of a sample whose end is not known yet; None at the end.
+        plain: all entries are known to be regular files with the key, without gaps.
     """
 
     __slots__ = ("_entries", "_named", "key", "more", "parts", "plain", "source", "start", "stop")
@@ -63,7 +67,7 @@ class TarSample:
         self._entries = entries
         self.start = start
         self.stop = stop
-        self._named = self.plain = False  # few statements: it is called for every sample
+        self._named = self.plain = False
         self.parts = self.more = None
 
     @property
@@ -80,7 +84,7 @@ class TarSample:
 
     @property
     def raw(self) -> Sequence[Entry | Raw]:
-        """The entries as they were read, perhaps plain tuples: faster where many samples are read."""
+        """The entries as they were read, perhaps plain tuples: faster than `entries` for many samples."""
         return self._entries
 
     def leave_gaps(self) -> None:
@@ -90,24 +94,24 @@ class TarSample:
             self.parts = [(self.source, entry.start, entry.stop) for entry in entries]
 
     def complete(self) -> None:
-        """Read until the end is known; what memory cannot hold of a stream goes to a temporary file."""
+        """Read until the end is known; bytes of a stream that memory cannot hold go to a temporary file."""
         while self.more is not None:
             self.more()
 
     @property
     def content(self) -> int:
-        """Bytes of payload."""
+        """The size of the payloads in bytes."""
         return sum(entry[3] for entry in self._entries)
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in an archive."""
+        """The size of the sample in an archive, in bytes."""
         if self.parts is None:
             return self.stop - self.start
         return sum(len(part) if isinstance(part, bytes) else part[2] - part[1] for part in self.parts)
 
     def write(self, writer: EntryWriter) -> None:
-        """Append the sample to an archive; one whose end is not known is read meanwhile."""
+        """Append the sample to an archive; the rest of a sample whose end is not known is read meanwhile."""
         if self.parts is not None:
             for part in self.parts:
                 if isinstance(part, bytes):
@@ -126,14 +130,14 @@ class TarSample:
 
 
 def is_safe(name: bytes) -> bool:
-    """Whether a name stays inside the directory to which it is extracted."""
+    """Return whether a name stays inside the directory to which it is extracted."""
     return name[:1] != b"/" and 0 not in name and (name.find(b"..") < 0 or b".." not in name.split(b"/"))
 
 
 class Recent:
     """Hashes of the last `limit` keys (None: all), so that memory is bounded whatever their length.
 
-    Two of 200 000 keys have equal hashes of 64 bits once in a billion archives.
+    In one of a billion archives of 200 000 keys, two keys have equal 64-bit hashes.
     """
 
     def __init__(self, limit: int | None = REMEMBERED) -> None:
@@ -145,7 +149,7 @@ class Recent:
         """Remember `key`; return whether it was known."""
         known = self._known
         if known is None:
-            if key > self._highest:  # while keys ascend, none can be known
+            if key > self._highest:  # while keys ascend, all are new
                 self._highest = key
                 self._order.append(hash(key))
                 return False

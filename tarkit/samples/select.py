@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 Slice = tuple[int, int | None, int]
 
-SEEN = 10_000  # other keys that are kept for suggestions
+OTHERS = 10_000  # keys of other samples that are kept for suggestions
 _MOST = sys.maxsize - 1  # the limit of islice
 
 
 def parse_slice(text: str) -> Slice:
-    """`LO:HI:STEP` as (lo, hi, step), each optional; `LO` alone is that one. Not from the end: its place is not known.
+    """Return (lo, hi, step) for `LO:HI:STEP`, each optional; `LO` alone is one sample.
 
-    Raises Usage.
+    Raises:
+        Usage: an invalid slice; negative numbers, since the number of samples is unknown.
     """
     parts = text.split(":")
     try:
@@ -34,24 +35,30 @@ def parse_slice(text: str) -> Slice:
         if len(parts) > 3:
             raise ValueError
     except ValueError:
-        raise Usage(f"{show(text)} is no slice: LO:HI:STEP wants up to three whole numbers") from None
+        raise Usage(f"invalid slice {show(text)}: LO:HI:STEP takes up to three integers") from None
     if any(number is not None and number < 0 for number in numbers):
-        raise Usage(f"{show(text)}: a slice counts from the start; negative numbers have no meaning here")
+        raise Usage(f"invalid slice {show(text)}: negative numbers are not supported")
     if len(numbers) == 1:
         if numbers[0] is None:
-            raise Usage("an empty slice")
+            raise Usage("empty slice")
         return numbers[0], numbers[0] + 1, 1
     lo, hi, step = (numbers + [None])[:3]
     if step == 0:
-        raise Usage(f"{show(text)}: the step of a slice is at least 1")
+        raise Usage(f"invalid slice {show(text)}: the step must be at least 1")
     return lo or 0, hi, step or 1
 
 
 @dataclass
 class KeyList:
-    """Wanted keys, read from the file `name`, with `require_all` all of them; `found` are those of samples so far.
+    """Keys to select, read from the file `name`.
 
-    `ended`: all samples were read, so that keys that were not found are missing.
+    Attributes:
+        name: the file, for messages.
+        wanted: the keys.
+        require_all: a missing key is an error.
+        found: the keys of the samples that were selected so far.
+        ended: all samples were read: keys that were not found are missing.
+        others: the first keys of samples that were not selected.
     """
 
     name: str
@@ -59,19 +66,19 @@ class KeyList:
     require_all: bool = False
     found: set[bytes] = field(default_factory=set)
     ended: bool = False
-    others: set[bytes] = field(default_factory=set)  # the first keys of samples that were not wanted
+    others: set[bytes] = field(default_factory=set)
 
     def hint(self) -> str | None:
-        """If no key was found, suggest a key for a wanted one that is a file name or has another directory."""
+        """Return a suggestion if no key was found: a key that is similar to a file name or has another directory."""
         if self.found:
             return None
         bases = {key.rpartition(b"/")[2]: key for key in sorted(self.others, reverse=True)}
-        for wanted in self.missing():
-            named = split_name(wanted)
-            key = wanted if named is None else named[0]
+        for listed in self.missing():
+            named = split_name(listed)
+            key = listed if named is None else named[0]
             meant = key if key in self.others else bases.get(key.rpartition(b"/")[2])
             if meant is not None:
-                return f"{show(wanted)} is no key, but there is a sample with the key {show(meant)}"
+                return f"no sample has the key {show(listed)}; did you mean {show(meant)}?"
         return None
 
     def missing(self) -> list[bytes]:
@@ -79,11 +86,11 @@ class KeyList:
         return sorted(self.wanted - self.found)
 
     def summary(self) -> tuple[dict[str, int], str]:
-        """Return the numbers of keys wanted, found and missing, as a dict and as text."""
+        """Return the numbers of keys requested, found and missing, as a dict and as text."""
         missing = self.missing()
         what = "missing" if self.ended else "not_reached"
         facts = {"wanted": len(self.wanted), "found": len(self.found), "missing": 0, what: len(missing)}
-        text = f"{self.name}: {len(self.wanted)} keys wanted, {len(self.found)} found"
+        text = f"{self.name}: {len(self.wanted)} keys requested, {len(self.found)} found"
         if self.ended or missing:
             text += f", {len(missing)} {'missing' if self.ended else 'not reached'}"
         return facts, f"{text}, the first of them {show(missing[0])}" if missing else text
@@ -91,9 +98,9 @@ class KeyList:
 
 @dataclass
 class Select:
-    """What --match, --keys-from, --where, --sample, --slice and --count chose, in this order. `seed` is for `sample`.
+    """The options --match, --keys-from, --where, --sample, --slice and --count, applied in this order.
 
-    `policy` hands over what says about problems that `where` meets.
+    `seed` is for `sample`. `policy` returns the policy for problems in `where`.
     """
 
     match: str | None = None
@@ -112,7 +119,7 @@ class Select:
             except re.error as error:
                 raise Usage(f"--match {show(self.match)}: {error}") from None
         if self.sample is not None and not 0 <= self.sample <= 1:
-            raise Usage("--sample takes a share from 0 to 1")
+            raise Usage("--sample takes a fraction from 0 to 1")
 
     @property
     def all(self) -> bool:
@@ -130,8 +137,8 @@ class Select:
         if self.keys is not None:
             samples = self._listed(samples, self.keys)
         if self.where is not None:
-            wanted, judge = self.where, policy or self.policy()
-            samples = (sample for sample in samples if wanted(sample, judge))
+            where, on_problem = self.where, policy or self.policy()
+            samples = (sample for sample in samples if where(sample, on_problem))
         if self.sample is not None:
             from random import Random
 
@@ -149,6 +156,6 @@ class Select:
             if sample.key in keys.wanted:
                 keys.found.add(sample.key)
                 yield sample
-            elif len(keys.others) < SEEN:
+            elif len(keys.others) < OTHERS:
                 keys.others.add(sample.key or b"")
         keys.ended = True

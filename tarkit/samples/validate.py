@@ -10,8 +10,13 @@ from tarkit.tables.recipe import MalformedRow
 class NameChecks:
     """Checks that the names of an archive are safe and unique, and those of one key adjacent.
 
-    At least the last `limit` keys are remembered, None: all of them. `repair` is the hint for a scattered sample.
-    `samples` counts the samples so far; `first` and `last` are the first and the last key.
+    Args:
+        repair: the hint for a scattered sample.
+        limit: the number of keys that are remembered at least; None for all.
+
+    Attributes:
+        samples: the number of samples so far.
+        first, last: the first and the last key.
     """
 
     def __init__(self, repair: str | None = None, limit: int | None = REMEMBERED) -> None:
@@ -24,12 +29,16 @@ class NameChecks:
         self._others = Recent(limit)
 
     def check(self, name: bytes) -> None:
-        """Raise MalformedRow if `name` cannot follow the names before it."""
+        """Check the next name.
+
+        Raises:
+            MalformedRow: the name is unsafe or repeated, or its sample ended before.
+        """
         dot = name.find(b".", (slash := name.rfind(b"/") + 1))
         if not is_safe(name) or slash == len(name) > 0:
-            what = "is the name of a directory" if name.endswith(b"/") else "is absolute, or has .. or a NUL in it"
+            what = "is the name of a directory" if name.endswith(b"/") else "is absolute, or contains .. or a NUL"
             raise MalformedRow(f"the name {show(name)} {what} [unsafe-name]")
-        if dot <= slash:  # no key: see `split_name`, which this is without a call and a tuple for each
+        if dot <= slash:  # no key: inlined `split_name`
             if self._others.add(name):
                 raise MalformedRow(f"{show(name)} occurs twice [duplicate-entry]")
             return

@@ -1,16 +1,16 @@
-"""What one sample has under a name: fields, paths into JSON, sizes, places. All commands ask here.
+"""The values of a sample by name: fields, paths into JSON, sizes, offsets. The same in all commands.
 
-A name is looked up in this order: `__key__`; a field of that very name; one of the words below; the field that the
-longest part of the name is, which then holds JSON, with the rest as the path into it (`json.a.b`, `json.items.0`).
-Case does not count in names of fields.
+A name is resolved in this order: `__key__`; the field of this name; one of the words below; a path into JSON
+(`json.a.b`, `json.items.0`), whose longest prefix that is a field names the field with the document.
+Field names match regardless of case.
 
-    __key__   size   shard   offset          key, bytes of all fields, archive, where the sample starts in it
-    size.F    offset.F   header.F            bytes of content of the field F, where they start, where its headers start
+    __key__   size   shard   offset          key, bytes of all fields, archive, offset of the sample in it
+    size.F    offset.F   header.F            bytes of content of the field F, its offset, the offset of its headers
     width.F   height.F                       pixels of a picture, by its header
 
-Entries without key that lie in a sample are no part of its size. JSON is UTF-8, with or without a byte order mark, or
-UTF-16 or UTF-32, as Python's `json` takes it. A text in it with half of a surrogate pair, which only an escape can
-spell, is no Unicode text: `bad-field`, since no bytes stand for it.
+The size of a sample excludes its entries without a key. JSON is UTF-8, with or without a byte order mark, UTF-16 or
+UTF-32, as Python's `json` accepts it. Text in JSON with a lone surrogate (only an escape can represent one) is not
+Unicode text and has no encoding: `bad-field`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tarkit.tar.reader import Raw
 
 SMALL = 1 << 20  # bytes of a field that is decoded
 MISFITS = frozenset(("missing-field", "bad-field", "sparse-entry"))  # problems of a sample without the requested value
-NO_TEXT = "text with half of a surrogate pair, which is no Unicode text"
+NO_TEXT = "text with a lone surrogate, which is not Unicode text"
 
 _EMPTY = (block.SYMLINK, block.CHAR, block.BLOCK_DEVICE, block.FIFO)
 _JSON = frozenset((b"json", b"jsn"))
@@ -44,7 +44,7 @@ class Number(bytes):
 
 
 class View:
-    """The fields of one sample, each read when it is asked for. It is good for as long as the sample is.
+    """The fields of one sample, each read on first use. Valid as long as the sample is.
 
     With `exact` the numbers of JSON are `Number`.
     """
@@ -52,14 +52,14 @@ class View:
     __slots__ = ("_decoded", "_escapes", "exact", "fields", "sample", "size")
 
     def __init__(self, sample: TarSample, complete: bool = True, exact: bool = False) -> None:
-        """Without `complete` it need not have all fields: enough for the key."""
+        """Read the fields of `sample`; without `complete` fields may be missing, which is enough for the key."""
         if complete and sample.more is not None:
             sample.complete()
         self.sample = sample
         self.exact = exact
         self._decoded: dict[tuple[bytes, bool], Any] | None = None
-        self._escapes: frozenset[bytes] = frozenset()  # fields whose JSON may have half of a surrogate pair
-        fields: dict[bytes, Raw] = {}  # lower case; of two that differ in case alone it is the first
+        self._escapes: frozenset[bytes] = frozenset()  # fields whose JSON may have a lone surrogate
+        fields: dict[bytes, Raw] = {}  # by name in lower case; of names that differ only in case, the first
         self.fields = fields
         prefix = (sample.key or b"") + b"."
         length, size = len(prefix), 0
@@ -71,30 +71,42 @@ class View:
         self.size = size  # bytes of all fields
 
     def content(self, field: bytes, raw: Raw, limit: int) -> bytes:
-        """The bytes of a field. Raises Problem: `bad-field` for more than `limit`, or none at all; `sparse-entry`."""
+        """Return the bytes of a field.
+
+        Raises:
+            Problem: `bad-field` for more than `limit` bytes, or an entry without content; `sparse-entry`.
+        """
         if raw[5] != block.REGULAR or raw[7] >= 0:
             raw = self.located(field, raw)
         start, size = raw[2], raw[3]
         if size > limit:
-            raise self.bad(field, f"has {size} bytes, and at most {limit} are read")
+            raise self.bad(field, f"has {size} bytes, the limit is {limit}")
         return self.sample.source.read(start, start + size)
 
     def located(self, field: bytes, raw: Raw) -> Raw:
-        """The entry that has the content of a field; of a hard link, its target."""
+        """Return the entry that has the content of a field; for a hard link, its target.
+
+        Raises:
+            Problem: `bad-field` for an entry without content, `sparse-entry`.
+        """
         if raw[5] == block.HARD_LINK:
             target = next((each for each in self.sample.raw if each[0] == raw[6]), raw)
             if target[5] == block.HARD_LINK:
-                raise self.bad(field, f"is a hard link to {show(raw[6])}, which is no file of the sample")
+                raise self.bad(field, f"is a hard link to {show(raw[6])}, which is not a file of the sample")
             raw = target
         if raw[7] >= 0:
-            what = f"{show(raw[0])} is a sparse file, whose content is not read here"
+            what = f"{show(raw[0])} is a sparse file, whose content cannot be read"
             raise Problem("sparse-entry", self.sample.source.name, raw[1], what)
         if raw[5] in _EMPTY:
-            raise self.bad(field, "is no regular file")
+            raise self.bad(field, "is not a regular file")
         return raw
 
     def decoded(self, field: bytes, raw: Raw, as_json: bool = False) -> Any:
-        """The value of a field: what JSON says, text, or a number where the whole text is one."""
+        """Return the value of a field: of JSON, text, or a number if the whole text is one.
+
+        Raises:
+            Problem: `bad-field`, `sparse-entry`.
+        """
         if self._decoded is None:
             self._decoded = {}
         known = (field, as_json)
@@ -103,11 +115,15 @@ class View:
         return self._decoded[known]
 
     def text(self, field: bytes, raw: Raw) -> str:
-        """A field as text, without the line end behind it. Raises Problem: `bad-field`, `sparse-entry`."""
+        """Return a field as text, without its last line end.
+
+        Raises:
+            Problem: `bad-field`, `sparse-entry`.
+        """
         try:
             return self.content(field, raw, SMALL).decode("utf-8").removesuffix("\n").removesuffix("\r")
         except ValueError:
-            raise self.bad(field, "is no text") from None
+            raise self.bad(field, "is not text") from None
 
     def _decode(self, field: bytes, raw: Raw, as_json: bool) -> Any:
         kind = field.rpartition(b".")[2]
@@ -127,39 +143,43 @@ class View:
             text = content.decode(json.detect_encoding(content))
             value = (_EXACT if self.exact else _ROUNDED).decode(text)
         except RecursionError:
-            raise self.bad(field, "is JSON that is nested too deep") from None
+            raise self.bad(field, "is JSON that is nested too deeply") from None
         except ValueError as error:
-            raise self.bad(field, f"is no JSON: {error}") from None
+            raise self.bad(field, f"is not JSON: {error}") from None
         if "\\ud" in text or "\\uD" in text:
             self._escapes |= {field}
         return value
 
     def check_text(self, field: bytes, value: Any) -> None:
-        """Raise Problem `bad-field` for a value of the JSON of `field` whose text is not valid Unicode."""
+        """Check the text in a value of the JSON of `field`.
+
+        Raises:
+            Problem: `bad-field` for text that is not valid Unicode.
+        """
         if field in self._escapes and not is_unicode(value):
             raise self.bad(field, f"has {NO_TEXT}")
 
     def missing(self, name: str) -> Problem:
-        """Return the problem that the sample has nothing of this name."""
+        """Return the problem of a sample without a value of this name."""
         return missing_field(self.sample, (os.fsencode(name),))
 
     def bad(self, field: bytes, what: str) -> Problem:
-        """Return the problem that a field is not of the required type."""
+        """Return the problem of a field that is not of the required type."""
         what = f"the field {show(field)} of {show(self.sample.key or b'')} {what}"
         return Problem("bad-field", self.sample.source.name, self.sample.start, what)
 
 
 class Name:
-    """A name that is looked up in one sample after another."""
+    """A name that is resolved in one sample after another."""
 
     def __init__(self, text: str, exact: bool = False) -> None:
-        """`exact`: only a field of exactly this name."""
+        """Parse a name; with `exact` it is always a field."""
         self.text = text
         self.field = os.fsencode(text).lower()
         self.is_key = text == "__key__" and not exact
         if self.is_key:
-            self.field = b"/"  # which no field has in its name
-        self.needs_entries = not self.is_key  # whether it takes more than the sample's key
+            self.field = b"/"  # no field has a slash in its name
+        self.needs_entries = not self.is_key  # whether more than the key of a sample is needed
         head, _, rest = text.partition(".")
         self.is_name = text in ("__key__", "shard")
         self._word = None if exact else (_WORDS.get(text) or _of_field(head, rest))
@@ -170,17 +190,25 @@ class Name:
         ]
 
     def value(self, view: View) -> Any:
-        """Its decoded value. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`."""
+        """Return the decoded value.
+
+        Raises:
+            Problem: `missing-field`, `bad-field`, `sparse-entry`.
+        """
         raw = view.fields.get(self.field)
         return self._checked(view) if raw is None else view.decoded(self.field, raw)
 
     def words(self, view: View) -> Any:
-        """Its value, but of a field the text, even if that is a number."""
+        """Return the value, of a field its text, even if that is a number. Raises Problem as `value` does."""
         raw = view.fields.get(self.field)
         return self._checked(view) if raw is None else view.text(self.field, raw)
 
     def cell(self, view: View, limit: int) -> Any:
-        """Its value, but of a field, a key and an archive's name the bytes, at most `limit`."""
+        """Return the value, of a field, a key and an archive's name the bytes, at most `limit`.
+
+        Raises:
+            Problem: as `value` does; `bad-field` for a field of more than `limit` bytes.
+        """
         if self.is_key:
             return view.sample.key
         raw = view.fields.get(self.field)
@@ -190,7 +218,7 @@ class Name:
         return os.fsencode(value) if self.is_name else value
 
     def present(self, view: View) -> bool:
-        """Whether the sample has anything of this name."""
+        """Return whether the sample has a value of this name."""
         if self.field in view.fields:
             return True
         try:
@@ -208,7 +236,7 @@ class Name:
         return value
 
     def _other(self, view: View) -> tuple[Any, bytes | None]:
-        """What is no field of this name, and the field that has it if it is JSON."""
+        """Return the value of a word or of a path into JSON, and the field with that JSON."""
         if self._word is not None:
             return self._word(view), None
         for field, path in self._paths:
@@ -234,7 +262,7 @@ def _follow(view: View, field: bytes, value: Any, path: list[str]) -> Any:
 
 
 def is_unicode(value: Any) -> bool:
-    """Whether all text in a value of JSON can be written as UTF-8."""
+    """Return whether all text in a value of JSON can be encoded as UTF-8."""
     try:
         (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)).encode()
     except UnicodeEncodeError:
@@ -245,7 +273,7 @@ def is_unicode(value: Any) -> bool:
 
 
 def length(raw: Raw) -> int:
-    """Bytes of content of an entry; of a sparse file, those that it has once unpacked."""
+    """Return the size of an entry's content in bytes; of a sparse file, the size once unpacked."""
     return raw[7] if raw[7] >= 0 else raw[3]
 
 
@@ -266,7 +294,7 @@ _EXACT = json.JSONDecoder(parse_int=_verbatim, parse_float=_verbatim, parse_cons
 
 
 def _of_field(word: str, field: str) -> Callable[[View], Any] | None:
-    """The value of `word` for the field, None if it is not a known word."""
+    """Return the function for the value of `word` for the field; None for an unknown word."""
     functions: dict[str, Callable[[View, bytes, Raw], Any]] = {
         "size": lambda view, name, raw: length(raw if raw[7] >= 0 else view.located(name, raw)),
         "offset": lambda view, name, raw: view.located(name, raw)[2],
@@ -288,7 +316,7 @@ def _of_field(word: str, field: str) -> Callable[[View], Any] | None:
 
 
 def _pixels(view: View, field: bytes, raw: Raw) -> tuple[int, int]:
-    """Width and height of a picture."""
+    """Return width and height of a picture."""
     start, size = view.located(field, raw)[2:4]
     source = view.sample.source
 
@@ -298,10 +326,16 @@ def _pixels(view: View, field: bytes, raw: Raw) -> tuple[int, int]:
 
     found = picture_of(read, field, size)
     if found is None:
-        raise view.bad(field, "is no picture of a known kind")
+        raise view.bad(field, "is not a picture of a known format")
     return found
 
 
 def picture_of(read: Read, field: bytes, size: int) -> tuple[int, int] | None:
-    """Width and height in pixels of the `size` bytes that `read(pos, n)` reads; None if they are not a picture."""
+    """Return width and height in pixels; None for what is not a picture.
+
+    Args:
+        read: `read(pos, n)` returns up to `n` bytes of the content.
+        field: the field, for formats without a magic number.
+        size: the size of the content in bytes.
+    """
     return picture_size(kind_of(read(0, HEAD), field, size), read)

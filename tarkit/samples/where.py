@@ -1,9 +1,9 @@
-"""--where: an expression over what a sample has, such as `cls == 3 and json.width > 512`.
+"""--where: an expression over the values of a sample, such as `cls == 3 and json.width > 512`.
 
-It is parsed by `ast`, checked node by node against what is allowed, and evaluated by the library simpleeval; nothing of
-it ever runs as Python. Names are those of `values`: a field decoded, a path into one, `size.jpg`; two functions are
-about names: `has(jpg)` says whether there is one, `field('0 (x).mp3')` takes what is no word. What an expression costs
-is bounded when it is checked: its length and depth, no powers, no repeated text, no loops.
+It is parsed by `ast`, each node is checked against a list of allowed types, and the library simpleeval evaluates it; no
+part of it runs as Python. Names are those of `values`: a decoded field, a path into JSON, `size.jpg`. Two functions
+take names: `has(jpg)` returns whether there is a value, `field('0 (x).mp3')` takes any field name. The check bounds the
+cost of an expression: its length and depth; no powers, no repeated text, no loops.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tarkit.samples.sample import TarSample
 from tarkit.samples.values import NO_TEXT, Name, View, is_unicode
 
 # ---- Operators and functions allowed in expressions
-# Each raises TypeError or ValueError, in words that a message can end with, for values that it does not take.
+# Each raises TypeError or ValueError for invalid values, with a text that a message can end with.
 
 
 def _numbers(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Restrict `function` to numbers: with text, % formats and * repeats."""
+    """Restrict `function` to numbers: for text, % would format and * would repeat."""
 
     def checked(left: Any, right: Any) -> Any:
         if not isinstance(left, (int, float)) or not isinstance(right, (int, float)):
@@ -39,7 +39,7 @@ def _kind(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, (int, float)):
-        return f"the number {value if abs(value) < 1e18 else 'that is so large'}"
+        return f"the number {value if abs(value) < 1e18 else f'{value:.3e}'}"
     if isinstance(value, str):
         return f"the text {show(value[:40])}"
     return "an object" if isinstance(value, dict) else "a list"
@@ -79,14 +79,14 @@ def _within(left: Any, right: Any) -> bool:
     if isinstance(right, str) and not isinstance(left, str):
         raise TypeError(f"{_kind(left)} in {_kind(right)}")
     if not isinstance(right, (str, dict)):
-        raise TypeError(f"nothing is in {_kind(right)}")
+        raise TypeError(f"{_kind(right)} is not a container")
     return left in right
 
 
 def _join(left: Any, right: Any) -> Any:
     if isinstance(left, str) and isinstance(right, str):
         if len(left) + len(right) > 1 << 22:
-            raise ValueError("the text becomes too long")
+            raise ValueError("the text is too long")
         return left + right
     return _numbers(operator.add)(left, right)
 
@@ -97,20 +97,20 @@ def _of_text(function: Callable[..., Any]) -> Callable[..., Any]:
     def checked(*values: Any) -> Any:
         for value in values:
             if not isinstance(value, str):
-                raise TypeError(f"it takes text, and this is {_kind(value)}; str(NAME) takes a field as text")
+                raise TypeError(f"expected text, not {_kind(value)}; str(NAME) takes a field as text")
         return function(*values)
 
     return checked
 
 
 def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`min` or `max` of several values, or of those in one list."""
+    """Restrict `min` or `max` to several values of one type, or those in one list."""
 
     def checked(*values: Any) -> Any:
         several = values[0] if len(values) == 1 and isinstance(values[0], (list, tuple, set)) else values
         kinds = {"number" if _is_number(each) else "text" if isinstance(each, str) else "other" for each in several}
         if not several or len(kinds) > 1 or "other" in kinds:
-            raise TypeError("it takes numbers, or texts, and not both")
+            raise TypeError("expected numbers only or texts only")
         return function(several)
 
     return checked
@@ -137,7 +137,7 @@ OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
-FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {  # with the least and most arguments
+FUNCTIONS: dict[str, tuple[Callable[..., Any], int, int]] = {  # with the minimum and maximum number of arguments
     "len": (len, 1, 1),
     "lower": (_of_text(str.lower), 1, 1),
     "upper": (_of_text(str.upper), 1, 1),
@@ -169,7 +169,11 @@ _BOUND = ("has", "field", "str")  # functions that take a name, not its value
 
 
 class Where:
-    """An expression; a call with a sample returns whether it is selected. Raises Usage for an invalid one."""
+    """An expression; a call with a sample returns whether the sample is selected.
+
+    Raises:
+        Usage: the expression is invalid, or simpleeval is not installed.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text = text.strip()
@@ -180,7 +184,7 @@ class Where:
         try:
             from simpleeval import EvalWithCompoundTypes
         except ImportError:
-            raise Usage("--where wants the package simpleeval", "pip install simpleeval") from None
+            raise Usage("--where requires the package simpleeval", "pip install simpleeval") from None
         functions = {name: function for name, (function, _, _) in FUNCTIONS.items() if name not in ("has", "field")}
         self._evaluator: Any = EvalWithCompoundTypes(operators=OPERATORS, functions=functions, names=_Lookup(self))
         for kind in (ast.Compare, ast.BinOp, ast.UnaryOp, ast.Call, ast.Subscript, ast.Set):
@@ -193,31 +197,35 @@ class Where:
         return hash(self.text)
 
     def __call__(self, sample: TarSample, policy: Policy) -> bool:
-        """Whether `sample` is selected. Raises Problem: `missing-field`, `bad-field`, `sparse-entry`."""
+        """Return whether `sample` is selected.
+
+        Raises:
+            Problem: `missing-field`, `bad-field`, `sparse-entry`, unless `policy` lets it pass.
+        """
         self._view = View(sample, complete=self.needs_entries)
         try:
             return bool(self._evaluator.eval(self.text, self._tree))
         except Problem as problem:
             problem.hint = problem.hint or self._hint(problem)
-            return policy.judge(problem) == "keep"
+            return policy.apply(problem) == "keep"
         except RecursionError:
-            return policy.judge(self._problem("bad-field", self._tree, "values that are nested too deep")) == "keep"
+            return policy.apply(self._problem("bad-field", self._tree, "values are nested too deeply")) == "keep"
         finally:
             self._view = None
 
     @staticmethod
     def _hint(problem: Problem) -> str | None:
         if problem.name == "missing-field":
-            return "has.NAME and ... asks first; --skip missing-field leaves such samples out"
+            return "has.NAME and ... tests for it first; --skip missing-field leaves such samples out"
         return None
 
     def lookup(self, name: str) -> Any:
-        """The value of a name of the tree for the current sample."""
+        """Return the value of a name of the tree for the current sample."""
         assert self._view is not None
         return self._names[name](self._view)
 
     def bind(self, text: str, how: str = "value") -> ast.Name:
-        """A node for the name `text`: `how` is value, words (as text), present or exact (a field of this name)."""
+        """Return a node for the name `text`: `how` is value, words (as text), present or exact (a field)."""
         name = Name(text, exact=how == "exact")
         self.needs_entries = self.needs_entries or name.needs_entries
         functions = {"value": name.value, "exact": name.value, "words": name.words, "present": name.present}
@@ -226,16 +234,16 @@ class Where:
         return ast.Name(known, ast.Load())
 
     def _guarded(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """`handler`, with what Python has against the values told of the sample."""
+        """Return `handler` with the errors of Python converted to problems of the sample."""
 
         def guarded(node: Any) -> Any:
             try:
                 value = handler(node)
             except (KeyError, IndexError) as error:
-                raise self._problem("missing-field", node, f"there is no {error}") from None
+                raise self._problem("missing-field", node, f"no {error}") from None
             except (TypeError, ValueError, ArithmeticError, AttributeError, re.error) as error:
                 raise self._problem("bad-field", node, str(error)) from None
-            if isinstance(value, str) and not is_unicode(value):  # as in `json['a']`, which is not looked up by name
+            if isinstance(value, str) and not is_unicode(value):  # as in `json['a']`, which is not resolved by name
                 raise self._problem("bad-field", node, NO_TEXT)
             return value
 
@@ -267,9 +275,13 @@ class _Lookup(Mapping[str, Any]):
 
 
 def _parse(text: str) -> ast.Expression:
-    """The tree of an expression that is short, shallow and made of what is allowed. Raises Usage."""
+    """Return the tree of an expression of limited length and depth.
+
+    Raises:
+        Usage: the expression is too long, nested too deeply, or not valid syntax.
+    """
     if len(text) > LONGEST:
-        raise Usage(f"--where: the expression has {len(text)} characters, and at most {LONGEST} are taken")
+        raise Usage(f"--where: the expression has {len(text)} characters, the limit is {LONGEST}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -278,22 +290,22 @@ def _parse(text: str) -> ast.Expression:
         place = f" at character {error.offset}" if error.offset and error.lineno == 1 else ""
         raise Usage(f"--where {show(text)}: {error.msg}{place}", HINT) from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise Usage(f"--where {show(text[:80])}: this is no expression: {error}", HINT) from None
+        raise Usage(f"--where {show(text[:80])}: not an expression: {error}", HINT) from None
     level: list[ast.AST] = [tree]
     for _ in range(DEEPEST):
         level = [child for node in level for child in ast.iter_child_nodes(node)]
     if level:
-        raise Usage("--where: the expression is nested too deep")
+        raise Usage("--where: the expression is nested too deeply")
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
-            node.id = _spelled(text, node)
+            node.id = _as_written(text, node)
         elif isinstance(node, ast.Attribute):
-            node.attr = _spelled(text, node)
+            node.attr = _as_written(text, node)
     return tree
 
 
-def _spelled(text: str, node: ast.Name | ast.Attribute) -> str:
-    """The last word of a name as it is written: the parser normalises words (NFKC), and names of fields are bytes."""
+def _as_written(text: str, node: ast.Name | ast.Attribute) -> str:
+    """Return the last word of a name as in the text: the parser normalises words (NFKC), field names are bytes."""
     part = ast.get_source_segment(text, node) or ""
     start = len(part)
     while start and f"a{part[start - 1]}".isidentifier():
@@ -302,7 +314,7 @@ def _spelled(text: str, node: ast.Name | ast.Attribute) -> str:
 
 
 def _character(text: str, node: ast.AST) -> int:
-    """Where a node begins, in characters from 1: the parser counts bytes of a line."""
+    """Return the position of a node in characters from 1; the parser counts bytes in a line."""
     lines = text.encode().splitlines(keepends=True)
     before = lines[: getattr(node, "lineno", 1) - 1]
     line = lines[len(before)] if len(before) < len(lines) else b""
@@ -310,27 +322,27 @@ def _character(text: str, node: ast.AST) -> int:
 
 
 class _Names(ast.NodeTransformer):
-    """Checks each node; a name with the dots behind it becomes one name."""
+    """Check each node, and replace a name with its attributes by one name."""
 
     def __init__(self, where: Where) -> None:
         self.where = where
 
     def refuse(self, node: ast.AST, what: str) -> Usage:
-        """An error that shows the place."""
+        """Return an error with the position of a node."""
         return Usage(f"--where: {what} at character {_character(self.where.text, node)}", HINT)
 
     def visit(self, node: ast.AST) -> Any:
         """Return the node that replaces it."""
         if not isinstance(node, _ALLOWED):
-            raise self.refuse(node, f"{type(node).__name__} is not for expressions here,")
+            raise self.refuse(node, f"{type(node).__name__} is not allowed")
         if isinstance(node, ast.Constant) and not isinstance(node.value, (str, int, float, bool, type(None))):
-            raise self.refuse(node, "a value that no field has,")
+            raise self.refuse(node, "invalid literal")
         if isinstance(node, (ast.Name, ast.Attribute)):
             return self._dotted(node)
         if isinstance(node, ast.Compare):
             for sign, other in zip(node.ops, node.comparators, strict=True):
                 if isinstance(sign, (ast.Is, ast.IsNot)) and not isinstance(_constant(other), (bool, type(None))):
-                    raise self.refuse(node, "'is' asks for None, True or False alone: == compares,")
+                    raise self.refuse(node, "'is' takes only None, True or False, use == instead,")
         return self._call(node) if isinstance(node, ast.Call) else self.generic_visit(node)
 
     def _dotted(self, node: ast.Name | ast.Attribute) -> ast.AST:
@@ -338,7 +350,7 @@ class _Names(ast.NodeTransformer):
         if text is None:
             assert isinstance(node, ast.Attribute)
             if not isinstance(node.value, ast.Subscript) or node.attr.startswith("__"):
-                raise self.refuse(node, f"only fields have a '.{node.attr}',")
+                raise self.refuse(node, f"invalid attribute '.{node.attr}'")
             inside = ast.Subscript(self.visit(node.value), ast.Constant(node.attr), ast.Load())
             return ast.copy_location(inside, node)
         self._checked(node, text)
@@ -346,26 +358,28 @@ class _Names(ast.NodeTransformer):
             return ast.copy_location(self.where.bind(text[4:], "present"), node)
         if text in FUNCTIONS:
             hint = "has.NAME" if text == "has" else f"{text}(...)"
-            raise self.refuse(node, f"{text} is a function: {hint}; a field of this name is field('{text}'),")
+            raise self.refuse(node, f"{text} is a function, use {hint}; a field of this name is field('{text}'),")
         return ast.copy_location(self.where.bind(text), node)
 
     def _checked(self, node: ast.AST, text: str) -> None:
         if not text or (text != "__key__" and any(part.startswith("__") for part in text.split("."))):
-            raise self.refuse(node, f"no field is called {show(text)},")
+            raise self.refuse(node, f"invalid field name {show(text)}")
 
     def _call(self, node: ast.Call) -> ast.AST:
         name = node.func.id if isinstance(node.func, ast.Name) else None
         if name not in FUNCTIONS:
             names = ", ".join(sorted(FUNCTIONS))
-            raise self.refuse(node, f"no such function; there are {names};")
+            raise self.refuse(node, f"unknown function; the functions are {names};")
         if name == "match" and node.args and isinstance(_constant(node.args[0]), str):
             try:
                 re.compile(_constant(node.args[0]))
             except re.error as error:
-                raise self.refuse(node, f"{show(_constant(node.args[0]))} is no regular expression: {error},") from None
-        _, least, most = FUNCTIONS[name]
-        if not least <= len(node.args) <= most or node.keywords:
-            raise self.refuse(node, f"{name} takes {least if least == most else f'{least} to {most}'} values,")
+                raise self.refuse(
+                    node, f"invalid regular expression {show(_constant(node.args[0]))}: {error},"
+                ) from None
+        _, low, high = FUNCTIONS[name]
+        if not low <= len(node.args) <= high or node.keywords:
+            raise self.refuse(node, f"{name} takes {low if low == high else f'{low} to {high}'} arguments")
         if name in _BOUND:
             how = {"has": "present", "field": "exact", "str": "words"}[name]
             [given] = node.args
@@ -382,12 +396,12 @@ class _Names(ast.NodeTransformer):
 
 
 def _constant(node: ast.AST) -> Any:
-    """The value of a literal; for other nodes a value that no literal has."""
+    """Return the value of a literal; for other nodes a value that no literal has."""
     return node.value if isinstance(node, ast.Constant) else ()
 
 
 def _dots(node: ast.AST) -> str | None:
-    """A name with dots as text; None for other expressions."""
+    """Return a name with dots as text; None for other expressions."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute) and (text := _dots(node.value)) is not None:

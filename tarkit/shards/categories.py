@@ -119,7 +119,7 @@ def read_map(
     first_match: bool = False,
     sep: str | None = None,
     extension: str = ".tar",
-    folder: str = "",
+    directory: str = "",
     notation: Notation = "auto",
     bad_line: Callable[[str], None] | None = None,
 ) -> Map:
@@ -131,7 +131,7 @@ def read_map(
         first_match: whether the first category in the map decides between several.
         sep: separator of the two fields of a line.
         extension: suffix for templates without one.
-        folder: prefix of all templates, empty or with a slash at its end.
+        directory: prefix of all templates, empty or with a slash at its end.
         notation: notation of the templates.
         bad_line: called with a message for each invalid line, which is skipped; None: such a line is an error.
 
@@ -147,7 +147,7 @@ def read_map(
     def category(where: str, template: str) -> Category:
         if template not in known:
             try:
-                known[template] = Category(len(known), template, _template(folder, template, extension, notation))
+                known[template] = Category(len(known), template, _template(directory, template, extension, notation))
             except Usage as error:
                 raise Usage(f"{where}: {error}", error.hint) from None
             found.categories.append(known[template])
@@ -158,7 +158,7 @@ def read_map(
         if pattern is None:
             continue
         if pattern in seen:
-            raise TarkitError(f"{where}: {show(pattern)} is there twice, first at {seen[pattern]}")
+            raise TarkitError(f"{where}: {show(pattern)} occurs twice, first at {seen[pattern]}")
         seen[pattern] = where
         _add(found._finder, where, pattern)
         rule = _Rule(len(seen) - 1, own, lines and not found._finder.anything(len(seen) - 1))
@@ -184,14 +184,14 @@ def check_apart(templates: Sequence[ShardTemplate]) -> None:
                 raise Usage(f"{show(other)} and {show(template.text)} both have a shard {show(name)}")
 
 
-def _template(folder: str, text: str, extension: str, notation: Notation) -> ShardTemplate:
+def _template(directory: str, text: str, extension: str, notation: Notation) -> ShardTemplate:
     """Return the template of a category: a path that stays in its directory, with a suffix of archives."""
     if text.startswith(("/", "pipe:", "file:")) or schemes.scheme_of(text) or ".." in text.split("/"):
         raise Usage(f"{show(text)}: a template in a map is a path below the directory of the shards")
     if text.endswith("/") or text.strip() in ("", "-", ".") or "\0" in text:
         raise Usage(f"invalid template {show(text)}", "for example 'cats-%06d.tar'")
     suffix = "" if text.lower().endswith(ARCHIVE_SUFFIXES) else extension
-    return parse_template(folder + text + suffix, notation, hint=None)
+    return parse_template(directory + text + suffix, notation, hint=None)
 
 
 def _add(finder: Finder, where: str, pattern: str) -> None:
@@ -241,7 +241,7 @@ def _json(name: str, text: str) -> Iterator[tuple[str, str | None, str]]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [each for each, _ in pairs]
         if len(set(names)) < len(names):
-            raise ValueError(f"{show(max(names, key=names.count))} is there twice")
+            raise ValueError(f"{show(max(names, key=names.count))} occurs twice")
         return dict(pairs)
 
     try:

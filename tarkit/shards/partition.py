@@ -26,7 +26,7 @@ from typing import NamedTuple
 from tarkit.errors import Problem, TarkitError, Usage, show
 from tarkit.problems import Policy
 from tarkit.samples.sample import KEYLESS, TarSample, split_name
-from tarkit.samples.values import SMALL, Name, View
+from tarkit.samples.values import Name, View
 from tarkit.shards.categories import Map
 from tarkit.shards.patterns import compile_regex
 
@@ -54,7 +54,7 @@ def parse_parts(text: str) -> list[Part]:
         if not _NAME.fullmatch(name):
             raise Usage(f"--parts {show(text)}: invalid name {show(name)}", "a name has letters, digits, - _ and .")
         if name in found:
-            raise Usage(f"--parts {show(text)}: {name} is there twice")
+            raise Usage(f"--parts {show(text)}: {name} occurs twice")
         found[name] = _share(text, share) if equals else None
     known = sum((share for share in found.values() if share is not None), Fraction(0))
     rest = [name for name, share in found.items() if share is None]
@@ -137,26 +137,13 @@ class FieldValue:
         self._name = Name(text)
         self._policy = policy
 
-    def _quick(self, sample: TarSample) -> bytes | None:
-        """Return the text of the field of an ordinary sample; None for others."""
-        if sample.plain and sample.key is not None:
-            skip, field = len(sample.key) + 1, self._name.field
-            for raw in sample.raw:
-                if raw[0][skip:].lower() == field and raw[7] < 0 and raw[3] <= SMALL:
-                    text = sample.source.read(raw[2], raw[2] + raw[3])
-                    return text.strip(WHITE.encode()) if text.isascii() else None
-        return None
-
     def __call__(self, sample: TarSample) -> bytes | None:
         """Return the value; b"" for a sample without one that the policy keeps."""
-        text = self._quick(sample)
-        if text is not None:
-            return text
         try:
             value = self._name.words(View(sample, complete=self._name.needs_entries))
         except Problem as problem:
             problem.hint = f"--skip {problem.name} leaves such samples out, --allow puts them into one group"
-            return b"" if self._policy.judge(problem) == "keep" else None
+            return b"" if self._policy.apply(problem) == "keep" else None
         if not isinstance(value, str):
             value = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         return value.strip(WHITE).encode("utf-8", "surrogateescape")

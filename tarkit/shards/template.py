@@ -339,8 +339,8 @@ def epoch_names(text: str, epochs: int) -> list[str]:
             raise Usage(f"{show(text)}: the placeholder of an epoch is {{epoch}} or {{epoch:03d}}")
         if text == "-" or text.startswith("pipe:"):
             raise Usage(f"{show(text)}: each epoch needs an output of its own", "name files, as in 'e{epoch}-%06d.tar'")
-        folder, last = split_last(text)
-        return [f"{folder}epoch{epoch}{last and '-'}{last}" for epoch in range(epochs)]
+        directory, last = split_last(text)
+        return [f"{directory}epoch{epoch}{last and '-'}{last}" for epoch in range(epochs)]
     for place in places:
         if {text[place.start() - 1 : place.start()], text[place.end() : place.end() + 1]} & _NUMBERS:
             raise Usage(f"{show(text)}: a number next to {place[0]}", "put a dash between them")

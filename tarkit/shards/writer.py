@@ -25,7 +25,7 @@ MANIFEST_COLUMNS = ("shard", "samples", "bytes", "sha256", "first", "last")
 
 
 class Shard(NamedTuple):
-    """A complete shard. `size` is the length of its tar in bytes; `stored` that of the file, if a digest was wanted."""
+    """A complete shard. `size` is the length of its tar in bytes; `stored` that of the file, if requested."""
 
     name: str
     samples: int
@@ -59,7 +59,7 @@ class SeriesWriter:
         start: index of the first shard.
         sizes: the number of samples of each shard, in place of the limits.
         post: a command that is run for each complete shard, and may move it.
-        digest: whether checksums are wanted.
+        digest: whether checksums are computed.
         announce: called with each complete shard and the reason why it closed.
 
     `full` is set when a sample was not written, since there may be no more shards.

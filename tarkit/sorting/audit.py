@@ -47,14 +47,14 @@ class Mixing:
 
     def report(self) -> dict[str, Any]:
         """Return all fields, for JSON."""
-        told = asdict(self)
+        record = asdict(self)
         for name, count in (("kept", self.kept), ("same", self.same)):
             if count is not None:
-                told[name]["ratio"] = count.ratio
+                record[name]["ratio"] = count.ratio
         if self.same is None:
             for name in ("same", "classes", "longest"):
-                del told[name]
-        return told
+                del record[name]
+        return record
 
 
 def measure(samples: Iterator[TarSample], by: Callable[[TarSample, int], bytes | None] | None = None) -> Mixing:

@@ -59,7 +59,7 @@ def integer(raw: bytes) -> bytes | None:
 
 
 def real(raw: bytes) -> bytes | None:
-    """Return the code of a number, inf, -inf or nan, which is behind all others; None for other text."""
+    """Return the code of a number, inf, -inf or nan, which is after all others; None for other text."""
     code = number(raw)
     if code is None:
         found = _SPECIAL.fullmatch(raw.strip(_WHITE))

@@ -16,7 +16,6 @@ from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.samples.values import MISFITS, Name, Number, View
 from tarkit.sorting import encoding
-from tarkit.streams.source import FileSource
 from tarkit.tables.recipe import without_bom, without_end
 
 Type = Literal["auto", "str", "int", "float", "natural"]
@@ -45,7 +44,7 @@ class SortKey:
 
     - `str`: by bytes. `natural`: by bytes, but runs of digits by value; equal values by bytes again.
     - `int`, `float`: by the exact value, whatever the length; white space around it is ignored. `float` has inf,
-      -inf and nan, which comes behind all others.
+      -inf and nan, which comes after all others.
     - `auto`: each value by itself: decimal numbers, by value, come before all else, by bytes. In JSON null, false,
       true, numbers, strings, arrays, objects come in this order, and a string is text even if it looks like a number.
       Keys and names are text.
@@ -64,9 +63,6 @@ class SortKey:
         names = self.fields if self.by == "field" else [f"__{self.by}__"]
         self._plain = list(names) == ["__key__"] and self.type in ("auto", "str")
         self._names = [Name(name) for name in names]
-        self._field = None  # the one field whose content it is
-        if len(names) == 1 and names[0] not in _OWN:
-            self._field = self._names[0].field
 
     def __call__(self, sample: TarSample, ordinal: int = 0) -> bytes | None:
         """Return the rank; None when a field is missing."""
@@ -74,28 +70,12 @@ class SortKey:
             return b""
         if self._plain:
             return encoding.reverse(encoding.text(sample.key)) if self.reverse else sample.key
-        if self._field is not None and sample.plain:
-            code = self._quick(sample, len(sample.key) + 1, self._field)
-            if code is not None:
-                return encoding.reverse(code) if self.reverse else code
         try:
             return self._rank(sample)
         except Problem as problem:
             if problem.name not in MISFITS:
                 raise
             return None
-
-    def _quick(self, sample: TarSample, skip: int, field: bytes) -> bytes | None:
-        """Return the code of a field of an ordinary sample; None leaves it to `_rank`."""
-        for entry in sample._entries:
-            if entry[0][skip:].lower() == field:
-                start, size, sparse = entry[2], entry[3], entry[7] >= 0
-                if sparse or size > CONTENT_LIMIT:
-                    return None
-                source = sample.source
-                read = source.recent if isinstance(source, FileSource) else source.read
-                return _CODES[self.type](read(start, start + size))
-        return None
 
     def absent(self, sample: TarSample, policy: Policy) -> bytes | None:
         """Return the rank of a sample without a field, before those that have it; None to leave the sample out."""
@@ -106,7 +86,7 @@ class SortKey:
             if problem.name != "sparse-entry":
                 skip, allow = f"--skip {problem.name}", f"--allow {problem.name}"
                 problem.hint = f"{skip} leaves such samples out, {allow} puts them before the others"
-            if policy.judge(problem) == "drop":
+            if policy.apply(problem) == "drop":
                 return None
         return rank
 
@@ -184,7 +164,7 @@ class OrderFile:
     """The rank of a sample is the position of its key in the file `name`, one key per line.
 
     A key that is not listed is an error, as in dSort. With `unlisted` `skip` its sample is left out, with `last` it
-    comes behind all others, in input order. The list is held in memory, about 150 bytes per key.
+    comes after all others, in input order. The list is held in memory, about 150 bytes per key.
     """
 
     name: str
@@ -203,7 +183,7 @@ class OrderFile:
         except OSError as error:
             raise TarkitError(f"{self.name}: {error.strerror}") from error
         if not self.places:
-            raise TarkitError(f"{self.name}: no key in it")
+            raise TarkitError(f"{self.name}: no key found")
 
     def __call__(self, sample: TarSample, ordinal: int = 0) -> bytes | None:
         """Return the rank; None when the key is not in the list."""

@@ -1,11 +1,9 @@
-"""Memory of a sort: the limit, whether the samples of files stay in place, and garbage collection."""
+"""Memory of a sort: the limit, and whether the samples of files stay in place."""
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from tarkit.errors import Usage
 from tarkit.shards.limits import parse_size
@@ -47,15 +45,3 @@ def memory_of_machine() -> tuple[int, int]:
     except OSError:
         pass
     return total, total // 2
-
-
-@contextmanager
-def no_collections() -> Iterator[None]:
-    """Switch off the search for reference cycles, of which millions of tuples have none."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -23,7 +23,7 @@ _COUNT = Struct("<I")
 _RANGE = Struct("<IIQQQ")
 _ONE = Struct("<IIIQQQ")
 _HEAD, _EACH, _KEY = _COUNT.size, _RANGE.size, _ONE.size
-_unpack_one = _ONE.unpack_from  # of the first range, whatever comes behind it
+_unpack_one = _ONE.unpack_from  # of the first range, whatever follows it
 
 
 class PlacedSample(TarSample):
@@ -33,7 +33,6 @@ class PlacedSample(TarSample):
 
     @property
     def entries(self) -> list[Entry]:
-        """The entries, in order."""
         if not self._named:
             found = []
             for entry in TarReader(self.source, self.start):
@@ -55,12 +54,11 @@ class PlacedSample(TarSample):
 
     @property
     def content(self) -> int:
-        """Bytes of payload."""
         return sum(entry.size for entry in self.entries)
 
 
 def split_off_strays(sample: TarSample) -> tuple[list[Span], list[Span]]:
-    """Return the ranges of entries without a key before or behind all others, and the ranges of the rest."""
+    """Return the ranges of entries without a key before or after all others, and the ranges of the rest."""
     if sample.plain:
         return [], [(sample.start, sample.stop)]
     named = sample.entries

@@ -146,7 +146,7 @@ class Runs:
     def _finish(
         self, scratch: TemporaryFile, number: int, offset: int, records: Iterator[tuple[bytes, int, Place]], level: int
     ) -> None:
-        """Write the list of a run behind its bytes."""
+        """Write the list of a run after its bytes."""
         pieces: list[bytes] = []
         end, gathered = offset, 0
         for rank, ordinal, place in records:

@@ -1,8 +1,8 @@
 """Put any number of samples into any order, in bounded memory: sort, shuffle, and joins rest on it.
 
-An order is a function that gives each sample a *rank*: bytes whose byte order is the wanted one. Samples of equal rank
-stay in the order in which they came, so every order is stable. The bytes that come out do not depend on `memory`, nor
-on whether a sample comes from a file or a stream.
+An order is a function that gives each sample a *rank*: bytes whose byte order is that of the samples. Samples of equal
+rank stay in the order of the input, so every order is stable. The output does not depend on `memory`, nor on whether a
+sample is from a file or a stream.
 
 There are two ways; the source of a sample decides:
 
@@ -64,7 +64,7 @@ class Sorter:
     With `distinct`, `repeated` says whether the key of the sample that was yielded last is there more than once. Keys
     that are gathered are not.
 
-    `memory` is in bytes, for data and lists together. A sample can be written until the next one is asked for; its
+    `memory` is in bytes, for data and lists together. A sample can be written until the next one is requested; its
     entries are read again when they are needed. `note` is called with a message about the way that is taken.
 
     Afterwards `taken` samples were read, `joined` of them became part of another, `left_out` were left out, and `given`
@@ -236,7 +236,7 @@ class Sorter:
                 sample = self._places.sample(place)
                 what = f"the key {show(sample.key or b'')} was in an earlier input"
                 problem = Problem("joined-sample", sample.source.name, sample.start, what, _JOINED)
-                if self.gather.judge(problem) == "drop":
+                if self.gather.apply(problem) == "drop":
                     refused.add(other)
             if other not in refused:
                 kept.append(place)
@@ -269,7 +269,7 @@ class Sorter:
             if any(duplicate_entries([entry], names)):
                 what = f"{describe_duplicate(entry.name)}, in separate parts of one sample"
                 problem = Problem("duplicate-entry", source.name, entry.start, what, EQUAL_PARTS)
-                good = self.gather.judge(problem) == "keep" and good
+                good = self.gather.apply(problem) == "keep" and good
         return good
 
     def _in_order(self) -> Iterator[Record]:

@@ -30,7 +30,7 @@ Group = tuple[bytes, list[bytes]]  # a key and its values, in order
 class Multimap:
     """Records (key, value), read grouped by key, once.
 
-    For a list in the order of writing use `Records`; for keys in sorted order, the sorted runs of `sorting.runs`.
+    For a list in the order of writing use `SpilledList`; for values in sorted order, `by_rank`.
     """
 
     def __init__(self, tmpdir: str | None = None, level: int = 0) -> None:

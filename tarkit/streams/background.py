@@ -93,7 +93,7 @@ class ReadAhead:
                 self._change.notify_all()
 
 
-# ---- Long copies in a thread, while the caller goes on reading headers
+# ---- Long copies in a thread, while the caller continues to read headers
 
 LONG = 4 << 20  # bytes: shorter copies are not worth a thread
 _STEP = 32 << 20  # bytes copied between two checks whether to stop

@@ -67,7 +67,7 @@ def send(targets: list[int], signum: int) -> None:
 
 TAIL = 2000  # bytes of stderr kept for the message
 PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
-_PIPE, _DEVNULL = -1, -3  # the values in subprocess
+PIPE, DEVNULL = -1, -3  # the values in subprocess
 
 
 class ChildProcess(Protocol):
@@ -130,7 +130,7 @@ def call(text: str, **environment: str) -> int:
     process: _Process | None = None
     try:
         with uninterrupted():  # once it runs, the except clause must know it
-            process = _Process(text, _DEVNULL, environment=environment)
+            process = _Process(text, DEVNULL, environment=environment)
         return process.status()
     except BaseException:
         if process is not None:
@@ -161,20 +161,21 @@ class _Process:
         self._alone = not at_terminal()
         self._known: list[int] = []  # it and its descendants at the time of SIGTERM
         words = [f"{name}={value}" for name, value in (environment or {}).items()]
-        with uninterrupted(), _starting:
-            try:
-                self.process = subprocess.Popen(
-                    [*(["env", *words] if words else []), "bash", "-o", "pipefail", "-c", text],
-                    stdin=stdin,
-                    stdout=stdout,
-                    stderr=stderr,
-                    process_group=0 if self._alone else None,
-                )
-            except FileNotFoundError:
-                raise TarkitError("bash is needed to run commands and was not found") from None
-            _running.add(self)
-        if _over:
-            self.end()
+
+        def start() -> _Process:
+            self.process = subprocess.Popen(
+                [*(["env", *words] if words else []), "bash", "-o", "pipefail", "-c", text],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                process_group=0 if self._alone else None,
+            )
+            return self
+
+        try:
+            begin(start)
+        except FileNotFoundError:
+            raise TarkitError("bash is needed to run commands and was not found") from None
 
     def status(self) -> int:
         """Wait until it has ended and return its status."""
@@ -207,7 +208,7 @@ class _Command(_Process):
     """A command at the other end of a pipe, whose stderr is read by a thread."""
 
     def __init__(self, text: str, stdin: int, stdout: int | None) -> None:
-        super().__init__(text, stdin, stdout, _PIPE)
+        super().__init__(text, stdin, stdout, PIPE)
         self.tail = b""
         self._reader = threading.Thread(target=self._read_stderr, daemon=True)
         self._reader.start()
@@ -234,7 +235,7 @@ class CommandReader(_Command):
     """A command whose stdout is read, with an empty stdin. A status other than 0 is an error at the end of the data."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text, _DEVNULL, _PIPE)
+        super().__init__(text, DEVNULL, PIPE)
         assert self.process.stdout is not None
         self.fd = self.process.stdout.fileno()
         self.ended = False
@@ -266,7 +267,7 @@ class CommandWriter(_Command):
     """A command whose stdin is written; its stdout is that of this process."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text, _PIPE, None)
+        super().__init__(text, PIPE, None)
         assert self.process.stdin is not None
         self.fd = self.process.stdin.fileno()
 

@@ -53,7 +53,7 @@ def writev_all(fd: int, pieces: Sequence[bytes]) -> int:
 def read_small(fd: int, size: int = -1) -> bytes:
     """Return the content of a small regular file from its current position, without a `stat`.
 
-    A read that returns fewer bytes than it asked for has reached the end of a regular file.
+    A read that returns fewer bytes than requested has reached the end of a regular file.
 
     Args:
         fd: the open file.

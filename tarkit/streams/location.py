@@ -388,22 +388,22 @@ def _look(paths: Sequence[str]) -> list[_Found]:
         head, slash, tail = path.rpartition("/")
         groups.setdefault(head + slash, set()).add(tail)
     known: dict[str, _Found] = {}
-    for folder, names in groups.items():
+    for directory, names in groups.items():
         if len(names) >= _MANY:
-            known.update(_look_in(folder, names))
+            known.update(_look_in(directory, names))
     return [known.get(path) or _stat(path) for path in paths]
 
 
-def _look_in(folder: str, names: set[str]) -> Iterator[tuple[str, _Found]]:
-    """Yield those of `names` that a listing of `folder` shows; all of them, as missing, if it does not exist."""
+def _look_in(directory: str, names: set[str]) -> Iterator[tuple[str, _Found]]:
+    """Yield those of `names` that a listing of `directory` shows; all of them, as missing, if it does not exist."""
     try:
-        with os.scandir(folder or ".") as entries:
+        with os.scandir(directory or ".") as entries:
             for entry in entries:
                 if entry.name in names and not entry.is_symlink():
-                    yield folder + entry.name, "dir" if entry.is_dir() else "file"
+                    yield directory + entry.name, "dir" if entry.is_dir() else "file"
     except (FileNotFoundError, NotADirectoryError):
         for name in names:
-            yield folder + name, "missing"
+            yield directory + name, "missing"
     except OSError:
         return  # a directory may permit opening its files and not listing it
 
@@ -418,21 +418,21 @@ def _stat(path: str) -> _Found:
         return "missing" if error.errno == errno.ENAMETOOLONG else "file"
 
 
-def _archives(folder: str) -> list[Location]:
+def _archives(directory: str) -> list[Location]:
     """Return the archives in a directory, by suffix, in natural order; hidden files are unfinished outputs."""
-    with os.scandir(folder) as entries:
+    with os.scandir(directory) as entries:
         names = [
             entry.name
             for entry in entries
             if entry.name.lower().endswith(_INPUT_SUFFIXES) and entry.name[0] != "." and not entry.is_dir()
         ]
-    return [_path(os.path.join(folder, name)) for name in sorted(names, key=natural_key)]
+    return [_path(os.path.join(directory, name)) for name in sorted(names, key=natural_key)]
 
 
-def _archives_or_error(folder: str) -> list[Location]:
-    found = _archives(folder)
+def _archives_or_error(directory: str) -> list[Location]:
+    found = _archives(directory)
     if not found:
-        name = _path(folder).name
+        name = _path(directory).name
         raise TarkitError(
             f"{name}: no archives in this directory",
             f"looked for {' '.join(ARCHIVE_SUFFIXES)}; "

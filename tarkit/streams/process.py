@@ -12,9 +12,8 @@ from typing import Any
 
 from tarkit.errors import TarkitError, show
 from tarkit.streams import command
-from tarkit.streams.command import send
+from tarkit.streams.command import DEVNULL, send
 
-DEVNULL, PIPE = -3, -1  # the values in subprocess
 _POLL_INTERVAL = 0.005  # seconds, where there is no pidfd
 
 
@@ -23,7 +22,7 @@ class Program:
 
     Args:
         words: its name, which is also its path unless `path` is given, and its arguments.
-        folder: its working directory.
+        directory: its working directory.
         popen: called in place of `subprocess.Popen`.
 
     Raises:
@@ -38,7 +37,7 @@ class Program:
         stdin: int = DEVNULL,
         stdout: int | None = None,
         stderr: int | None = None,
-        folder: str | bytes | None = None,
+        directory: str | bytes | None = None,
         environment: Mapping[bytes, bytes] | None = None,
         pass_fds: Sequence[int] = (),
         popen: Callable[..., Any] | None = None,
@@ -55,7 +54,7 @@ class Program:
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
-                cwd=folder,
+                cwd=directory,
                 env=environment,
                 pass_fds=pass_fds,
                 process_group=0,

@@ -56,7 +56,6 @@ class HeldRange(Held):
         self.data = data
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop)."""
         return self.data[start - self.start : stop - self.start]
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
@@ -73,7 +72,6 @@ class MovedRange(Held):
         self.offset = offset
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop)."""
         return self.file.read(self.offset + start - self.start, self.offset + stop - self.start)
 
     def send(self, start: int, stop: int, sink: Sink) -> None:
@@ -110,7 +108,6 @@ class JoinedSource(Held):
         self.pieces = pieces
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return bytes [start, stop)."""
         return b"".join(reader.read(low, high) for reader, low, high in self._within(start, stop))
 
     def send(self, start: int, stop: int, sink: Sink) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from types import TracebackType
 from typing import NoReturn, Self
 
 from tarkit.errors import TarkitError
@@ -69,7 +68,7 @@ class Sink:
             self._failed(error)
 
     def writev(self, pieces: Sequence[bytes]) -> None:
-        """Write all of `pieces`, one behind the other."""
+        """Write all of `pieces` in order."""
         try:
             writev_all(self._out, pieces)
         except OSError as error:
@@ -99,9 +98,7 @@ class Sink:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *error: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -142,7 +139,7 @@ class FileSink(Sink):
         self.path = os.path.realpath(path)
         self.sync = sync
         self._fresh = fresh
-        folder, base = os.path.split(self.path)
+        directory, base = os.path.split(self.path)
         mode = 0o666
         try:
             mode = stat.S_IMODE(os.stat(self.path).st_mode)
@@ -154,7 +151,7 @@ class FileSink(Sink):
         fd = -1
         for attempt in range(1000):
             again = f".{attempt}" if attempt else ""
-            self.part = os.path.join(folder, f".{short_name(base)}.{os.getpid()}{again}.part")
+            self.part = os.path.join(directory, f".{short_name(base)}.{os.getpid()}{again}.part")
             try:
                 unfinished.add(self.part)
                 fd = os.open(self.part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -179,12 +176,10 @@ class FileSink(Sink):
         return self._out
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
         self._wait()
         super().write(data)
 
     def writev(self, pieces: Sequence[bytes]) -> None:
-        """Write all of `pieces`, one behind the other."""
         self._wait()
         super().writev(pieces)
 
@@ -221,7 +216,7 @@ class FileSink(Sink):
         os.lseek(self._out, position, os.SEEK_SET)
 
     def close(self) -> None:
-        """Complete the file: wait for copies, fsync if asked for, close, rename."""
+        """Complete the file: wait for copies, fsync if requested, close, rename."""
         try:
             if self._mover is not None:
                 self._mover.wait()
@@ -238,11 +233,11 @@ class FileSink(Sink):
             raise
         unfinished.discard(self.part)
         if self.sync:
-            folder = os.open(os.path.dirname(self.path), os.O_RDONLY)
+            directory = os.open(os.path.dirname(self.path), os.O_RDONLY)
             try:
-                os.fsync(folder)
+                os.fsync(directory)
             finally:
-                os.close(folder)
+                os.close(directory)
 
     def _rename(self) -> None:
         """Rename the file. With `fresh`, link it instead, which fails if the name is taken."""
@@ -303,7 +298,6 @@ class WriteOnlySink(Sink):
         return None
 
     def writev(self, pieces: Sequence[bytes]) -> None:
-        """Write all of `pieces`, one behind the other."""
         self.write(b"".join(pieces))
 
     def copy(self, source: int, start: int, stop: int, short: Shortened | None = None) -> None:
@@ -324,7 +318,6 @@ class UrlSink(WriteOnlySink):
         self.writer = schemes.open_write(url)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
         self.writer.write(data)
 
     def close(self) -> None:
@@ -345,7 +338,6 @@ class EncodedSink(WriteOnlySink):
         self.encoder = encoder(codec, level, target.write, threads)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of `data`."""
         self.encoder.write(data)
 
     def close(self) -> None:
@@ -358,43 +350,21 @@ class EncodedSink(WriteOnlySink):
         self.target.close()
 
     def abort(self) -> None:
-        """Give the output up."""
         try:
             self.encoder.abort()
         finally:
             self.target.abort()
 
 
-def open_sink(
-    kind: str,
-    text: str,
-    *,
-    codec: tuple[str, int | None] | None = None,
-    threads: int = 1,
-    sync: bool = False,
-    fresh: bool = False,
-) -> Sink:
+def open_sink(kind: str, text: str, *, sync: bool = False, fresh: bool = False) -> Sink:
     """Open an output.
 
     Args:
         kind: stdout, path, pipe or url.
         text: the path, the command or the URL.
-        codec: name and level of a codec; None writes plain bytes.
-        threads: threads of the codec.
         sync: fsync a file before renaming it.
         fresh: replace no file.
     """
-    sink = _open_plain(kind, text, sync, fresh)
-    if codec is None:
-        return sink
-    try:
-        return EncodedSink(sink, *codec, threads)
-    except BaseException:
-        sink.abort()
-        raise
-
-
-def _open_plain(kind: str, text: str, sync: bool, fresh: bool) -> Sink:
     if kind == "stdout":
         return DescriptorSink(os.dup(1), "stdout")
     if kind == "pipe":
@@ -424,8 +394,8 @@ def open_file(path: str, sync: bool = False, fresh: bool = False) -> Sink:
 
 def _descriptor(path: str) -> int | None:
     """Return the descriptor that a path stands for, such as `/dev/fd/63` of `>(...)`, else None."""
-    for folder in ("/dev/fd/", "/proc/self/fd/"):
-        number = path.removeprefix(folder)
+    for directory in ("/dev/fd/", "/proc/self/fd/"):
+        number = path.removeprefix(directory)
         if number != path and number.isascii() and number.isdigit():
             return int(number)
     return _STANDARD.get(path)

@@ -217,7 +217,7 @@ class StreamSource:
         if start < self._base:
             first = self._overflow_start
             if self._overflow is None or start < first:
-                raise AssertionError("bytes of a stream were asked for after their release")
+                raise AssertionError("bytes of a stream were requested after their release")
             sink.copy(self._overflow.fd, start - first, min(stop, self._base) - first)
             start = min(stop, self._base)
         end = self._base + self._filled
@@ -273,7 +273,7 @@ class StreamSource:
             return
         if self._overflow is None:
             self._overflow, self._overflow_start = TemporaryFile(self.tmpdir), self._base
-        passed = min(pos - self._base, self._filled)  # the bytes that are asked for now stay in the window
+        passed = min(pos - self._base, self._filled)  # the bytes that are requested now stay in the window
         self._overflow.write(self._view[:passed])
         self._shift(passed)
 

@@ -11,12 +11,12 @@ FALLBACK = "/var/tmp"  # /tmp may be in memory
 
 
 class TemporaryFile(Descriptor):
-    """A new file without a name in the directory `folder`; removed with the last reference to it."""
+    """A new file without a name in the directory `directory`; removed with the last reference to it."""
 
-    def __init__(self, folder: str | None = None) -> None:
-        self.name = f"temporary space in {folder or FALLBACK}"
+    def __init__(self, directory: str | None = None) -> None:
+        self.name = f"temporary space in {directory or FALLBACK}"
         super().__init__(-1)
-        self.fd = _unnamed(folder or FALLBACK)
+        self.fd = _unnamed(directory or FALLBACK)
 
     def write(self, data: bytes | memoryview) -> None:
         """Write all of `data` at the current position."""
@@ -36,19 +36,19 @@ class TemporaryFile(Descriptor):
         return os.pread(self.fd, stop - start, start)
 
 
-def _unnamed(folder: str) -> int:
+def _unnamed(directory: str) -> int:
     unnamed = getattr(os, "O_TMPFILE", 0)
     if unnamed:
         try:
-            return os.open(folder, os.O_RDWR | os.O_CLOEXEC | unnamed, 0o600)
+            return os.open(directory, os.O_RDWR | os.O_CLOEXEC | unnamed, 0o600)
         except OSError:
             pass  # not every file system has these; a directory without permission fails again below
     from tempfile import mkstemp
 
     try:
-        fd, path = mkstemp(prefix="tarkit-", dir=folder)
+        fd, path = mkstemp(prefix="tarkit-", dir=directory)
     except OSError as error:
-        error.filename = folder  # in place of the random name
+        error.filename = directory  # in place of the random name
         raise
     os.unlink(path)
     return fd

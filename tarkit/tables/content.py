@@ -1,4 +1,4 @@
-"""The content of a recipe's row: a file, a literal, what a command or a URL gives."""
+"""Load the content of a row of a recipe: a file, a literal, the output of a command, a URL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _new = tuple.__new__
 
 
 class EntryContent(NamedTuple):
-    """What an entry will hold: `data`, or the first `size` bytes of the file `fd`; `mtime` in whole seconds."""
+    """The content of an entry: `data`, or the first `size` bytes of the file `fd`; `mtime` in whole seconds."""
 
     data: bytes
     fd: int
@@ -35,29 +35,33 @@ class EntryContent(NamedTuple):
 
 
 class ContentLoader:
-    """Opens the content of rows. Paths are relative to `folder`; no file of `outputs` may be among them.
+    """Load the content of rows.
 
-    `missing`, if given, is called with the message for a file that does not exist, whose row then has no content;
-    without it such a file is an error.
+    Args:
+        directory: the directory that paths are relative to.
+        outputs: files that may not be among the sources.
+        tmpdir: the directory of temporary files.
+        missing: called with a message for a file that does not exist, whose row then has no content; without it such
+            a file is an error.
 
     Raises:
-        TarkitError: `RECIPE:LINE: what is wrong`.
+        TarkitError: `RECIPE:LINE: reason`.
     """
 
     def __init__(
         self,
-        folder: str | None = None,
+        directory: str | None = None,
         outputs: Iterable[os.stat_result] = (),
         tmpdir: str | None = None,
         missing: Callable[[str], None] | None = None,
     ) -> None:
         self.missing = missing
-        self.folder = os.fsencode(folder) if folder else b""
+        self.directory = os.fsencode(directory) if directory else b""
         self.outputs = {(status.st_ino, status.st_dev) for status in outputs}
         self.tmpdir = tmpdir
 
     def __call__(self, row: Row) -> EntryContent | None:
-        """The content of one row."""
+        """Return the content of one row; None for a file that does not exist, if `missing` is given."""
         kind = row[1]
         if kind == "path":
             return self._file(row)
@@ -69,7 +73,7 @@ class ContentLoader:
                 reader = CommandReader(os.fsdecode(row.value))
             else:
                 reader = ReadAdapter(schemes.open_read(os.fsdecode(row.value)))
-            return self._absorb(reader)
+            return self._read_all(reader)
         except TarkitError as error:
             raise TarkitError(f"{row.where}: {error}", error.hint) from error
         except OSError as error:
@@ -77,7 +81,7 @@ class ContentLoader:
             raise TarkitError(f"{row.where}: {what}") from error
 
     def _file(self, row: Row) -> EntryContent | None:
-        path = os.path.join(self.folder, row[2]) if self.folder else row[2]
+        path = os.path.join(self.directory, row[2]) if self.directory else row[2]
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -92,16 +96,16 @@ class ContentLoader:
             if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError
             if not stat.S_ISREG(status.st_mode):
-                return self._absorb(DescriptorReader(os.dup(fd)))
+                return self._read_all(DescriptorReader(os.dup(fd)))
             if self.outputs and (status.st_ino, status.st_dev) in self.outputs:
                 raise TarkitError(f"{row.where}: {show(path)} is both input and output")
             if size > SMALL:
                 kept, fd = fd, -1
                 return EntryContent(b"", kept, size, seconds(status))
-            if size == 0:  # files in /proc have size 0 and content all the same
-                return self._absorb(DescriptorReader(os.dup(fd)))._replace(mtime=seconds(status))
+            if size == 0:  # files in /proc have size 0 but may have content
+                return self._read_all(DescriptorReader(os.dup(fd)))._replace(mtime=seconds(status))
             data = read_small(fd, size)[:size]
-            # A file in /sys holds less than its size says, and its size does not change when it is read.
+            # A file in /sys has less content than its size; its size does not change when it is read.
             if len(data) < size and os.fstat(fd).st_size != size:
                 raise TarkitError(f"{row.where}: {show(path)} became shorter while it was read")
             return _new(EntryContent, (data, -1, len(data), seconds(status)))
@@ -113,7 +117,7 @@ class ContentLoader:
             if fd >= 0:
                 os.close(fd)
 
-    def _absorb(self, reader: ByteReader) -> EntryContent:
+    def _read_all(self, reader: ByteReader) -> EntryContent:
         """Read a stream to its end, into memory or a temporary file."""
         pieces: list[bytes] = []
         held = size = 0
@@ -139,7 +143,7 @@ class ContentLoader:
 def loaded(
     rows: Iterable[Row], load: Callable[[Row], EntryContent | None], ahead: int = 1
 ) -> Iterator[tuple[Row, EntryContent | None]]:
-    """Each row with its content; `ahead` > 1 loads so many at a time in threads, in order all the same."""
+    """Yield each row with its content, in order; `ahead` > 1 loads that many at a time in threads."""
     if ahead <= 1:
         for row in rows:
             yield row, load(row)
@@ -162,8 +166,8 @@ def loaded(
 
 
 def _result(future: Future[EntryContent | None]) -> EntryContent | None:
-    """What a thread has loaded. A signal that comes just before we wait is seen when a wait ends, so it has an end."""
-    from concurrent.futures import wait  # which is for -p alone
+    """Return what a thread has loaded. A signal just before a wait is handled at its end, so waits are short."""
+    from concurrent.futures import wait  # only needed with -p
 
     while not future.done():
         wait((future,), WAIT)

@@ -1,4 +1,4 @@
-"""Dependencies for make: the output, what it was made from, and an empty rule for each of those (as gcc's -MP)."""
+"""Dependencies for make: a rule for the output, and an empty rule for each of its sources (as gcc -MP writes)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ _ESCAPES = ((b"$", b"$$"), (b"#", b"\\#"), (b" ", b"\\ "), (b"\t", b"\\\t"), (b"
 
 
 def make_rule(target: str, sources: Iterable[bytes]) -> bytes:
-    """The text of a depfile; raises TarkitError for a name with a newline, which make cannot have."""
+    """Return the text of a depfile.
+
+    Raises:
+        TarkitError: a name contains a newline, which make cannot represent.
+    """
     names = list(dict.fromkeys(sources))
     escaped = [_escape(name) for name in names]
     rule = b" \\\n  ".join([_escape(os.fsencode(target)) + b":", *escaped])
@@ -20,7 +24,7 @@ def make_rule(target: str, sources: Iterable[bytes]) -> bytes:
 
 def _escape(name: bytes) -> bytes:
     if b"\n" in name:
-        raise TarkitError(f"{show(name)}: a name with a newline cannot stand in a depfile")
+        raise TarkitError(f"{show(name)}: a depfile cannot represent a name with a newline")
     for char, with_ in _ESCAPES:
         name = name.replace(char, with_)
     return name

@@ -1,11 +1,7 @@
-r"""A table that `create` reads: a row for each sample, a column for each field.
+"""A table that `create` reads: a row for each sample, a column for each field.
 
-Cells hold the content of entries; those of a column `@FIELD` hold sources as in a recipe, a bare path being the plain
-case. Column `__key__` has the key of the sample; without it keys are running numbers.
-
-TSV has one escape per byte that would break it: tab, LF, CR and backslash are `\t`, `\n`, `\r` and `\\`. Anything
-else after a backslash is an error: a file that was never escaped (paths of Windows, LaTeX) must not change in silence.
-A cell that is `\N` alone is no entry.
+Cells hold the content of entries; those of a column `@FIELD` hold sources as in a recipe, such as a path. Column
+`__key__` has the key of the sample; without it keys are consecutive numbers. `tsv` describes the cells of TSV.
 """
 
 from __future__ import annotations
@@ -25,13 +21,13 @@ Format = Literal["tsv", "csv", "jsonl"]
 
 RUNNING_KEY = "{index:09d}"
 
-CELL_LIMIT = 1 << 26  # bytes of a CSV cell: a quote left open would else take in the rest of the file
+CELL_LIMIT = 1 << 26  # bytes of a CSV cell: without a limit, an unclosed quote would read the rest of the file
 
-Cells: TypeAlias = tuple[int, list[bytes | None]]  # the line that a row begins on, what is in it
+Cells: TypeAlias = tuple[int, list[bytes | None]]  # the first line of a row, and its cells
 
 
 class TableRow(NamedTuple):
-    """A row: the line it begins on, names of columns, what is in them; None is no entry."""
+    """A row: its first line, the names of the columns, and the cells; None for no entry."""
 
     line: int
     names: tuple[str, ...]
@@ -39,7 +35,7 @@ class TableRow(NamedTuple):
 
 
 class EntryColumn(NamedTuple):
-    """A column that makes entries: where it stands, what comes behind the key, whether its cells are sources."""
+    """A column of entries: its index, the suffix after the key, and whether its cells are sources."""
 
     position: int
     suffix: bytes
@@ -55,16 +51,24 @@ def read_table(
     columns: Sequence[str] | None = None,
     pipes_allowed: bool,
 ) -> Iterator[Row]:
-    r"""The rows of a recipe that a table stands for: per line the entries of a sample, in the order of the columns.
+    r"""Yield the entries of a table as rows of a recipe: for each row those of a sample, in the order of the columns.
 
-    `key` is a template of `{index}` (the rows, from 0) and of column names, with format specs (`{id:06d}`); without it,
-    `{__key__}` if there is such a column, else `{index:09d}`. `columns` name those of a table without a header.
+    Formats: in tsv cells are unescaped, and `\N` is no entry; csv is as Python's module csv writes it; jsonl has an
+    object per line, in which a string is its text, null is no entry, and other values are JSON text. Empty cells are
+    empty entries, but in an `@` column no entries. An empty line is skipped, except in a TSV of one column.
 
-    tsv: cells are unescaped; `\N` is no entry. csv: as Python's module of that name writes it. jsonl: an object a
-    line; a string is its text, null is no entry, all else is JSON text. Empty cells are empty entries, but no entries
-    in an `@` column. An empty line is skipped, but in a TSV of one column it is a row.
+    Args:
+        lines: the lines of the table.
+        format: its format.
+        recipe_name: its name, for messages.
+        key: a template of `{index}` (of the row, from 0) and of column names, with format specs (`{id:06d}`); the
+            default is `{__key__}` if there is such a column, else `{index:09d}`.
+        columns: the names of the columns of a table without a header.
+        pipes_allowed: sources may be commands.
 
-    Raises `TarkitError` `RECIPE:LINE: reason`, the line being the row's first, and `Usage` for a bad template.
+    Raises:
+        TarkitError: `RECIPE:LINE: reason` with the first line of the row.
+        Usage: an invalid template or column name.
     """
     template = None if key is None else KeyTemplate(key)
     try:
@@ -72,19 +76,19 @@ def read_table(
     except MalformedRow as error:
         raise Usage(str(error)) from error
     if format == "jsonl" and columns is not None:
-        raise Usage("columns are named for tsv and csv only", "in jsonl each line names its own")
+        raise Usage("column names are for tsv and csv only", "in jsonl each line has its own")
     return _entries(read_records(lines, format, columns), recipe_name, template, pipes_allowed)
 
 
 def read_records(lines: Iterable[bytes], format: Format, columns: Sequence[str] | None = None) -> Iterator[TableRow]:
-    """The rows of a table as they are; raises Malformed, which may know the line."""
+    """Yield the rows of a table. Raises MalformedRow, perhaps with the line."""
     if format == "jsonl":
         return _jsonl_records(without_bom(lines))
     return _with_header(read_cells(lines, format), columns)
 
 
 def read_cells(lines: Iterable[bytes], format: Format) -> Iterator[Cells]:
-    """Yield (line, cells) of each row of a TSV or CSV, the header included; raises MalformedRow with the line."""
+    """Yield (line, cells) of each row of a TSV or CSV, the header included. Raises MalformedRow with the line."""
     return _tsv_rows(without_bom(lines)) if format == "tsv" else _csv_rows(without_bom(lines))
 
 
@@ -92,20 +96,28 @@ class KeyTemplate:
     """A template for keys: `{index:09d}`, `{split}/{id}`. No attributes, no conversions, `d` specs take digits."""
 
     def __init__(self, text: str) -> None:
-        """Raises `Usage` for what is no template or would give all samples one key."""
+        """Parse a template.
+
+        Raises:
+            Usage: it is invalid, or would give all samples the same key.
+        """
         try:
             pieces = list(Formatter().parse(text))
             for _, name, spec, _ in pieces:
                 if name == "index":
                     format(0, spec or "")
         except ValueError as error:
-            raise Usage(f"{show(text)}: no template for keys: {error}") from error
+            raise Usage(f"invalid template for keys {show(text)}: {error}") from error
         self._pieces = [(literal.encode(), name, spec or "") for literal, name, spec, _ in pieces]
         if not any(name for _, name, _ in self._pieces) or any(name == "" or mode for _, name, _, mode in pieces):
-            raise Usage(f"{show(text)}: no template for keys", f"for example '{RUNNING_KEY}' or '{{__key__}}'")
+            raise Usage(f"invalid template for keys {show(text)}", f"for example '{RUNNING_KEY}' or '{{__key__}}'")
 
     def key(self, index: int, names: tuple[str, ...], values: Sequence[bytes | None]) -> bytes:
-        """The key of a row; `MalformedRow` when it lacks a column of the template, or has a value that does not fit."""
+        """Return the key of a row.
+
+        Raises:
+            MalformedRow: a column of the template is missing, or has a value that does not fit its format spec.
+        """
         key = b""
         for literal, name, spec in self._pieces:
             key += literal
@@ -114,7 +126,7 @@ class KeyTemplate:
             elif name is not None:
                 value = values[names.index(name)] if name in names else None
                 if not value:
-                    raise MalformedRow(f"nothing in column {show(name)} to make the key from")
+                    raise MalformedRow(f"column {show(name)} of the key is empty")
                 key += _formatted(value, name, spec) if spec else value
         return key
 
@@ -127,7 +139,7 @@ def _formatted(value: bytes, name: str, spec: str) -> bytes:
         raise MalformedRow(f"column {show(name)} in the key: {error}") from error
 
 
-_OWN = KeyTemplate("{__key__}")
+_KEY_COLUMN = KeyTemplate("{__key__}")
 _RUNNING = KeyTemplate(RUNNING_KEY)
 
 
@@ -137,11 +149,11 @@ def _entries(
     line, chosen = 0, template
     try:
         for index, (line, names, values) in enumerate(records):
-            wanted = template or (_OWN if "__key__" in names else _RUNNING)
-            if chosen not in (None, wanted):
-                raise MalformedRow("some rows have a __key__ and some have none")
-            chosen = wanted
-            key = _checked(wanted.key(index, names, values))
+            current = template or (_KEY_COLUMN if "__key__" in names else _RUNNING)
+            if chosen not in (None, current):
+                raise MalformedRow("some rows have a __key__ and others do not")
+            chosen = current
+            key = _checked(current.key(index, names, values))
             for position, suffix, is_source in entry_columns(names):
                 value = values[position]
                 kind: Kind = "data"
@@ -150,7 +162,7 @@ def _entries(
                 if is_source:
                     kind, value = parse_source(value, pipes_allowed)
                     if kind != "data" and (b"\0" in value or not value):
-                        raise MalformedRow(f"column {show(names[position])}: no source")
+                        raise MalformedRow(f"column {show(names[position])}: invalid source")
                 yield Row(key + suffix, kind, value, line, recipe)
     except MalformedRow as error:
         raise TarkitError(f"{recipe}:{error.line or line}: {error}", error.hint) from error
@@ -159,21 +171,25 @@ def _entries(
 def _checked(key: bytes) -> bytes:
     last = key[key.rfind(b"/") + 1 :]
     if not last or b"\0" in key:
-        raise MalformedRow(f"{show(key)} is no key")
+        raise MalformedRow(f"invalid key {show(key)}")
     if b"." in last:
-        raise MalformedRow(f"the key {show(key)} has a dot in its last part, where keys end")
+        raise MalformedRow(f"invalid key {show(key)}: a dot after the last slash ends a key")
     return key
 
 
 @lru_cache(maxsize=256)
 def entry_columns(names: tuple[str, ...]) -> list[EntryColumn]:
-    """The columns that make entries. Cached, as each line of JSONL may have its own."""
+    """Return the columns of entries. Cached, as each line of JSONL may have its own.
+
+    Raises:
+        MalformedRow: an invalid or repeated name.
+    """
     columns = []
     seen = set()
     for position, name in enumerate(names):
         field = name.removeprefix("@")
         if not field or "/" in field or "\0" in field:
-            raise MalformedRow(f"{show(name)} is no name for a column")
+            raise MalformedRow(f"invalid column name {show(name)}")
         if field in seen:
             raise MalformedRow(f"two columns for {show(field)}")
         seen.add(field)
@@ -194,7 +210,7 @@ def _with_header(rows: Iterator[Cells], columns: Sequence[str] | None) -> Iterat
             except MalformedRow as error:
                 raise MalformedRow(str(error), line) from error
         elif len(cells) != len(names):
-            raise MalformedRow(f"{len(names)} columns, but cells in this row: {len(cells)}", line)
+            raise MalformedRow(f"cells in this row: {len(cells)}, columns: {len(names)}", line)
         else:
             yield TableRow(line, names, cells)
 
@@ -208,7 +224,7 @@ def _tsv_rows(lines: Iterator[bytes]) -> Iterator[Cells]:
 
 
 def _csv_rows(lines: Iterator[bytes]) -> Iterator[Cells]:
-    csv.field_size_limit(CELL_LIMIT)  # of the whole process; the module knows no other
+    csv.field_size_limit(CELL_LIMIT)  # a setting of the whole process
     reader = csv.reader((line.decode("utf-8", "surrogateescape") for line in lines), strict=True)
     first = 1
     try:
@@ -227,7 +243,7 @@ def _jsonl_records(lines: Iterator[bytes]) -> Iterator[TableRow]:
         try:
             fields = json.loads(line.decode("utf-8"), object_pairs_hook=_distinct)
             if not isinstance(fields, dict):
-                raise MalformedRow("no object")
+                raise MalformedRow("not an object")
             values = [_json_value(name, value) for name, value in fields.items()]
         except json.JSONDecodeError as error:
             raise MalformedRow(f"bad JSON: {error.msg} at column {error.colno}", number) from error
@@ -241,16 +257,16 @@ def _jsonl_records(lines: Iterator[bytes]) -> Iterator[TableRow]:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        raise MalformedRow("a name twice in one object")
+        raise MalformedRow("repeated name in an object")
     return fields
 
 
 def _json_value(name: str, value: object) -> bytes | None:
-    name.encode("utf-8", "surrogateescape")  # JSON can spell half a surrogate pair, which is no text
+    name.encode("utf-8", "surrogateescape")  # fails for a lone surrogate
     if value is None:
         return None
     if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape")  # as names that are no UTF-8 are spelled
+        return value.encode("utf-8", "surrogateescape")  # surrogates encode names that are not UTF-8
     if name.startswith("@"):
-        raise MalformedRow(f"{show(name)}: a source is a string")
+        raise MalformedRow(f"{show(name)}: a source must be a string")
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")

@@ -1,7 +1,7 @@
 """A recipe: lines `NAME SOURCE`, each of which names the source of an entry.
 
-SOURCE: a path or `file:PATH` · `text:LITERAL` · `hex:..` · `base64:..` · `pipe:COMMAND` · a URL. Only these prefixes
-are prefixes: `C:x` and `12:30.jpg` are paths. `reader.py` reads tables, whose `@` columns hold the same sources.
+SOURCE: a path or `file:PATH` · `text:LITERAL` · `hex:..` · `base64:..` · `pipe:COMMAND` · a URL. Other prefixes are
+part of a path: `C:x`, `12:30.jpg`. `reader.py` reads tables, whose `@` columns hold the same sources.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 class Row(NamedTuple):
-    """One entry to make: its name, where its content is (`kind`: path, pipe, url) or what it is (data)."""
+    """An entry to write: its name, and the location (`kind`: path, pipe, url) or the bytes (data) of its content."""
 
     name: bytes
     kind: Kind
@@ -31,12 +31,12 @@ class Row(NamedTuple):
 
     @property
     def where(self) -> str:
-        """`RECIPE:LINE`, to begin a message with."""
+        """`RECIPE:LINE`, for messages."""
         return f"{self.recipe}:{self.line}"
 
 
 class MalformedRow(ValueError):
-    """An error in a source, a cell or a row; the caller that knows its place converts it to a `TarkitError`."""
+    """An error in a source, a cell or a row; the caller adds file and line and raises a `TarkitError`."""
 
     def __init__(self, reason: str, line: int | None = None, hint: str | None = None) -> None:
         super().__init__(reason)
@@ -47,14 +47,14 @@ class MalformedRow(ValueError):
 def read_recipe(lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool) -> Iterator[Row]:
     """Yield the rows of a recipe.
 
-    A line is split at its first tab, else at its first white space. Blank lines, `#` alone and what begins `# ` are
-    skipped. Lines end with LF or CRLF (to end a text with CR, use hex:). What follows `text:` is taken as it stands.
+    A line is split at its first tab, else at its first white space. Blank lines, a `#` alone and lines that begin with
+    `# ` are skipped. Lines end with LF or CRLF (to end a text with CR, use hex:). Text after `text:` is not changed.
     Names and paths are not checked.
 
     Raises:
         TarkitError: `RECIPE:LINE: reason`.
     """
-    new = tuple.__new__  # takes a third of the time of Row(...)
+    new = tuple.__new__  # a third of the time of Row(...)
     for number, line in enumerate(without_bom(lines), 1):
         if line[-1:] == b"\n":
             line = without_end(line)
@@ -71,11 +71,11 @@ def read_recipe(lines: Iterable[bytes], recipe_name: str, *, pipes_allowed: bool
             if COLON in value:
                 kind, value = parse_source(value, pipes_allowed)
             if not value and kind != "data":
-                raise MalformedRow("a line is NAME SOURCE, and this one has no source")
+                raise MalformedRow("no source: a line is NAME SOURCE")
             if not name:
                 raise MalformedRow("no name before the tab")
             if 0 in line and (0 in name or kind != "data"):
-                raise MalformedRow("a NUL byte: is this a recipe?")
+                raise MalformedRow("a NUL byte: not a recipe?")
         except MalformedRow as error:
             raise TarkitError(f"{recipe_name}:{number}: {error}", error.hint) from error
         yield new(Row, (name, kind, value, number, recipe_name))
@@ -85,7 +85,7 @@ def parse_source(source: bytes, pipes_allowed: bool) -> tuple[Kind, bytes]:
     """Return the kind and the value of a SOURCE; an empty path or command is returned as such.
 
     Raises:
-        MalformedRow: bad hex or base64, an unknown scheme, a command where none is allowed.
+        MalformedRow: invalid hex or base64, an unknown scheme, a command if `pipes_allowed` is false.
     """
     prefix, colon, rest = source.partition(b":")
     if not colon:

@@ -1,7 +1,7 @@
 r"""Cells of TSV files: one escape for each byte that would break the table, and so reversible.
 
-Anything else after a backslash is an error: a file that was never escaped (paths of Windows, LaTeX) must not change in
-silence. A cell that is `\N` alone says that there is none, which an empty one does not say.
+Any other character after a backslash is an error: a file that was never escaped (Windows paths, LaTeX) must not change
+silently. A cell that is `\N` alone is absent, unlike an empty cell.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ _ESCAPED = re.compile(rb"\\.?", re.DOTALL)
 
 
 def escape_tsv(cell: bytes) -> bytes:
-    r"""`cell` for a TSV file: tab, LF, CR and backslash as `\t`, `\n`, `\r` and `\\`."""
+    r"""Return `cell` for a TSV file: tab, LF, CR and backslash as `\t`, `\n`, `\r` and `\\`."""
     return _TO_ESCAPE.sub(lambda found: _ESCAPES[found[0]], cell) if _TO_ESCAPE.search(cell) else cell
 
 
 def unescape_tsv(cell: bytes) -> bytes:
-    """The inverse of `escape_tsv`; `MalformedRow` (a ValueError) for a backslash that it would not have written."""
+    """Return the cell that `escape_tsv` escaped.
+
+    Raises:
+        MalformedRow: an escape that `escape_tsv` does not write.
+    """
     return _ESCAPED.sub(_unescape, cell) if b"\\" in cell else cell
 
 
 def _unescape(found: re.Match[bytes]) -> bytes:
     plain = _UNESCAPES.get(found[0])
     if plain is None:
-        raise MalformedRow(
-            f"unknown escape {found[0].decode('utf-8', 'backslashreplace')}: a backslash is written twice"
-        )
+        raise MalformedRow(f"unknown escape {found[0].decode('utf-8', 'backslashreplace')}: write a backslash twice")
     return plain
 
 
 def parse_tsv(line: bytes) -> list[bytes | None]:
-    """The cells of a line without its end; None for what is absent. Raises Malformed."""
+    """Return the cells of a line without its end; None for an absent cell. Raises MalformedRow."""
     cells = line.split(b"\t")
     if b"\\" not in line:
         return list(cells)

@@ -64,6 +64,9 @@ STAR_TRAILER: Final = b"tar\0"
 """Bytes [508, 512) of star's header, whose prefix is 131 bytes, followed by two times."""
 STAR_PREFIX: Final = 131
 
+FILES: Final = (REGULAR, REGULAR_V7, CONTIGUOUS)
+"""The typeflags of regular files."""
+
 _NO_PAYLOAD: Final = frozenset((HARD_LINK, SYMLINK, CHAR, BLOCK_DEVICE, DIRECTORY, FIFO))
 NUMBERS_KEPT: Final = 4096
 """Distinct fields that `Numbers` caches."""
@@ -90,7 +93,7 @@ def parse_number(field: bytes) -> int:
     digits = digits.strip(b" ")
     if digits.isdigit():
         return int(digits, 8)
-    # Digits behind one leading NUL are a number for GNU tar and Go, and 0 for Python and libarchive, so they are an
+    # Digits after one leading NUL are a number for GNU tar and Go, and 0 for Python and libarchive, so they are an
     # error here. Behind several NULs they are 0 for GNU tar, too.
     if digits or (rest.strip(b"\0 ") and field[1] != 0):
         raise ValueError(f"not a number: {field!r}")
@@ -189,7 +192,7 @@ def is_zero(block: bytes) -> bool:
 
 
 def payload_size(typeflag: bytes, size: int) -> int:
-    """Return the bytes of payload behind the header of an entry whose size field or PAX record is `size`.
+    """Return the bytes of payload after the header of an entry whose size field or PAX record is `size`.
 
     Raises ValueError for a payload of negative size or of more than 2**63 - 1 bytes.
     """

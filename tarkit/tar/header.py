@@ -1,6 +1,6 @@
 """Make headers of entries: `encode` for new entries, `rename` for existing ones, and `end_of_archive`.
 
-A new header has the simplest format that can hold it: USTAR, else USTAR behind a PAX `x` entry with only the records
+A new header has the simplest format that can hold it: USTAR, else USTAR after a PAX `x` entry with only the records
 that do not fit. A renamed header keeps its format and all that does not depend on the name. Names are raw bytes.
 
 Sources: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Interchange Format"; GNU tar manual, "Basic Tar Format"
@@ -290,8 +290,8 @@ def _renamed_pairs(pairs: list[tuple[bytes, bytes]], said: pax.Records) -> list[
 
 def _sparse_stand_in(name: bytes) -> bytes:
     """Return the `path` of a PAX sparse file for readers that cannot unpack it: GNU tar's, without its process id."""
-    folder, _, base = name.rpartition(b"/")
-    return (folder or b".") + b"/GNUSparseFile.0/" + base
+    directory, _, base = name.rpartition(b"/")
+    return (directory or b".") + b"/GNUSparseFile.0/" + base
 
 
 def _prefix_limit(block: bytes) -> int:
@@ -309,14 +309,14 @@ def _place(block: bytes, prefix: bytes, name: bytes) -> bytes:
     return b.seal(name.ljust(_NAME, b"\0") + block[100:345] + prefix.ljust(limit, b"\0") + block[345 + limit :])
 
 
-def end_of_archive(length: int, record: int = b.RECORD) -> bytes:
+def end_of_archive(length: int) -> bytes:
     """Return the end-of-archive marker of an archive of `length` bytes: two zero blocks, and zeros to fill a record.
 
-    Raises ValueError if `length` or `record` is not a multiple of 512 bytes.
+    Raises ValueError if `length` is not a multiple of 512 bytes.
     """
-    if length < 0 or length % b.BLOCK or record < b.BLOCK or record % b.BLOCK:
-        raise ValueError(f"not whole blocks: archive of {length} bytes, records of {record}")
-    return bytes(2 * b.BLOCK + -(length + 2 * b.BLOCK) % record)
+    if length < 0 or length % b.BLOCK:
+        raise ValueError(f"not whole blocks: archive of {length} bytes")
+    return bytes(2 * b.BLOCK + -(length + 2 * b.BLOCK) % b.RECORD)
 
 
 # ---- Read facts of a header besides name and content: mode and time

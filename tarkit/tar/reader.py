@@ -1,7 +1,7 @@
 """Read the entries of an archive from their headers, and find the next header after a damaged one.
 
 An archive is a sequence of entries and an end-of-archive marker, in blocks of 512 bytes. An entry is a header, before
-it any extension headers (entries themselves, whose payloads say more about the entry), behind it the payload padded to
+it any extension headers (entries themselves, whose payloads say more about the entry), after it the payload padded to
 a whole block. The marker is two blocks of zeros; zeros may follow it to any length.
 
     [x header][records][header][payload][header][payload]...[zeros][zeros]
@@ -32,7 +32,6 @@ NO_END = 1 << 62  # larger than any position
 _NO_TAR = "it is not a tar archive; for a list of inputs use -T, for a recipe tarkit create"
 
 _HEADER = Struct("148s8s356s")  # before the checksum, the checksum, from the typeflag on
-_PLAIN = (blocks.REGULAR, blocks.REGULAR_V7, blocks.CONTIGUOUS)
 _EXTENSIONS = (blocks.PAX, blocks.PAX_GLOBAL, blocks.GNU_LONG_NAME, blocks.GNU_LONG_LINK, blocks.SOLARIS_X)
 
 
@@ -80,7 +79,7 @@ class TarReader:
         end: after the last entry, the length of the archive.
         found: after the end, whether there was a complete entry.
         broken: after a Problem, where the damaged part begins; no entry from there on is complete.
-        resume: after a Problem, where reading can go on: at `broken`, or behind a header that is not valid.
+        resume: after a Problem, where reading can continue: at `broken`, or after a header that is not valid.
         cut: the entry in which the archive ends, if it does.
 
     Raises:
@@ -103,7 +102,7 @@ class TarReader:
         self._learned = _TAILS
 
     def restart(self, pos: int) -> TarReader:
-        """Return a reader of the entries from `pos` on, behind damage; the global PAX headers so far still apply."""
+        """Return a reader of the entries from `pos` on, after damage; the global PAX headers so far still apply."""
         reader = TarReader(self.source, pos)
         reader._globals, reader._globals_length = self._globals, self._globals_length
         reader._learned = self._learned
@@ -116,7 +115,7 @@ class TarReader:
     def raw(self) -> Iterator[Raw]:
         """Yield the entries as plain tuples.
 
-        This is the fast path: regular files, also behind a PAX header or a GNU long name with nothing but a name, if
+        This is the fast path: regular files, also after a PAX header or a GNU long name with nothing but a name, if
         the source has them in memory (45 % of `cat` of a webdataset archive, where each entry has a PAX header).
         `_slow` reads any other entry and reports damage; it is the reference.
         """
@@ -198,7 +197,7 @@ class TarReader:
                     long_link = pax.parse_long_name(payload)
                 elif type_ == blocks.PAX_GLOBAL and pos > start:
                     # GNU tar and libarchive apply the headers before it to the next entry; no writer makes this.
-                    raise ValueError("a global header behind an extension header")
+                    raise ValueError("a global header after an extension header")
                 elif type_ == blocks.PAX_GLOBAL:
                     return self._global(start, pos, payload)
                 else:
@@ -344,7 +343,7 @@ class _Learned(dict[bytes, tuple[int, bytes, bytes]]):
         if len(self) >= TAILS_KEPT:
             self.clear()
         prefix = blocks.prefix_of(bytes(156) + tail)
-        type_ = tail[:1] if self.plain and tail[:1] in _PLAIN else b""
+        type_ = tail[:1] if self.plain and tail[:1] in blocks.FILES else b""
         learned = self[tail] = sum(tail) + 255, type_, prefix and prefix + b"/"
         return learned
 
@@ -405,7 +404,7 @@ def find_header(
 
 
 def find_entry(source: HeaderSource, pos: int, reach: int, passed: Callable[[int], None] | None) -> int | None:
-    """Return where the archive continues behind the damaged header at `pos`: at a header or at its end marker.
+    """Return where the archive continues after the damaged header at `pos`: at a header or at its end marker.
 
     The next header may belong to an archive that is the payload of the damaged entry. That payload is skipped if the
     damaged header gives its size, at most `reach` bytes, a header or the end marker follows it, and it is an archive.

@@ -114,7 +114,7 @@ def _sampled(grid: _Grid, channels: int, channel: int = 0) -> list[Sequence[floa
     found: list[Sequence[float]] = []
     for row in range(0, grid.rows, step):
         values = grid.read(row, 0, grid.columns)
-        if len(values) < grid.columns:  # behind what may be looked at
+        if len(values) < grid.columns:  # after what may be looked at
             break
         found.append(values[channel :: channels * step])
     return found

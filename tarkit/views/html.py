@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tarkit.inspecting.census import round_bins
 from tarkit.inspecting.classes import class_order
-from tarkit.inspecting.item import Item, Seen
+from tarkit.inspecting.item import Item, SampleItems
 from tarkit.views import pictures
 from tarkit.views.arrays import sketch
 from tarkit.views.labels import CAPTION_FIELDS, Label, captions_of, class_values, is_class, labels_of
@@ -77,7 +77,7 @@ class Gallery:
     """Gathers samples for a page. Pictures and sounds are taken in while their bytes can be read."""
 
     def __init__(self, class_names: Sequence[str] = ()) -> None:
-        self.samples: list[Seen] = []
+        self.samples: list[SampleItems] = []
         self.left_out = 0  # pictures, sounds and videos for which there was no room
         self._names = class_names
         self._media: list[list[Medium]] = []
@@ -88,7 +88,7 @@ class Gallery:
         self._drawing = pictures.available()
 
     def take(self, item: Item) -> None:
-        """Take in what is to be seen or heard of an item, if anything."""
+        """Add the picture, sound or video of an item, if it has one."""
         if pictures.is_picture(item):
             try:
                 found = self._picture(item)
@@ -105,7 +105,7 @@ class Gallery:
             found = self._fitted(found)
         self._new.append(found)
 
-    def add(self, seen: Seen, by: tuple[str, str] | None = None) -> None:
+    def add(self, seen: SampleItems, by: tuple[str, str] | None = None) -> None:
         """Add a sample, whose pictures were taken in; `by` is the field that says its class, and the value there."""
         self.samples.append(seen)
         self._media.append(self._new)
@@ -187,7 +187,7 @@ class Gallery:
     def _charts(self) -> tuple[list[Chart], list[list[Label]]]:
         """Return a histogram of each field whose values are classes, and the classes of each sample.
 
-        Fields whose names say so have classes, and those whose values are words that come back.
+        Fields whose names say so have classes, and those whose values are repeated words.
         """
         found = [
             [pair for item in seen.items if item.field is not None
@@ -255,7 +255,7 @@ def _is_plain_value(value: str) -> bool:
 
 
 class _Texts:
-    """Keeps the length of all texts together bounded: once there is no room, they are cut to SHORT."""
+    """Keeps the length of all texts together bounded: beyond it they are cut to SHORT."""
 
     def __init__(self) -> None:
         self._used = 0
@@ -292,7 +292,7 @@ def _data(type_: str, data: bytes) -> str:
 # ---- Histograms beside the samples
 
 
-def size_charts(samples: Sequence[Seen]) -> list[Chart]:
+def size_charts(samples: Sequence[SampleItems]) -> list[Chart]:
     """Return a histogram of the sizes of each field, unless all have one size."""
     sizes: dict[str, Counter[int]] = {}
     for seen in samples:
@@ -353,7 +353,9 @@ def _bar(share: float) -> str:
 # ---- A card for each sample
 
 
-def _card(at: int, seen: Seen, media: Sequence[Medium], labels: Sequence[tuple[_Class, Label]], texts: _Texts) -> str:
+def _card(
+    at: int, seen: SampleItems, media: Sequence[Medium], labels: Sequence[tuple[_Class, Label]], texts: _Texts
+) -> str:
     name = escaped(seen.key) if seen.key is not None else "no sample"
     key = escape(name)
     figures = "".join(_figure(each, name, len(media) > 1) for each in media)

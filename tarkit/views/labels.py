@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tarkit.inspecting.classes import class_name
-from tarkit.inspecting.item import Item, Seen
+from tarkit.inspecting.item import Item, SampleItems
 from tarkit.views.text import escaped, one_line, safe, shortened
 
 CLASS_FIELDS = ("cls", "class", "label", "category")  # fields, and members of JSON, that name a class
@@ -34,13 +34,13 @@ class Caption(NamedTuple):
     text: str
 
 
-def labels_of(seen: Seen, names: Sequence[str] = (), by: tuple[str, str] | None = None) -> list[Label]:
+def labels_of(seen: SampleItems, names: Sequence[str] = (), by: tuple[str, str] | None = None) -> list[Label]:
     """Return the classes of a sample by the names of its fields.
 
     Args:
         seen: The sample.
         names: The names of numbered classes.
-        by: The field that is asked for, and its value in this sample; then no other is looked for.
+        by: The requested field and its value in this sample; other fields are ignored then.
     """
     if by is not None:
         if not by[1]:
@@ -58,7 +58,7 @@ def labels_of(seen: Seen, names: Sequence[str] = (), by: tuple[str, str] | None 
     return list(dict.fromkeys(found))
 
 
-def captions_of(seen: Seen) -> list[Caption]:
+def captions_of(seen: SampleItems) -> list[Caption]:
     """Return the texts that describe a sample: those whose names say so first, then other texts of several words."""
     named, others = [], []
     for item in seen.items:
@@ -97,7 +97,7 @@ def class_values(field: str, item: Item) -> list[tuple[str, str]]:
 
 
 def is_class(counts: Counter[str]) -> bool:
-    """Return whether values are classes: there are several, and they come back."""
+    """Return whether values are classes: there are several, and they repeat."""
     return len(counts) > 1 and 2 * len(counts) <= counts.total()
 
 

@@ -149,7 +149,7 @@ def _fields(total: Census) -> Section:
     rows: list[Sequence[Cell]] = []
     for name, sizes in _by_size(total)[:MOST_ROWS]:
         median = ("" if sizes.exact else "~") + amount(sizes.median)
-        ends = (amount(sizes.least), median, amount(sizes.most))
+        ends = (amount(sizes.minimum), median, amount(sizes.maximum))
         part = share(sizes.count, total.samples)
         rows.append((_name(name), sizes.count, part, amount(sizes.bytes), *ends, _spark(sizes)))
     heads = ("field", "count", "samples", "bytes", "min", "median", "max", "sizes")
@@ -254,7 +254,7 @@ def _shares(shares: Sequence[Share]) -> Section:
 def as_json(
     total: Census, shards: Sequence[Census], shares: Sequence[Share], balance: Balance | None = None
 ) -> dict[str, Any]:
-    """Return the same with nothing left out. Names that are no UTF-8 have surrogates, as Python writes them."""
+    """Return the full report as JSON values. Names that are not UTF-8 have surrogates, as Python writes them."""
     return {
         **_counts(total),
         "shards": [{"name": each.name, **_counts(each)} for each in shards],
@@ -299,9 +299,9 @@ def _sizes(sizes: Sizes) -> dict[str, Any]:
     return {
         "count": sizes.count,
         "bytes": sizes.bytes,
-        "least": sizes.least,
+        "least": sizes.minimum,
         "median": sizes.median,
-        "most": sizes.most,
+        "most": sizes.maximum,
         "exact": sizes.exact,
         "histogram": [{"from": low, "to": high, "count": count} for low, high, count in sizes.bins()],
     }

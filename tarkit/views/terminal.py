@@ -1,4 +1,4 @@
-"""Samples, reports and rows of pictures for a terminal, with colours where they are wanted.
+"""Samples, reports and rows of pictures for a terminal, with optional colours.
 
 Pictures are drawn in the four ways that terminals have: kitty, iTerm2, sixel, and blocks anywhere. A row is one picture
 for those that take real ones, so pictures stand side by side whatever the protocol does with the cursor. Sources: kitty
@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tarkit.inspecting.item import Item, Seen
+from tarkit.inspecting.item import Item, SampleItems
 from tarkit.views.labels import captions_of, labels_of
 from tarkit.views.pictures import Undrawn, encoded, is_picture, thumbnail
 from tarkit.views.text import (
@@ -41,7 +41,7 @@ NARROW = 24  # columns that what an item says needs beside its size and kind
 _COLORS = {"picture": "magenta", "array": "cyan", "sound": "yellow", "text": "green"}
 
 
-def panel(seen: Seen, width: int, color: str | None) -> str:
+def panel(seen: SampleItems, width: int, color: str | None) -> str:
     """Return a sample in a frame `width` columns wide; `color` is a colour system of rich or None."""
     from rich.cells import cell_len, chop_cells
     from rich.console import Console
@@ -206,7 +206,7 @@ class PictureRows:
         except Undrawn as error:
             self._new.append((None, f"{label_of(item)}: {error}"))
 
-    def add(self, seen: Seen, by: tuple[str, str] | None = None) -> str:
+    def add(self, seen: SampleItems, by: tuple[str, str] | None = None) -> str:
         """Return the rows that are complete with a sample whose pictures were taken in; `by` is its class."""
         labels = [label.name for label in labels_of(seen, self._names, by)]
         captions = [caption.text for caption in captions_of(seen)]

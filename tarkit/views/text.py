@@ -18,7 +18,7 @@ from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 if TYPE_CHECKING:
-    from tarkit.inspecting.item import Item, Seen
+    from tarkit.inspecting.item import Item, SampleItems
     from tarkit.packing.batch import File, RowBatch
     from tarkit.packing.layout import PackLayout, ShardLayout
     from tarkit.views.report import Cell, Section
@@ -155,7 +155,7 @@ def _flat(tokens: list[str], at: int) -> tuple[str, int] | None:
 # ---- Samples
 
 
-def sample_lines(seen: Seen) -> str:
+def sample_lines(seen: SampleItems) -> str:
     """Return a line for the sample and one for each entry: field, bytes, kind, and what its header or text says."""
     head = f"{escaped(seen.key)}" if seen.key is not None else "(no sample)"
     rows = [(label_of(item), str(item.size), item.kind, _says(item)) for item in seen.items]
@@ -175,7 +175,7 @@ def _says(item: Item) -> str:
     return f"{text}  ({about})" if about else text
 
 
-def json_line(seen: Seen) -> str:
+def json_line(seen: SampleItems) -> str:
     """Return the sample as a line of JSON. Names are escaped as in messages."""
     line = {
         "key": None if seen.key is None else escaped(seen.key),
@@ -190,18 +190,18 @@ def json_line(seen: Seen) -> str:
 
 
 def _fields(item: Item) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "name": escaped(item.name),
         "field": None if item.field is None else escaped(item.field),
         "size": item.size,
         "kind": item.kind,
         **item.about,
     }
-    if "target" in told:
-        told["target"] = escaped(told["target"])
+    if "target" in record:
+        record["target"] = escaped(record["target"])
     if item.text is not None:
-        told |= {"text": item.text, "cut": item.cut}
-    return told
+        record |= {"text": item.text, "cut": item.cut}
+    return record
 
 
 def name_lines(sample: TarSample, nul: bool) -> bytes:

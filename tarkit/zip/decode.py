@@ -32,7 +32,7 @@ def decoded(pieces: Iterable[bytes], method: int, size: int) -> Iterator[bytes]:
 
     decoder: Any = None
     held = b""
-    left = size if method == LZMA else 1 << 62  # without an end marker LZMA would go on after the data
+    left = size if method == LZMA else 1 << 62  # without an end marker LZMA would continue after the data
     try:
         for piece in pieces:
             held += piece

@@ -154,10 +154,10 @@ def _members(source: FileSource, name: str, end: _End, position: int, size: int)
     if end.entries not in (len(members), len(members) & _FULL16):
         raise damaged(name, f"it has {end.entries} entries, and its directory lists {len(members)}")
     if not members and (front or zip_stop < size):
-        raise damaged(name, "its directory is empty, and there are other bytes before or behind it")
+        raise damaged(name, "its directory is empty, and there are other bytes before or after it")
     if front:
         _refuse_entries(source, name, 0, min(member.offset for member in members), "before")
-    _refuse_entries(source, name, position + _END.size, size, "behind")  # its comment included
+    _refuse_entries(source, name, position + _END.size, size, "after")  # its comment included
     return members
 
 

@@ -47,12 +47,12 @@ def unsupported(member: ZipMember) -> str | None:
         return f"is compressed by method {member.method}: only {', '.join(METHODS.values())} are read"
     if member.system in _UNIX and stat.S_IFMT(member.attributes >> 16) in _DEVICES:
         return "is a device"
-    if is_folder(member) and (member.size or kind_of(member) == stat.S_IFLNK):
+    if is_directory(member) and (member.size or kind_of(member) == stat.S_IFLNK):
         return "is a directory, and has content"
     return None
 
 
-def is_folder(member: ZipMember) -> bool:
+def is_directory(member: ZipMember) -> bool:
     """Whether an entry is a directory: by a slash, its mode, or its MS-DOS attributes if it has no mode."""
     if member.name.endswith(b"/"):
         return True
@@ -94,7 +94,7 @@ def facts_of(member: ZipMember, local: bytes) -> EntryFacts:
     mode = member.attributes >> 16
     if member.system not in _UNIX or mode & 0o170000 not in _MODES:
         mode = 0
-    mode = mode & 0o7777 or (0o755 if is_folder(member) else 0o644)
+    mode = mode & 0o7777 or (0o755 if is_directory(member) else 0o644)
     time = _dos_time(member.date, member.time)
     if not member.extra and not local:
         return EntryFacts(mode, time, 0, 0)

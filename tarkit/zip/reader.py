@@ -25,7 +25,7 @@ from tarkit.tar.block import padding
 from tarkit.tar.header import encode, end_of_archive
 from tarkit.zip.decode import DEFLATE, STORED, MalformedData, decoded
 from tarkit.zip.directory import CUT, ZipMember, damaged, read_directory
-from tarkit.zip.info import facts_of, is_folder, kind_of, name_of, unsupported
+from tarkit.zip.info import facts_of, is_directory, kind_of, name_of, unsupported
 
 GATHERED = 1 << 18  # bytes of small entries that are returned together
 SHORT = 1 << 16  # bytes in the zip: larger entries are read in pieces
@@ -144,7 +144,7 @@ class ZipReader:
         try:
             if target is not None:
                 return encode(name, 0, typeflag=blocks.SYMLINK, linkname=target, **said)
-            if is_folder(member):
+            if is_directory(member):
                 return encode(name if name.endswith(b"/") else name + b"/", 0, typeflag=blocks.DIRECTORY, **said)
             return encode(name, member.size, **said)
         except ValueError as failure:

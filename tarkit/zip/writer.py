@@ -26,7 +26,7 @@ from tarkit.tar.pax import Records
 from tarkit.tar.reader import Entry, TarReader
 from tarkit.zip.info import NTFS, NTFS_EPOCH, OWNER, TIME
 
-# ---- The records of a zip: before and behind an entry, in the directory, and at the end
+# ---- The records of a zip: before and after an entry, in the directory, and at the end
 # The MS-DOS time of an entry goes from 1980 to 2107 in steps of two seconds, and other programs read it as local time.
 # So each entry also has its time in UTC and to the second in an extra field: from 1970 to January 2038 in Info-ZIP's,
 # else in that of NTFS, which goes from 1601 to 30827. (Some readers take Info-ZIP's for unsigned.)
@@ -66,7 +66,7 @@ class ZipRecord:
         self.wide = False  # its sizes are in the zip64 field
 
     def defer(self) -> None:
-        """Write checksum and sizes behind the content instead of before it."""
+        """Write checksum and sizes after the content instead of before it."""
         self.flags |= _FOLLOWS
 
     def local(self) -> bytes:
@@ -81,7 +81,7 @@ class ZipRecord:
         return _LOCAL.pack(b"PK\3\4", *fields, len(self.name), len(extra)) + self.name + extra
 
     def follows(self) -> bytes:
-        """Return the checksum and sizes behind the content (4.3.9)."""
+        """Return the checksum and sizes after the content (4.3.9)."""
         return pack("<4sL2Q" if self.wide else "<4s3L", b"PK\7\x08", self.crc, self.packed, self.size)
 
     def central(self) -> bytes:
@@ -157,7 +157,7 @@ def check_time(seconds: int) -> None:
         raise Usage(f"a zip cannot hold the time @{seconds}: {error}") from None
 
 
-LARGE = 16 << 20  # bytes: a larger entry is written in steps, its checksum and sizes behind it
+LARGE = 16 << 20  # bytes: a larger entry is written in steps, its checksum and sizes after it
 STEP = 1 << 20  # bytes of one step
 SHORT = 1 << 12  # bytes: shorter content is joined with its header
 GATHERED = 1 << 19  # bytes of small entries that are written together
@@ -173,7 +173,6 @@ _KINDS = {
     blocks.GNU_DUMPDIR: "the list of an incremental archive",
     blocks.GNU_SPARSE: "a sparse file",
 }
-_FILES = (blocks.REGULAR, blocks.REGULAR_V7, blocks.CONTIGUOUS)
 _EXTENSIONS = (blocks.PAX, blocks.SOLARIS_X, blocks.PAX_GLOBAL, blocks.GNU_LONG_NAME, blocks.GNU_LONG_LINK)
 
 
@@ -260,7 +259,6 @@ class ZipSink(WriteOnlySink):
         self.target.close()
 
     def abort(self) -> None:
-        """Give the output up."""
         self._pieces.clear()
         if self._directory_file is not None:
             self._directory_file.close()
@@ -336,17 +334,17 @@ class ZipSink(WriteOnlySink):
         mode, *facts = self._facts(entry)
         if type_ == blocks.REGULAR and entry.real < 0 and len(name) <= 0xFFFF and name[-1] != 47 and 0 not in name:
             return self._make_record(name, (stat.S_IFREG | mode) << 16, *facts)
-        folder = type_ == blocks.DIRECTORY or (type_ in _FILES and name.endswith(b"/") and not entry.size)
+        directory = type_ == blocks.DIRECTORY or (type_ in blocks.FILES and name.endswith(b"/") and not entry.size)
         if entry.sparse:
             raise self._unsupported(name, "a sparse file")
-        if not folder and type_ not in (*_FILES, blocks.SYMLINK):
+        if not directory and type_ not in (*blocks.FILES, blocks.SYMLINK):
             raise self._unsupported(name, _KINDS.get(type_, f"an entry of type {show(type_)}"))
-        if folder and not name.endswith(b"/"):
+        if directory and not name.endswith(b"/"):
             name += b"/"
-        if 0 in name or len(name) > 0xFFFF or (name.endswith(b"/") and not folder):
+        if 0 in name or len(name) > 0xFFFF or (name.endswith(b"/") and not directory):
             raise self._unsupported(name, "a name that a zip cannot hold")
-        kind = stat.S_IFDIR if folder else stat.S_IFLNK if type_ == blocks.SYMLINK else stat.S_IFREG
-        attributes = (kind | mode) << 16 | (0x10 if folder else 0)
+        kind = stat.S_IFDIR if directory else stat.S_IFLNK if type_ == blocks.SYMLINK else stat.S_IFREG
+        attributes = (kind | mode) << 16 | (0x10 if directory else 0)
         return self._make_record(name, attributes, *facts)
 
     def _facts(self, entry: Entry) -> tuple[int, int, int, int]:

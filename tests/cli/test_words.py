@@ -35,7 +35,7 @@ def test_fields_add_up(words: list[str], fields: list[str], run: Run, archive: A
 def test_a_comma_without_a_new_name(run: Run, archive: Archive) -> None:
     """It could mean both or either."""
     assert run("cat", archive(AB), "-f", "jpg,cls", exit=2).lines == [
-        "tarkit: 'jpg,cls': a comma means the first that is there",
+        "tarkit: 'jpg,cls': a comma separates alternatives, of which the first present one is used",
         "hint: 'jpg cls' for both, 'jpg:jpg,cls' for either",
     ]
 

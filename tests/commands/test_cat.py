@@ -226,22 +226,22 @@ def test_keys_from_says_what_was_found(run: Run, archive: Archive) -> None:
     """The keys that were wanted, found and missing are counted, on stderr and in the report."""
     Path("list").write_text("e/a\nnone\nd/b\nother\n")
     ran = run("cat", archive(SIX), "--keys-from", "list", "--report", "r.json")
-    assert ran.lines == ["tarkit: list: 4 keys wanted, 2 found, 2 missing, the first of them 'none'"]
+    assert ran.lines == ["tarkit: list: 4 keys requested, 2 found, 2 missing, the first of them 'none'"]
     assert json.loads(Path("r.json").read_text())["keys"] == {"wanted": 4, "found": 2, "missing": 2}
     ran = run("cat", archive(SIX), "--keys-from", "list", "-c", "1", "--report", "r.json")
-    assert ran.lines == ["tarkit: list: 4 keys wanted, 1 found, 3 not reached, the first of them 'e/a'"]
+    assert ran.lines == ["tarkit: list: 4 keys requested, 1 found, 3 not reached, the first of them 'e/a'"]
     facts = json.loads(Path("r.json").read_text())["keys"]
     assert facts == {"wanted": 4, "found": 1, "missing": 0, "not_reached": 3}
     ran = run("cat", archive(SIX), "--keys-from", "list", "-c", "1", "--require-all", exit=1)
-    assert ran.lines == ["tarkit: list: 4 keys wanted, 1 found, 3 not reached, the first of them 'e/a'"]
+    assert ran.lines == ["tarkit: list: 4 keys requested, 1 found, 3 not reached, the first of them 'e/a'"]
 
 
 @each_row(
     ("column", "meant"),
     [
-        ("none x.jpg d/b.jpg d/a.cls", "'d/a.cls' is no key, but there is a sample with the key 'd/a'"),
-        ("b.txt", "'b.txt' is no key, but there is a sample with the key 'd/b'"),
-        ("f/c", "'f/c' is no key, but there is a sample with the key 'd/c'"),
+        ("none x.jpg d/b.jpg d/a.cls", "no sample has the key 'd/a.cls'; did you mean 'd/a'?"),
+        ("b.txt", "no sample has the key 'b.txt'; did you mean 'd/b'?"),
+        ("f/c", "no sample has the key 'f/c'; did you mean 'd/c'?"),
         ("none none.jpg", None),
         ("e/a d/b.jpg", None),
     ],
@@ -262,7 +262,7 @@ def test_require_all(run: Run, archive: Archive) -> None:
     word = archive(SIX)
     Path("list").write_text("e/a\nnone\nd/b\n")
     ran = run("cat", word, "--keys-from", "list", "--require-all", "-o", "out.tar", exit=1)
-    assert ran.lines == ["tarkit: list: 3 keys wanted, 2 found, 1 missing, the first of them 'none'"]
+    assert ran.lines == ["tarkit: list: 3 keys requested, 2 found, 1 missing, the first of them 'none'"]
     assert not Path("out.tar").exists()
     Path("list").write_text("e/a\r\nd/b")
     assert keys(run("cat", word, "--keys-from", "list", "--require-all").stdout) == "d/b e/a"
@@ -270,27 +270,27 @@ def test_require_all(run: Run, archive: Archive) -> None:
 
 WRONG_SELECT = [
     ("--match (", 2, "tarkit: --match '(': missing ), unterminated subpattern at position 0"),
-    ("--slice -1:", 2, "tarkit: '-1:': a slice counts from the start; negative numbers have no meaning here"),
-    ("--slice 1:2:0", 2, "tarkit: '1:2:0': the step of a slice is at least 1"),
-    ("--slice a", 2, "tarkit: 'a' is no slice: LO:HI:STEP wants up to three whole numbers"),
-    ("--shard-slice 1:2:3:4", 2, "tarkit: '1:2:3:4' is no slice: LO:HI:STEP wants up to three whole numbers"),
-    ("--sample 2", 2, "tarkit: --sample takes a share from 0 to 1"),
-    ("--sample nan --seed 1", 2, "tarkit: --sample takes a share from 0 to 1"),
+    ("--slice -1:", 2, "tarkit: invalid slice '-1:': negative numbers are not supported"),
+    ("--slice 1:2:0", 2, "tarkit: invalid slice '1:2:0': the step must be at least 1"),
+    ("--slice a", 2, "tarkit: invalid slice 'a': LO:HI:STEP takes up to three integers"),
+    ("--shard-slice 1:2:3:4", 2, "tarkit: invalid slice '1:2:3:4': LO:HI:STEP takes up to three integers"),
+    ("--sample 2", 2, "tarkit: --sample takes a fraction from 0 to 1"),
+    ("--sample nan --seed 1", 2, "tarkit: --sample takes a fraction from 0 to 1"),
     ("-c -1", 2, "tarkit: cat: Invalid value for '-c' / '--count': -1 is not in the range x>=0."),
     ("--require-all", 2, "tarkit: --require-all requires --keys-from"),
     ("--keys-from none", 1, "tarkit: none: No such file or directory"),
-    ("--keys-from empty", 1, "tarkit: empty: no key in it"),
+    ("--keys-from empty", 1, "tarkit: empty: no key found"),
     ("--keys-from table.tsv:x", 1, "tarkit: table.tsv: no column 'x'"),
-    ("--keys-from table.parquet", 1, "tarkit: table.parquet: keys are read from lists, TSV, CSV and JSON lines, not"),
-    ("--keys-from list.gz", 1, "tarkit: list.gz: keys are read from lists, TSV, CSV and JSON lines, not from this"),
+    ("--keys-from table.parquet", 1, "tarkit: table.parquet: not a list of keys, TSV, CSV or JSON lines"),
+    ("--keys-from list.gz", 1, "tarkit: list.gz: not a list of keys, TSV, CSV or JSON lines"),
     ("--report -", 2, "tarkit: --report -: stdout is for data"),
     ("--keys-from bad.jsonl:id", 1, "tarkit: bad.jsonl:2: bad JSON: Expecting ':' delimiter at column 1"),
-    ("-s 1G", 2, "tarkit: --shuffle '1G' is no number of samples"),
-    ("-s ²", 2, "tarkit: --shuffle '²' is no number of samples"),
-    ("-s -1", 2, "tarkit: --shuffle '-1' is no number of samples"),
+    ("-s 1G", 2, "tarkit: invalid --shuffle '1G'"),
+    ("-s ²", 2, "tarkit: invalid --shuffle '²'"),
+    ("-s -1", 2, "tarkit: invalid --shuffle '-1'"),
     ("-m 0", 2, "tarkit: cat: Invalid value for '-m' / '--mix': 0 is not in the range x>=1."),
     ("-p 0", 2, "tarkit: cat: Invalid value for '-p' / '--parallel': 0 is not in the range x>=1."),
-    ("--allow nothing", 2, "tarkit: --allow nothing: no such problem; there are: all, truncated"),
+    ("--allow nothing", 2, "tarkit: --allow nothing: unknown problem; the problems are: all, truncated"),
     ("--allow truncated --skip truncated", 2, "tarkit: --allow and --skip both name truncated"),
 ]
 
@@ -472,13 +472,13 @@ def test_rekey_with_long_names(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 WRONG_FIELDS = [
-    ("-f ''", 2, "tarkit: no field is named"),
-    ("-f a/b", 2, "tarkit: 'a/b': the name of a field has no slash"),
-    ("-f new:", 2, "tarkit: 'new:': a field is NAME, NEW:OLD or NEW:OLD1,OLD2"),
-    ("-f :old", 2, "tarkit: ':old': a field is NAME, NEW:OLD or NEW:OLD1,OLD2"),
-    ("-f a,,b", 2, "tarkit: 'a,,b': a field is NAME, NEW:OLD or NEW:OLD1,OLD2"),
-    ("-f 'jpg jpg'", 1, "tarkit: in.tar: at 0: two fields of 'a' get one name [duplicate-entry]"),
-    ("-f 'x:jpg x:json'", 1, "tarkit: in.tar: at 0: two fields of 'a' get one name [duplicate-entry]"),
+    ("-f ''", 2, "tarkit: no field given"),
+    ("-f a/b", 2, "tarkit: invalid field name 'a/b': it contains a slash"),
+    ("-f new:", 2, "tarkit: invalid field 'new:': it must be NAME, NEW:OLD or NEW:OLD1,OLD2"),
+    ("-f :old", 2, "tarkit: invalid field ':old': it must be NAME, NEW:OLD or NEW:OLD1,OLD2"),
+    ("-f a,,b", 2, "tarkit: invalid field 'a,,b': it must be NAME, NEW:OLD or NEW:OLD1,OLD2"),
+    ("-f 'jpg jpg'", 1, "tarkit: in.tar: at 0: two fields of 'a' get the same name [duplicate-entry]"),
+    ("-f 'x:jpg x:json'", 1, "tarkit: in.tar: at 0: two fields of 'a' get the same name [duplicate-entry]"),
     ("-R x", 1, "tarkit: in.tar: at 2560: the sample before it in the output has the same key 'x' [joined-sample]"),
     ("-R ''", 1, "tarkit: --rekey '' makes '' of 'a', which is not a key"),
     ("-R a.b{index}", 1, "tarkit: --rekey 'a.b{index}' makes 'a.b0' of 'a', which is not a key"),
@@ -765,7 +765,7 @@ DAMAGE = {
     "two-of-a-name": Case(
         "duplicate-entry",
         [tar(TWICE[1:])],
-        "{0}: at 0: two fields of 'a' get one name",
+        "{0}: at 0: two fields of 'a' get the same name",
         [("a.x", b"3"), ("a.x", b"2"), ("b.x", b"4")],
         [("b.x", b"4")],
         "-f 'x:jpg x:json' --on-missing-field keep",
@@ -1053,7 +1053,7 @@ def test_repeated_keys(run: Run, archive: Archive) -> None:
     ran = run("cat", *words, "-o", "out.tar", exit=1)
     assert not Path("out.tar").exists()
     assert ran.lines == [
-        "tarkit: 2.tar: at 0: the key 'a' is in the output already [repeated-key]",
+        "tarkit: 2.tar: at 0: the key 'a' is already in the output [repeated-key]",
         "hint: make the keys differ: --rekey '{stem}/{key}'",
     ]
     assert keys(run("cat", *words, "--rekey", "{stem}/{key}").stdout) == "1/a 1/b 1/c 1/d 1/e 2/a 2/b 2/c 2/d 2/e"
@@ -1063,7 +1063,7 @@ def test_repeated_keys(run: Run, archive: Archive) -> None:
     assert run("cat", *words, "--skip", "repeated-key,joined-sample", "-m", "2").stdout == tar(members)
     ran = run("cat", *words, "--skip", "repeated-key", "-o", "out.tar")
     assert ran.lines[2:4] == [
-        "tarkit: warning: 2.tar: at 2048: the key 'c' is in the output already [repeated-key]",
+        "tarkit: warning: 2.tar: at 2048: the key 'c' is already in the output [repeated-key]",
         "tarkit: warning: more of [repeated-key] follow; they are only counted",
     ]
 
@@ -1078,7 +1078,7 @@ def test_keys_that_come_back_in_the_output(run: Run, archive: Archive, feed: Fee
     joined = f"tarkit: {two}: at 0: the sample before it in the output has the same key 'c' [joined-sample]"
     assert ran.lines[0] == joined
     ran = run("cat", one, two, "--allow", "joined-sample", exit=1)
-    assert ran.lines[0] == f"tarkit: {two}: at 1024: the key 'b' is in the output already [repeated-key]"
+    assert ran.lines[0] == f"tarkit: {two}: at 1024: the key 'b' is already in the output [repeated-key]"
     out = run("cat", one, two, "--allow", "joined-sample", "--skip", "repeated-key").stdout
     assert [name for name, _ in entries(out)] == ["a.x", "b.x", "c.x", "c.y", "d.x"]
     ran = run("cat", one, two, "-m", "2", exit=1)  # a c b b
@@ -1140,7 +1140,7 @@ def test_new_keys_are_what_counts(run: Run, archive: Archive) -> None:
     ran = run("cat", *words, "--rekey", "{index}/{key}")
     assert (keys(ran.stdout), ran.stderr) == ("0/a 1/b 2/a 3/b", "")
     ran = run("cat", *words, "--rekey", "n/{key}", exit=1)
-    assert ran.lines[0] == f"tarkit: {words[1]}: at 0: the key 'n/a' is in the output already [repeated-key]"
+    assert ran.lines[0] == f"tarkit: {words[1]}: at 0: the key 'n/a' is already in the output [repeated-key]"
     assert keys(run("cat", *words, "--rekey", "n/{key}", "--skip", "repeated-key").stdout) == "n/a n/b"
 
 
@@ -1593,7 +1593,7 @@ def test_progress(run: Run, archive: Archive) -> None:
 def test_no_sample_is_left(run: Run, archive: Archive, tmp_path: Path) -> None:
     """An empty output is no error, but hardly what was meant."""
     done = run("cat", archive({"a.txt": b"x"}), "--match", "^b", "-o", "b.tar")
-    assert done.lines == ["tarkit: warning: no sample was chosen: the output is an archive without any"]
+    assert done.lines == ["tarkit: warning: no sample selected: the output is an archive without any"]
 
 
 def test_the_report_has_no_folder(run: Run, archive: Archive) -> None:

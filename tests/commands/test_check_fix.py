@@ -108,7 +108,7 @@ def test_text(run: Run, archive: Archive) -> None:
     assert lines[at:] == [
         "in.tar -> clean.tar: 12 entries = 6 kept + 2 renamed + 1 dropped + 3 rejected; 4 samples",
         "in.tar: samples left out: 2 for bad-header",
-        "in.tar: 'k0' is called 'k0~2'",
+        "in.tar: 'k0' renamed to 'k0~2'",
         "in.tar: bytes 8192 to 9216 are lost, 1024 bytes [bad-header]",
         "fix: 12 entries = 6 kept + 2 renamed + 1 dropped + 3 rejected; 4 samples; 1024 bytes lost to damage",
     ]

@@ -94,10 +94,10 @@ def test_many_that_a_reader_misreads(run: Run, archive: Archive) -> None:
     lines = run("check", name, "--target", "hf", exit=1).stdout.decode().splitlines()
     problems = [line for line in lines if "[reader-" in line]
     assert len(problems) == 8
-    what = "... has ... besides, compared with the first sample"
+    what = "... has the additional ..., compared with the first sample"
     assert problems[-2:] == [
-        f"1 more: {what}: hf wants the first 5 alike [reader-refuses]; -v names them all",
-        f"3 more: {what}: for hf no column has it [reader-misreads]; -v names them all",
+        f"1 more: {what}: hf requires the same fields in the first 5 [reader-refuses]; -v prints all",
+        f"3 more: {what}: hf has no column for it [reader-misreads]; -v prints all",
     ]
     assert ", 10 problems" in lines[-1]
     assert len(found(run("check", name, "--target", "hf", "-v", exit=1))) == 10

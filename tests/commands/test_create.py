@@ -412,7 +412,7 @@ def test_parallel_errors_come_in_order(run: Run) -> None:
 # ---- errors
 
 WRONG = [
-    ("a.x text:1\na.y\n", "recipe:2: a line is NAME SOURCE, and this one has no source"),
+    ("a.x text:1\na.y\n", "recipe:2: no source: a line is NAME SOURCE"),
     ("\n# c\na.x none\n", "recipe:3: 'none': No such file or directory"),
     ("a.x .\n", "recipe:1: '.' is a directory"),
     ("a.x data/x\n", "recipe:1: 'data/x': Not a directory"),
@@ -429,12 +429,12 @@ WRONG = [
         "a.x text:1\nb.x text:2\na.y text:3\n",
         "recipe:3: 'a.y' belongs to a sample that ended before [scattered-sample]",
     ),
-    ("../a.x text:1\n", "recipe:1: the name '../a.x' is absolute, or has .. or a NUL in it [unsafe-name]"),
-    ("d/../a.x text:1\n", "recipe:1: the name 'd/../a.x' is absolute, or has .. or a NUL in it [unsafe-name]"),
-    ("/a.x text:1\n", "recipe:1: the name '/a.x' is absolute, or has .. or a NUL in it [unsafe-name]"),
+    ("../a.x text:1\n", "recipe:1: the name '../a.x' is absolute, or contains .. or a NUL [unsafe-name]"),
+    ("d/../a.x text:1\n", "recipe:1: the name 'd/../a.x' is absolute, or contains .. or a NUL [unsafe-name]"),
+    ("/a.x text:1\n", "recipe:1: the name '/a.x' is absolute, or contains .. or a NUL [unsafe-name]"),
     ("d/ text:1\n", "recipe:1: the name 'd/' is the name of a directory [unsafe-name]"),
     ("\ttext:1\n", "recipe:1: no name before the tab"),
-    ("a.x\0 text:1\n", "recipe:1: a NUL byte: is this a recipe?"),
+    ("a.x\0 text:1\n", "recipe:1: a NUL byte: not a recipe?"),
     ("\udce9.x none\n", "recipe:1: 'none': No such file or directory"),
     ("a.x \udce9\n", "recipe:1: '\\xe9': No such file or directory"),
     ("a.x out.tar\n", "recipe:1: 'out.tar' is both input and output"),
@@ -460,7 +460,7 @@ def test_errors_of_tables(run: Run) -> None:
     """A table's errors have the line that the row begins on."""
     Path("t.csv").write_text('__key__,txt\na,"1\n2"\nb,1,2\n')
     ran = run("create", "t.csv", "--format", "csv", "-o", "out.tar", exit=1)
-    assert ran.lines == ["tarkit: t.csv:4: 2 columns, but cells in this row: 3"]
+    assert ran.lines == ["tarkit: t.csv:4: cells in this row: 3, columns: 2"]
     Path("t.csv").write_text("__key__,@txt\na,none\n")
     assert run("create", "t.csv", "--format", "csv", exit=1).lines == [
         "tarkit: t.csv:2: 'none': No such file or directory"
@@ -481,8 +481,8 @@ def test_no_pipe(run: Run) -> None:
 USAGE = [
     (["--columns", "a"], "--columns and --key require --format tsv, csv or jsonl"),
     (["--key", "{index}"], "--columns and --key require --format tsv, csv or jsonl"),
-    (["--format", "tsv", "--key", "x"], "'x': no template for keys"),
-    (["--format", "jsonl", "--columns", "x"], "columns are named for tsv and csv only"),
+    (["--format", "tsv", "--key", "x"], "invalid template for keys 'x'"),
+    (["--format", "jsonl", "--columns", "x"], "column names are for tsv and csv only"),
     (["--depfile", "d", "-o", "-"], "--depfile needs the name of the output: --depfile-target NAME"),
     (["--depfile", "recipe"], "recipe is both input and output"),
     (["--report", "recipe"], "recipe is both input and output"),
@@ -577,7 +577,7 @@ def test_no_depfile_after_an_error(run: Run) -> None:
     Path("recipe").write_text("a.x recipe\n")
     Path("new\nline").write_text("")
     ran = run("create", "-o", "out.tar", "--depfile", "d", "--depfile-target", "new\nline", stdin=b"a.x recipe", exit=1)
-    assert ran.lines == ["tarkit: 'new\\x0aline': a name with a newline cannot stand in a depfile"]
+    assert ran.lines == ["tarkit: 'new\\x0aline': a depfile cannot represent a name with a newline"]
     assert not Path("out.tar").exists()
 
 

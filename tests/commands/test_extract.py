@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tarkit.extraction import extraction, folder
+from tarkit.extraction import directory, extraction
 from tarkit.samples import reader
 from tarkit.tar.header import encode
 from tests._feeds import in_turn
@@ -114,7 +114,7 @@ def test_select_and_fields(words: list[str], names: list[str], run: Run, archive
     assert [*tree("out")] == names
 
 
-# ---- what is there already
+# ---- what the file exists
 
 
 @each_feed
@@ -129,7 +129,7 @@ def test_files_are_kept(run: Run, archive: Archive, feed: Feed) -> None:
         assert ran.lines[0] == "tarkit: out/d/a.json and 1 more: there are files of these names"
         assert [*tree("out")] == ["d", "d/README", "d/a.json"]
     else:
-        assert ran.lines[0] == "tarkit: out/d/a.json: it is there already"
+        assert ran.lines[0] == "tarkit: out/d/a.json: the file exists"
     assert "--force replaces" in ran.lines[1]
     assert Path("out/d/a.json").read_text() == Path("out/d/README").read_text() == "mine"
     run("extract", word, "-C", "out", "--force")
@@ -166,7 +166,9 @@ def test_an_input_is_never_replaced(size: int, run: Run, archive: Archive) -> No
     assert ran.lines[0] == "tarkit: 'in.tar' would replace an input"
     assert Path("out/in.tar").read_bytes() == before
     os.mkdir("new")
-    assert "where the report goes" in run("extract", "out/in.tar", "-C", "new", "--report", "new/b.x", exit=1).stderr
+    assert (
+        "has the path of the report" in run("extract", "out/in.tar", "-C", "new", "--report", "new/b.x", exit=1).stderr
+    )
 
 
 def test_standard_input(run: Run, archive: Archive) -> None:
@@ -191,14 +193,14 @@ HOSTILE: dict[str, tuple[list[tuple[str, Content]], str]] = {
     "link absolute": ([("a.x", Link("/etc/passwd", SYM))], "may lead outside"),
     "link up": ([("d/a.x", Link("../../evil", SYM))], "may lead outside"),
     "link up in the middle": ([("a.x", Link("b/../../evil", SYM))], "may lead outside"),
-    "link through a folder": ([("d", Link(".", SYM)), ("d/evil.x", b"")], "nothing is written through it"),
+    "link through a folder": ([("d", Link(".", SYM)), ("d/evil.x", b"")], "is not a directory [unsafe-name]"),
     "link chain": (
         [("a/b", None), ("a/b/l", Link(".", SYM)), ("m", Link("a/b/l/../../..", SYM)), ("m/evil.x", b"")],
         "may lead outside",
     ),
     "link to a link": (
         [("one", Link("two", SYM)), ("two", Link("d", SYM)), ("d", None), ("one/evil.x", b"")],
-        "nothing is written through it",
+        "is not a directory [unsafe-name]",
     ),
     "hard link out": ([("a.x", Link("../victim", HARD))], "is not safe"),
     "hard link absolute": ([("a.x", Link("/etc/passwd", HARD))], "is not safe"),
@@ -208,7 +210,7 @@ HOSTILE: dict[str, tuple[list[tuple[str, Content]], str]] = {
     "device": ([("a.x", Link("", tarfile.CHRTYPE))], "is a character device"),
     "block device": ([("a.x", Link("", tarfile.BLKTYPE))], "is a block device"),
     "FIFO": ([("a.x", Link("", tarfile.FIFOTYPE))], "is a FIFO"),
-    "below a file": ([("a", b""), ("a/evil.x", b"")], "is no folder"),
+    "below a file": ([("a", b""), ("a/evil.x", b"")], "is not a directory [unsafe-name]"),
     "twice": ([("a.x", b"1"), ("b.x", b""), ("./a.x", b"2")], "would be written twice"),
     "twice in one sample": ([("a.x", b"1"), ("a.x", b"2")], "occurs twice"),
     "of unknown type": ([("a.x", Link("", b"Z"))], "unknown type"),
@@ -275,7 +277,7 @@ def test_links_that_were_there(run: Run, archive: Archive, feeds: list[Feed]) ->
         os.makedirs("elsewhere", exist_ok=True)
         if not Path("out/d").is_symlink():
             os.symlink("../elsewhere", "out/d")
-        assert "nothing is written through it" in run("extract", feed("in.tar"), "-C", "out", exit=1).stderr
+        assert "is not a directory [unsafe-name]" in run("extract", feed("in.tar"), "-C", "out", exit=1).stderr
         assert not [*Path("elsewhere").iterdir()]
 
 
@@ -385,7 +387,7 @@ def test_after_a_killed_run(force: bool, archive: Archive, monkeypatch: pytest.M
     os.mkdir("out")
     left = [Path(f"out/.{base}.{os.getpid()}{more}.part") for base in ("a.x", "b.x") for more in ("", ".1")]
     for unnamed in (True, False):
-        monkeypatch.setattr(folder, "_UNNAMED", folder._UNNAMED if unnamed else OLD)
+        monkeypatch.setattr(directory, "_UNNAMED", directory._UNNAMED if unnamed else OLD)
         for path in left:
             path.write_bytes(b"half")
         tarkit("extract", name, "-C", "out", *(["--force"] if force else []))
@@ -403,7 +405,7 @@ def test_file_systems_without_unnamed_files(
     """There small files are written beside their names too: the same tree, modes and times, kept files, no rest."""
     archive(GOOD, "in.tar", GNU)
     run("extract", "in.tar", "-C", "expected")
-    monkeypatch.setattr(folder, "_UNNAMED", OLD)
+    monkeypatch.setattr(directory, "_UNNAMED", OLD)
     for feed in feeds:
         run("extract", feed("in.tar"), "-C", "out")
         assert tree("out") == tree("expected")
@@ -434,10 +436,10 @@ def test_links_replace_files(run: Run, archive: Archive, feeds: list[Feed]) -> N
 def test_hard_links_between_many_folders(run: Run, archive: Archive) -> None:
     """However many are open: both of a link stay so."""
     rows: list[tuple[str, Content]] = []
-    for n in range(3 * folder.OPEN):
+    for n in range(3 * directory.OPEN):
         rows += [(f"{n:03}/a.x", b"%d" % n), (f"{n:03}/a.l/b.x", Link(f"{n // 2:03}/a.x"))]
     run("extract", archive(rows), "-C", "out")
-    for n in range(3 * folder.OPEN):
+    for n in range(3 * directory.OPEN):
         assert os.path.samefile(f"out/{n:03}/a.l/b.x", f"out/{n // 2:03}/a.x")
 
 

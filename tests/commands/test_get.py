@@ -83,11 +83,11 @@ def test_an_index_that_lacks_a_key(format: str, run: Run, archive: Archive) -> N
     ran = run("get", "x.jpg", *names, "-v", exit=1)
     [one, two] = [next(path for path in os.listdir() if path.startswith(f"{n}.") and path not in names) for n in "12"]
     assert ran.lines == [
-        f"tarkit: {one}: does not list 'x'",
+        f"tarkit: {one}: the index does not list 'x'",
         "tarkit: reading 1.tar",
-        f"tarkit: {two}: does not list 'x'",
+        f"tarkit: {two}: the index does not list 'x'",
         "tarkit: reading 2.tar",
-        "tarkit: there is no sample 'x': looked at 2 inputs",
+        "tarkit: no sample 'x': searched 2 inputs",
         f"hint: {LISTED}",
     ]
 
@@ -119,7 +119,7 @@ def test_an_index_that_is_older(nanoseconds: int, format: str, run: Run, archive
     time = path.stat().st_mtime_ns
     os.utime(name, ns=(time, time + nanoseconds))
     ran = run("get", "b.txt", name, "-v")
-    assert (f"warning: {path}: not used, it is older than the shard" in ran.stderr) == (nanoseconds > 0)
+    assert (f"warning: {path}: index not used: it is older than the shard" in ran.stderr) == (nanoseconds > 0)
     assert ("looked up in" in ran.stderr) == (nanoseconds <= 0)
 
 
@@ -170,7 +170,7 @@ def test_an_index_that_is_stale(change: bytes, format: str, run: Run, archive: A
     archive(change, "1.tar")
     os.utime(name, ns=(path.stat().st_mtime_ns, path.stat().st_mtime_ns))
     ran = [run("get", key, name, exit=None) for key in ("d.1/a", "b", "c", "new")]
-    assert all("not used, the archive has changed since" in each.stderr for each in ran[:3])
+    assert all("index not used: the archive has changed since the index was written" in each.stderr for each in ran[:3])
     path.unlink()
     assert [each.stdout for each in ran] == [run("get", k, name, exit=None).stdout for k in ("d.1/a", "b", "c", "new")]
     assert [entry for entry in entries(ran[3].stdout) if entry[0].startswith("new.")]
@@ -231,8 +231,8 @@ def test_it_stops_early(run: Run, archive: Archive) -> None:
 @each_row(
     ("words", "lines"),
     [
-        (["x"], ["tarkit: there is no sample 'x': looked at 1 input", f"hint: {LISTED}"]),
-        (["x.jpg"], ["tarkit: there is no sample 'x': looked at 1 input", f"hint: {LISTED}"]),
+        (["x"], ["tarkit: no sample 'x': searched 1 input", f"hint: {LISTED}"]),
+        (["x.jpg"], ["tarkit: no sample 'x': searched 1 input", f"hint: {LISTED}"]),
         (
             ["b.png"],
             [
@@ -240,7 +240,7 @@ def test_it_stops_early(run: Run, archive: Archive) -> None:
                 "hint: tarkit show lists fields",
             ],
         ),
-        (["-f", "wav"], ["tarkit: no sample that was chosen has a field 'wav': looked at 1 input"]),
+        (["-f", "wav"], ["tarkit: no selected sample has a field 'wav': searched 1 input"]),
     ],
 )
 def test_not_found(words: list[str], lines: list[str], run: Run, archive: Archive) -> None:
@@ -269,7 +269,7 @@ def test_a_key_with_a_field(words: list[str], meant: str | None, run: Run, archi
     archive(ONE)
     ran = run("get", *words, "-o", "out", exit=1)
     hints = [line for line in ran.lines if line.startswith("hint: ") and "-f" in line]
-    said = f"hint: a field of one sample is KEY.FIELD, without -f: tarkit get {meant} INPUT..."
+    said = f"hint: the field of one sample is KEY.FIELD, without -f: tarkit get {meant} INPUT..."
     assert hints == ([said] if meant else [])
     assert ran.lines[0].endswith("No such file or directory; with -f all words are inputs") == bool(meant)
 
@@ -278,10 +278,10 @@ def test_a_key_with_a_field(words: list[str], meant: str | None, run: Run, archi
     ("words", "message"),
     [
         ([], "no KEY"),
-        (["a/"], "'a/' is no key"),
-        ([".hidden"], "'.hidden' is no key"),
-        (["-f", "a/b", "in.tar"], "is the name of a field"),
-        (["-f", "", "in.tar"], "is the name of a field"),
+        (["a/"], "invalid key 'a/'"),
+        ([".hidden"], "invalid key '.hidden'"),
+        (["-f", "a/b", "in.tar"], "takes field names separated by commas"),
+        (["-f", "", "in.tar"], "takes field names separated by commas"),
         (["a.jpg", "in.tar", "--compress", "gz"], "--compress is for a whole sample"),
         (["b.txt", "in.tar", "-o", "in.tar"], "in.tar is both input and output"),
     ],
@@ -307,7 +307,7 @@ def test_no_content(index: bool, run: Run, archive: Archive) -> None:
     if index:
         run("index", name, "--format", "dali")
     for field, what in (
-        ("hard", "hard link to 'a.x': ask"),
+        ("hard", "hard link to 'a.x': get that instead"),
         ("sym", "symbolic link"),
         ("fifo", "a FIFO"),
         ("dev", "a device"),

@@ -55,7 +55,7 @@ def test_beside_the_shards(run: Run, shards: list[str], monkeypatch: pytest.Monk
     ]
     for name in made.keys() - {"1.tar", "2.tar"}:
         os.unlink(f"s/{name}")
-    monkeypatch.setattr(scan, "GATHERED", 10)
+    monkeypatch.setattr(scan, "BUFFERED", 10)
     run("index", "s", "--format", ALL, "-p", "2", "--report", "2.json")
     assert files() == made
     for number in "12":
@@ -90,7 +90,7 @@ def test_md5(run: Run, shards: list[str]) -> None:
     Path("s/2.tar").write_bytes(tar({"c.x": b"4", "d.x": b"5", "e.x": b"7"}))
     assert run("index", "s", "--format", "wids", "--verify").stdout == b""
     found = run("index", "s", "--format", "wids", "--verify", "--md5", exit=1).stdout
-    assert found == b"s/shardindex.json: 2.tar has another MD5 sum\n"
+    assert found == b"s/shardindex.json: 2.tar: the MD5 sum differs\n"
 
 
 @each_row(
@@ -114,7 +114,7 @@ def test_what_is_there(format: str, name: str, run: Run, archive: Archive) -> No
     Path(f"s/{name}").write_text("my own notes\n")
     ran = run("index", *shards[:1], "--format", format, exit=1)
     assert ran.lines == [
-        f"tarkit: s/{name}: there is a file of this name, and it is no {format} index",
+        f"tarkit: s/{name}: the file exists and is not a {format} index",
         "hint: --force replaces it",
     ]
     assert files()[name] == b"my own notes\n"
@@ -143,8 +143,8 @@ def test_compressed(run: Run, here: Path) -> None:
     Path("a b.tar.gz").write_bytes(gzip.compress(tar(ONE)))
     ran = run("index", "1.tar", "a b.tar.gz", "--format", "dali", exit=1)
     assert ran.lines == [
-        "tarkit: a b.tar.gz: it is compressed, and an index needs offsets in a plain archive",
-        "hint: make a plain one: tarkit cat 'a b.tar.gz' -o 'a b.tar'",
+        "tarkit: a b.tar.gz: an index needs offsets in a plain archive, not a compressed archive",
+        "hint: make a plain archive: tarkit cat 'a b.tar.gz' -o 'a b.tar'",
     ]
     assert not Path("1.idx").exists()
     assert "needs a regular file" in run("index", "--format", "dali", stdin=tar(ONE), exit=1).stderr
@@ -205,10 +205,10 @@ def test_verify_misses(run: Run, shards: list[str], archive: Archive) -> None:
     """An index that is not there, one that is none, a shard that is damaged: a line each."""
     run("index", "s", "--format", "dali")
     os.unlink("s/1.idx")
-    assert run("index", "s", "--format", "dali", "--verify", exit=1).stdout == b"s/1.tar: there is no index s/1.idx\n"
+    assert run("index", "s", "--format", "dali", "--verify", exit=1).stdout == b"s/1.tar: no index s/1.idx\n"
     Path("s/1.idx").write_text("notes")
     out = run("index", "s", "--verify", exit=1).stdout
-    assert out == b"s/1.tar: s/1.idx: it is no dali index: no DALI index of version 1.2\n"
+    assert out == b"s/1.tar: s/1.idx: not a dali index: not a DALI index of version 1.2\n"
     archive(tar(TWO)[:1600], "s/2.tar")
     assert b"[truncated]" in run("index", "s", "--verify", exit=1).stdout
     os.unlink("s/1.idx")

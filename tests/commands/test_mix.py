@@ -162,7 +162,7 @@ def test_shares(run: Run, archive: Archive) -> None:
         },
     ]
     assert ran.lines[-5:-1] == [
-        "tarkit: samples that came again have ~2, ~3 .. behind their keys",
+        "tarkit: samples that were drawn again have ~2, ~3, ... after their keys",
         "tarkit: source   weight   asked     got  samples  laps",
         f"tarkit: a.tar         3  75.00%  {counts[0] / 1000:.2%}      {counts[0]}    {counts[0] // 40}",
         f"tarkit: b-*.tar       1  25.00%  {counts[1] / 1000:.2%}      {counts[1]}     0",
@@ -180,15 +180,16 @@ def test_what_is_left_is_said(run: Run, archive: Archive, feed: Feed) -> None:
     """Who stops at the first source that has no more says what else there was; who asks for more than there is, too."""
     words = feed(archive(A, "a.tar")), feed(archive(B, "b.tar")), feed(archive({"c.x": b""}, "c.tar"))
     ran = run("mix", weighed(words[0], "@9"), *words[1:], "--seed", "1", "--report", "r.json")
-    what = f"{words[0]} has no more samples, 2 of 3 sources have some left: --until all goes on, --repeat begins again"
+    what = f"{words[0]} has no more samples, 2 of 3 sources have some left: "
+    what += "--until all continues with these, --repeat reads it again"
     assert ran.lines == [f"tarkit: {what}"]
     assert json.loads(Path("r.json").read_text())["input_left"] == [*words[1:]]
     assert run("mix", *words, "--seed", "1", "--total", "2").lines == []
     ran = run("mix", *words, "--seed", "1", "--until", "all", "--total", "9")
-    assert ran.lines == ["tarkit: 8 samples instead of 9: there were no more"]
+    assert ran.lines == ["tarkit: 8 samples instead of 9: the sources have no more"]
     ran = run("mix", *words[:2], "--seed", "1", "--total", "9")
     assert len(ran.lines) == 2
-    assert ran.lines[1] == "tarkit: 5 samples instead of 9: there were no more"
+    assert ran.lines[1] == "tarkit: 5 samples instead of 9: the sources have no more"
 
 
 @each_feed
@@ -238,7 +239,7 @@ def test_entries_without_key_go_with_a_sample(run: Run, archive: Archive, feed: 
     if feed.kind != "pipe":
         ran = run("mix", "m.json", "--seed", "1")
         assert ran.stdout == tar(members)
-        assert ran.lines == [f"tarkit: warning: {word}: no sample in it; 1 entries without a key are left out"]
+        assert ran.lines == [f"tarkit: warning: {word}: no sample found; 1 entries without a key are left out"]
 
 
 # ---- what is chosen
@@ -284,7 +285,7 @@ def test_keys_from_says_what_was_found(run: Run, archive: Archive, feed: Feed) -
     Path("list").write_text("a1\nnone\nb0\n")
     words = feed(archive(A, "a.tar")), feed(archive(B, "b.tar"))
     ran = run("mix", *words, "--keys-from", "list", "--until", "all", "--seed", "1")
-    assert ran.lines == ["tarkit: list: 3 keys wanted, 2 found, 1 missing, the first of them 'none'"]
+    assert ran.lines == ["tarkit: list: 3 keys requested, 2 found, 1 missing, the first of them 'none'"]
     run("mix", *words, "--keys-from", "list", "--require-all", "--until", "all", "-o", "out.tar", exit=1)
     assert not Path("out.tar").exists()
 
@@ -315,7 +316,7 @@ def test_one_key_in_two_sources(run: Run, archive: Archive, feed: Feed) -> None:
     """Neighbours of one key are an error, and so are others, unless the keys change."""
     words = feed(archive({"k.x": b"1", "l.x": b"2"}, "a.tar")), feed(archive({"m.x": b"3", "k.x": b"4"}, "b.tar"))
     ran = run("mix", *words, "--until", "all", "--seed", "1", exit=1)  # a0 b0 b1 a1
-    assert ran.lines[0] == f"tarkit: {words[1]}: at 1024: the key 'k' is in the output already [repeated-key]"
+    assert ran.lines[0] == f"tarkit: {words[1]}: at 1024: the key 'k' is already in the output [repeated-key]"
     ran = run("mix", *words, "--until", "all", "--seed", "1", "--allow", "repeated-key")
     assert (keys(ran.stdout), ran.stderr) == ("k m k l", "")
     ran = run("mix", *words, "--until", "all", "--seed", "1", "--skip", "repeated-key", "--report", "r.json")
@@ -482,11 +483,11 @@ WRONG = [
     ("- -", 2, "tarkit: stdin is named more than once"),
     ("a.tar --repeat", 2, "tarkit: --repeat has no end"),
     ("a.tar --repeat --until first", 2, "tarkit: --repeat cannot be used with --until first: it reads a source again"),
-    ("a.tar --total x", 2, "tarkit: --total 'x' is no number of samples"),
-    ("a.tar --total -1", 2, "tarkit: --total '-1' is no number of samples"),
-    ("a.tar --total 1.5", 2, "tarkit: --total '1.5' is no number of samples"),
-    ("a.tar --total 1.2345e3", 2, "tarkit: --total '1.2345e3' is no number of samples"),
-    ("a.tar --total 1KiB", 2, "tarkit: --total '1KiB' is no number of samples"),
+    ("a.tar --total x", 2, "tarkit: invalid --total 'x'"),
+    ("a.tar --total -1", 2, "tarkit: invalid --total '-1'"),
+    ("a.tar --total 1.5", 2, "tarkit: invalid --total '1.5'"),
+    ("a.tar --total 1.2345e3", 2, "tarkit: invalid --total '1.2345e3'"),
+    ("a.tar --total 1KiB", 2, "tarkit: invalid --total '1KiB'"),
     ("a.tar --until last", 2, "tarkit: mix: Invalid value for '--until': 'last' is not one of 'first', 'all'."),
     ("m.json -o m.json", 2, "tarkit: m.json is the output, and the description of the mix too"),
     ("m.json --report m.json", 2, "tarkit: m.json is the report, and the description of the mix too"),

@@ -340,7 +340,7 @@ def test_a_key_of_two_inputs(run: Run, archive: Archive) -> None:
     """One archive comes out, so it is an error, unless the keys that come out differ."""
     words = [archive(AB, "1.tar"), archive(AB, "2.tar"), "-c", "true"]
     ran = run("proc", *words, "-o", "out.tar", exit=1)
-    assert ran.lines[0] == "tarkit: 2.tar: at 0: the key 'a' is in the output already [repeated-key]"
+    assert ran.lines[0] == "tarkit: 2.tar: at 0: the key 'a' is already in the output [repeated-key]"
     assert not Path("out.tar").exists()
     assert keys(run("proc", *words, "--rekey", "{stem}/{key}").stdout) == "1/a 1/b 2/a 2/b"
     assert keys(run("proc", *words, "--skip", "repeated-key").stdout) == "a b"

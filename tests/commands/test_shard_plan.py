@@ -232,22 +232,19 @@ def test_outputs_in_the_tree(run: Run, here: Path) -> None:
     assert names(layout(run, here, "-o", "s-%d.tar", "--exclude", "plan.tsv")) == expected
 
 
-@pytest.mark.forks
 def test_tree_in_pieces(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of many files comes in several pieces, and its samples do not notice."""
     root = grow(here / "tree", [f"{n:03}.{field}" for n in range(50) for field in "xyz"])
 
     def samples(tree: Tree) -> list[Group]:
-        return [group for each in gathering.in_folders(tree, gathering.Keyless(), False) for group in each.groups()]
+        return [group for each in gathering.in_directories(tree, gathering.Keyless(), False) for group in each.groups()]
 
     whole = samples(Tree(str(root)))
     monkeypatch.setattr("tarkit.packing.tree.STEP", 7)
-    monkeypatch.setattr("tarkit.packing.tree.FEW", 20)
     assert len(whole) == 50
-    for processes in (1, 2):
-        tree = Tree(str(root), processes=processes)
-        assert samples(tree) == whole
-        assert (tree.files, tree.content) == (150, 150)
+    tree = Tree(str(root))
+    assert samples(tree) == whole
+    assert (tree.files, tree.content) == (150, 150)
 
 
 @each_row(
@@ -267,7 +264,7 @@ def test_bounded_memory(words: list[str], run: Run, f1: Path, monkeypatch: pytes
     """What memory does not hold goes to temporary space, and the layout is the same."""
     expected = layout(run, f1, *words)
     with monkeypatch.context() as patched:
-        patched.setattr(gathering, "MEMORY", 2000)
+        patched.setattr(records, "SORTED", 2000)
         patched.setattr(multimap, "HELD", 400)
         patched.setattr(multimap, "FEW", 200)
         patched.setattr(records, "HELD", 500)
@@ -604,10 +601,10 @@ def test_join(kind: str, run: Run, here: Path) -> None:
 @each_row(
     ("table", "text"),
     [
-        ("k,a\nc/1,x\nc/1,y\n", "table.csv:3: 'c/1' is there twice in column 'k'"),
+        ("k,a\nc/1,x\nc/1,y\n", "table.csv:3: 'c/1' occurs twice in column 'k'"),
         ("q,a\nc/1,x\n", "table.csv:2: no column 'k', there are 'q', 'a'"),
         ("k,a\n,x\n", "table.csv:2: empty cell in column 'k'"),
-        ("k,a\nc/1\n", "table.csv:2: 2 columns, but cells in this row: 1"),
+        ("k,a\nc/1\n", "table.csv:2: cells in this row: 1, columns: 2"),
         ("k,@a\nc/1,http://x/y\n", "table.csv:2:"),
         ("k,@a\nc/1,nothing.bin\n", "nothing.bin: No such file or directory"),
     ],

@@ -86,20 +86,20 @@ def test_a_hundred_feeds(run: Run, archive: Archive) -> None:
     ("words", "keys", "said", "feed"),
     in_turn(
         [
-            ([], range(10), ["tarkit: the first 10 samples; -c N shows more, --all all of them"]),
+            ([], range(10), ["tarkit: the first 10 samples; -c N shows N, --all shows all"]),
             (["-q"], range(10), []),
             (["-c", "3"], range(3), []),
             (["--count", "12"], range(12), []),
             (["--all"], range(15), []),
-            (["-c", "0"], (), ["tarkit: no sample was chosen"]),
+            (["-c", "0"], (), ["tarkit: no sample selected"]),
             (["--match", "4$"], (4, 14), []),
-            (["--match", "x"], (), ["tarkit: no sample was chosen"]),
+            (["--match", "x"], (), ["tarkit: no sample selected"]),
             (["--slice", "1:9:3"], (1, 4, 7), []),
             (["--shard-slice", "13:"], (13, 14), []),
             (
                 ["--keys-from", "list"],
                 (3, 14),
-                ["tarkit: list: 3 keys wanted, 2 found, 1 missing, the first of them 'x'"],
+                ["tarkit: list: 3 keys requested, 2 found, 1 missing, the first of them 'x'"],
             ),
             (["--keys-from", "list", "-c", "1"], (3,), []),
         ]
@@ -118,7 +118,7 @@ def test_all_keys_required(run: Run, archive: Archive) -> None:
     Path("list").write_text("\n".join([*(f"{number:03d}" for number in range(15)), "x"]))
     ran = run("show", archive(many(15)), "--keys-from", "list", "--require-all", exit=1)
     assert len(ran.stdout.splitlines()) == 30
-    assert ran.lines == ["tarkit: list: 16 keys wanted, 15 found, 1 missing, the first of them 'x'"]
+    assert ran.lines == ["tarkit: list: 16 keys requested, 15 found, 1 missing, the first of them 'x'"]
 
 
 @each_feed
@@ -156,13 +156,13 @@ def test_sparse_files(run: Run) -> None:
     golden = sorted((Path(__file__).parents[1] / "data").glob("*sparse*.tar"))
     assert golden
     for path in golden:
-        assert b"  sparse file  its content is not looked at" in run("show", str(path)).stdout
+        assert b"  sparse file  content not read" in run("show", str(path)).stdout
 
 
 @each_feed
 def test_no_sample(run: Run, archive: Archive, feed: Feed) -> None:
     """Entries are shown, and why a loader sees nothing is said."""
-    why = "tarkit: no sample found: no name has a dot after its last slash, which ends the key"
+    why = "tarkit: no sample found: no entry has a dot in its file name, which ends the key"
     word = feed(archive({"README": b"x"}))
     ran = run("show", word)
     assert from_feed(ran.stdout, word) == ["(no sample)  in.tar at 0", "  README  1  text  x  (no key)"]
@@ -405,7 +405,7 @@ def test_html(run: Run, archive: Archive, feed: Feed) -> None:
     run("show", word, "--html", "page.html", "--match", "d", "-c", "1")
     page = Path("page.html").read_text()
     assert re.findall('data-key="(.*?)"', page) == ["d/a"]
-    assert "<p>The first 1 of the chosen samples</p>" in page
+    assert "<p>The first 1 of the selected samples</p>" in page
 
 
 def test_classes(run: Run, archive: Archive) -> None:
@@ -430,7 +430,7 @@ def test_classes(run: Run, archive: Archive) -> None:
 def test_html_of_many(run: Run, archive: Archive) -> None:
     """200 samples by default, which is said, there and here."""
     ran = run("show", archive(many(300)), "--html", "page.html")
-    assert ran.lines == ["tarkit: the first 200 samples; -c N shows more, --all all of them"]
+    assert ran.lines == ["tarkit: the first 200 samples; -c N shows N, --all shows all"]
     page = Path("page.html").read_text()
     assert page.count("<article") == 200
     assert "<p>The first 200 of the samples</p>" in page

@@ -202,7 +202,7 @@ def test_a_key_that_comes_back(run: Run, archive: Archive, feed: Feed) -> None:
     for command in ("shuffle", "shuffle --rng pcg", "shuffle --buffer 30", "sort -s __random__"):
         words = [*command.split(), one, two, "--seed", "1", "-q"]
         ran = run(*words, "-o", "out.tar", exit=1)
-        assert ran.lines[0].endswith("the key '07' is in the output already [repeated-key]"), command
+        assert ran.lines[0].endswith("the key '07' is already in the output [repeated-key]"), command
         assert ran.lines[1] == "hint: make the keys differ: --rekey '{stem}/{key}'"
         assert not Path("out.tar").exists()
         out = entries(run(*words, "--allow", "repeated-key").stdout)
@@ -211,12 +211,12 @@ def test_a_key_that_comes_back(run: Run, archive: Archive, feed: Feed) -> None:
         seconds = [pair for pair in out if pair[0].startswith("07.")][1:]
         assert kept == [pair for pair in out if pair not in seconds]
         assert len(entries(run(*words, "-R", "{stem}/{key}").stdout)) == 41
-        assert run(*words, "-R", "{key}", exit=1).lines[0].endswith("is in the output already [repeated-key]")
+        assert run(*words, "-R", "{key}", exit=1).lines[0].endswith("is already in the output [repeated-key]")
         if "buffer" not in command:
             ran = run(*command.split(), one, two, "--seed", "1", "-c", "50", "--force", "-o", "s-%d.tar")
             assert [line for line in ran.lines if "warning" in line] == [
                 next(
-                    line for line in ran.lines if line.endswith("the key '07' is in the output already [repeated-key]")
+                    line for line in ran.lines if line.endswith("the key '07' is already in the output [repeated-key]")
                 )
             ]
     whole = [feed(archive(dict.fromkeys(rows, b"1"), f"{number}.tar")) for number in (1, 2)]
@@ -236,7 +236,7 @@ def test_a_key_comes_back_after_any_number(run: Run, archive: Archive, monkeypat
     for seed in range(5):
         for words in ([], ["-f", "x"]):
             ran = run("shuffle", one, two, "--seed", str(seed), *words, "-o", "out.tar", exit=1)
-            assert ran.lines[0].endswith("the key '07' is in the output already [repeated-key]")
+            assert ran.lines[0].endswith("the key '07' is already in the output [repeated-key]")
 
 
 @each_feed
@@ -455,9 +455,9 @@ def test_audit(run: Run, archive: Archive, feed: Feed) -> None:
 # ---- words that do not go together
 
 USAGE = [
-    ("--buffer 1G", "tarkit: --buffer '1G' is no number of samples"),
+    ("--buffer 1G", "tarkit: invalid --buffer '1G'"),
     ("--buffer 0", "tarkit: --buffer 0 holds nothing"),
-    ("--buffer ²", "tarkit: --buffer '²' is no number of samples"),
+    ("--buffer ²", "tarkit: invalid --buffer '²'"),
     ("--initial 3", "tarkit: --initial requires --buffer"),
     ("--buffer 3 --rng pcg", "tarkit: --rng cannot be used with --buffer"),
     ("--by cls", "tarkit: --by requires --audit"),

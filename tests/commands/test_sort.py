@@ -200,7 +200,7 @@ def test_by_value(options: str, expected: str, run: Run, archive: Archive) -> No
             assert run("sort", feed(archive(VALUES)), *words).stdout == tar(pick(VALUES, expected))
     run("sort", archive(pick(VALUES, expected)), *words, "--check-only")
     assert (
-        "is out of order behind"
+        "is out of order after"
         in run("sort", archive(pick(VALUES, expected[::-1])), *words, "--check-only", exit=1).stderr
     )
 
@@ -253,7 +253,7 @@ def test_selection(run: Run, archive: Archive, feed: Feed) -> None:
     assert sorted_to(run, [word, "--shard-slice", "::2"]) == ["a.x", "d.x", "e.x"]
     ran = run("sort", word, "--keys-from", "list")
     assert keys(ran.stdout) == "a e"
-    assert "3 keys wanted, 2 found, 1 missing" in ran.stderr
+    assert "3 keys requested, 2 found, 1 missing" in ran.stderr
     assert run("sort", word, "--keys-from", "list", "--require-all", "-o", "no.tar", exit=1).stdout == b""
     assert not os.path.exists("no.tar")
 

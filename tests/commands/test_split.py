@@ -173,7 +173,7 @@ def test_require_all(run: Run, archive: Archive) -> None:
     Path("list").write_text("1\n2\n3\nnone\n")
     options = ("--keys-from", "list", "-c", "2", "-o", "out-%d.tar", "--manifest", "m.tsv")
     ran = run("split", archive(TEN), *options, "--require-all", exit=1)
-    assert ran.lines == ["tarkit: list: 4 keys wanted, 3 found, 1 missing, the first of them 'none'"]
+    assert ran.lines == ["tarkit: list: 4 keys requested, 3 found, 1 missing, the first of them 'none'"]
     assert shards() == numbered("1 2")
     assert not Path("m.tsv").exists()
     run("split", "in.tar", *options, "--force")
@@ -238,7 +238,7 @@ def test_what_is_left_is_not_judged(run: Run, archive: Archive, feed: Feed) -> N
     assert len(Path("m.tsv").read_bytes().splitlines()) == 3
     Path("list").write_text("0\n1\n9\n")
     ran = run("split", feed("in.tar"), "-c", "1", "--max-shards", "1", "--keys-from", "list", "-o", "b-%d.tar")
-    assert ran.lines[0] == "tarkit: list: 3 keys wanted, 2 found, 1 not reached, the first of them '9'"
+    assert ran.lines[0] == "tarkit: list: 3 keys requested, 2 found, 1 not reached, the first of them '9'"
     assert ran.lines[-1] == "tarkit: stopped at --max-shards 1: 2 samples not written"
 
 
@@ -400,7 +400,7 @@ def test_existing_shards_are_refused(run: Run, archive: Archive) -> None:
     ran = run("split", word, "-c", "4", "-o", "out-%d.tar", exit=1)
     assert ran.lines == [
         "tarkit: out-3.tar and 1 more: there are shards of this name",
-        "hint: --force replaces them; --append keeps them, and packs all of the inputs again behind them",
+        "hint: --force replaces them; --append keeps them, and appends all inputs after them",
     ]
     os.unlink("out-4.tar")
     ran = run("split", word, "-c", "4", "-o", "out-%d.tar", "--start", "9", exit=1)
@@ -570,7 +570,7 @@ def test_a_key_of_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
     for options in ("-c 1", "-n 2"):
         ran = run("split", *words, *options.split(), "--force", "-o", "out-%d.tar")
         assert ran.lines[:2] == [
-            f"tarkit: warning: {words[1]}: at {at}: the key '{key}' is in the output already [repeated-key]"
+            f"tarkit: warning: {words[1]}: at {at}: the key '{key}' is already in the output [repeated-key]"
             for at, key in ((0, "a"), (1024, "b"))
         ]
         assert [key for shard in shards().values() for key in shard.split()] == ["a", "b", "a", "b"]

@@ -476,7 +476,7 @@ WRONG = [
     ("--parts a=x,b", "--parts 'a=x,b': invalid share 'x'"),
     ("--parts a=-1,b=2", "--parts 'a=-1,b=2': invalid share '-1'"),
     ("--parts a=.,b", "--parts 'a=.,b': invalid share '.'"),
-    ("--parts a=0.5,a=0.5", "--parts 'a=0.5,a=0.5': a is there twice"),
+    ("--parts a=0.5,a=0.5", "--parts 'a=0.5,a=0.5': a occurs twice"),
     ("--parts ../a=1", "--parts '../a=1': invalid name '../a'"),
     ("--parts a%d=1", "--parts 'a%d=1': invalid name 'a%d'"),
     ("--parts .a=1", "--parts '.a=1': invalid name '.a'"),

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarkit.inspecting import census, classes
-from tarkit.inspecting.census import Sizes, count, count_samples, deal, round_bins
+from tarkit.inspecting.census import Sizes, count, count_samples, round_bins, shares_of
 from tarkit.inspecting.classes import ClassCounts
 from tarkit.problems import Policy
 from tarkit.streams.source import FileSource
@@ -160,7 +160,7 @@ def test_counted_as_tarfile_sees_it(data: bytes) -> None:
             name: expected[name] for name in ("samples", "entries", "strays")
         }
         fields = {
-            name.decode("utf-8", "surrogateescape"): (each.count, each.bytes, each.least, each.most)
+            name.decode("utf-8", "surrogateescape"): (each.count, each.bytes, each.minimum, each.maximum)
             for name, each in found.fields.items()
         }
         assert fields == expected["fields"]
@@ -379,7 +379,7 @@ def test_by_counts_the_same_otherwise(run: Run, archive: Archive) -> None:
 
 
 def test_by_what_is_not_there(run: Run, archive: Archive) -> None:
-    """A field that no sample has is told of; one that is no text is an error that can be allowed."""
+    """A field that no sample has is told of; one that is not text is an error that can be allowed."""
     name = archive({"a.cls": b"1", "a.jpg": b"\xff\xd8\xff"})
     ran = run("stats", name, "--by", "clss")
     assert ran.lines == ["tarkit: warning: no sample has 'clss'"]
@@ -428,7 +428,7 @@ def test_shares_are_those_of_webdataset() -> None:
         for node in range(world):
             mine = list(wds.islice(urls, node, None, world))
             expected += [sum(mine)] + [sum(mine[w::workers]) for w in range(workers if workers > 1 else 0)]
-        assert [each.samples for each in deal(urls, world, workers)] == expected
+        assert [each.samples for each in shares_of(urls, world, workers)] == expected
 
 
 @each_row(
@@ -465,10 +465,10 @@ def test_sizes(values: list[int], distinct: int, pieces: int) -> None:
     assert (found.count, found.bytes) == (len(values), sum(values))
     assert sum(count for _, _, count in found.bins()) == len(values)
     assert median * 255 / 256 <= found.median <= median
-    assert found.least * 1.004 + 1 >= min(values) >= found.least
+    assert found.minimum * 1.004 + 1 >= min(values) >= found.minimum
     assert found.exact == (len(set(values)) <= distinct) or not found.exact
     if found.exact:
-        assert (found.median, found.least, found.most) == (median, min(values), max(values))
+        assert (found.median, found.minimum, found.maximum) == (median, min(values), max(values))
 
 
 @each_row(
@@ -508,7 +508,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     found.add(list(range(0, 400_000, 25)))
     assert not found.exact
     assert len(found.counts) < 6000
-    assert (found.least, found.median, found.most) == (0, 199_680, 399_975)
+    assert (found.minimum, found.median, found.maximum) == (0, 199_680, 399_975)
     monkeypatch.setattr(census, "MOST", 3)
     rows = {f"{n}.{field}": b"x" for n in range(9) for field in (f"f{n}", "cls")}
     found_fields = count(on_disk(tar(rows)), Policy())

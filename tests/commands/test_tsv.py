@@ -136,7 +136,7 @@ def test_a_key_of_two_inputs(run: Run, archive: Archive, feed: Feed) -> None:
     ran = run("tsv", *words, "-f", "x", "--no-header")
     assert ran.stdout == b"a\t1\nb\t2\nb\t3\na\t4\n"
     assert ran.lines == [
-        f"tarkit: warning: {words[1]}: at {at}: the key '{key}' is in the output already [repeated-key]"
+        f"tarkit: warning: {words[1]}: at {at}: the key '{key}' is already in the output [repeated-key]"
         for at, key in ((0, "b"), (1024, "a"))
     ]
     assert run("tsv", *words, "-f", "x", "--no-header", "--skip", "repeated-key").stdout == b"a\t1\nb\t2\n"
@@ -161,7 +161,7 @@ def test_csv(run: Run, archive: Archive) -> None:
 
 
 def test_yaml(run: Run, archive: Archive) -> None:
-    """What is no text is binary."""
+    """What is not text is binary."""
     yaml = pytest.importorskip("yaml")
     out = run("tsv", archive(ROWS), *COLUMNS, "--format", "yaml").stdout
     expected: list[dict[str, Any]] = [dict(row) for row in OBJECTS]
@@ -209,7 +209,7 @@ def test_parquet(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) ->
     ]
     rows["9.json"] = b'{"a": "x"}'
     line = run("tsv", archive(rows, "x.tar"), "-f", "json.a", "-o", "x.parquet", exit=1).lines[0]
-    assert line == "tarkit: column 'json.a': in rows 5 to 6 a value is no int64, as those of the first rows are"
+    assert line == "tarkit: column 'json.a': a value in rows 5 to 6 is not int64, the type of the first rows"
     assert not Path("x.parquet").exists()
     run("tsv", archive({}, "no.tar"), "-f", "cls", "-o", "no.parquet")
     assert pyarrow.read_table("no.parquet").num_rows == 0
@@ -257,9 +257,9 @@ def test_no_cell(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) ->
     rows = {"a.json": b"{", "a.jpg": b"x" * 1001, "b.json": b'{"x": 1}', "b.jpg": b"x" * 1000}
     name = archive(rows)
     for column, message in (
-        ("json.x", "the field 'json' of 'a' is no JSON"),
-        ("width.jpg", "the field 'jpg' of 'a' is no picture of a known kind"),
-        ("jpg", "the field 'jpg' of 'a' has 1001 bytes, and at most 1000 are read"),
+        ("json.x", "the field 'json' of 'a' is not JSON"),
+        ("width.jpg", "the field 'jpg' of 'a' is not a picture of a known format"),
+        ("jpg", "the field 'jpg' of 'a' has 1001 bytes, the limit is 1000"),
     ):
         line = run("tsv", name, "-f", column, "-o", "t.tsv", exit=1).lines[0]
         assert line.startswith(f"tarkit: {name}: at 0: {message}")
@@ -280,10 +280,10 @@ def test_what_a_format_cannot_say(run: Run, archive: Archive) -> None:
     for column in ("json.x", "json.y"):
         for format in ("json", "jsonl"):
             ran = run("tsv", name, "-f", column, "--format", format, "-o", "t", exit=1)
-            assert ran.lines == ["tarkit: the row of 'a' has a number that JSON cannot say, NaN or Infinity"]
+            assert ran.lines == ["tarkit: the row of 'a' has a number that JSON cannot represent, NaN or Infinity"]
     pytest.importorskip("yaml")
     ran = run("tsv", name, "-f", "d:deep.json.x", "--format", "yaml", "-o", "t", exit=1)
-    assert ran.lines == ["tarkit: the row of 'a' has a value that is nested too deep for YAML"]
+    assert ran.lines == ["tarkit: the row of 'a' has a value that is nested too deeply for YAML"]
     assert not Path("t").exists()
 
 
@@ -314,13 +314,13 @@ def test_damage(run: Run, archive: Archive, feed: Feed) -> None:
 @each_row(
     ("words", "message"),
     [
-        (["-f", " "], "no column is named"),
-        (["-f", "a,b"], "'a,b': a comma means the first that is there"),
-        (["-f", "x:"], "'x:': a column is NAME, A;B, NEW:NAME or NEW:A,B"),
-        (["-f", "a;;b"], "'a;;b': a column is NAME, A;B, NEW:NAME or NEW:A,B"),
-        (["-f", "cls cls"], "two columns are called 'cls'"),
-        (["-f", "cls", "-f", "cls:jpg"], "two columns are called 'cls'"),
-        (["-f", "@jpg"], "'@jpg': a column that begins with @ would be one of sources"),
+        (["-f", " "], "no column given"),
+        (["-f", "a,b"], "'a,b': a comma separates alternatives, of which the first present one is used"),
+        (["-f", "x:"], "invalid column 'x:': it must be NAME, A;B, NEW:NAME or NEW:A,B"),
+        (["-f", "a;;b"], "invalid column 'a;;b': it must be NAME, A;B, NEW:NAME or NEW:A,B"),
+        (["-f", "cls cls"], "two columns are named 'cls'"),
+        (["-f", "cls", "-f", "cls:jpg"], "two columns are named 'cls'"),
+        (["-f", "@jpg"], "invalid column '@jpg': @ marks a column of sources"),
         (["-f", "cls", "--available"], "--available cannot be used with -f: it lists all fields"),
     ],
 )

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tarkit.errors import Problem, Unsupported
-from tarkit.indexing.formats import FORMATS, IndexedShard, index_path, make_layout, read_index, read_wids, spell_wids
-from tarkit.indexing.scan import NoIndex, open_shard, spelled
+from tarkit.indexing.formats import FORMATS, IndexedShard, encode_wids, index_path, make_layout, read_index, read_wids
+from tarkit.indexing.scan import InvalidIndex, index_bytes, open_shard
 from tarkit.problems import Policy
 from tarkit.streams.location import Location
 from tests._tools import each_row
@@ -42,7 +42,7 @@ EXACT = {
 def index(format: str, name: str = "in.tar", **policy: list[str]) -> bytes:
     """The index of a shard in this folder."""
     source = open_shard(Location("path", name, name))
-    return spelled(source, make_layout(format, name, source.size or 0), format, Policy(**policy))
+    return index_bytes(source, make_layout(format, name, source.size or 0), format, Policy(**policy))
 
 
 @each_row("format", EXACT)
@@ -111,12 +111,12 @@ def test_energon_as_tarfile_counts(archive: Archive) -> None:
         ("dali", {"a b.x": b""}, "a blank"),
         ("dali", {"a.": b""}, "empty field"),
         ("dali", {"README": b""}, "no sample"),
-        ("webshart", {"\udcff.x": b""}, "no UTF-8"),
-        ("parquet", {"\udcff.x": b""}, "no UTF-8"),
+        ("webshart", {"\udcff.x": b""}, "is not UTF-8"),
+        ("parquet", {"\udcff.x": b""}, "is not UTF-8"),
     ],
 )
 def test_what_a_layout_cannot_say(format: str, members: dict[str, Content], words: str, archive: Archive) -> None:
-    """Then there is no index, rather than one that its reader takes for something else."""
+    """Then no index, rather than one that its reader takes for something else."""
     if format == "parquet":
         pytest.importorskip("pyarrow")
     archive(members)
@@ -177,14 +177,14 @@ def test_sparse(name: str, words: str) -> None:
 )
 def test_no_index(format: str, data: bytes) -> None:
     """What is not of the layout is not taken for it."""
-    with pytest.raises(NoIndex):
+    with pytest.raises(InvalidIndex):
         read_index(format, data)
 
 
 def test_wids_exact() -> None:
     """The list is in the order of names, as widsindex writes it."""
     shards = [IndexedShard("t-1.tar", 3, 2048), IndexedShard("t-0.tar", 2, 1024, "ab")]
-    data = spell_wids(shards)
+    data = encode_wids(shards)
     assert json.loads(data) == {
         "__kind__": "wids-shard-index-v1",
         "wids_version": 1,
@@ -195,7 +195,7 @@ def test_wids_exact() -> None:
         "name": "t",
     }
     assert read_wids(data) == sorted(shards)
-    with pytest.raises(NoIndex):
+    with pytest.raises(InvalidIndex):
         read_wids(b'{"a": 1}')
 
 

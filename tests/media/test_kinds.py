@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarkit.inspecting.item import Item, Payload, see
+from tarkit.inspecting.item import Item, Payload, describe
 from tarkit.media import headers, kinds
 from tarkit.media import headers as arrays
 from tarkit.views.text import about_words
@@ -357,21 +357,21 @@ def seen(data: bytes, field: bytes = b"x", reach: int | None = None) -> tuple[It
     """An item as it is seen, and how many bytes were read for it."""
     source = Held(data)
     payload = Payload(source, 0, len(data), len(data) if reach is None else reach)  # type: ignore[arg-type]
-    return see(Item(b"a." + field, field, len(data), ""), payload), source.count
+    return describe(Item(b"a." + field, field, len(data), ""), payload), source.count
 
 
 SEEN: list[tuple[bytes, bytes, str, dict[str, Any]]] = [
     (PNG, b"png", "png", {"width": 640, "height": 480}),
     (PNG, b"jpg", "png", {"width": 640, "height": 480, "named": "jpg"}),
-    (PNG[:12], b"png", "png", {"note": "its header does not say how large it is"}),
+    (PNG[:12], b"png", "png", {"note": "no size in the header"}),
     (wav(0.5), b"wav", "wav", {"seconds": 0.5, "rate": 8000, "channels": 2}),
-    (flac(1)[:20], b"x", "flac", {"note": "its header makes no sense"}),
+    (flac(1)[:20], b"x", "flac", {"note": "invalid header"}),
     (npy("{'descr': '<f4', 'shape': (2,)}", payload=bytes(8)), b"npy", "npy", {"dtype": "float32", "shape": [2]}),
     (
         npy("{'descr': '<f4', 'shape': (2,)}"),
         b"npy",
         "npy",
-        {"dtype": "float32", "shape": [2], "note": "by its header it would have 49 bytes"},
+        {"dtype": "float32", "shape": [2], "note": "the header requires 49 bytes"},
     ),
     (
         npy("{'descr': '|O', 'shape': (2,)}"),
@@ -379,7 +379,7 @@ SEEN: list[tuple[bytes, bytes, str, dict[str, Any]]] = [
         "npy",
         {"dtype": "object", "shape": [2], "note": "pickled objects, not opened"},
     ),
-    (npy("{"), b"npy", "npy", {"note": "its header makes no sense"}),
+    (npy("{"), b"npy", "npy", {"note": "invalid header"}),
     (b"\x80\x04\x95.", b"pth", "pickle", {"note": "not opened"}),
     (b"\x1f\x8b\x08" + bytes(9), b"json", "gz", {"named": "json"}),
 ]
@@ -473,4 +473,4 @@ def test_nothing_makes_it_fail(data: bytes, flips: list[tuple[int, int]], cut: i
 def test_reach() -> None:
     """Nothing behind what may be looked at is read."""
     item, _ = seen(EXIF, reach=30_000)
-    assert item.about == {"note": "its header does not say how large it is"}
+    assert item.about == {"note": "no size in the header"}

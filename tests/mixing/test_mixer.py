@@ -196,7 +196,7 @@ datasets:
         ("datasets: [{shards: a, buckets: [b, c]}]", "datasets[0]: more than one of `buckets`"),
         ("{datasets: [{shards: a}], prefix: 7}", "datasets[0]: `prefix` is text"),
         ("a: [", "mix.yaml:1: invalid YAML: "),
-        ("sources:\n- shards: a\n  weight: 1\n  weight: 2\n", "mix.yaml:3: invalid YAML: 'weight' is there twice"),
+        ("sources:\n- shards: a\n  weight: 1\n  weight: 2\n", "mix.yaml:3: invalid YAML: 'weight' occurs twice"),
         ("sources: &s [{shards: a, rename: *s}]", "sources[0]: `rename` is a mapping OLD: NEW, or a list of"),
         ("a: 1\nb: !!python/object:os.system x\n", "mix.yaml:2: invalid YAML: could not determine a constructor"),
         ("\x00", "mix.yaml: invalid YAML: unacceptable character"),
@@ -220,7 +220,7 @@ def test_files_that_cannot_be_read(here: Path) -> None:
         ("a.yaml", "a.yaml: No such file or directory"),
         ("b.yaml", "b.yaml: at 3: not UTF-8"),
         ("c.json", "c.json: invalid JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        ("d.json", "d.json: invalid JSON: 'weight' is there twice"),
+        ("d.json", "d.json: invalid JSON: 'weight' occurs twice"),
     ):
         with pytest.raises(TarkitError) as error:
             read_spec(path)

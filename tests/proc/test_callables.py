@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ import pytest
 from tarkit.errors import TarkitError
 from tarkit.problems import Policy
 from tarkit.proc.engine import RunOptions
-from tarkit.proc.function import ForkedProcess, FunctionOptions, function_runner
+from tarkit.proc.function import ForkedProcess, FunctionExecutor, FunctionOptions, function_runner
 from tarkit.proc.policy import ErrorLimit, FailurePolicy
-from tarkit.proc.run import run_samples
+from tarkit.proc.run import SampleRun, number_jobs, run_samples
 from tarkit.proc.shell import command_runner
 from tarkit.proc.worker import worker_runner
 from tarkit.samples.reader import SampleReader
@@ -198,35 +198,83 @@ def test_init_is_called_in_each_process() -> None:
             mapped(lambda sample: sample, processes, init=lambda: 1 / 0)
 
 
-@pytest.mark.parametrize("processes", [2, 4])
-def test_a_process_that_dies(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sample that it worked on has failed; a new copy goes on with the others: the one that is made late."""
-    monkeypatch.setattr("tests.conftest.several_threads", lambda: False)
+KILLED = "the process that calls the function was ended by SIGKILL"
 
-    def dies(sample: Sample) -> Sample:
-        if sample["cls"] in (b"3", b"20"):
+
+@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize(("batch", "most"), [(None, 4), (1, 1), (3, 3)])
+def test_a_process_that_dies(processes: int, batch: int | None, most: int) -> None:
+    """The sample that it worked on has failed, as have those of its batch without a result; other copies go on."""
+
+    def dies(given: Any) -> Any:
+        if any(sample["cls"] == b"3" for sample in ([given] if batch is None else given)):
             os.kill(os.getpid(), signal.SIGKILL)
-        return sample
+        return given
 
     lines: list[str] = []
-    failures = FailurePolicy("skip", warn=lines.append)
-    assert mapped(dies, processes, failures=failures) == [each for each in IN if each[0] not in ("003", "020")]
-    assert [line for line in lines if "the process that calls the function was ended by SIGKILL" in line] == lines
-    assert len(lines) == 2
+    failures = FailurePolicy("skip", warn=lines.append, every=True)
+    got = mapped(dies, processes, batch, failures=failures)
+    missing = [key for key, _ in IN if key not in dict(got)]
+    assert got == [each for each in IN if each[0] not in missing]
+    assert "003" in missing
+    assert len(missing) <= most  # a batch without a fixed size is at most 4 samples there
+    assert missing == [f"{number:03}" for number in range(int(missing[0]), int(missing[-1]) + 1)]
+    at = " at '003'" if batch is None else ""
+    assert [line.partition(": ")[2] for line in lines] == [
+        f"'{key}' {KILLED}"
+        if len(missing) == 1 or key + at == "003 at '003'"
+        else f"'{key}' has no result, as its worker process died{at}: {KILLED}"
+        for key in missing
+    ]
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("batch", [None, 2])
+def test_all_processes_die(processes: int, batch: int | None) -> None:
+    """Nobody is left to work on the rest: the run ends, after a failure for each copy at least."""
+    lines: list[str] = []
+    failures = FailurePolicy("skip", warn=lines.append, every=True)
+    with pytest.raises(TarkitError, match=f"^samples are left, but all worker processes have died: {processes}$"):
+        mapped(lambda given: os.kill(os.getpid(), signal.SIGKILL), processes, batch, failures=failures)
+    assert all(KILLED in line for line in lines)
+    with pytest.raises(TarkitError, match=f"^.*'000' {KILLED}$" if batch is None else f"^.*'000' .*{KILLED}$"):
+        mapped(lambda given: os.kill(os.getpid(), signal.SIGKILL), processes, batch)
+
+
+def test_a_process_that_dies_idle() -> None:
+    """Nobody is to blame: the samples that it is sent next fail, and it says that it takes no more."""
+    executor = FunctionExecutor(FunctionOptions(lambda sample: sample))
+    jobs = list(number_jobs(iter(SampleReader(on_disk(DATA), Policy())), Policy()))
+    assert [outcome.failure for outcome in executor.run(jobs)] == [None] * COUNT
+    assert not executor.lost
+    assert executor._process is not None
+    os.kill(executor._process.program.pid, signal.SIGKILL)
+    executor._process.program.wait()
+    for _ in range(2):
+        failures = [outcome.failure.reason for outcome in executor.run(jobs) if outcome.failure]
+        assert failures == [f"has no result, as its worker process died: {KILLED}"] * COUNT
+        assert executor.lost
+    executor.close()
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_timeout(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeout(processes: int) -> None:
     """A call that takes too long is ended, with its process: with a timeout there is one."""
-    monkeypatch.setattr("tests.conftest.several_threads", lambda: False)
 
     def hangs(sample: Sample) -> Sample:
         if sample["cls"] == b"3":
             time.sleep(PATIENT)
         return sample
 
-    with pytest.raises(TarkitError, match=r"'003' took longer than 0\.5 s"):
+    with pytest.raises(TarkitError, match=r"'003'( |: )took longer than 0\.5 s"):
         mapped(hangs, processes, timeout=0.5)
+    lines: list[str] = []
+    with pytest.raises(TarkitError, match="all worker processes") if processes == 1 else nullcontext():
+        got = mapped(hangs, processes, timeout=0.5, failures=FailurePolicy("skip", warn=lines.append, every=True))
+        missing = [key for key, _ in IN if key not in dict(got)]
+        assert got == [each for each in IN if each[0] not in missing]
+        assert len(lines) == len(missing) <= 4
+    assert "'003' took longer than 0.5 s" in "".join(lines)
 
 
 def test_output_of_copies_is_handed_over() -> None:
@@ -238,8 +286,6 @@ def test_output_of_copies_is_handed_over() -> None:
         sys.stderr.write("err\n")
         os.write(1, b"raw")
         return sample
-
-    from tarkit.proc.run import SampleRun, number_jobs
 
     policy = Policy()
     sys.stdout.write("ours")

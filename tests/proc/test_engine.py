@@ -34,6 +34,8 @@ def jobs(count: int, pulled: list[int] | None = None) -> Iterator[Job]:
 class Recorder:
     """An executor that calls a function for a list of jobs."""
 
+    lost = False
+
     def __init__(self, work: Callable[[Sequence[Job]], list[Outcome]]) -> None:
         self.work = work
         self.acts: list[str] = []

@@ -24,18 +24,18 @@ from tests.conftest import GNU, PAX, USTAR, Content, entries, tar
         ("jpg", [(None, "jpg")]),
         ("jpg json", [(None, "jpg"), (None, "json")]),
         ("  seg.png\tcls\n", [(None, "seg.png"), (None, "cls")]),
-        ("png,jpg", "'png,jpg': a comma means the first that is there"),
+        ("png,jpg", "'png,jpg': a comma separates alternatives, of which the first present one is used"),
         ("image:png,jpg", [("image", "png jpg")]),
         ("image=png,jpg label=cls", [("image", "png jpg"), ("label", "cls")]),
         ("a:b=c", [("a", "b=c")]),
         ("é:\udce9", [("é", "\udce9")]),
-        ("", "no field is named"),
-        ("  ", "no field is named"),
-        ("a:", "'a:': a field is NAME, NEW:OLD or NEW:OLD1,OLD2"),
-        ("=b", "'=b': a field is NAME, NEW:OLD or NEW:OLD1,OLD2"),
-        ("a,", "'a,': a field is NAME, NEW:OLD or NEW:OLD1,OLD2"),
-        ("x,,y", "'x,,y': a field is NAME, NEW:OLD or NEW:OLD1,OLD2"),
-        ("d/a", "'d/a': the name of a field has no slash"),
+        ("", "no field given"),
+        ("  ", "no field given"),
+        ("a:", "invalid field 'a:': it must be NAME, NEW:OLD or NEW:OLD1,OLD2"),
+        ("=b", "invalid field '=b': it must be NAME, NEW:OLD or NEW:OLD1,OLD2"),
+        ("a,", "invalid field 'a,': it must be NAME, NEW:OLD or NEW:OLD1,OLD2"),
+        ("x,,y", "invalid field 'x,,y': it must be NAME, NEW:OLD or NEW:OLD1,OLD2"),
+        ("d/a", "invalid field name 'd/a': it contains a slash"),
     ],
 )
 def test_parse_fields(text: str, expected: list[tuple[str | None, str]] | str) -> None:
@@ -163,5 +163,5 @@ def test_rename() -> None:
     swap = Fields(rename=((b"JPG", b"cls"), (b"cls", b"jpg"), (b"none", b"x")))
     assert not swap.all
     assert [name for name, _ in entries(changed(tar(TWO), swap))] == ["a.cls", "a.jpg", "b.cls", "b.seg.png", "b.jpg"]
-    with pytest.raises(Problem, match=r"two fields of 'a' get one name \[duplicate-entry\]"):
+    with pytest.raises(Problem, match=r"two fields of 'a' get the same name \[duplicate-entry\]"):
         changed(tar(TWO), Fields(rename=((b"jpg", b"cls"),)))

@@ -34,14 +34,14 @@ MOST = 2**63 - 2
         (" 1 : 9 ", (1, 9, 1)),
         (f"{10**30}:{10**30}:{10**30}", (MOST, MOST, MOST)),
         (f"{10**30}", (MOST, MOST + 1, 1)),
-        ("", "an empty slice"),
-        ("x", "'x' is no slice: LO:HI:STEP wants up to three whole numbers"),
-        ("1.5", "'1.5' is no slice: LO:HI:STEP wants up to three whole numbers"),
-        ("1:2:3:4", "'1:2:3:4' is no slice: LO:HI:STEP wants up to three whole numbers"),
-        ("-1", "'-1': a slice counts from the start; negative numbers have no meaning here"),
-        (":-1", "':-1': a slice counts from the start; negative numbers have no meaning here"),
-        ("::-1", "'::-1': a slice counts from the start; negative numbers have no meaning here"),
-        ("::0", "'::0': the step of a slice is at least 1"),
+        ("", "empty slice"),
+        ("x", "invalid slice 'x': LO:HI:STEP takes up to three integers"),
+        ("1.5", "invalid slice '1.5': LO:HI:STEP takes up to three integers"),
+        ("1:2:3:4", "invalid slice '1:2:3:4': LO:HI:STEP takes up to three integers"),
+        ("-1", "invalid slice '-1': negative numbers are not supported"),
+        (":-1", "invalid slice ':-1': negative numbers are not supported"),
+        ("::-1", "invalid slice '::-1': negative numbers are not supported"),
+        ("::0", "invalid slice '::0': the step must be at least 1"),
     ],
 )
 def test_slices(text: str, expected: Slice | str) -> None:
@@ -124,7 +124,7 @@ def test_only_what_is_needed_is_read() -> None:
 @each_row("share", [-0.1, 1.1, float("nan"), float("inf")])
 def test_shares(share: float) -> None:
     """A share is a number from 0 to 1."""
-    with pytest.raises(Usage, match="--sample takes a share from 0 to 1"):
+    with pytest.raises(Usage, match="--sample takes a fraction from 0 to 1"):
         Select(sample=share)
 
 
@@ -167,16 +167,16 @@ HALF = "'utf-8' codec can't encode character '\\ud83d' in position 0: surrogates
         ("bom.csv:__key__", ["a"]),
         ("t.CSV:k", ["a"]),
         ("t.jsonl:k", ["7", '["x"]', "a", "é"]),
-        ("empty", "empty: no key in it"),
+        ("empty", "empty: no key found"),
         ("none", "none: No such file or directory"),
         ("none:k", "none: No such file or directory"),
         ("list:k", "list: no column 'k'"),
         ("t.tsv:x", "t.tsv: no column 'x'"),
-        ("t.jsonl:x", "t.jsonl: no key in it"),
-        ("bad.tsv:k", "bad.tsv:2: unknown escape \\x: a backslash is written twice"),
+        ("t.jsonl:x", "t.jsonl: no key found"),
+        ("bad.tsv:k", "bad.tsv:2: unknown escape \\x: write a backslash twice"),
         ("bad.csv:k", "bad.csv:2: unexpected end of data"),
         ("bad.jsonl:k", "bad.jsonl:2: bad JSON: Expecting ':' delimiter at column 1"),
-        ("array.ndjson:k", "array.ndjson:1: bad JSON: no object"),
+        ("array.ndjson:k", "array.ndjson:1: bad JSON: not an object"),
         ("half.jsonl:k", f"half.jsonl:1: bad JSON: {HALF}"),
         ("deep.jsonl:k", "deep.jsonl:1: bad JSON: nested too deep"),
     ],

@@ -129,7 +129,7 @@ def test_text_that_is_none(name: str, content: bytes, run: Run, archive: Archive
             pytest.importorskip({"yaml": "yaml", "parquet": "pyarrow"}[format])
         words = ("tsv", word, "-f", name, "--format", format, "-o", f"t.{format}")
         line = run(*words, exit=1).lines[0]
-        assert line.endswith("has text with half of a surrogate pair, which is no Unicode text [bad-field]")
+        assert line.endswith("has text with a lone surrogate, which is not Unicode text [bad-field]")
         assert os.listdir() == [word]
         for option in ("--skip", "--allow"):
             run(*words, option, "bad-field")
@@ -147,5 +147,5 @@ def test_text_that_is_none_inside_a_value(run: Run, archive: Archive) -> None:
     word = archive({"a.json": b'{"a": "\\ud800", "b": ["\\ud800"]}'})
     for where in ("json['a'] == 'x'", "json['b'][0] == 'x'", "field('json')['a'] != 'x'"):
         line = run("cat", word, "--where", where, exit=1).lines[0]
-        assert line.endswith("text with half of a surrogate pair, which is no Unicode text [bad-field]")
+        assert line.endswith("text with a lone surrogate, which is not Unicode text [bad-field]")
     assert keys(run("cat", word, "--where", "'a' in json and len(json['b']) == 1").stdout) == "a"

@@ -169,7 +169,7 @@ def test_templates(template: str, names: str) -> None:
     """Each is completed, and stands below the folder."""
     [own] = read_map(json.dumps({template: ["cat"]})).categories
     assert [own.template.name(index) for index in range(3)] == names.split()
-    [own] = read_map(json.dumps({"x-%d": ["cat"]}), extension=".tgz", folder="out/").categories
+    [own] = read_map(json.dumps({"x-%d": ["cat"]}), extension=".tgz", directory="out/").categories
     assert own.template.name(0) == "out/x-0.tgz"
 
 
@@ -182,9 +182,9 @@ ERRORS = [
     ('{"a-%d": [""]}', "--map: 'a-%d': invalid regular expression '': it is empty"),
     ('{"a-%d": ["\\ud800"]}', "--map: 'a-%d': invalid regular expression '\\xed\\xa0\\x80': "),
     ('{"a-%d": ["[[:alpa:]]"]}', "--map: 'a-%d': invalid regular expression '[[:alpa:]]': unknown class [:alpa:]"),
-    ('{"a-%d": ["x", "x"]}', "--map: 'a-%d': 'x' is there twice, first at --map: 'a-%d'"),
-    ('{"a-%d": ["x"], "b-%d": ["x"]}', "--map: 'b-%d': 'x' is there twice, first at --map: 'a-%d'"),
-    ('{"a-%d": ["x"], "a-%d": ["y"]}', "--map: invalid JSON: 'a-%d' is there twice"),
+    ('{"a-%d": ["x", "x"]}', "--map: 'a-%d': 'x' occurs twice, first at --map: 'a-%d'"),
+    ('{"a-%d": ["x"], "b-%d": ["x"]}', "--map: 'b-%d': 'x' occurs twice, first at --map: 'a-%d'"),
+    ('{"a-%d": ["x"], "a-%d": ["y"]}', "--map: invalid JSON: 'a-%d' occurs twice"),
     ('{"a-%d": "x"}', "--map: 'a-%d': patterns are a list of strings"),
     ('{"a-%d": [1]}', "--map: 'a-%d': patterns are a list of strings"),
     ('{"a-%d": {}}', "--map: 'a-%d': patterns are a list of strings"),
@@ -208,8 +208,8 @@ ERRORS = [
     ("# x\n\na\tb\n  cat_0.txt  \n", "map:4: a line is PATTERN TEMPLATE, and this one has 1 fields"),
     ("a b c\n", "map:1: a line is PATTERN TEMPLATE, and this one has 3 fields"),
     ("a\tb\tc\n", "map:1: a line is PATTERN TEMPLATE, and this one has 3 fields"),
-    ("a b\na b\n", "map:2: 'a' is there twice, first at map:1"),
-    ("a b\n\na c\n", "map:3: 'a' is there twice, first at map:1"),
+    ("a b\na b\n", "map:2: 'a' occurs twice, first at map:1"),
+    ("a b\n\na c\n", "map:3: 'a' occurs twice, first at map:1"),
     ("a x\n( b\n", "map:2: invalid regular expression '(': missing ), unterminated subpattern"),
     ("a x\nb y-%x\n", "map:2: 'y-%x.tar': numbers are %d or %06d"),
     ("a\0b\n", "map: invalid map: it has NUL bytes"),

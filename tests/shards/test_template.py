@@ -249,9 +249,9 @@ def test_too_few_names(text: str, count: int, have: str) -> None:
 
 def test_secrets_of_a_url_are_not_shown() -> None:
     """Neither as the name of one file nor as a template."""
-    for judge in (refuse_template, parse_template):
+    for check in (refuse_template, parse_template):
         with pytest.raises(Usage, match=r"^'s3://b/\{x\}': unknown placeholder \{x\}$"):
-            judge("s3://me:secret@b/{x}")
+            check("s3://me:secret@b/{x}")
 
 
 @each_row(

@@ -263,16 +263,24 @@ BAD_FIELDS: list[tuple[str, Members, str]] = [
     (
         "j.v",
         contents(b"v=1", b'{"v": 1}', field="j"),
-        r"in\.tar: at 0: the field 'j' of 'a' is no JSON: Expecting",
+        r"in\.tar: at 0: the field 'j' of 'a' is not JSON: Expecting",
     ),
-    ("j.v", contents(b"[" * 100_000, b'{"v": 1}', field="j"), r"the field 'j' of 'a' is JSON that is nested too deep"),
+    (
+        "j.v",
+        contents(b"[" * 100_000, b'{"v": 1}', field="j"),
+        r"the field 'j' of 'a' is JSON that is nested too deeply",
+    ),
     (
         "j.v",
         contents(b'{"v": "\\ud800"}', b'{"v": 1}', field="j"),
-        r"the field 'j' of 'a' has text with half of a surr",
+        r"the field 'j' of 'a' has text with a lone surr",
     ),
-    ("x", contents(bytes((1 << 20) + 1), b"1"), r"in\.tar: at 0: the field 'x' of 'a' has 1048577 bytes, and at most"),
-    ("x", {"a.x": Link("b.x", b"2"), "b.x": b"1"}, r"the field 'x' of 'a' is no regular file"),
+    (
+        "x",
+        contents(bytes((1 << 20) + 1), b"1"),
+        r"in\.tar: at 0: the field 'x' of 'a' has 1048577 bytes, the limit is 1048576",
+    ),
+    ("x", {"a.x": Link("b.x", b"2"), "b.x": b"1"}, r"the field 'x' of 'a' is not a regular file"),
 ]
 
 
@@ -356,7 +364,7 @@ def test_order_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"a\nb\na\n", "list:3: the key 'a' is in line 1 too"), (b"\n", "list: no key in it"), (None, "No such file")],
+    [(b"a\nb\na\n", "list:3: the key 'a' is in line 1 too"), (b"\n", "list: no key found"), (None, "No such file")],
 )
 def test_bad_order_files(content: bytes | None, message: str, tmp_path: Path) -> None:
     """They are refused whole."""

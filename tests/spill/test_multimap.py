@@ -1,4 +1,4 @@
-"""Equal keys among many, exactly."""
+"""Equal keys among many, exactly; pairs in order."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from zlib import crc32
 
 import pytest
 
-from tarkit.spill import multimap
+from tarkit.spill import multimap, records
 from tarkit.spill.multimap import Multimap, in_runs
+from tarkit.spill.records import by_rank
 
 
 @pytest.mark.parametrize("few", [0, 1 << 20])
@@ -55,3 +56,14 @@ def test_runs() -> None:
     items = [(n * 7 % 10, n) for n in range(10)]
     assert list(in_runs(items)) == sorted(items)
     assert list(in_runs(items, 4)) == [*sorted(items[:4]), *sorted(items[4:8]), *sorted(items[8:])]
+
+
+@pytest.mark.parametrize("memory", [0, 1000, 1 << 20])
+@pytest.mark.parametrize("ranks", [3, 1000])
+def test_by_rank(memory: int, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `sorted` has them, those of one rank as they came, whatever memory holds."""
+    monkeypatch.setattr(records, "SORTED", memory)
+    draw = random.Random(memory)
+    pairs = [(b"%d" % draw.randrange(ranks), b"v%d" % number) for number in range(300)]
+    assert list(by_rank(iter(pairs), None)) == [value for _, value in sorted(pairs, key=lambda pair: pair[0])]
+    assert not list(by_rank([], None))

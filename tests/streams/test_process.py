@@ -13,7 +13,8 @@ import pytest
 from tarkit import signals
 from tarkit.errors import Interrupted
 from tarkit.streams import command
-from tarkit.streams.process import PIPE, Program
+from tarkit.streams.command import PIPE
+from tarkit.streams.process import Program
 
 
 def test_a_signal_that_comes_while_a_program_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from tarkit import signals
-from tarkit.errors import CommandFailed, Interrupted, TarkitError, Usage
+from tarkit.errors import CommandFailed, Interrupted, TarkitError
 from tarkit.proc.workdir import remove_directories
 from tarkit.streams.command import end_commands
 from tarkit.streams.copy import Short
-from tarkit.streams.sink import CommandSink, DescriptorSink, FileSink, Sink, discard_unfinished, open_sink
+from tarkit.streams.sink import CommandSink, DescriptorSink, EncodedSink, FileSink, Sink, discard_unfinished, open_sink
 from tests._tools import PATIENT, each_row, fd_of, on_disk
 
 PART = ".part"
@@ -524,30 +524,24 @@ def test_aborting_a_command() -> None:
 def test_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A codec in front of a file: written by any call, absent until it is closed and after an error."""
     source = on_disk(b"0123456789")
-    with open_sink("path", "out.gz", codec=("gz", 1)) as sink:
+    with EncodedSink(open_sink("path", "out.gz"), "gz", 1) as sink:
         assert sink.fd is None
         sink.write(b"abc")
         sink.writev([b"d", b"e"])
         sink.copy(fd_of(source), 5, 10)
         assert listing() == [f".out.gz.{os.getpid()}{PART}"]
     assert gzip.decompress(Path("out.gz").read_bytes()) == b"abcde56789"
-    with pytest.raises(Short), open_sink("path", "out2.gz", codec=("gz", None)) as sink:
+    with pytest.raises(Short), EncodedSink(open_sink("path", "out2.gz"), "gz", None) as sink:
         sink.copy(fd_of(source), 5, 11)
     assert listing() == ["out.gz"]
 
 
 def test_encoded_to_a_full_disk() -> None:
     """The error comes at the latest when it is closed, with the name of the file."""
-    with pytest.raises(OSError, match="No space") as error, open_sink("path", "/dev/full", codec=("gz", 1)) as sink:
+    full = open_sink("path", "/dev/full")
+    with pytest.raises(OSError, match="No space") as error, EncodedSink(full, "gz", 1) as sink:
         sink.write(b"abc")
     assert error.value.filename == "/dev/full"
-
-
-def test_a_codec_that_is_none_leaves_nothing() -> None:
-    """What cannot be encoded opens no file."""
-    with pytest.raises((Usage, ValueError, KeyError)):
-        open_sink("path", "out", codec=("gz", 99))
-    assert listing() == []
 
 
 # ---- stdout

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tarkit.inspecting.item import Item, Payload, see
+from tarkit.inspecting.item import Item, Payload, describe
 from tarkit.views.arrays import SIDE, Sketch, sketch
 from tests._tools import each_row
 
@@ -35,7 +35,7 @@ def item(array: Any, reach: int | None = None) -> Item:
     numpy.save(out, array)
     data = out.getvalue()
     payload = Payload(Held(data), 0, len(data), len(data) if reach is None else reach)  # type: ignore[arg-type]
-    return see(Item(b"a.npy", b"npy", len(data), "", payload=payload), payload)
+    return describe(Item(b"a.npy", b"npy", len(data), "", payload=payload), payload)
 
 
 def picture(found: Sketch | None) -> Any:
@@ -116,7 +116,7 @@ def test_what_is_not_drawn() -> None:
     assert sketch(item(fine, 128)) is None
     assert sketch(Item(b"a", b"x", 1, "text", {}, "x")) is None
     cut = item(fine)
-    cut.about["note"] = "by its header it would have more bytes"
+    cut.about["note"] = "the header requires more bytes"
     assert sketch(cut) is None
 
 

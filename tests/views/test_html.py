@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tarkit.inspecting.item import Item, Payload, Seen, see
+from tarkit.inspecting.item import Item, Payload, SampleItems, describe
 from tarkit.views import html as pages
 from tarkit.views import pictures
 from tarkit.views.html import class_bars, size_charts
@@ -88,7 +88,9 @@ def text(name: str, content: str, kind: str = "text", cut: bool = False) -> Item
     return Item(b"a." + name.encode(), name.encode(), len(content), kind, {}, content, cut)
 
 
-def page_of(*samples: Seen, title: str = "x.tar", summary: str = "All samples", names: Sequence[str] = ()) -> bytes:
+def page_of(
+    *samples: SampleItems, title: str = "x.tar", summary: str = "All samples", names: Sequence[str] = ()
+) -> bytes:
     """The page of some samples."""
     gallery = pages.Gallery(names)
     for seen in samples:
@@ -101,8 +103,8 @@ def page_of(*samples: Seen, title: str = "x.tar", summary: str = "All samples", 
 ARRAY = Item(b"d/b.npy", b"npy", 80, "npy", {"dtype": "int8", "shape": [2]})
 JSON = text("json", '{"label": "cat", "x": 1.50}', "json")
 PAIR = [
-    Seen(b"d/a", "x.tar", 0, [text("cls", "1"), JSON, text("t", "w " * 50)]),
-    Seen(b"d/b", "x.tar", 1024, [text("cls", "1"), ARRAY]),
+    SampleItems(b"d/a", "x.tar", 0, [text("cls", "1"), JSON, text("t", "w " * 50)]),
+    SampleItems(b"d/b", "x.tar", 1024, [text("cls", "1"), ARRAY]),
 ]
 
 
@@ -137,7 +139,7 @@ def test_page() -> None:
 
 def test_for_everyone() -> None:
     """Language, labels, headings, a way past the tools: what those need who do not see or have no mouse."""
-    tree = Tree(page_of(*PAIR, Seen(b"d/c", "x.tar", 0, [text("cls", "12")])))
+    tree = Tree(page_of(*PAIR, SampleItems(b"d/c", "x.tar", 0, [text("cls", "12")])))
     assert tree.attributes("html") == [{"lang": "en"}]
     assert [each["for"] for each in tree.attributes("label")] == ["search", "classes"]
     assert tree.attributes("a") == [{"class": "skip", "href": "#samples"}]
@@ -185,10 +187,10 @@ def test_hostile() -> None:
     assert first.startswith(tree.text("p")[1][:100])
 
 
-def hostile(text_: str) -> Seen:
+def hostile(text_: str) -> SampleItems:
     """A sample with a text in each place."""
     name = text_.encode()
-    return Seen(
+    return SampleItems(
         name,
         text_,
         0,
@@ -206,7 +208,7 @@ def hostile(text_: str) -> Seen:
 
 def test_control_characters() -> None:
     """What is not printable is shown as escapes, line ends and tabs of texts are kept."""
-    seen = Seen(b"\x1b[2J\xff", "x", 0, [text("t", "a\x1b[1m\u202e\tb\nc" + "d" * 80)])
+    seen = SampleItems(b"\x1b[2J\xff", "x", 0, [text("t", "a\x1b[1m\u202e\tb\nc" + "d" * 80)])
     tree = Tree(page_of(seen))
     assert tree.text("h2") == ["\\x1b[2J\\xff"]
     assert tree.text("pre") == ["a\\x1b[1m\\xe2\\x80\\xae  b\nc" + "d" * 80]
@@ -217,7 +219,9 @@ def test_texts_have_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long texts by the hundred are cut to their beginnings."""
     assert pages.ROOM + pages.TEXT_ROOM <= 9_000_000, "a page of pictures has less than 10 MB"
     monkeypatch.setattr(pages, "TEXT_ROOM", 50_000)
-    samples = [Seen(b"%d" % i, "x", 0, [text("json", json.dumps({"a": "x" * 3000}), "json")]) for i in range(100)]
+    samples = [
+        SampleItems(b"%d" % i, "x", 0, [text("json", json.dumps({"a": "x" * 3000}), "json")]) for i in range(100)
+    ]
     page = page_of(*samples)
     assert len(page) < 150_000
     found = Tree(page).text("pre")
@@ -236,7 +240,7 @@ def test_thumbnails() -> None:
     damaged = picture(b"bad.png", "png", data[:60])
     huge = picture(b"huge.png", "png", data)
     huge.about = {"width": 100_000, "height": 100_000}
-    page = page_of(Seen(b"a", "x", 0, [picture(b"png", "png", data), damaged, huge, text("t", "x")]))
+    page = page_of(SampleItems(b"a", "x", 0, [picture(b"png", "png", data), damaged, huge, text("t", "x")]))
     tree = Tree(page)
     image, large = tree.attributes("img")
     assert (image["alt"], image["loading"], image["decoding"]) == ("png of a", "lazy", "async")
@@ -271,7 +275,7 @@ def test_small_pictures_are_taken_as_they_are() -> None:
         images.new(mode, size).save(out, "PNG")
         each = picture(b"png", "png", out.getvalue())
         each.about = {"width": size[0], "height": size[1]}
-        [image, _] = Tree(page_of(Seen(b"a", "x", 0, [each]))).attributes("img")
+        [image, _] = Tree(page_of(SampleItems(b"a", "x", 0, [each]))).attributes("img")
         same = base64.b64decode((image["src"] or "").partition(",")[2]) == out.getvalue()
         found[mode] = (same, image.get("class"))
     assert found == {"RGB": (True, "pixels"), "RGBA": (True, None), "I;16": (False, "pixels")}
@@ -283,7 +287,7 @@ def test_pictures_become_smaller_before_any_is_left_out(monkeypatch: pytest.Monk
     monkeypatch.setattr(pages, "ROOM", 400_000)
     sides = []
     for count in (1, 3, 12, 60):
-        tree = Tree(page_of(*[Seen(b"%d" % i, "x", 0, [picture(b"png", "png", data)]) for i in range(count)]))
+        tree = Tree(page_of(*[SampleItems(b"%d" % i, "x", 0, [picture(b"png", "png", data)]) for i in range(count)]))
         images = tree.attributes("img")[:-1]
         assert sum(len(image["src"] or "") for image in images) <= 400_000
         widths = {opened(image).width for image in images}
@@ -303,7 +307,7 @@ def test_sounds_and_videos(monkeypatch: pytest.MonkeyPatch) -> None:
         picture(b"ogg", "ogg", bytes(9999)),
     ]
     monkeypatch.setattr(pages, "MEDIA_ROOM", 5000)
-    page = page_of(Seen(b"a", "x", 0, items))
+    page = page_of(SampleItems(b"a", "x", 0, items))
     tree = Tree(page)
     [audio], [video] = tree.attributes("audio"), tree.attributes("video")
     assert (audio["src"] or "").startswith("data:audio/wav;base64,UklGR")
@@ -311,7 +315,7 @@ def test_sounds_and_videos(monkeypatch: pytest.MonkeyPatch) -> None:
     assert video["src"] == "data:video/mp4;base64,ZnR5cA=="
     assert tree.text("div")[0] == "the page is full"
     monkeypatch.setattr(pages, "PLAYED", 50)
-    assert Tree(page_of(Seen(b"a", "x", 0, items[:1]))).text("div")[0] == "wav: larger than 0 MiB"
+    assert Tree(page_of(SampleItems(b"a", "x", 0, items[:1]))).text("div")[0] == "wav: larger than 0 MiB"
 
 
 def test_arrays() -> None:
@@ -320,8 +324,8 @@ def test_arrays() -> None:
     data = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + bytes((1, 2, 3, 9))
     source = Held(data)
     payload = Payload(source, 0, len(data), len(data))  # type: ignore[arg-type]
-    each = see(Item(b"a.npy", b"npy", len(data), "", payload=payload), payload)
-    tree = Tree(page_of(Seen(b"a", "x", 0, [each])))
+    each = describe(Item(b"a.npy", b"npy", len(data), "", payload=payload), payload)
+    tree = Tree(page_of(SampleItems(b"a", "x", 0, [each])))
     assert (tree.attributes("img")[0]["class"], tree.text("figcaption")) == ("pixels", ["1 to 9"])
     assert (tree.attributes("img")[0]["src"] or "").startswith("data:image/png;base64,")
 
@@ -331,7 +335,7 @@ def test_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "available", lambda: False)
     small, large = picture(b"gif", "gif", b"GIF89a"), picture(b"png", "png", bytes(40_000))
     odd = picture(b"ppm", "netpbm", b"P5 1 1 1 1")
-    tree = Tree(page_of(Seen(b"a", "x", 0, [small, large, odd])))
+    tree = Tree(page_of(SampleItems(b"a", "x", 0, [small, large, odd])))
     assert [each["src"] for each in tree.attributes("img")[:-1]] == ["data:image/gif;base64,R0lGODlh"]
     assert tree.text("div")[:2] == ["thumbnails need tarkit[images]"] * 2
 
@@ -343,7 +347,7 @@ def test_pictures_have_bounded_room(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(300):
         item = picture(b"png", "png", bytes(30_000))
         gallery.take(item)
-        gallery.add(Seen(b"a", "x", 0, [item]))
+        gallery.add(SampleItems(b"a", "x", 0, [item]))
     tree = Tree(gallery.page("x", ""))
     shown = len(tree.attributes("img")) - 1
     assert shown == pages.ROOM // len("data:image/png;base64," + "A" * 40_000)
@@ -366,7 +370,7 @@ def bars(page: bytes) -> dict[str, list[tuple[str, str]]]:
 
 def test_size_charts() -> None:
     """Ranges with round ends; none of a field that has one size."""
-    samples = [Seen(b"k", "x", 0, [Item(b"k.a", b"a", size, "text"), Item(b"k.b", b"b", 7, "text")])
+    samples = [SampleItems(b"k", "x", 0, [Item(b"k.a", b"a", size, "text"), Item(b"k.b", b"b", 7, "text")])
                for size in (0, 4, 5, 999, 20_000)]  # fmt: skip
     [chart] = size_charts(samples)
     assert chart.title == "size of a"
@@ -385,7 +389,7 @@ def test_class_bars() -> None:
 def test_charts() -> None:
     """Classes of fields and of members of JSON, then sizes; words that come back are classes of the samples too."""
     samples = [
-        Seen(b"%d" % i, "x", 0, [
+        SampleItems(b"%d" % i, "x", 0, [
             text("cls", f"{i % 2}\n"), text("txt", f"text {i}"),
             text("json", json.dumps({"split": "ab"[i % 2], "ok": i > 1, "n": i, "m": i % 2, "f": 1.5, "l": [1]}),
                  "json"),
@@ -410,7 +414,8 @@ def test_charts() -> None:
     ]
     assert bars(page_of()) == {}
     odd = [
-        Seen(b"a", "x", 0, [text("json", each, "json")]) for each in ("[1]", "7", '"' + "x" * 99 + '"', "{", "1e999")
+        SampleItems(b"a", "x", 0, [text("json", each, "json")])
+        for each in ("[1]", "7", '"' + "x" * 99 + '"', "{", "1e999")
     ]
     assert list(bars(page_of(*odd))) == ["size of json"]
 
@@ -429,9 +434,10 @@ def test_in_a_browser(window: _browser.Browser, tmp_path: Path) -> None:
     """It fits narrow and wide windows, follows light and dark, finds keys, asks nobody, runs no script but its own."""
     path = tmp_path / "page.html"
     samples = [
-        Seen(b"%s/%02d" % (b"ab"[i % 2 : i % 2 + 1], i), "x" * 90, 0, [*hostile(ATTACK).items]) for i in range(20)
+        SampleItems(b"%s/%02d" % (b"ab"[i % 2 : i % 2 + 1], i), "x" * 90, 0, [*hostile(ATTACK).items])
+        for i in range(20)
     ]
-    samples.append(Seen(b"k" * 200, "x.tar", 0, [text("y" * 100, "z" * 3000), text("t", "\u4e00" * 500)]))
+    samples.append(SampleItems(b"k" * 200, "x.tar", 0, [text("y" * 100, "z" * 3000), text("t", "\u4e00" * 500)]))
     path.write_bytes(page_of(*samples, title="t" * 200))
     ground = {}
     for width, scheme in ((390, "light"), (1280, "dark")):
@@ -472,7 +478,9 @@ def test_classes_and_pictures_in_a_browser(window: _browser.Browser, tmp_path: P
     path = tmp_path / "page.html"
     data = noise((60, 40))
     samples = [
-        Seen(b"k%d" % i, "x", 0, [picture(b"png", "png", data), text("cls", str(i % 2)), text("txt", f"Caption {i}")])
+        SampleItems(
+            b"k%d" % i, "x", 0, [picture(b"png", "png", data), text("cls", str(i % 2)), text("txt", f"Caption {i}")]
+        )
         for i in range(6)
     ]
     path.write_bytes(page_of(*samples, names=("cat", "dog")))

@@ -6,21 +6,21 @@ import json
 from collections import Counter
 
 from tarkit.inspecting.classes import class_name, class_order
-from tarkit.inspecting.item import Item, Seen
+from tarkit.inspecting.item import Item, SampleItems
 from tarkit.views.labels import Caption, Label, captions_of, class_values, is_class, labels_of
 from tests._tools import each_row
 
 NAMES = ["cat", "dog", "犬"]
 
 
-def seen(**fields: object) -> Seen:
-    """A sample of these fields: texts, and JSON of what is no text."""
+def seen(**fields: object) -> SampleItems:
+    """A sample of these fields: texts, and JSON of what is not text."""
     items = []
     for name, value in fields.items():
         text = value if isinstance(value, str) else json.dumps(value)
         field = name.replace("_", ".").encode()
         items.append(Item(b"k." + field, field, len(text), "text" if value is text else "json", {}, text))
-    return Seen(b"k", "x.tar", 0, items)
+    return SampleItems(b"k", "x.tar", 0, items)
 
 
 @each_row(
@@ -40,7 +40,7 @@ def seen(**fields: object) -> Seen:
         (seen(cls="", json={"label": {}}), []),
     ],
 )  # fmt: skip
-def test_labels(sample: Seen, labels: list[tuple[str, str, str]]) -> None:
+def test_labels(sample: SampleItems, labels: list[tuple[str, str, str]]) -> None:
     """Fields and members whose names say so; numbers have the names of their lines."""
     assert labels_of(sample, NAMES) == [Label(*each) for each in labels]
 
@@ -64,7 +64,7 @@ def test_the_field_that_is_asked_for() -> None:
         (seen(json={"prompt": 1, "text": " "}), []),
     ],
 )  # fmt: skip
-def test_captions(sample: Seen, captions: list[tuple[str, str]]) -> None:
+def test_captions(sample: SampleItems, captions: list[tuple[str, str]]) -> None:
     """Texts whose names say so, each once; without these, texts of several words."""
     assert captions_of(sample) == [Caption(*each) for each in captions]
 
@@ -74,7 +74,9 @@ def test_json_that_is_none() -> None:
     deep = Item(b"a", b"json", 1, "json", {}, "[" * 100_000)
     cut = Item(b"a", b"json", 1, "json", {}, '{"label": "x"', True)
     assert [class_values("json", each) for each in (deep, cut)] == [[], []]
-    assert labels_of(Seen(b"k", "x", 0, [deep, cut])) == captions_of(Seen(b"k", "x", 0, [deep, cut])) == []
+    assert (
+        labels_of(SampleItems(b"k", "x", 0, [deep, cut])) == captions_of(SampleItems(b"k", "x", 0, [deep, cut])) == []
+    )
 
 
 def test_classes() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tarkit.cli import screen
-from tarkit.inspecting.item import Item, Payload, Seen
+from tarkit.inspecting.item import Item, Payload, SampleItems
 from tarkit.views import pictures, terminal
 from tarkit.views.terminal import Cell, Colors, Drawn, How, PictureRows
 from tests._tools import each_row
@@ -98,8 +98,8 @@ def test_words_below() -> None:
         picture.about = {"width": 2, "height": 3}
         texts = [Item(b"k.cls", b"cls", 1, "text", {}, cls), Item(b"k.txt", b"txt", 1, "text", {}, caption)]
         rows.take(picture)
-        found.append(rows.add(Seen(key.encode(), "x", 0, [picture, *texts])))
-    assert rows.add(Seen(b"d", "x", 0, texts)) == found[0] == found[2] == ""
+        found.append(rows.add(SampleItems(key.encode(), "x", 0, [picture, *texts])))
+    assert rows.add(SampleItems(b"d", "x", 0, texts)) == found[0] == found[2] == ""
     assert rows.without == 1
     words = "word word word word word word word word"
     assert found[1].splitlines()[2:] == [

@@ -7,13 +7,13 @@ import re
 from typing import Any
 
 from tarkit.errors import show
-from tarkit.inspecting.item import Item, Seen
+from tarkit.inspecting.item import Item, SampleItems
 from tarkit.views import terminal
 from tarkit.views import text as views
 from tests._tools import each_row
 
 ESC = "\x1b]0;owned\x07\x1b[2J"
-SEEN = Seen(
+SEEN = SampleItems(
     b"d/a",
     "x.tar",
     512,
@@ -28,7 +28,7 @@ SEEN = Seen(
         Item(b"d/README", None, 2, "text", {}, "hi"),
     ],
 )
-HOSTILE = Seen(
+HOSTILE = SampleItems(
     (ESC + "k").encode() + b"\xff\\",
     f"x{ESC}.tar",
     0,
@@ -60,7 +60,7 @@ def test_plain() -> None:
 
 def test_plain_without_a_sample() -> None:
     """What has no key is shown under its name."""
-    seen = Seen(None, "x.tar", 0, [Item(b"d/", None, 0, "directory"), Item(b"", None, 9, "global header")])
+    seen = SampleItems(None, "x.tar", 0, [Item(b"d/", None, 0, "directory"), Item(b"", None, 9, "global header")])
     assert views.sample_lines(seen).splitlines() == [
         "(no sample)  x.tar at 0",
         "  d/         0  directory      no key",
@@ -121,7 +121,7 @@ def test_hostile_names_and_texts() -> None:
     coloured = terminal.panel(HOSTILE, 80, "truecolor")
     assert obedient(re.sub(r"\x1b\[[0-9;]*m", "", coloured)) == []
     assert "[2J" in re.sub(r"\x1b\[[0-9;]*m", "", coloured)
-    lone = Seen(b"a", "x", 0, [Item(b"a.t", b"t", 1, "latin text", {}, "caf\udce9")])
+    lone = SampleItems(b"a", "x", 0, [Item(b"a.t", b"t", 1, "latin text", {}, "caf\udce9")])
     assert "caf\\xe9" in views.sample_lines(lone)
     assert '"caf\\udce9"' in views.json_line(lone)
     assert "caf\\xe9" in terminal.panel(lone, 80, "256")
@@ -129,7 +129,7 @@ def test_hostile_names_and_texts() -> None:
 
 def test_markup_is_text() -> None:
     """What looks like markup of the library that draws panels is none."""
-    seen = Seen(b"[red]k[/]", "[bold]", 0, [Item(b"a.t", b"[t]", 1, "text", {}, "[link=x]:smile:[/nope]")])
+    seen = SampleItems(b"[red]k[/]", "[bold]", 0, [Item(b"a.t", b"[t]", 1, "text", {}, "[link=x]:smile:[/nope]")])
     text = terminal.panel(seen, 80, None)
     for each in ("[red]k[/]", "[bold]", "[t]", "[link=x]:smile:[/nope]"):
         assert each in text
@@ -170,15 +170,16 @@ LONG = """\
 
 def test_panel() -> None:
     """A frame of the width that was asked for; JSON is laid out, long texts end."""
-    seen = Seen(SEEN.key, "x.tar", 512, [*SEEN.items[:4], SEEN.items[7]])
+    seen = SampleItems(SEEN.key, "x.tar", 512, [*SEEN.items[:4], SEEN.items[7]])
     assert terminal.panel(seen, 60, None).splitlines() == PANEL.splitlines()
-    assert terminal.panel(Seen(None, "x.tar", 0, [SEEN.items[1]]), 40, None).splitlines() == NARROW.splitlines()
+    assert terminal.panel(SampleItems(None, "x.tar", 0, [SEEN.items[1]]), 40, None).splitlines() == NARROW.splitlines()
     assert (
-        terminal.panel(Seen(b"k" * 40, "b" * 40 + "/aaaaaaaaaaaa", 77, []), 40, None).splitlines() == LONG.splitlines()
+        terminal.panel(SampleItems(b"k" * 40, "b" * 40 + "/aaaaaaaaaaaa", 77, []), 40, None).splitlines()
+        == LONG.splitlines()
     )
     for width in (40, 41, 72, 200):
         assert {len(line) for line in terminal.panel(SEEN, width, None).splitlines()} == {width}
-    assert terminal.panel(Seen(b"a", "x", 0, []), 40, None).count("\n") == 3
+    assert terminal.panel(SampleItems(b"a", "x", 0, []), 40, None).count("\n") == 3
 
 
 @each_row(

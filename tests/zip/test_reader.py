@@ -533,7 +533,7 @@ def test_commands(words: str, run: Run, here: Path, archive: Archive) -> None:
 def test_index(run: Run, archive: Archive) -> None:
     """Offsets into a zip lead nowhere: refused with what to do, as for compressed shards."""
     ran = run("index", archive(zipped(), "in.zip"), "--format", "dali", exit=1)
-    assert "in.zip: it is a zip, and an index needs offsets in a plain archive" in ran.stderr
+    assert "in.zip: an index needs offsets in a plain archive, not a zip" in ran.stderr
     assert "tarkit cat in.zip -o in.tar" in ran.stderr
 
 
@@ -588,9 +588,9 @@ DAMAGE = [
     (commented()[:-3], "truncated", "inside its comment"),
     (TWO + GOOD, "bad-data", "there is an entry before it that its directory does not list"),
     (b"#!/bin/sh\n" + TWO + GOOD, "bad-data", "there is an entry before it that its directory does not list"),
-    (TWO + GOOD[:60], "bad-data", "there is an entry behind it that its directory does not list"),
-    (TWO + GOOD[:10], "bad-data", "there is an entry behind it that its directory does not list"),
-    (TWO + b"junk" + GOOD[:-30], "bad-data", "there is an entry behind it that its directory does not list"),
+    (TWO + GOOD[:60], "bad-data", "there is an entry after it that its directory does not list"),
+    (TWO + GOOD[:10], "bad-data", "there is an entry after it that its directory does not list"),
+    (TWO + b"junk" + GOOD[:-30], "bad-data", "there is an entry after it that its directory does not list"),
     (
         zipped([("a.zip", TWO), ("b.x", b"2")])[:-40],
         "bad-data",
@@ -606,7 +606,7 @@ DAMAGE = [
         "bad-data",
         "there is an entry before it that its directory does not list",
     ),
-    (zipped([]) + b"more", "bad-data", "its directory is empty, and there are other bytes before or behind it"),
+    (zipped([]) + b"more", "bad-data", "its directory is empty, and there are other bytes before or after it"),
     (patched(TWO, (b"E", 16, b"\xff")), "bad-data", "as if bytes of its start were missing"),
     (b"#!/bin/sh\n" * 99, "bad-header", "at 0: this is neither a tar archive nor a zip"),
     (b"PK\7\x08" + GOOD[:-30], None, "one of several volumes"),

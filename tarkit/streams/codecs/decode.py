@@ -136,7 +136,7 @@ _RLE, _RESERVED = 1, 3  # kinds of zstd blocks
 
 
 class Frame(Protocol):
-    """A frame being decoded. `read` returns up to n bytes, b"" once the frame is complete and the input behind it."""
+    """A frame being decoded. `read` returns up to n bytes, b"" once the frame is complete and the input after it."""
 
     def read(self, n: int) -> bytes: ...
 
@@ -269,7 +269,7 @@ class _Zst:
         return plain[:n]
 
     def _blocks(self, n: int) -> bytes:
-        """Decode a block that is not empty, and those behind it already read, up to n bytes; b"" at the end."""
+        """Decode a block that is not empty, and those after it already read, up to n bytes; b"" at the end."""
         if self._failed is not None:
             raise self._failed
         blocks: list[bytes] = []
@@ -390,7 +390,7 @@ class Decoder:
         Raises the errors of the input's `read`, and the following, which each further call raises again.
 
         Raises:
-            Problem: `truncated` for a stream that ends early, `bad-data` for damage, `trailing-data` for bytes behind a
+            Problem: `truncated` for a stream that ends early, `bad-data` for damage, `trailing-data` for bytes after a
                 frame that are not a frame.
             Unsupported: a valid stream that cannot be decoded.
         """
@@ -412,7 +412,7 @@ class Decoder:
         return b""
 
     def _next_frame(self) -> bool:
-        """Begin the next frame, behind padding and skippable frames. Returns False at the end of the input."""
+        """Begin the next frame, after padding and skippable frames. Returns False at the end of the input."""
         source = self._input
         while True:
             codec = source.codec
@@ -432,7 +432,7 @@ class Decoder:
                 self._change_codec(head)
 
     def _change_codec(self, head: bytes) -> None:
-        """Switch to the codec of the first frame behind skippable frames, which zstd and lz4 share.
+        """Switch to the codec of the first frame after skippable frames, which zstd and lz4 share.
 
         Raises Problem if `head` begins no frame, and Unsupported for a format that is not decoded.
         """
@@ -467,7 +467,7 @@ class Decoder:
 def decoder(codec: str, read: Callable[[int], bytes], archive: str) -> Decoder:
     """Return a Decoder of a `codec` stream.
 
-    Consecutive frames are one stream. Skippable frames, zero bytes behind a gzip member and padding behind an xz stream
+    Consecutive frames are one stream. Skippable frames, zero bytes after a gzip member and padding behind an xz stream
     are skipped. An empty input has no frames and decodes to nothing.
 
     Args:

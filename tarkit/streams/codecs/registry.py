@@ -158,7 +158,7 @@ def not_decoded(codec: Foreign, archive: str) -> Unsupported:
 
 
 def _behind_skippable(head: bytes) -> int:
-    """Return the length of the skippable frames at the start of `head`; the last may end behind it."""
+    """Return the length of the skippable frames at the start of `head`; the last may end after it."""
     at = 0
     while head.startswith(SKIPPABLE, at):
         at += 8 + int.from_bytes(head[at + 4 : at + 8], "little")

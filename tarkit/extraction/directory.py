@@ -1,8 +1,8 @@
-"""A folder that archives are unpacked into, and nothing outside of it, whatever names and links they have.
+"""The output directory of an extraction: no name or link of an archive leads out of it.
 
-Each component of a path is opened from the one before, never following a symbolic link (openat with O_NOFOLLOW), so
-neither links nor races lead out. A file gets its name when it is complete, whatever ends the process. Until then a
-small one has no name (O_TMPFILE), where the file system has such files; any other is `.NAME.PID.part` beside it.
+Each component of a path is opened relative to its parent, without following symbolic links (openat with O_NOFOLLOW), so
+neither links nor races lead out. A file gets its name when it is complete. Until then a small file has no name
+(O_TMPFILE), if the file system supports that; any other is `.NAME.PID.part` in the same directory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tarkit.errors import TarkitError, show
 from tarkit.streams.copy import write_all
 from tarkit.streams.sink import Sink, unfinished
 
-OPEN = 64  # folders that are kept open
+OPEN = 64  # directories that are kept open
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _UNNAMED = os.O_WRONLY | os.O_CLOEXEC | getattr(os, "O_TMPFILE", os.O_DIRECTORY)  # a directory is refused: EISDIR
@@ -31,15 +31,19 @@ class Unsafe(ValueError):
 
 
 class Exists(TarkitError):
-    """There is something under the name of an entry; `name` is that."""
+    """The file of an entry exists; `name` is its path."""
 
     def __init__(self, name: bytes) -> None:
-        super().__init__(f"{show(name)} is there already")
+        super().__init__(f"{show(name)} exists")
         self.name = name
 
 
 def components(name: bytes) -> list[bytes]:
-    """The parts of a path that stays below; `.` and empty ones left out. Raises Unsafe."""
+    """Return the components of a path without `.` and empty ones.
+
+    Raises:
+        Unsafe: the path is absolute, or contains `..` or a NUL.
+    """
     if name.startswith(b"/") or b"\0" in name:
         raise Unsafe(f"the name {show(name)} is not safe to extract")
     parts = [part for part in name.split(b"/") if part not in (b"", b".")]
@@ -49,10 +53,13 @@ def components(name: bytes) -> list[bytes]:
 
 
 def check_target(parts: list[bytes], target: bytes) -> None:
-    """Raises Unsafe unless a symbolic link at `parts` that points to `target` stays below.
+    """Check that a symbolic link at `parts` to `target` stays inside the directory.
 
-    `..` may stand only in front, where it leaves folders that are known to be ones: behind a name it could be that of
-    another link.
+    `..` may only be at the beginning of the target, where its parents are known directories; after a name, that name
+    may be another link.
+
+    Raises:
+        Unsafe: the link may lead outside.
     """
     steps = [part for part in target.split(b"/") if part not in (b"", b".")]
     up = 0
@@ -63,8 +70,12 @@ def check_target(parts: list[bytes], target: bytes) -> None:
 
 
 class OutputDirectory:
-    """The folder `path`, made if it is missing. With `force` files that are there are replaced, but none of `inputs`,
-    which are pairs of device and inode.
+    """The directory to which files are extracted.
+
+    Args:
+        path: the directory; `make` creates it.
+        force: replace existing files.
+        inputs: (device, inode) of files that are never replaced.
     """
 
     def __init__(self, path: str, force: bool = False, inputs: Collection[tuple[int, int]] = ()) -> None:
@@ -76,7 +87,7 @@ class OutputDirectory:
         self._unnamed = True  # until the file system refuses a file without a name
 
     def __enter__(self) -> OutputDirectory:
-        """Open the directories that exist."""
+        """Open the directory if it exists."""
         try:
             self._root = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -97,34 +108,42 @@ class OutputDirectory:
             self.__enter__()
 
     def existing(self, parts: list[bytes]) -> os.stat_result | None:
-        """What is there under a name. Raises Unsafe when that lies behind a link, or below a file."""
-        folder = self._folder(parts[:-1], make=False)
-        if folder is None:
+        """Return the status of the file at a path, None if it does not exist.
+
+        Raises:
+            Unsafe: a parent is a link or a file.
+        """
+        parent = self._directory(parts[:-1], make=False)
+        if parent is None:
             return None
         try:
-            return os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
+            return os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
-    def folder(self, parts: list[bytes]) -> None:
-        """Have a folder there."""
-        self._folder(parts, make=True)
+    def make_directory(self, parts: list[bytes]) -> None:
+        """Create a directory with its parents if it does not exist."""
+        self._directory(parts, make=True)
 
     def small(self, parts: list[bytes], data: bytes | memoryview, mode: int, time: int | None) -> None:
-        """Write a file at once; `time` in nanoseconds, None for now. Raises Exists."""
+        """Write a small file; `time` in nanoseconds, None for now. Raises Exists."""
         if self._unnamed and not (self.force and self.existing(parts)):
             try:
-                if self._write_unnamed(self._made(parts), parts[-1], data, mode, time):
+                if self._write_unnamed(self._parent(parts), parts[-1], data, mode, time):
                     return
             except FileExistsError:
                 if not self.force:
                     raise Exists(b"/".join(parts)) from None
         self.large(parts, lambda sink: sink.write(data), mode, time)
 
-    def _write_unnamed(self, folder: int, base: bytes, data: bytes | memoryview, mode: int, time: int | None) -> bool:
-        """Write a file that has no name before it is complete; whether that is possible. Raises FileExistsError."""
+    def _write_unnamed(self, parent: int, base: bytes, data: bytes | memoryview, mode: int, time: int | None) -> bool:
+        """Write a file without a name, and link it; return whether the file system supports that.
+
+        Raises:
+            FileExistsError: the name is taken.
+        """
         try:
-            fd = os.open(b".", _UNNAMED, mode, dir_fd=folder)
+            fd = os.open(b".", _UNNAMED, mode, dir_fd=parent)
         except OSError:
             self._unnamed = False
             return False
@@ -133,7 +152,7 @@ class OutputDirectory:
             if time is not None:
                 os.utime(fd, ns=(time, time))
             try:
-                os.link(b"/proc/self/fd/%d" % fd, base, dst_dir_fd=folder)
+                os.link(b"/proc/self/fd/%d" % fd, base, dst_dir_fd=parent)
             except FileExistsError:
                 raise
             except OSError:
@@ -143,9 +162,9 @@ class OutputDirectory:
             os.close(fd)
 
     def large(self, parts: list[bytes], fill: Callable[[Sink], None], mode: int, time: int | None) -> None:
-        """Write a file beside its name: `fill` gets what to write it to. Raises Exists."""
-        folder = self._made(parts)
-        with self._beside(folder, parts, lambda part: os.open(part, _NEW, mode, dir_fd=folder)) as fd:
+        """Write a file under a temporary name, then rename it; `fill` writes to the sink. Raises Exists."""
+        parent = self._parent(parts)
+        with self._temporary(parent, parts, lambda part: os.open(part, _NEW, mode, dir_fd=parent)) as fd:
             try:
                 fill(Sink(fd, os.fsdecode(b"/".join(parts))))
                 if time is not None:
@@ -154,10 +173,10 @@ class OutputDirectory:
                 os.close(fd)
 
     @contextmanager
-    def _beside(self, folder: int, parts: list[bytes], make: Callable[[bytes], Made]) -> Iterator[Made]:
-        """What `make` makes under a temporary name. At the end it gets the name that it is for; after an error it goes.
+    def _temporary(self, parent: int, parts: list[bytes], make: Callable[[bytes], Made]) -> Iterator[Made]:
+        """Create a file with `make` under a temporary name; at the end it is renamed, after an error removed.
 
-        A temporary name may be taken: by a run that was killed, or runs on another machine.
+        A temporary name may be taken by a run that was killed, or by one on another machine.
         """
         base = parts[-1]
         for attempt in range(1000):
@@ -168,27 +187,27 @@ class OutputDirectory:
                 made = make(part)
                 break
             except OSError as error:
-                unfinished.discard(path)  # it is not ours
+                unfinished.discard(path)  # this process did not create it
                 if error.errno != errno.EEXIST or attempt == 999:
                     raise
         try:
             yield made
-            self._name(folder, part, base, parts)
+            self._rename(parent, part, base, parts)
         finally:
             try:
-                os.unlink(part, dir_fd=folder)
+                os.unlink(part, dir_fd=parent)
             except FileNotFoundError:
                 pass
             unfinished.discard(path)
 
-    def _name(self, folder: int, part: bytes, base: bytes, parts: list[bytes]) -> None:
-        """Give a complete file its name, over what is there only by force."""
+    def _rename(self, parent: int, part: bytes, base: bytes, parts: list[bytes]) -> None:
+        """Rename a complete file to its final name; an existing file is replaced only by force."""
         if self.force:
-            self._spare(parts)
-            os.rename(part, base, src_dir_fd=folder, dst_dir_fd=folder)
+            self._check_input(parts)
+            os.rename(part, base, src_dir_fd=parent, dst_dir_fd=parent)
             return
         try:
-            os.link(part, base, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+            os.link(part, base, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
         except FileExistsError:
             raise Exists(b"/".join(parts)) from None
         except OSError as error:
@@ -196,49 +215,50 @@ class OutputDirectory:
                 raise
             if self.existing(parts) is not None:
                 raise Exists(b"/".join(parts)) from None
-            os.rename(part, base, src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(part, base, src_dir_fd=parent, dst_dir_fd=parent)
 
     def symlink(self, parts: list[bytes], target: bytes) -> None:
-        """Make a symbolic link, which stays below. Raises Unsafe, Exists."""
+        """Create a symbolic link. Raises Unsafe if it leads outside, Exists."""
         check_target(parts, target)
-        folder = self._made(parts)
-        self._link(folder, parts, lambda name: os.symlink(target, name, dir_fd=folder))
+        parent = self._parent(parts)
+        self._link(parent, parts, lambda name: os.symlink(target, name, dir_fd=parent))
 
     def hard_link(self, parts: list[bytes], target: list[bytes]) -> None:
-        """Make another name for a file. Raises Exists."""
+        """Create a hard link. Raises Exists."""
         if len(self._open) > OPEN - 2:
-            self._forget()  # now, not between the two
-        folder = self._made(parts)
-        other = self._folder(target[:-1], make=True)
+            self._forget()  # so that both descriptors stay open
+        parent = self._parent(parts)
+        other = self._directory(target[:-1], make=True)
 
         def make(name: bytes) -> None:
-            os.link(target[-1], name, src_dir_fd=other, dst_dir_fd=folder, follow_symlinks=False)
+            os.link(target[-1], name, src_dir_fd=other, dst_dir_fd=parent, follow_symlinks=False)
 
-        self._link(folder, parts, make)
+        self._link(parent, parts, make)
 
-    def _link(self, folder: int, parts: list[bytes], make: Callable[[bytes], None]) -> None:
-        """Make a link under its name, which is one step; what is there is replaced only by force, when there is one."""
+    def _link(self, parent: int, parts: list[bytes], make: Callable[[bytes], None]) -> None:
+        """Create a link under its final name, in one step; an existing file is replaced only by force."""
         try:
             make(parts[-1])
         except FileExistsError:
             if not self.force:
                 raise Exists(b"/".join(parts)) from None
-            with self._beside(folder, parts, make):
+            with self._temporary(parent, parts, make):
                 pass
 
-    def _spare(self, parts: list[bytes]) -> None:
-        """Raises TarkitError when what would be replaced is an input."""
-        there = self.existing(parts)
-        if there is not None and (there.st_dev, there.st_ino) in self._inputs:
-            raise TarkitError(f"{show(b'/'.join(parts))} would replace an input", "-C names another folder")
+    def _check_input(self, parts: list[bytes]) -> None:
+        """Raise TarkitError if an input would be replaced."""
+        found = self.existing(parts)
+        if found is not None and (found.st_dev, found.st_ino) in self._inputs:
+            raise TarkitError(f"{show(b'/'.join(parts))} would replace an input", "choose another directory with -C")
 
-    def _made(self, parts: list[bytes]) -> int:
-        folder = self._folder(parts[:-1], make=True)
-        assert folder is not None
-        return folder
+    def _parent(self, parts: list[bytes]) -> int:
+        """Return the descriptor of the parent directory, which is created if missing."""
+        parent = self._directory(parts[:-1], make=True)
+        assert parent is not None
+        return parent
 
-    def _folder(self, parts: list[bytes], make: bool) -> int | None:
-        """The descriptor of a folder below, which may have to be made; None when it is missing and stays so."""
+    def _directory(self, parts: list[bytes], make: bool) -> int | None:
+        """Return the descriptor of a directory; if it is missing, create it with `make`, else return None."""
         path = tuple(parts)
         if not path or self._root < 0:
             return self._root if self._root >= 0 else None
@@ -246,23 +266,23 @@ class OutputDirectory:
         if fd is None:
             if len(self._open) >= OPEN:
                 self._forget()
-            fd = self._enter(parts, make)
+            fd = self._open_directory(parts, make)
             if fd is not None:
                 self._open[path] = fd
         return fd
 
-    def _enter(self, parts: list[bytes], make: bool) -> int | None:
+    def _open_directory(self, parts: list[bytes], make: bool) -> int | None:
         fd = os.dup(self._root)
         try:
             for count, part in enumerate(parts, 1):
                 try:
-                    below = self._below(fd, part, make)
+                    child = self._open_child(fd, part, make)
                 except OSError as error:
-                    _refuse(error, parts[:count])
-                if below is None:
+                    _raise_unsafe(error, parts[:count])
+                if child is None:
                     return None
-                fd, above = below, fd
-                os.close(above)
+                fd, parent = child, fd
+                os.close(parent)
             kept, fd = fd, -1
             return kept
         finally:
@@ -270,7 +290,7 @@ class OutputDirectory:
                 os.close(fd)
 
     @staticmethod
-    def _below(fd: int, part: bytes, make: bool) -> int | None:
+    def _open_child(fd: int, part: bytes, make: bool) -> int | None:
         try:
             return os.open(part, _DIRECTORY, dir_fd=fd)
         except FileNotFoundError:
@@ -288,7 +308,8 @@ class OutputDirectory:
         self._open.clear()
 
 
-def _refuse(error: OSError, parts: list[bytes]) -> NoReturn:
+def _raise_unsafe(error: OSError, parts: list[bytes]) -> NoReturn:
+    """Raise Unsafe if a path leads through a link or a file, else the error."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        raise Unsafe(f"{show(b'/'.join(parts))} is no folder, and nothing is written through it")
+        raise Unsafe(f"{show(b'/'.join(parts))} is not a directory")
     raise error

@@ -1,0 +1,138 @@
+"""tarkit.create: what the command writes, to the byte."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tests._tools import each_row
+from tests.conftest import Run, entries
+
+RECIPE = (
+    "a.jpg photos/1.jpg\na.txt text:one two\n# comment\n\nb.bin hex:00ff\nb.txt base64:aGk=\nc.jpg file:photos/2.jpg\n"
+)
+TSV = "__key__\ttxt\t@jpg\nx\tone\tphotos/1.jpg\ny\ttwo\tphotos/2.jpg\n"
+CSV = "id,txt,@jpg\n7,one,photos/1.jpg\n8,two,photos/2.jpg\n"
+JSONL = '{"__key__": "x", "txt": "one", "json": {"a": 1}}\n{"__key__": "y", "txt": "two", "json": [2]}\n'
+
+ROWS: list[tuple[str, dict[str, Any], list[str]]] = [
+    (RECIPE, {}, []),
+    (RECIPE, {"mtime": None}, ["--mtime", "keep"]),
+    (RECIPE, {"mtime": 1000}, ["--mtime", "1000"]),
+    (RECIPE, {"count": 3}, ["--count", "3"]),
+    (RECIPE, {"count": 0}, ["--count", "0"]),
+    (RECIPE, {"parallel": 3}, ["-p", "3"]),
+    (RECIPE + "d.x nix.jpg\n", {"skip_missing": True}, ["--on-missing", "skip"]),
+    (RECIPE + "a.cls text:1\n", {"group": True}, ["--group"]),
+    (RECIPE.replace("photos/", ""), {"directory": "photos"}, ["-C", "photos"]),
+    (RECIPE.replace("photos/", ""), {"directory": Path("photos")}, ["-C", "photos"]),
+    (TSV, {"format": "tsv"}, ["--format", "tsv"]),
+    (CSV, {"format": "csv", "key": "{id}"}, ["--format", "csv", "--key", "{id}"]),
+    (CSV, {"format": "csv", "key": "{index:05d}"}, ["--format", "csv", "--key", "{index:05d}"]),
+    (JSONL, {"format": "jsonl"}, ["--format", "jsonl"]),
+    ("x\t1\ny\t2\n", {"format": "tsv", "columns": ["__key__", "txt"]}, ["--format", "tsv", "--columns", "__key__,txt"]),
+    ("one\ntwo\n", {"format": "tsv", "columns": "txt", "key": "{index}"},
+     ["--format", "tsv", "--columns", "txt", "--key", "{index}"]),
+    (RECIPE + "d.txt pipe:echo hello\n", {"pipes": True}, []),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def photos(here: Path) -> None:
+    """Files that the recipes name, of a time of their own."""
+    for number in (1, 2):
+        path = here / f"photos/{number}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"picture" * number)
+        os.utime(path, (number * 1000, number * 1000))
+
+
+@each_row("recipe,options,words", ROWS)
+def test_the_archive_of_the_command(recipe: str, options: dict[str, Any], words: list[str], run: Run) -> None:
+    """Entries, headers and end; as a file and in memory."""
+    photos_of(Path.cwd())
+    Path("recipe").write_text(recipe)
+    wanted = run("create", "recipe", *words).stdout
+    memory = io.BytesIO()
+    quiet = pytest.warns(tarkit.TarkitWarning, match=r"nix\.jpg") if "skip_missing" in options else None
+    if quiet is not None:
+        with quiet:
+            tarkit.create("recipe", "out.tar", **options)
+        with pytest.warns(tarkit.TarkitWarning):
+            samples = tarkit.create(Path("recipe"), memory, **options)
+    else:
+        tarkit.create("recipe", "out.tar", **options)
+        samples = tarkit.create(Path("recipe"), memory, **options)
+    assert Path("out.tar").read_bytes() == memory.getvalue() == wanted
+    assert samples == len(list(tarkit.open("out.tar"))) if samples else not entries(wanted)
+
+
+def photos_of(folder: Path) -> None:
+    """The files, in the directory of a row."""
+    photos.__wrapped__(folder) if hasattr(photos, "__wrapped__") else None
+
+
+def test_compressed() -> None:
+    """By the suffix, or whatever it is."""
+    Path("recipe").write_text(RECIPE)
+    tarkit.create("recipe", "plain.tar")
+    tarkit.create("recipe", "out.tar.gz")
+    tarkit.create("recipe", "out", compress="gz:9", fsync=True)
+    assert entries("plain.tar") == entries("out.tar.gz") == entries("out")
+    assert Path("out").read_bytes()[:2] == b"\x1f\x8b"
+
+
+@each_row(
+    "recipe,options,message",
+    [
+        ("a.x text:1\nb.x pipe:touch ran\n", {}, r"^recipe:2: pipe: is not allowed here$"),
+        ("a.x text:1\nword\n", {}, r"^recipe:2: "),
+        ("a.x nix.jpg\n", {}, r"^recipe:1: .*nix\.jpg"),
+        ("a.x text:1\nb.x text:2\na.y text:3\n", {}, r"^recipe:3: "),
+        ("a.x text:1\n../b.x text:2\n", {}, r"^recipe:2: "),
+        ("a.x text:1\nb.x hex:0\n", {}, r"^recipe:2: "),
+        ("a.x text:1\nb.x pipe:false\n", {"pipes": True}, r"^recipe:2: "),
+        ("__key__\t@x\nk\tpipe:touch ran\n", {"format": "tsv"}, r"^recipe:2: .*pipe: is not allowed here"),
+        ("__key__\ttxt\nk\n", {"format": "tsv"}, r"^recipe:2: "),
+        ("{]\n", {"format": "jsonl"}, r"^recipe:1: "),
+    ],
+)  # fmt: skip
+def test_errors_of_recipes(recipe: str, options: dict[str, Any], message: str, here: Path) -> None:
+    """They name the line; no command has run, and there is no output."""
+    Path("recipe").write_text(recipe)
+    with pytest.raises(tarkit.TarkitError, match=message):
+        tarkit.create("recipe", "out.tar", **options)
+    assert os.listdir() == ["recipe"]
+
+
+@each_row(
+    "arguments,message",
+    [
+        ({"count": -1}, "count=-1: it is at least 0"),
+        ({"parallel": 0}, "parallel=0: it is at least 1"),
+        ({"format": "xml"}, "format='xml': it is one of tsv, csv, jsonl"),
+        ({"columns": ["txt"]}, "columns and key require a format"),
+        ({"key": "{index}"}, "columns and key require a format"),
+        ({"recipe": "photos"}, "photos: Is a directory"),
+        ({"mtime": -1 << 70}, ""),
+    ],
+)
+def test_arguments_out_of_range(arguments: dict[str, Any], message: str, here: Path) -> None:
+    """Errors, where an archive of something else would be written."""
+    Path("recipe").write_text(RECIPE.replace("photos/", "text:"))
+    Path("photos").mkdir()
+    with pytest.raises(tarkit.TarkitError) as caught:
+        tarkit.create(**{"recipe": "recipe", "output": "out.tar", **arguments})
+    assert message in str(caught.value)
+    assert not os.path.exists("out.tar")
+
+
+def test_no_recipe(here: Path) -> None:
+    """An error of the operating system, which names the file."""
+    with pytest.raises(FileNotFoundError, match="nix"):
+        tarkit.create("nix", "out.tar")

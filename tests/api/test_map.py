@@ -1,0 +1,443 @@
+"""Dataset.map and Dataset.proc: results, errors, processes, and what is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarkit
+from tests._tools import each_row
+from tests.conftest import Archive, Run, entries
+
+SAMPLES = {f"d/{i:03}.{field}": f"{i} {field}".encode() * i for i in range(60) for field in ("cls", "txt", "JPG")}
+FUNCTIONS = """
+def same(sample):
+    return sample
+
+def add(sample):
+    return {**sample, "new.txt": str(len(sample["txt"]))}
+
+def rename(sample):
+    key = sample["__key__"] if "__key__" in sample else sample.key
+    return {**sample, "__key__": f"e/{key[-3:]}"}
+
+def some(sample):
+    return sample if sample["cls"] > b"3" else None
+
+def several(sample):
+    for i in range(len(sample["txt"]) % 3):
+        key = sample["__key__"] if "__key__" in sample else sample.key
+        yield {"__key__": f"{key}-{i}", "txt": sample["txt"], "n": str(i)}
+
+def listed(sample):
+    return list(several(sample))
+"""
+NAMES = ("same", "add", "rename", "some", "several", "listed")
+
+
+class Lower:
+    """An object whose method, or which itself, is called."""
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+
+    def method(self, sample: tarkit.Sample) -> dict[str, bytes]:
+        """The field in capitals."""
+        return {self.field: sample[self.field].upper()}
+
+    __call__ = method
+
+
+def functions() -> dict[str, Any]:
+    """The functions of FUNCTIONS."""
+    module = types.ModuleType("functions")
+    exec(FUNCTIONS, module.__dict__)
+    return vars(module)
+
+
+def content(data: tarkit.Dataset) -> list[tuple[str, dict[str, bytes]]]:
+    """Keys and fields of all samples."""
+    return [(sample.key, dict(sample)) for sample in data]
+
+
+def children() -> set[str]:
+    """The processes that this one has started and not waited for."""
+    found: set[str] = set()
+    for task in os.listdir("/proc/self/task"):
+        found |= set(Path(f"/proc/self/task/{task}/children").read_text().split())
+    return found
+
+
+def temporary() -> set[str]:
+    """The open files of this process that have no name."""
+    links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+    return {f"{link} {name}" for link in links if os.path.lexists(link) and "(deleted)" in (name := os.readlink(link))}
+
+
+@pytest.mark.forks
+@each_row("name", NAMES)
+def test_the_result_is_that_of_proc_map(name: str, archive: Archive, run: Run) -> None:
+    """The archive, to the byte: fields that do not change keep their headers; also of a copied process."""
+    source = archive(SAMPLES)
+    Path("functions.py").write_text(FUNCTIONS)
+    expected = run("proc", "--map", f"functions.py:{name}", source).stdout
+    for processes in (1, 3):
+        tarkit.open(source).map(functions()[name], processes=processes).write("out.tar")
+        assert Path("out.tar").read_bytes() == expected, processes
+
+
+@pytest.mark.forks
+def test_each_kind_of_callable(archive: Archive) -> None:
+    """A lambda, a closure, a method and an object; none of them can be pickled, or needs to be."""
+    source, suffix = archive({"a.txt": b"x", "b.txt": b"y"}), b"!"
+
+    def closure(sample: tarkit.Sample) -> dict[str, bytes]:
+        return {"txt": sample["txt"] + suffix}
+
+    called: list[tuple[Callable[[tarkit.Sample], Any], list[bytes]]] = [
+        (lambda sample: {"txt": sample["txt"] * 2}, [b"xx", b"yy"]),
+        (closure, [b"x!", b"y!"]),
+        (Lower("txt").method, [b"X", b"Y"]),
+        (Lower("txt"), [b"X", b"Y"]),
+    ]
+    for function, expected in called:
+        for processes in (1, 3):
+            assert [each["txt"] for each in tarkit.open(source).map(function, processes=processes)] == expected
+
+
+@pytest.mark.forks
+def test_the_argument_is_a_sample(archive: Archive) -> None:
+    """It has key, shard, offset and sizes, those of the input, whatever the process."""
+
+    def look(sample: tarkit.Sample) -> dict[str, Any]:
+        assert isinstance(sample, tarkit.Sample)
+        assert "jpg" in sample
+        assert "__key__" not in sample
+        return {"json": [sample.key, sample.shard, sample.offset, sample.sizes, list(sample), sample["jpg"].decode()]}
+
+    source = archive(SAMPLES)
+    plain = [look(sample) for sample in tarkit.open(source)]
+    for processes in (1, 3):
+        data = tarkit.open(source).map(lambda sample: {"json": look(sample)["json"]}, processes=processes)
+        import json
+
+        assert [{"json": json.loads(sample["json"])} for sample in data] == plain
+
+
+def test_values_that_can_be_returned(archive: Archive) -> None:
+    """The values that a writer takes, encoded as it does."""
+    values: dict[str, Any] = {
+        "a": b"\0\xff",
+        "b": bytearray(b"array"),
+        "c": memoryview(b"view"),
+        "d": "\u00e4",
+        "e": 7,
+        "f": 1.5,
+        "g.json": {"a": [1, None]},
+        "h": b"",
+    }
+    with tarkit.TarWriter("expected.tar") as out:
+        out.write("k", values)
+    made = tarkit.open(archive({"k.x": b""})).map(lambda sample: values)
+    assert content(made) == content(tarkit.open("expected.tar"))
+
+
+@each_row(
+    "returned,message",
+    [
+        (3, "returned an int, not a dict, several dicts or None"),
+        (b"bytes", "returned a bytes, not a dict"),
+        ([1], "returned an int among several"),
+        ({}, "returned a sample without fields"),
+        ({"__key__": 5, "x": b""}, "returned an int as __key__, not a str"),
+        ({"__other__": b""}, "returned a field named '__other__'"),
+        ({"a/b": b""}, "invalid name 'a/b'"),
+        ({1: b""}, "a field whose name is an int"),
+        ({"x": None}, "NoneType has no encoding"),
+        ({"x": object()}, "object has no encoding"),
+        ({"x.npy": "text", "y.json": {1, 2}}, "y.json"),
+        ([{"x": b""}, {"x": b""}], "returned two samples with the key 'k'"),
+        ({"__key__": "a.b", "x": b""}, "'a.b'"),
+    ],
+)
+def test_what_cannot_be_a_sample(returned: object, message: str, archive: Archive) -> None:
+    """An error that says what was returned for which sample of which archive, and no output."""
+    data = tarkit.open(archive({"k.x": b"1"})).map(lambda sample: returned)
+    with pytest.raises(tarkit.TarkitError, match=r"^in\.tar: 'k' ") as caught:
+        data.write("out.tar")
+    assert message in str(caught.value)
+    assert not os.path.exists("out.tar")
+
+
+@pytest.mark.forks
+def test_an_exception_of_the_function(archive: Archive) -> None:
+    """It ends the run with the sample and the place; called in this process it is the cause, too."""
+
+    def fails(sample: tarkit.Sample) -> tarkit.Sample:
+        if sample.key == "d/017":
+            raise LookupError("a message")
+        return sample
+
+    source = archive(SAMPLES)
+    for processes in (1, 3):
+        data = tarkit.open(source).map(fails, processes=processes)
+        with pytest.raises(tarkit.TarkitError, match=r"'d/017' raised LookupError in test_map.py, line \d+") as caught:
+            data.write("out.tar")
+        assert "a message" in str(caught.value)
+        assert (type(caught.value.__cause__) is LookupError) is (processes == 1)
+        assert not os.path.exists("out.tar")
+        assert [sample.key for sample in _until_error(data)] == [f"d/{i:03}" for i in range(17)]
+
+
+def _until_error(data: tarkit.Dataset) -> Iterator[tarkit.Sample]:
+    try:
+        yield from data
+    except tarkit.TarkitError:
+        return
+
+
+@pytest.mark.forks
+def test_on_error(archive: Archive) -> None:
+    """skip leaves such samples out, with a warning; keep passes them on, unchanged."""
+
+    def fails(sample: tarkit.Sample) -> dict[str, bytes]:
+        if int(sample.key[-1]) == 7:
+            raise ValueError("seven")
+        return {"new": b"1"}
+
+    source = archive(SAMPLES)
+    before = dict(content(tarkit.open(source)))
+    for processes in (1, 3):
+        messages: list[str] = []
+        data = tarkit.open(source, on_problem=messages.append)
+        skipped = content(data.map(fails, processes=processes, on_error="skip"))
+        assert [key for key, _ in skipped] == [key for key in before if key[-1] != "7"]
+        assert len(messages) == 4  # three, and that there are more
+        assert "'d/007' raised ValueError" in messages[0]
+        kept = dict(content(data.map(fails, processes=processes, on_error="keep")))
+        assert kept == {key: before[key] if key[-1] == "7" else {"new": b"1"} for key in before}
+
+
+@pytest.mark.forks
+def test_retries(archive: Archive) -> None:
+    """A call that failed is repeated, so many times and no more."""
+    source = archive({"a.x": b"1", "b.x": b"2"})
+    for processes in (1, 3):
+
+        def counted(sample: tarkit.Sample) -> tarkit.Sample:
+            with open(f"calls-{sample.key}", "a+") as file:
+                file.write("x")
+                file.flush()
+                if sample.key == "b" and file.tell() < 3:
+                    raise OSError("not yet")
+            return sample
+
+        assert len(list(tarkit.open(source).map(counted, processes=processes, retries=2))) == 2
+        assert (Path("calls-a").read_text(), Path("calls-b").read_text()) == ("x", "xxx")
+        os.unlink("calls-b")
+        with pytest.raises(tarkit.TarkitError, match=r"'b' raised OSError.*\(2 attempts\)"):
+            list(tarkit.open(source).map(counted, processes=processes, retries=1))
+        os.unlink("calls-a")
+        os.unlink("calls-b")
+
+
+@pytest.mark.forks
+def test_timeout(archive: Archive) -> None:
+    """A call that takes too long fails, with one process as well."""
+    source = archive({f"{key}.x": b"" for key in "abcd"})
+    for processes in (1, 2):
+        messages: list[str] = []
+        data = tarkit.open(source, on_problem=messages.append)
+        slow = data.map(lambda sample: time.sleep(20 * (sample.key == "d")) or sample, timeout=0.5, on_error="skip",
+                        processes=processes)  # fmt: skip
+        assert [sample.key for sample in slow] == ["a", "b", "c"]
+        assert messages == ["in.tar: 'd' took longer than 0.5 s"]
+
+
+@pytest.mark.forks
+def test_a_process_that_dies(archive: Archive) -> None:
+    """An error with the sample that it died of; with on_error="skip" that one is left out, and no other."""
+
+    def dies(sample: tarkit.Sample) -> tarkit.Sample:
+        if sample.key == "b":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return sample
+
+    data = tarkit.open(archive({"a.x": b"", "b.x": b""})).map(dies, processes=3)
+    with pytest.raises(tarkit.TarkitError, match=r"'b' the process that calls the function was ended by SIGKILL"):
+        data.write("out.tar")
+    assert not os.path.exists("out.tar")
+    messages: list[str] = []
+    some = tarkit.open("in.tar", on_problem=messages.append).map(dies, processes=3, on_error="skip")
+    assert [sample.key for sample in some] == ["a"]
+    assert messages == ["in.tar: 'b' the process that calls the function was ended by SIGKILL"]
+
+
+@pytest.mark.forks
+def test_order(archive: Archive) -> None:
+    """That of the samples; unordered, a slow one comes when it is done, and all come."""
+
+    def slow(sample: tarkit.Sample) -> tarkit.Sample:
+        time.sleep(0.5 * (sample.key == "d/000"))
+        return sample
+
+    data = tarkit.open(archive(SAMPLES))
+    expected = [sample.key for sample in data]
+    assert [sample.key for sample in data.map(slow, processes=2)] == expected
+    found = [sample.key for sample in data.map(slow, processes=2, ordered=False)]
+    assert found != expected
+    assert sorted(found) == expected
+
+
+@pytest.mark.forks
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="Linux tells which processes and files there are")
+def test_an_iterator_that_is_abandoned(archive: Archive) -> None:
+    """No process and no temporary file is left; nor is one after an exception in the loop, or a function."""
+    data = tarkit.open(archive(SAMPLES))
+    gc.collect()
+    before = children(), temporary(), set(os.listdir())
+
+    def fails(sample: tarkit.Sample) -> tarkit.Sample:
+        raise ValueError
+
+    for made in (
+        data.map(lambda sample: sample, processes=3),
+        data.map(lambda sample: sample, processes=2).map(lambda sample: sample, processes=2),
+        data.map(lambda sample: sample, timeout=5),
+        data.proc("true", processes=2),
+        data.map(fails, processes=3),
+    ):
+        try:
+            for _ in made:
+                break
+            for _ in made:
+                raise KeyError
+        except (KeyError, tarkit.TarkitError):
+            pass
+        del made
+        _ = None
+        gc.collect()
+        limit = time.monotonic() + 10
+        while (left := (children(), temporary(), set(os.listdir()))) != before and time.monotonic() < limit:
+            time.sleep(0.01)
+        assert left == before
+
+
+@pytest.mark.forks
+def test_nothing_is_printed(archive: Archive, capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither by workers nor by commands; a function that runs in this process prints as ever."""
+
+    def loud(sample: tarkit.Sample) -> tarkit.Sample:
+        print("out")  # noqa: T201
+        print("err", file=sys.stderr)  # noqa: T201
+        return sample
+
+    data = tarkit.open(archive({"a.x": b"", "b.x": b""}))
+    assert len(list(data.map(loud, processes=2))) == 2
+    assert len(list(data.proc("echo out; echo err >&2"))) == 2
+    assert capfd.readouterr() == ("", "")
+    assert len(list(data.map(loud))) == 2
+    assert capfd.readouterr() == ("out\nout\n", "err\nerr\n")
+
+
+@pytest.mark.forks
+def test_keys_that_come_back(archive: Archive) -> None:
+    """A key of two inputs is found after a shuffle and a map that reads ahead; one that the function gives as well."""
+    archive({f"{i}.x": b"" for i in range(200)}, "a.tar")
+    archive({f"{i}.x": b"" for i in range(199, 400)}, "b.tar")
+    both = tarkit.open(["a.tar", "b.tar"])
+    for seed in range(5):
+        for processes in (1, 2):
+            with pytest.raises(tarkit.Problem, match="the key '199' is in the output already"):
+                both.shuffle(seed).map(lambda sample: sample, processes=processes).write("out.tar")
+            gc.collect()  # the traceback refers to the run, and so to its threads
+    apart = both.shuffle(1).map(lambda sample: {**sample, "__key__": sample.shard[0] + sample.key}, processes=2)
+    assert apart.write("out.tar").samples == 401
+    with pytest.raises(tarkit.Problem, match="gave the key '0', which was given before"):
+        tarkit.open("a.tar").map(lambda sample: {**sample, "__key__": str(int(sample.key) % 150)}).write("o.tar")
+
+
+@pytest.mark.forks
+def test_steps_before_and_behind(archive: Archive) -> None:
+    """What is chosen before is not called; steps behind see the results; each run calls again."""
+    calls: list[str] = []
+
+    def called(sample: tarkit.Sample) -> dict[str, Any]:
+        calls.append(sample.key)
+        return {"n": int(sample.key[-3:])}
+
+    data = tarkit.open(archive(SAMPLES)).match("5$").map(called)
+    assert calls == []
+    assert [each.key for each in data.where("n > 30").sort("n", reverse=True).head(2)] == ["d/055", "d/045"]
+    assert calls == [f"d/0{i}5" for i in range(6)]
+    parts = data.map(lambda sample: {"m": sample["n"]}, processes=2).split("p-%d.tar", count=4)
+    assert [part.samples for part in parts] == [4, 2]
+    assert data.stats().fields == {"n": tarkit.FieldStats(6, 11, 1, 2, 2)}
+    assert len(list(tarkit.open("in.tar").map(lambda sample: sample, processes=2).shuffle(1, rng="pcg"))) == 60
+
+
+@each_row(
+    "arguments,message",
+    [
+        ({"processes": -1}, "processes=-1: it is at least 0"),
+        ({"retries": -1}, "retries=-1: it is at least 0"),
+        ({"timeout": 0}, "timeout=0: it is more than 0 seconds, or None"),
+        ({"timeout": float("nan")}, "timeout=nan"),
+        ({"on_error": "ignore"}, "on_error='ignore': it is one of error, skip, keep"),
+    ],
+)
+def test_arguments_out_of_range(arguments: dict[str, Any], message: str, archive: Archive) -> None:
+    """An error at once, by the methods themselves: with another word samples would be left out."""
+    data = tarkit.open(archive(SAMPLES))
+    for method, what in ((data.map, len), (data.proc, "true")):
+        with pytest.raises(tarkit.Usage) as caught:
+            method(what, **arguments)  # type: ignore[operator]
+        assert message in str(caught.value)
+    with pytest.raises(TypeError, match="a function is needed, not str"):
+        data.map("functions.py:same")  # type: ignore[arg-type]
+
+
+@pytest.mark.forks
+@each_row(
+    "command",
+    [
+        "true",
+        "tr a-z A-Z < sample.txt > sample.new; rm sample.cls",
+        "rm sample.*",
+        'echo "$TARKIT_KEY $TARKIT_INDEX" > sample.env; echo "e/$TARKIT_INDEX" > sample.__key__',
+    ],
+)
+def test_proc_is_that_of_the_command_line(command: str, archive: Archive, run: Run) -> None:
+    """The archive, to the byte."""
+    source = archive({name: data for name, data in SAMPLES.items() if name < "d/006"})
+    expected = run("proc", "-c", command, source).stdout
+    for processes in (1, 3):
+        tarkit.open(source).proc(command, processes=processes).write("out.tar")
+        assert Path("out.tar").read_bytes() == expected, processes
+    assert entries("out.tar") == entries(expected)
+
+
+@pytest.mark.forks
+def test_proc_fails(archive: Archive) -> None:
+    """A status other than 0 and a time that passes: as of a function."""
+    source = archive({f"{key}.x": b"" for key in "abc"})
+    with pytest.raises(tarkit.TarkitError, match=r"^in\.tar: 'b' ended with status 3: words$"):
+        tarkit.open(source).proc("[ $TARKIT_KEY != b ] || { echo words >&2; exit 3; }").write("out.tar")
+    assert not os.path.exists("out.tar")
+    messages: list[str] = []
+    data = tarkit.open(source, on_problem=messages.append)
+    slow = data.proc("[ $TARKIT_KEY != b ] || sleep 20", timeout=0.5, on_error="keep")
+    assert [each.key for each in slow] == ["a", "b", "c"]
+    assert messages == ["in.tar: 'b' took longer than 0.5 s and was ended"]
+    again = data.proc('echo x >> "$OLDPWD/$TARKIT_KEY.calls"; [ $TARKIT_KEY != b ]', retries=1, on_error="skip")
+    assert [each.key for each in again] == ["a", "c"]
+    assert "(2 attempts)" in messages[-1]
