@@ -45,5 +45,5 @@ def write_archive(
 
 
 def apart(samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
-    """The samples that are written, of which no two have one key, unless the policy says so."""
+    """Return the samples to write; two with the same key are a problem for the policy."""
     return neighbours(samples, flow.run.policy, flow.inputs.tmpdir, flow.distinct, flow.repeated)

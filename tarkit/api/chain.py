@@ -1,4 +1,4 @@
-"""A chain: where samples come from, and the steps that they go through. `dataset.Dataset` has its methods for users."""
+"""Chains: an origin of samples, and the steps that are applied to them. `dataset.Dataset` adds the public methods."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Origin(Protocol):
-    """Where the samples of a dataset come from: archives, or other datasets."""
+    """The origin of the samples of a dataset: archives, or other datasets."""
 
     @property
     def locations(self) -> tuple[Location, ...]:
@@ -33,14 +33,14 @@ class Origin(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether all of their samples are read, in order."""
+        """Whether all samples of the archives are read, in order."""
 
     def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> Reader:
         """Begin to read for a run.
 
         Args:
             tmpdir: the directory of temporary files.
-            gather: whether a step puts samples that are scattered together.
+            gather: whether a step joins the parts of scattered samples.
             stream: whether files are to be read in order.
             spool: whether all is read several times.
         """
@@ -90,7 +90,7 @@ class Archives:
         return reader
 
     def _readable(self) -> tuple[Location, ...]:
-        """The archives, to be read from their start; raises Unsupported for a stream of which an earlier run has read.
+        """Return the archives, to be read from their start. Raises Unsupported for a stream that was read before.
 
         What is left of a stream may begin anywhere in the archive, also at a header.
         """
@@ -117,7 +117,7 @@ def _is_stream(location: Location) -> bool:
 
 
 class FileInput:
-    """A file object of the caller, which stays open: read from where it is, or by runs, each from the same place."""
+    """A file object of the caller, which stays open. Each run reads it from the position that it had for the first."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self.file = file
@@ -133,11 +133,11 @@ class FileInput:
         return data
 
     def reader(self) -> BinaryIO:
-        """What reads the object in one run."""
+        """Return a reader of the object for one run."""
         return cast(BinaryIO, FileReading(self))
 
     def begin(self, reading: FileReading) -> None:
-        """Go back to where the first run began; raises Unsupported when the object cannot seek."""
+        """Seek to where the first run began. Raises Unsupported when the object cannot seek."""
         if self.current is not None:
             if self._start is None:
                 what = f"{self.name}: a file object that cannot seek can be read once"
@@ -149,14 +149,14 @@ class FileInput:
 
 
 class FileReading:
-    """One run over a file object; a later run takes it over."""
+    """A reader of a file object for one run; it is invalid once a later run begins to read."""
 
     def __init__(self, file: FileInput) -> None:
         self._file = file
         self._begun = False
 
     def read(self, n: int) -> bytes:
-        """Return up to `n` bytes; raises TarkitError when a later run reads the object."""
+        """Return up to `n` bytes. Raises TarkitError when a later run has begun to read the object."""
         if not self._begun:
             self._begun = True
             self._file.begin(self)
@@ -167,7 +167,7 @@ class FileReading:
 
 
 class Chain:
-    """Samples of one or many archives, with the steps that they go through."""
+    """Samples of one or many archives, and the steps that are applied to them."""
 
     def __init__(self, origin: Origin, start: Callable[[], Run], steps: tuple[Step, ...] = ()) -> None:
         """Use `tarkit.open`. `start` begins a run over the dataset."""
@@ -193,11 +193,11 @@ class Chain:
     def samples(
         self, run: Run, *, moves: bool = True, directory: str | None = None, spool: bool = False
     ) -> tuple[Iterator[TarSample], Flow]:
-        """Begin a run: the samples as ranges of bytes behind all steps, and what the run knows of them.
+        """Begin a run: return the samples behind all steps, as ranges of bytes, and the state of the run.
 
         Args:
             run: where problems and counts go.
-            moves: whether samples are written somewhere, which hard links between samples cannot bear.
+            moves: whether samples are copied to other archives, which breaks hard links between samples.
             directory: that of the output, for temporary files.
             spool: whether streams are kept in temporary files, so that the inputs can be read twice.
         """
@@ -219,7 +219,7 @@ class Chain:
         return samples, flow
 
     def _again(self, flow: Flow, number: int, policy: Policy) -> Iterator[TarSample]:
-        """The samples in front of step `number`."""
+        """Return the samples in front of step `number`."""
         inputs = flow.inputs
         before, inputs.policy = inputs.policy, policy
         try:
@@ -245,7 +245,7 @@ class Chain:
 
 
 def _gathers(steps: Sequence[Step]) -> bool:
-    """Whether a step puts parts of samples together before another one counts samples."""
+    """Return whether a step joins the parts of scattered samples before another step counts samples."""
     for step in steps:
         if step.gathers:
             return True
@@ -255,7 +255,7 @@ def _gathers(steps: Sequence[Step]) -> bool:
 
 
 def locate(inputs: Input | Iterable[Input]) -> tuple[Location, ...]:
-    """The archives that are named: words as on the command line, and file objects.
+    """Return the locations of inputs: words as on the command line, and file objects.
 
     Raises:
         TarkitError: an input does not exist, a pattern matches nothing, or there are no inputs.
@@ -279,7 +279,7 @@ def locate(inputs: Input | Iterable[Input]) -> tuple[Location, ...]:
 
 
 def refuse_twice(locations: Iterable[Location]) -> None:
-    """Raise Usage when stdin or a file object is there twice: its bytes can be read in one place only."""
+    """Raise Usage when stdin or a file object is given twice: its bytes can be read only once."""
     known: set[int | str] = set()
     for location in locations:
         if location.kind in ("stdin", "object"):
@@ -299,13 +299,13 @@ def words(given: str | Iterable[str]) -> tuple[str, ...]:
 
 
 def one_of(name: str, value: str, choices: object) -> None:
-    """Raise Usage for a value that is not among those of a Literal: it would be taken for another one."""
+    """Raise Usage for a value that is not one of a Literal."""
     if value not in get_args(choices):
         raise Usage(f"{name}={value!r}: it is one of {', '.join(get_args(choices))}")
 
 
 def at_least(least: int, **arguments: float | None) -> None:
-    """Raise Usage for a number below `least`: with it samples would be missing without a word. None is no number."""
+    """Raise Usage for a number below `least`. None is accepted."""
     for name, value in arguments.items():
         if value is not None and not value >= least:
             raise Usage(f"{name}={value}: it is at least {least}")

@@ -1,4 +1,4 @@
-"""Check shards: what is wrong with each and with all together, a clean copy, whether two sets are equal."""
+"""Check shards: faults of each and of all together, clean copies, comparison of two sets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Watch = Callable[[Iterator[tuple[int, Item]]], Iterator[tuple[int, Item]]]
 
 @dataclass(frozen=True)
 class Checks:
-    """What to look for besides faults of each archive.
+    """The checks beyond faults of each archive.
 
     Attributes:
         require: fields, in lower case, that each sample has; each with its alternatives.
@@ -57,11 +57,11 @@ def find(
     fix: Fix | None = None,
     watch: Watch = lambda items: items,
 ) -> Iterator[Finding | ShardReport]:
-    """Yield all that is found, and a report behind each shard; then what concerns several shards.
+    """Yield the findings of each shard and a report behind them; then the findings that concern several shards.
 
     Args:
         fix: writes clean copies on the way.
-        watch: sees all that is found, to show progress.
+        watch: wraps the iterator of findings, to show progress.
     """
     table = None if checks.against is None else across.Against(read_table_keys(checks.against))
     manifest = None if checks.manifest is None else Manifest(checks.manifest, read_manifest(checks.manifest))
@@ -95,7 +95,7 @@ def find(
 def _items(
     run: Run, locations: Sequence[Location], asked: Asked, processes: int, fix: Fix | None
 ) -> Iterator[tuple[int, Item]]:
-    """What is found, with the number of the shard; after each shard its clean copy is written."""
+    """Yield findings with the number of the shard; after each shard its clean copy is written."""
 
     def work(job: tuple[int, Location]) -> Iterator[Item]:
         index, location = job
@@ -142,7 +142,7 @@ class Comparison:
         self.same: bool | None = None
 
     def __iter__(self) -> Iterator[Finding | ShardReport]:
-        """Yield what is found in the shards, a report behind each, and what differs."""
+        """Yield the findings of the shards, a report behind each, and then the differences."""
         reports: tuple[list[ShardReport], list[ShardReport]] = ([], [])
         asked = Asked(contents=True, tmpdir=self._tmpdir)
         damaged = False
@@ -169,7 +169,7 @@ class Comparison:
 
 @dataclass
 class Report:
-    """What `tarkit.check` found: iterate over the findings.
+    """The result of `tarkit.check`: iterate over the findings.
 
     Attributes:
         findings: each has `name`, `shard`, `offset`, `key`, `detail`, `level` ("error" or "note") and `hint`.
@@ -187,7 +187,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there is no error."""
         wrong = any(finding.level == "error" or self.strict for finding in self.findings)
         return not wrong
 
@@ -216,7 +216,7 @@ def check(
     processes: int = 1,
     tmpdir: str | None = None,
 ) -> Report:
-    """Find what is wrong with shards. Damage is a finding, not an exception, and reading continues after it.
+    """Check shards. Damage is a finding, not an exception, and reading continues after it.
 
     Args:
         inputs: as for `tarkit.open`.
@@ -273,5 +273,5 @@ def _collect(report: Report, found: Iterable[Finding | ShardReport], allowed: fr
 
 
 def noted(finding: Finding, allowed: frozenset[str]) -> Finding:
-    """The finding, as a note if its problem is allowed."""
+    """Return the finding, as a note if its problem is allowed."""
     return finding._replace(level="note") if finding.level == "error" and finding.name in allowed else finding

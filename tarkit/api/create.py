@@ -47,7 +47,7 @@ def create(
     parallel: int = 1,
     tmpdir: str | None = None,
 ) -> int:
-    """Pack what a recipe lists into an archive.
+    """Pack the entries of a recipe into an archive.
 
     Args:
         recipe: a file with a line NAME SOURCE for each entry, or `"-"` for stdin. A source is a path, `file:PATH`,
@@ -57,10 +57,10 @@ def create(
             `@jpg` the source of the field `jpg`.
         columns: the names of the columns of a table without a header.
         key: keys for a table, `"{index:09d}"` or `"{id}"`. Default: the column `__key__`.
-        directory: where relative paths start.
-        count: only so many entries.
+        directory: the directory of relative paths.
+        count: the number of entries to pack at most.
         skip_missing: leave out entries whose file does not exist.
-        group: gather the entries of each sample, wherever they stand.
+        group: gather the entries of each sample; else they must be adjacent.
         pipes: let sources run commands.
         mtime: the time of all entries in seconds since 1970; None is that of each file.
         compress, fsync: as for `Dataset.write`.
@@ -71,7 +71,7 @@ def create(
         The number of samples.
 
     Raises:
-        TarkitError: `RECIPE:LINE: what is wrong`.
+        TarkitError: a line is invalid, or its source cannot be read: `RECIPE:LINE: MESSAGE`.
 
     >>> import tarkit
     >>> with open("recipe", "w") as file:
@@ -85,8 +85,7 @@ def create(
     if format is None and (columns is not None or key is not None):
         raise Usage("columns and key require a format")
     run = Run(tmpdir=tmpdir)
-    names = None if columns is None else list(words(columns))
-    folder = None if directory is None else os.fspath(directory)
+    names, folder = None if columns is None else list(words(columns)), directory and os.fspath(directory)
     chosen = CreateOptions(format, names, key, folder, parallel, count, skip_missing, group, pipes, mtime)
     write_recipe(os.fspath(recipe), Output.named(output, compress, fsync), run, chosen)
     return run.samples
@@ -94,7 +93,7 @@ def create(
 
 @dataclass
 class CreateOptions:
-    """How the recipe is read and what the entries get."""
+    """The options of `create`: how the recipe is read, and the headers of entries."""
 
     format: RecipeFormat | None = None
     columns: list[str] | None = None
@@ -111,7 +110,7 @@ class CreateOptions:
 
 
 def write_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, outputs: Iterable[str] = ()) -> None:
-    """Write the entries of a recipe to an archive; `outputs` are files that are written besides."""
+    """Write the entries of a recipe to an archive; `outputs` are further files that are written."""
     location = Location("stdin", "-", "stdin") if recipe == "-" else Location("path", recipe, recipe)
     if recipe == "-" and os.isatty(0):
         raise Usage("stdin is a terminal", "name the recipe, or pipe one to stdin")
@@ -153,7 +152,7 @@ def write_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, o
 
 
 def _refuse_other_sources(recipe: str) -> None:
-    """Raise an error for what may be packed but is no recipe."""
+    """Raise an error for a directory or a URL in place of a recipe."""
     if os.path.isdir(recipe):
         hint = f"tarkit shard packs the files below it: tarkit shard {quote(recipe)}"
         raise TarkitError(f"{recipe}: Is a directory", hint)
@@ -178,7 +177,7 @@ def _rows(lines: BinaryIO, name: str, chosen: CreateOptions) -> Iterator[Row]:
 
 
 def _grouped(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows of each key together, at the place of the first."""
+    """Return the rows, those of each key together at the place of the first."""
     groups: dict[tuple[bool, bytes], list[Row]] = {}
     for row in rows:
         parts = split_name(row.name)
@@ -187,7 +186,7 @@ def _grouped(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _add(writer: EntryWriter, row: Row, content: EntryContent, mtime: int | None) -> None:
-    """Write an entry with this time, or that of its content."""
+    """Write an entry with the time `mtime`, or that of its content."""
     try:
         header = encode(row[0], content[2], mtime=content[3] if mtime is None else mtime)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A dataset: samples of one or many archives, and what is to be done to them. Nothing happens until they are read.
+"""Datasets: samples of one or many archives, and the steps that are applied to them when they are read.
 
 `open` makes one. Each method that chooses, changes or orders samples returns a new dataset with one step more. To
 iterate over it, or to call a method that writes, reads the archives and sends every sample through the steps. Memory
@@ -55,10 +55,10 @@ def open(
         inputs: a path, a directory (its archives), a glob, names in braces (`"train-{000..099}.tar"`), a URL,
             `"pipe:COMMAND"`, `"-"` for stdin, or a binary file object, which stays open; or several of these, read in
             turn. Pipes, and file objects that cannot seek, can be read once.
-        allow: names of problems that are passed over, keeping what they touch, or `"all"`.
-        skip: names of problems that are passed over, leaving out the samples that they touch, or `"all"`.
-        maxerr: how many problems of other names are passed over like those of `skip`.
-        on_problem: called with the message of each problem that is passed over, in place of `warnings.warn`.
+        allow: names of problems to ignore, keeping the entries concerned, or `"all"`.
+        skip: names of problems to ignore, leaving out the samples concerned, or `"all"`.
+        maxerr: how many problems of other names are treated like those of `skip`.
+        on_problem: called with the message of each ignored problem, in place of `warnings.warn`.
         interleave: how many archives are open at a time, giving a sample each in turn.
         prefetch: how many archives are opened ahead; streams among them are read in threads.
         shard_slice: which samples of each archive are taken: `slice(0, 100)` for the first hundred.
@@ -125,17 +125,17 @@ def read(
     prefetch: int = 0,
     spool: bool = False,
 ) -> Dataset:
-    """Make a dataset over which `run` goes, as a command does; the rest is as for `open` and `Archives`."""
+    """Return a dataset that reports to `run`, for a command; other arguments are as for `open` and `Archives`."""
     return Dataset(Archives(tuple(locations), shard_slice, interleave, prefetch, spool), lambda: run)
 
 
 class Dataset(Chain):
-    """Samples of one or many archives, with the steps that they go through. `tarkit.open` makes one."""
+    """Samples of one or many archives, and the steps that are applied to them. `tarkit.open` makes one."""
 
     # ---- Read
 
     def __iter__(self) -> Iterator[Sample]:
-        """Read the samples, in order. Entries of archives that belong to no sample are passed over."""
+        """Read the samples, in order. Entries that belong to no sample are skipped."""
         source: Source | None = None
         samples, flow = self.samples(self.start(), moves=False)
         for sample in samples:
@@ -156,7 +156,7 @@ class Dataset(Chain):
         flow.finish()
 
     def head(self, count: int = 1) -> list[Sample]:
-        """The first `count` samples; large ones of a stream are held in memory.
+        """Return the first `count` samples; large ones of a stream are held in memory.
 
         >>> import tarkit
         >>> tarkit.open("a.tar").head(2)
@@ -237,7 +237,7 @@ class Dataset(Chain):
         return self.change(Fields(drop=patterns))
 
     def require(self, *fields: str, on_missing: OnMissing = "error") -> Dataset:
-        """Ask for fields; `"jpg|png"` asks for either. `on_missing` says what becomes of a sample that lacks one."""
+        """Require fields; `"jpg|png"` requires either. `on_missing` is the action for a sample that lacks one."""
         one_of("on_missing", on_missing, OnMissing)
         names = [tuple(name.encode("utf-8", "surrogateescape") for name in each.split("|")) for each in fields]
         return self.change(Fields(require=names, on_missing=on_missing))
@@ -265,14 +265,14 @@ class Dataset(Chain):
         reverse: bool = False,
         memory: int | None = None,
     ) -> Dataset:
-        """Sort the samples by key, or by what is in them; what is equal keeps its order.
+        """Sort the samples by key or by values in them; equal ones keep their order.
 
-        Parts of a sample that are scattered over an archive come together.
+        Scattered parts of a sample are joined.
 
         Args:
             by: a field, a path into JSON (`"json.label"`), `"size"`, `"size.jpg"`, `"width.jpg"`; or several.
-            type: what the values are; `"auto"` takes numbers by value, before text.
-            reverse: the greatest first.
+            type: how values are compared; `"auto"` compares numbers by value, and puts them before text.
+            reverse: sort in descending order.
             memory: bytes that may be held, at least 1 MB; the rest is sorted in temporary files. The default is a
                 quarter of the machine's.
 
@@ -323,18 +323,22 @@ class Dataset(Chain):
         timeout: float | None = None,
         on_error: Literal["error", "skip", "keep"] = "error",
     ) -> Dataset:
-        """Call a function for each sample; what it returns comes in its place.
+        """Replace each sample by what a function returns for it.
 
         Args:
             function: called with a `Sample`. It returns a mapping of fields to values (as `TarWriter.write` takes
                 them; an item `__key__` is a new key), a list or an iterator of these, or None to leave the sample out.
-                What is not in the mapping is left out.
-            processes: how many copies of this process call it; with 1 it is called in this process, 0 is one per CPU.
+                Fields that are not in the mapping are dropped.
+            processes: how many copies of this process call it; 0 is one per CPU. With 1 and no timeout it is called in
+                this process. What it prints in a copy is dropped.
             ordered: whether results keep the order of the samples.
             retries: how often a call that failed is repeated.
-            timeout: seconds after which a call fails.
+            timeout: seconds after which a call fails, and the process that made it is ended.
             on_error: what becomes of a sample whose call fails: `"error"` ends the run, `"skip"` leaves it out with a
                 warning, `"keep"` passes it on unchanged.
+
+        A process that ends early is not replaced: its sample fails, and the few that it was sent with that; the others
+        go on until none is left.
 
         Raises:
             TarkitError: when the dataset is read, for a call that failed; its `__cause__` is the exception, if the
@@ -361,14 +365,14 @@ class Dataset(Chain):
     ) -> Dataset:
         """Run a shell command for each sample, in a directory where its fields are the files `sample.FIELD`.
 
-        What the command leaves there as `sample.*` is the new sample; see `tarkit proc --help`. The arguments are those
-        of `map`.
+        The files `sample.*` that it leaves there are the new sample; see `tarkit proc --help`. Its output is dropped;
+        an error has the last lines of stderr. Other arguments are as for `map`.
         """
         from tarkit.api.map import RunCommand
 
         return self.then(RunCommand(processes, ordered, retries, timeout, on_error, command))
 
-    # ---- Look
+    # ---- Inspect
 
     def indexed(self) -> IndexedDataset:
         """Read all headers, for `len` and access by number and key.
@@ -406,10 +410,10 @@ class Dataset(Chain):
         strict: bool = False,
         processes: int = 1,
     ) -> Report:
-        """Find what is wrong with the archives of this dataset; see `tarkit.check`, which has more options.
+        """Check the archives of this dataset; see `tarkit.check`, which has more options.
 
         Raises:
-            Unsupported: the dataset has steps, which a check would not see.
+            Unsupported: the dataset has steps; archives are checked as they are.
         """
         from tarkit.api.check import check
 
@@ -444,7 +448,7 @@ class Dataset(Chain):
             format: by default that of the suffix, else tsv.
             key: whether there is a column for the key.
             header: whether tsv and csv begin with the names of the columns.
-            on_missing: what to do about a sample that has nothing for a column.
+            on_missing: what to do with a sample that has no value for a column.
 
         Returns:
             The number of rows.
@@ -469,17 +473,17 @@ class Dataset(Chain):
         return run.samples
 
     def extract(self, directory: str | os.PathLike[str], *, force: bool = False) -> int:
-        """Unpack all samples into a directory, and nowhere else; files get the times of their entries.
+        """Unpack all samples into a directory; files get the times of their entries.
 
         Args:
-            directory: made if it is missing.
-            force: replace files that are there.
+            directory: the directory; it is created if it does not exist.
+            force: replace existing files.
 
         Returns:
             The number of files.
 
         Raises:
-            TarkitError: files of these names are there.
+            TarkitError: files of these names exist.
             Problem: `unsafe-name`, for a name or a link that leads out of the directory.
 
         >>> import tarkit
@@ -544,10 +548,10 @@ class Dataset(Chain):
             count: how many samples a shard has at most.
             size: how many bytes a shard has at most, as a number or `"500M"`. Without count and size it is 1 GB.
             size_rule: `"tar"`: no tar exceeds `size`; `"content"`: a shard closes once its contents reach it.
-            max_shards: stop after so many shards.
+            max_shards: the number of shards to write at most.
             start: the number of the first shard.
-            append: go on behind the shards that are there.
-            force: replace the shards that are there.
+            append: continue the series of existing shards.
+            force: replace existing shards.
             post: a command that runs after each shard, whose name is in place of `{}`.
             compress, fsync: as for `write`.
 
@@ -555,7 +559,7 @@ class Dataset(Chain):
             The shards: name, samples, size of the tar in bytes, sha256, first and last key.
 
         Raises:
-            TarkitError: there are shards of these names, and neither `append` nor `force`.
+            TarkitError: shards of these names exist, and neither `append` nor `force`.
 
         >>> import tarkit
         >>> shards = tarkit.open("train-*.tar").split("part-%03d.tar", count=2)

@@ -1,4 +1,4 @@
-"""Unpack samples into a directory, and nowhere else."""
+"""Unpack samples into a directory; names that lead out of it are errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def extract(
     reserved: Sequence[str] = (),
     report: str | None = None,
 ) -> int:
-    """Write the samples of a dataset to files; how many files.
+    """Write the samples of a dataset to files; return the number of files.
 
     Args:
         force: whether files that are there are replaced.
@@ -78,7 +78,7 @@ def extract(
 
 
 def _readable_twice(location: Location) -> bool:
-    """Whether an input is a plain file; opening a stream would consume its first bytes."""
+    """Return whether an input is a plain file; opening a stream would consume its first bytes."""
     if location.kind not in ("path", "stdin"):
         return False
     if location.kind == "path" and not os.path.isfile(location.text):

@@ -1,4 +1,4 @@
-"""Write clean copies of shards: where they go, and what is kept of each."""
+"""Write clean copies of shards: their names, and the entries that are kept."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNMENDED = {"changed-shard", "missing-shard"}  # nobody knows what is wrong, so
 
 
 class Fix:
-    """The clean copies of some inputs: one file of all, or, in a folder or by a template, one for each.
+    """The clean copies of some inputs: one file of all, or, in a directory or by a template, one for each.
 
     `together` keeps keys from coming twice in all copies; in one file they never do.
     """
@@ -65,7 +65,7 @@ class Fix:
         self._last: bytes | None = None  # the last key of the copy before
 
     def read(self, location: Location, index: int, asked: Asked) -> Iterator[Item]:
-        """What is found in an input, and the plan of its copy."""
+        """Yield the findings of an input, and plan its copy."""
 
         def opened() -> Source:
             source = open_source(location, tmpdir=asked.tmpdir)
@@ -82,7 +82,7 @@ class Fix:
             yield item
 
     def start(self, stack: ExitStack, inputs: int) -> None:
-        """Open what is written to from the first input to the last."""
+        """Open the outputs that all inputs share."""
         allow_files(inputs)
         self._rejects = None
         if self.rejects is not None:
@@ -123,7 +123,7 @@ class Fix:
             self.tallies.append(tally)
 
     def results(self) -> Iterator[tuple[list[str], dict[str, Any]]]:
-        """What became of each input and of all together, as lines and as facts: every entry is accounted for."""
+        """Yield a line on each input and on all together, and set the facts of the run: each entry is counted."""
         for tally in self.tallies:
             yield list(tally.lines), tally.record
         numbers = ("entries", "kept", "renamed", "dropped", "rejected", "samples")
@@ -135,13 +135,13 @@ class Fix:
         yield [line], {"type": "fix-summary", **total, "lost_bytes": lost}
 
     def whole(self, found: Container[str]) -> bool:
-        """Whether all samples are in the copies, after problems of the names `found`."""
+        """Return whether all samples are in the copies, after problems of the names `found`."""
         unknown = any(name in found and name not in self.allowed for name in _UNMENDED)
         return not self._unread and not unknown and all(tally.whole for tally in self.tallies)
 
 
 class _Lazy:
-    """A copy that is opened when there is a sample for it: there is never an empty shard."""
+    """A copy that is opened for its first sample, so that there are no empty shards."""
 
     def __init__(self, output: Output, tally: Tally) -> None:
         self.output = output
@@ -167,7 +167,7 @@ class _Lazy:
 
 
 def _names(word: str, locations: Sequence[Location]) -> list[str] | None:
-    """The name of each copy; None when all go to the one that `word` names."""
+    """Return the name of each copy; None when all go to the one that `word` names."""
     last = word.rpartition("/")[2]
     if word.startswith(("pipe:", "file:")):
         return None

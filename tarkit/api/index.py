@@ -62,7 +62,7 @@ def index(
 
 
 def check_formats(names: Iterable[str]) -> list[str]:
-    """The names of formats, each once; raises Usage for one that does not exist."""
+    """Return the names of formats, each once; raise Usage for an unknown one."""
     chosen = list(dict.fromkeys(names))
     for name in chosen:
         if name not in FORMATS:
@@ -72,7 +72,7 @@ def check_formats(names: Iterable[str]) -> list[str]:
 
 @dataclass
 class IndexOptions:
-    """Which indexes, where, and what to do with those that are there."""
+    """The options of `index`: formats, places, and how existing indexes are treated."""
 
     formats: list[str]
     output: str | None = None
@@ -113,7 +113,7 @@ def write(
     chosen: IndexOptions,
     reserve: Callable[[str, str], None] = lambda path, what: None,
 ) -> list[str]:
-    """Write the indexes of all shards; their names. `reserve` is called with each name before anything is written."""
+    """Write the indexes of all shards; return their names. `reserve` is called with each name before writing."""
     jobs, listed = _jobs(run, locations, chosen)
     taken: dict[str, str] = {}
     outputs = [(name, path, kind) for job in jobs for name, path, kind in job.indexes]
@@ -172,7 +172,7 @@ def verify(run: Run, locations: Sequence[Location], chosen: IndexOptions) -> Ite
 
 
 def _present(locations: Sequence[Location], chosen: IndexOptions) -> list[str]:
-    """The formats of which there is an index beside one of the shards; raises TarkitError when there is none."""
+    """Return the formats of existing indexes beside the shards; raise TarkitError when there is none."""
     folder = chosen.output or ""
     texts = [location.text for location in locations]
     formats = [
@@ -191,7 +191,7 @@ def _present(locations: Sequence[Location], chosen: IndexOptions) -> list[str]:
 def _jobs(
     run: Run, locations: Sequence[Location], chosen: IndexOptions
 ) -> tuple[list[IndexTask], tuple[str, str] | None]:
-    """The work, a shard at a time, and where the list for wids goes: path and kind."""
+    """Return a task for each shard, and path and kind of the list for wids."""
     for location in locations:
         open_shard(location).close()
     each = [name for name in chosen.formats if name != "wids"]
@@ -252,7 +252,7 @@ def _make(job: IndexTask) -> Done:
 
 
 def _faults(job: IndexTask) -> list[str]:
-    """The faults of the indexes of one shard."""
+    """Return the faults of the indexes of one shard."""
     lines: list[str] = []
     for name, path, _ in job.indexes:
         lines += faults(job.location, name, path, Policy(job.allowed, job.skipped, job.maxerr))

@@ -27,7 +27,7 @@ def mix(
     until: Until = "first",
     repeat: bool = False,
 ) -> Dataset:
-    """Draw samples from several datasets: each draw is one of them at random, by weight, and its next sample.
+    """Draw samples from several datasets: each draw chooses one at random, by weight, and takes its next sample.
 
     Args:
         sources: datasets, each with its weight, or 1.
@@ -81,7 +81,7 @@ class Mixture:
 
 
 class MixReader:
-    """Draws the samples of one run."""
+    """An iterator that draws the samples of one run."""
 
     def __init__(self, mixture: Mixture, run: Run, tmpdir: str | None) -> None:
         self.mixture = mixture
@@ -94,7 +94,7 @@ class MixReader:
         self.zeros: int | None = None
 
     def __iter__(self) -> Iterator[TarSample]:
-        """Draw."""
+        """Yield the samples that are drawn."""
         mixture = self.mixture
         laps = [0] * len(mixture.sources)
         stocks = [
@@ -104,7 +104,7 @@ class MixReader:
         return iter(Mix(stocks, mixture.seed, total=mixture.total, until=mixture.until, repeat=mixture.repeat))
 
     def _lap(self, laps: list[int], number: int) -> Iterator[TarSample]:
-        """The samples of one source, from its first."""
+        """Yield the samples of one source, from its first."""
         laps[number] += 1
         run = Run(self.policy, self.tmpdir)
         samples, flow = self.mixture.sources[number][0].samples(run, moves=self.moves, directory=self.tmpdir)

@@ -41,7 +41,7 @@ class Order(Step):
         return self.random is not None and self.random.rng == "pcg"
 
     def streams(self, locations: Sequence[Location], run: Run) -> bool:
-        """Files that are larger than free memory are read in order: copying them would jump about on the disk."""
+        """Return whether files exceed free memory: they are read in order, to avoid random access to the disk."""
         return not self.rereads and not in_place(locations, run.note)
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
@@ -69,7 +69,7 @@ class Order(Step):
         return iter(sorter)
 
     def _report(self, run: Run, sorter: Sorter) -> None:
-        """Count what came in and what came out."""
+        """Report the numbers of samples before and after the step."""
         taken, joined, left_out, given = sorter.taken, sorter.joined, sorter.left_out, sorter.given
         run.dropped += left_out
         run.facts["order"] = {"in": taken, "gathered": joined, "left_out": left_out, "out": given}
@@ -90,7 +90,7 @@ class Random:
     rng: Literal["tarkit", "pcg"] = "tarkit"
 
     def rank(self, flow: Flow) -> Rank:
-        """The ranks of the samples, by their ordinals."""
+        """Return the function that gives the rank of each sample."""
         if self.rng == "tarkit":
             keys = random_keys(self.seed, self.epoch)
         else:

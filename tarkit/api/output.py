@@ -1,4 +1,4 @@
-"""The output of a command, and what it must not overwrite."""
+"""The output of a command, and the files that it must not overwrite."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Output:
     def named(
         cls, output: str | os.PathLike[str] | BinaryIO, compress: str | None = None, sync: bool = False
     ) -> Output:
-        """The output of a caller of the API: a path, `pipe:COMMAND`, `-` for stdout, or a binary file object."""
+        """Return the output of a caller of the API: a path, `pipe:COMMAND`, `-` for stdout, or a binary file object."""
         codec = parse_spec(compress) if compress else None
         if isinstance(output, (str, os.PathLike)):
             return cls(parse_output(os.fspath(output)), codec, sync)
@@ -140,7 +140,7 @@ class ObjectSink(WriteOnlySink):
 
 
 def object_name(file: BinaryIO) -> str:
-    """The name of a file object for messages."""
+    """Return the name of a file object for messages."""
     name = getattr(file, "name", None)
     return name if isinstance(name, str) else "a file object"
 
@@ -158,7 +158,7 @@ def numbered_output(word: str | None, compress: str | None, fsync: bool = False)
 
 
 def open_output(word: str | None, compress: str | None, fsync: bool = False, series: str | None = BY_SPLIT) -> Output:
-    """Return the same for one archive; raise Usage for a template. `series` is a hint: what writes shards."""
+    """Return the same for one archive; raise Usage for a template. `series` is the hint for several archives."""
     refuse_template(word, series)
     return numbered_output(word, compress, fsync)
 
@@ -173,7 +173,7 @@ def text_output(word: str | None = None, compress: str | None = None, fsync: boo
 
 
 def file_name(word: str) -> str:
-    """Return the path of a file that is written besides the output; raise Usage for a template."""
+    """Return the path of a further file that is written; raise Usage for a template."""
     refuse_template(word)
     return word.removeprefix("file:")
 

@@ -1,4 +1,4 @@
-"""Pack a directory tree into shards: which files, how they form samples, how these are divided; then plan and write."""
+"""Pack a directory tree into shards: choose files, form samples, divide these into shards, write the shards."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Files:
-    """Which files of the tree are packed, and their names."""
+    """Options that choose files of the tree and their names."""
 
     keep_root: bool = False
     symlinks: Any = "files"
@@ -51,7 +51,7 @@ class Files:
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """Which files are one sample, and the fields that it must have or gets."""
+    """Options that form samples of files: keys, required fields, added fields."""
 
     rule: KeyRule
     rename: Any = "none"
@@ -65,7 +65,7 @@ class SampleOptions:
 
 @dataclass(frozen=True)
 class Division:
-    """How samples are ordered and divided into shards."""
+    """Options that order samples and divide them into shards."""
 
     count: int | None = None
     size: str | None = None
@@ -96,7 +96,7 @@ class Division:
 def parse_files(
     keep_root: bool, symlinks: str, prefix: str | None, match: str | None, exclude: tuple[str, ...]
 ) -> Files:
-    """Return the files that are packed. Raises Usage for a bad expression."""
+    """Return the options that choose files. Raises Usage for an invalid expression."""
     pattern = None
     if match is not None:
         try:
@@ -117,7 +117,7 @@ def parse_samples(
     classes_out: str | None,
     join: str | None,
 ) -> SampleOptions:
-    """Return how files form samples. Raises Usage."""
+    """Return the options that form samples. Raises Usage."""
     labels: list[LabelField] = []
     fields: Sequence[tuple[bytes, ...]] = ()
     if label_from_dir:
@@ -149,7 +149,7 @@ def parse_division(
 
 
 class Names(NamedTuple):
-    """The names of shards: the template of each category, and the map that leads to them."""
+    """The names of shards: the template of each category, and the map from files to categories."""
 
     templates: list[ShardTemplate]
     categories: Map | None = None
@@ -157,8 +157,7 @@ class Names(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A plan: which sample goes to which shard, and the classes if there are labels; `limited` says that a limit was
-    given."""
+    """A plan: the samples of each shard, and the classes if there are labels; `limited` is whether a limit is given."""
 
     shards: PackLayout
     classes: Classes | None
@@ -183,13 +182,13 @@ def lay_out_tree(
     skip_missing: bool = False,
     draw_seed: Callable[[int | None], int] = lambda seed: seed or 0,
 ) -> Layout:
-    """Plan what is below a directory; nothing is written.
+    """Plan the shards of a directory tree; nothing is written.
 
     Args:
         directory: that of the output, for temporary files.
         update: plan only samples that are in no shard yet.
         sized: whether the sizes of files are looked up.
-        beside: files that are written or read besides, which are not packed.
+        beside: other files that the run reads or writes, which are not packed.
         draw_seed: called with the seed of a shuffle, None if there is none; returns the seed.
 
     Raises:
@@ -223,7 +222,7 @@ def lay_out_tree(
 
 
 def _report(run: Run, tree: Tree, transform: SampleTransform, keyless: Keyless, layout: PackLayout) -> None:
-    """Report what was found in the tree, and what readers may not expect."""
+    """Report the numbers of files and samples, and what readers of shards may not expect."""
     for text, warning in plan_notes(tree, transform, keyless):
         (run.warn if warning else run.tell)(text)
     run.facts["files"] = tree.files
@@ -248,7 +247,7 @@ def _transform(
     known: dict[bytes, int] | None,
     tmpdir: str | None,
 ) -> SampleTransform:
-    """Return what is done to samples; modules for required fields, tables and labels are loaded when needed."""
+    """Return the transformation of samples; modules for required fields, tables and labels are loaded when needed."""
     required: Required | None = None
     join: Join | None = None
     classes: Classes | None = None
@@ -297,17 +296,17 @@ def pack(
     check: Callable[[str], None] = lambda path: None,
     written: Iterable[str] = (),
 ) -> Packer:
-    """Write the shards of a plan; the packer knows what was written.
+    """Write the shards of a plan; return the packer, which has the list of shards.
 
     Args:
         output: how each shard is written; their names are those of the rows.
         template: files with a name of it are existing shards; None: files with a name of the plan are.
         digest: whether checksums are made.
         check: called with the path of each shard before anything is written.
-        written: files that are written besides.
+        written: other files that the run writes.
 
     Raises:
-        TarkitError: there are shards of these names, or a file is not as it was planned.
+        TarkitError: shards of these names exist, or a file differs from the plan.
     """
     packer = Packer(
         rows,
@@ -352,7 +351,7 @@ def _open_shard(output: Output, fresh: bool, name: str) -> Sink:
 
 
 class ShardPreview(NamedTuple):
-    """A shard as planned: its name, how many samples, bytes of their contents, length of its tar."""
+    """A planned shard: its name, the number of samples, the bytes of their contents, the size of its tar in bytes."""
 
     name: str
     samples: int
@@ -361,10 +360,10 @@ class ShardPreview(NamedTuple):
 
 
 class Plan:
-    """A directory tree to be packed; `tarkit.plan` makes one. The tree is listed when the plan is used.
+    """A plan to pack a directory tree; `tarkit.plan` makes one. The tree is listed by each call of a method.
 
     Attributes:
-        classes: with `label_from_dir`, the names of the classes, by number, once the plan was used.
+        classes: with `label_from_dir`, the names of the classes, by number, after `preview` or `write`.
     """
 
     def __init__(
@@ -405,23 +404,25 @@ class Plan:
 
         Args:
             template: the names, `"photos-%06d.tar"` or `"photos-{000..099}.tar"`.
-            force: replace the shards that are there.
-            resume: keep shards that are as planned, and write the rest.
-            skip_missing: leave out samples with a file that is missing when it is read, in place of an error.
+            force: replace existing shards.
+            resume: keep existing shards that are as planned, and write the rest.
+            skip_missing: leave out a sample with a file that disappears before it is read; else it is an error.
             mtime: the time of all entries in seconds since 1970; None is that of each file.
             post: a command that runs after each shard, whose name is in place of `{}`.
             compress, fsync: as for `Dataset.write`.
-            processes: how many shards are written at a time. Default: several for many files.
+            processes: how many shards are written at a time; 0 is one per CPU. The default is 1, and up to 4 from
+                20 000 files on.
 
         Returns:
             The shards: name, samples, size of the tar in bytes, sha256, first and last key.
 
         Raises:
-            TarkitError: there are shards of these names, or the files do not fit the plan.
+            TarkitError: shards of these names exist, or the options do not fit the files.
         """
         at_least(0, processes=processes)
         run, output = self._start(), numbered_output(template, compress, fsync)
-        options = PackOptions(processes, force, resume, skip_missing, mtime, post)
+        workers = None if processes is None else processes or os.cpu_count() or 1
+        options = PackOptions(workers, force, resume, skip_missing, mtime, post)
         found, names = self._lay_out(run, template, output.folder, options)
         packer = pack(run, found.shards, output, options, names.templates[0], digest=True)
         packer.finish()
@@ -482,17 +483,17 @@ def plan(
         count: how many samples a shard has at most.
         size: how many bytes a shard has at most, as a number or `"500M"`. Without a limit it is 1 GB.
         size_rule: `"tar"`: no tar exceeds `size`; `"content"`: a shard closes once its contents reach it.
-        shards: into how many shards of equally many samples to divide; with `even` of about equally many bytes.
+        shards: the number of shards, with equally many samples each, or with `even` about equally many bytes.
         even: divide by bytes, into `shards` or as many as the template has names.
-        dirs: what a directory means for shards: `"pack"` nothing; `"keep"` and others as in `tarkit shard --help`.
-        sort: `"key"`, `"-key"`, `"shuffle:7"`. Default: the order of the names.
+        dirs: `"pack"`, `"separate"` or `"collapse"`, as in `tarkit shard --help`.
+        sort: `"key"`, `"-key"`, `"shuffle:7"`. Default: the order of the names. The seed of `"shuffle"` is 0.
         key: which files form a sample: `"full"` path up to the first dot, `"base"` name, `"flat"`, or an expression.
         rename: how entries are renamed: `"none"`, `"key"`, `"flat"`.
-        require: fields that each sample must have; `"jpg|png"` asks for either.
-        on_missing: what becomes of a sample that lacks one.
+        require: all fields that a sample may and must have; `"jpg|png"` requires either.
+        on_missing: `"error"`, `"warn"`, `"keep"` or `"exclude"`: the action for a sample that lacks one or has others.
         label_from_dir: fields that get the class of a sample, by the directory that it is in: `"cls"`.
         classes: a file with the names of the classes, one a line.
-        join: `"TABLE:COLUMN"`: add the rows of a table to the samples with these keys.
+        join: `"TABLE:COLUMN"`: add the other columns of a table as fields; COLUMN has keys or names of files.
         match, exclude, prefix, symlinks, keep_root, last_dot: as the options of `tarkit shard`.
         on_problem, tmpdir: as for `tarkit.open`.
 
@@ -501,16 +502,20 @@ def plan(
     [2, 1]
     """
     at_least(1, count=count, shards=shards)
+    _check_words(size_rule, dirs, rename, on_missing, symlinks)
+    return Plan(
+        os.fspath(directory),
+        parse_files(keep_root, symlinks, prefix, match, words(exclude)),
+        parse_samples(key, last_dot, rename, words(require), on_missing, words(label_from_dir), classes, None, join),
+        parse_division(count, None if size is None else str(size), size_rule, shards, even, dirs, sort),
+        lambda: Run(tmpdir=tmpdir, on_problem=on_problem),
+    )
+
+
+def _check_words(size_rule: SizeRule, dirs: Dirs, rename: Rename, on_missing: OnMissing, symlinks: Symlinks) -> None:
+    """Raise Usage for an argument that is not one of its words."""
     one_of("size_rule", size_rule, SizeRule)
     one_of("dirs", dirs, Dirs)
     one_of("rename", rename, Rename)
     one_of("on_missing", on_missing, OnMissing)
     one_of("symlinks", symlinks, Symlinks)
-    text = str(size) if isinstance(size, int) else size
-    return Plan(
-        os.fspath(directory),
-        parse_files(keep_root, symlinks, prefix, match, words(exclude)),
-        parse_samples(key, last_dot, rename, words(require), on_missing, words(label_from_dir), classes, None, join),
-        parse_division(count, text, size_rule, shards, even, dirs, sort),
-        lambda: Run(tmpdir=tmpdir, on_problem=on_problem),
-    )

@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 class Run:
-    """What one run counts and reports. This kind is silent but for warnings.
+    """The counts and reports of one run. This kind reports warnings alone.
 
     Attributes:
         policy: what to do about each problem.
@@ -39,14 +39,14 @@ class Run:
         self._on_problem = on_problem
 
     def scratch(self, directory: str | None) -> str | None:
-        """The directory for temporary files: the one that was asked for, $TMPDIR, or `directory`, the output's."""
+        """Return the directory of temporary files: that of the option, $TMPDIR, or `directory`, the output's."""
         return self.tmpdir or os.environ.get("TMPDIR") or directory
 
     def note(self, text: str) -> None:
         """Report a detail."""
 
     def tell(self, text: str) -> None:
-        """Report what is no problem."""
+        """Report a message that is not a problem."""
 
     def warn(self, text: str) -> None:
         """Report a problem that does not end the run."""
@@ -74,7 +74,7 @@ class Run:
         return items
 
     def remove_others(self, paths: Sequence[str]) -> None:
-        """Remove files that have names of a series and are none of its shards."""
+        """Remove files that have names of a series but are not among its shards."""
         for path in paths:
             os.unlink(path)
 
@@ -84,10 +84,11 @@ class TarkitWarning(UserWarning):
 
 
 def _outside() -> int:
-    """How many frames up the first one outside tarkit is, for `warnings.warn`."""
+    """Return how many frames up the caller of tarkit is, for `warnings.warn`."""
     import sys
 
+    ours = ("tarkit.", "contextlib")  # whose wrappers stand between two functions of tarkit
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("tarkit."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
         level, frame = level + 1, frame.f_back
     return level

@@ -85,7 +85,7 @@ class Sample(Mapping[str, bytes]):
 
         Raises:
             KeyError: the sample has no such field.
-            Problem: the field has no content that can be read: it is a sparse file, or links to what is not in here.
+            Problem: the field has no readable content: it is a sparse file, or a link to a file outside the sample.
         """
         contents = self._small()
         if field in contents:
@@ -122,7 +122,7 @@ class Sample(Mapping[str, bytes]):
         return contents.items() if contents else super().items()
 
     def _spelled(self, field: str) -> str | None:
-        """The name of a field as the archive spells it: that very name, else the first that differs in case alone."""
+        """Return the name of a field in the archive: that name, else the first that differs only in case."""
         names = self.keys()
         if field in names:
             return field
@@ -130,7 +130,7 @@ class Sample(Mapping[str, bytes]):
         return next((name for name in names if name.lower() == folded), None)
 
     def _small(self) -> dict[str, bytes]:
-        """The contents of all fields of a small sample that consists of plain files; empty for any other."""
+        """Return the contents of all fields of a small sample that consists of plain files; empty for any other."""
         contents = self._contents
         if contents is None:
             contents = self._contents = {}
@@ -146,7 +146,7 @@ class Sample(Mapping[str, bytes]):
         return contents
 
     def _index(self) -> dict[str, Raw]:
-        """The entry of each field, by name; of two with one name it is the first."""
+        """Return the entry of each field, by name; of two with one name it is the first."""
         if self._entries is None:
             self._entries = {}
             prefix = (self._sample.key or b"") + b"."
@@ -158,7 +158,7 @@ class Sample(Mapping[str, bytes]):
         return self._entries
 
     def _located(self, raw: Raw) -> Raw:
-        """The entry that has the content of a field; raises Problem when there is none."""
+        """Return the entry that has the content of a field; raise Problem when there is none."""
         if raw[5] in _REGULAR and raw[7] < 0:
             return raw
         from tarkit.samples.values import View
@@ -183,7 +183,7 @@ class Sample(Mapping[str, bytes]):
         return content
 
     def _keep(self) -> Sample:
-        """The sample, which stays good when the next one is asked for."""
+        """Return the sample, which stays readable after the next one is read."""
         sample = self._sample
         if self._data is None and not sample.source.seekable:
             self._data = sample.source.read(sample.start, sample.stop)
@@ -204,5 +204,5 @@ class _Passed(Held):
 
 
 def pass_by(sample: TarSample) -> None:
-    """Make reading a sample an error, since the bytes of a stream are no longer held."""
+    """Make reading a sample an error: the bytes of a stream are no longer held."""
     sample.source = cast(Source, _Passed(sample))

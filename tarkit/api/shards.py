@@ -32,7 +32,7 @@ Remainder = Literal["spread", "drop", "repeat"]
 
 
 class Lot(NamedTuple):
-    """One series of shards; `share` is what was asked for, if anything."""
+    """One series of shards; `share` is its share of the samples, if one is given."""
 
     name: str
     template: ShardTemplate
@@ -41,7 +41,7 @@ class Lot(NamedTuple):
 
 @dataclass
 class ShardsOutput:
-    """Series of shards that are to be written; what is there under their names is looked at first.
+    """Series of shards to write; existing files of their names are looked up first.
 
     Attributes:
         output: how each shard is written.
@@ -82,7 +82,7 @@ class ShardsOutput:
             lot.template.name(start)  # raises if there is no such name
 
     def _first(self, existing: list[tuple[int, str]]) -> int:
-        """The number of the first shard of a series."""
+        """Return the number of the first shard of a series."""
         if existing and self.append:
             return existing[-1][0] + 1
         if not self.force:
@@ -90,7 +90,7 @@ class ShardsOutput:
         return self.start or 0
 
     def matches(self, path: str) -> bool:
-        """Whether a path is one of the names that shards may get."""
+        """Return whether a path is one of the names that shards may get."""
         return any(lot.template.matches(path) is not None for lot in self.lots)
 
     def refuse_inputs(self, locations: Sequence[Location]) -> None:
@@ -104,7 +104,7 @@ class ShardsOutput:
                     raise Usage(f"{location.name} is an input, and has a name that the shards may get")
 
     def series(self, run: Run) -> Series:
-        """The series, open for samples."""
+        """Return the series, open for samples."""
         opened = OpenShards(lambda name: self.output.open_named(parse_output(name).text, not self.force))
         return Series(
             [
@@ -127,13 +127,13 @@ class ShardsOutput:
         )
 
     def write(self, data: Chain, run: Run) -> Series:
-        """Write all samples of a dataset; the series that were written."""
+        """Write all samples of a dataset; return the series."""
         self.refuse_inputs(data.locations)
         samples, flow = data.samples(run, directory=self.output.folder)
         return self.write_samples(without_strays(apart(samples, flow), run.policy), flow)
 
     def write_samples(self, samples: Iterator[TarSample], flow: Flow) -> Series:
-        """Write samples of a run, which have keys."""
+        """Write samples of a run, all of which have keys; return the series."""
         run, total = flow.run, total_size(flow.inputs.locations)
         before = run.samples
         series = self.series(run)
@@ -155,7 +155,7 @@ class ShardsOutput:
         return series
 
     def _count_rest(self, run: Run, samples: Iterator[TarSample]) -> None:
-        """Report how many samples are not written, since all shards that there may be are full.
+        """Report how many samples are not written because the last shard is full.
 
         They are counted by their headers. The shards are complete, so a fault in what is left ends the count alone.
         """
@@ -201,7 +201,7 @@ def shards_output(
     post: str | None = None,
     digest: bool = True,
 ) -> ShardsOutput:
-    """One series of shards of these names; without a limit they have at most DEFAULT_SIZE bytes."""
+    """Return one series of shards of these names; without a limit they have at most DEFAULT_SIZE bytes."""
     if count is None and size is None:
         size = DEFAULT_SIZE
     at_least(1, count=count, max_shards=max_shards)
@@ -242,7 +242,7 @@ def write_equal(
 
 
 def _again(flow: Flow) -> Iterator[TarSample]:
-    """The samples that are written, once more, without warnings."""
+    """Read again the samples that are written, without warnings."""
     policy = flow.run.policy.silent()
     return without_strays(neighbours(flow.again(policy), policy, flow.inputs.tmpdir, flow.distinct), policy)
 
@@ -250,7 +250,7 @@ def _again(flow: Flow) -> Iterator[TarSample]:
 def _sized(
     run: Run, output: ShardsOutput, samples: Iterator[TarSample], flow: Flow, shards: int, remainder: Remainder
 ) -> Iterator[TarSample]:
-    """Count the samples and set how many each shard gets; the samples that are written."""
+    """Count the samples and set how many each shard gets; return the samples to write."""
     total = sum(1 for _ in _again(flow))
     each, rest = divmod(total, shards)
     run.note(f"{total} samples for {shards} shards")
@@ -278,7 +278,7 @@ def _sized(
 
 
 def _closing_size(run: Run, samples: Iterator[TarSample], shards: int) -> int:
-    """The size at which a shard closes, as in dSort's equal division: (1 + the bytes of all contents) / shards."""
+    """Return the size at which a shard closes, as in dSort's equal division: (1 + bytes of all contents) / shards."""
     total = sum(sample.content for sample in samples)
     size = -(-(1 + total) // shards)
     run.note(f"{total} bytes of content for {shards} shards, each closes at {size}")

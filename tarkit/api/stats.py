@@ -1,4 +1,4 @@
-"""Count the samples, fields and sizes of a dataset, by the headers alone as far as that is possible."""
+"""Count the samples, fields and sizes of a dataset; of plain archives only headers are read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FieldStats:
-    """The contents of one field: how many samples have it, and their sizes in bytes.
+    """Statistics of one field: the number of samples that have it, and the sizes of its contents in bytes.
 
     The median of more than 65 536 different sizes is up to 1/256 off.
     """
@@ -37,16 +37,16 @@ class FieldStats:
 
 @dataclass(frozen=True)
 class Stats:
-    """What `tarkit.stats` found.
+    """The result of `tarkit.stats`.
 
     Attributes:
         samples: the number of samples.
         bytes: the length of all tars together.
-        fields: the fields, in lower case, the largest first.
+        fields: the fields, in lower case, the largest first; 4096 at most.
         shards: the number of samples in each shard, by its name.
         classes: with `by`, the number of samples that have each value, the most frequent first.
         missing: with `by`, the number of samples without the field.
-        others: with `by`, the number of samples of further values, where there are more than 65 536.
+        others: with `by`, the number of samples with values beyond the first 4096 different ones.
     """
 
     samples: int
@@ -59,7 +59,7 @@ class Stats:
 
 
 def summarize(counts: Counts) -> Stats:
-    """Return counts as users see them."""
+    """Return the public form of counts."""
     from tarkit.inspecting.classes import class_order
 
     total, found = counts.total(), counts.classes
@@ -92,7 +92,7 @@ class Counts:
     classes: ClassCounts | None = None
 
     def total(self) -> Census:
-        """The counts of all shards together."""
+        """Return the counts of all shards together."""
         total = Census()
         for shard in self.shards:
             total.merge(shard)
@@ -168,7 +168,7 @@ def _count_apart(
 
 
 def _count_samples(counts: Counts, data: Chain, run: Run, by: str | None) -> None:
-    """Count the samples that come out of the steps, each for the archive that it is from."""
+    """Count the samples behind the steps, each for its archive."""
     samples, flow = data.samples(run, moves=False)
     shards: dict[str, Census] = {}
 

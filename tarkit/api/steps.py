@@ -17,7 +17,7 @@ from tarkit.streams.location import Location
 
 
 class Reader(Protocol):
-    """What reads the samples of a run; `tarkit.samples.dataset.DatasetReader` is one.
+    """The reader of the samples of a run; `tarkit.samples.dataset.DatasetReader` is one.
 
     Attributes:
         policy: what to do about problems; it may change between two passes.
@@ -40,7 +40,7 @@ class Reader(Protocol):
 
 @dataclass
 class Flow:
-    """State of one run over a dataset: its inputs, and what its steps do at the end.
+    """The state of one run over a dataset: its inputs, and the final checks of its steps.
 
     Attributes:
         distinct: whether keys may come back in the output, so that they have to be judged there.
@@ -68,19 +68,19 @@ class Step:
     """A change to the samples of a run. The attributes say what it requires of reading them."""
 
     counts = False
-    """Whether it counts samples, so that scattered ones may not come as several."""
+    """Whether it counts samples, so that a scattered sample may not count as several."""
 
     gathers = False
-    """Whether it puts the parts of scattered samples together."""
+    """Whether it joins the parts of scattered samples."""
 
     rereads = False
-    """Whether it goes over the inputs twice."""
+    """Whether it reads the inputs twice."""
 
     keeps_all = False
-    """Whether all samples come out as they are."""
+    """Whether it passes on all samples unchanged."""
 
     def streams(self, locations: Sequence[Location], run: Run) -> bool:
-        """Whether files are to be read in order, as streams are."""
+        """Return whether files are to be read in order, as streams are."""
         return False
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
@@ -137,7 +137,7 @@ class Buffer(Step):
 
 
 def report_keys(run: Run, select: Select) -> None:
-    """Report how many of the keys that were wanted were found; raises TarkitError if all had to be."""
+    """Report how many of the wanted keys were found; raise TarkitError if all were required and some are missing."""
     keys = select.keys
     if keys is None or "keys" in run.facts:
         return

@@ -33,7 +33,7 @@ SUFFIXES: dict[TableFormat, tuple[str, ...]] = {
 
 
 def format_of(name: str) -> TableFormat:
-    """The format of a table in a file of this name."""
+    """Return the format of a table in a file of this name."""
     return next((each for each in SUFFIXES if name.lower().endswith(SUFFIXES[each])), "tsv")
 
 
@@ -87,7 +87,7 @@ def write_table(
 
 
 def list_fields(data: Chain, output: Output, run: Run) -> None:
-    """Write the names of all fields of a dataset, one a line, in the order in which they are first met."""
+    """Write the names of all fields of a dataset, one a line, in the order of their first samples."""
     samples, flow = _named(data, run, output)
     seen: dict[bytes, None] = {}
     with output.open(data.locations) as sink:
@@ -102,7 +102,7 @@ def list_fields(data: Chain, output: Output, run: Run) -> None:
 
 
 def _named(data: Chain, run: Run, output: Output) -> tuple[Iterator[TarSample], Flow]:
-    """The samples that have keys, and none of them twice."""
+    """Return the samples that have keys, none of them twice."""
     found, flow = data.samples(run, moves=False, directory=output.folder)
     samples = (sample for sample in found if sample.key is not None)
     return unrepeated(samples, run.policy) if flow.distinct else samples, flow

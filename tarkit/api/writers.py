@@ -21,7 +21,7 @@ from tarkit.tar.reader import Entry
 from tarkit.tar.writer import PADS, EntryWriter
 
 Value = object
-"""What a field can be given: bytes, or what the table of codecs encodes for a field of that name."""
+"""A value of a field: bytes, or a value that the table of codecs encodes for a field of that name."""
 
 
 _TEXT_OF_NUMBERS = frozenset(("txt", "text", "transcript", "cls", "cls2", "class", "index", "inx", "count", "int"))
@@ -29,13 +29,13 @@ _TEXT_OF_NUMBERS = frozenset(("txt", "text", "transcript", "cls", "cls2", "class
 
 
 class _Encoder:
-    """Makes the bytes of a sample in an archive out of its key and values."""
+    """An encoder of samples: from a key and values to the bytes of an archive."""
 
     def __init__(self, mtime: int) -> None:
         self._mtime = mtime
 
     def encode(self, key: str, fields: Mapping[str, Value]) -> tuple[bytes, bytes, list[Entry]]:
-        """Return the key as bytes, the entries one behind the other, and where each of them is.
+        """Return the key as bytes, the bytes of the entries, and the position of each entry.
 
         Raises TarkitError for a name that no field or key can have, and TypeError for a value that has no encoding.
         """
@@ -97,7 +97,7 @@ def encode_value(field: str, value: Value) -> bytes:
 
 
 def _name_bytes(what: str, name: str) -> bytes:
-    """A key or a field as bytes; raises TypeError for what is no text, and TarkitError for what is no Unicode text."""
+    """Return a key or a field as bytes. Raises TypeError unless it is a str, TarkitError for invalid Unicode."""
     if not isinstance(name, str):
         raise TypeError(f"a {what} is a str, not {type(name).__name__}")
     try:
@@ -107,10 +107,10 @@ def _name_bytes(what: str, name: str) -> bytes:
 
 
 class _SampleWriter:
-    """What the writers of samples share: names and values are checked, and after an error nothing more is written."""
+    """The base of the writers: names and values are checked, and after an error of the output nothing is written."""
 
     def __init__(self, name: str, mtime: int, target: EntryWriter | Series) -> None:
-        """`target` is what takes the samples; it is aborted when the writer is not closed."""
+        """`target` writes the samples; it is aborted when the writer is not closed."""
         self.samples = 0
         self._name = name
         self._encoder = _Encoder(mtime)
@@ -156,7 +156,7 @@ class _SampleWriter:
         raise NotImplementedError
 
     def _fail(self) -> None:
-        """Give the output up that is not complete."""
+        """Abort the incomplete output."""
         self._failed = True
         self._unclosed()
 
@@ -176,7 +176,7 @@ class _SampleWriter:
 
 
 def _abort(target: EntryWriter | Series, pid: int) -> None:
-    """Give an output up; a forked process leaves it to the one that opened it."""
+    """Abort an output, but not in a fork of the process that opened it."""
     if os.getpid() == pid:
         target.abort()
 

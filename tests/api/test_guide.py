@@ -20,6 +20,7 @@ def blocks() -> list[tuple[str, str]]:
     return BLOCK.findall((ROOT / "docs/python.md").read_text(encoding="utf-8"))
 
 
+@pytest.mark.forks
 def test_the_blocks_print_what_is_shown(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Each block of Python is followed by its output."""
     found = blocks()
@@ -36,8 +37,14 @@ def test_the_program_is_typed(tmp_path: Path) -> None:
     """mypy --strict has nothing to say, and knows the types of what comes out."""
     pytest.importorskip("mypy")
     program = "".join(code for language, code in blocks() if language == "python")
-    types = {"sample['jpg']": "bytes", "pets.sort()": "tarkit.Dataset", "parts": "list[tarkit.Shard]"}
+    types = {
+        "sample['jpg']": "bytes",
+        "pets.sort()": "tarkit.Dataset",
+        "parts": "list[tarkit.Shard]",
+        "stats": "tarkit.Stats",
+    }
     types |= {"indexed[0]": "tarkit.Sample", "indexed[:2]": "list[tarkit.Sample]", "report": "tarkit.Report"}
+    types |= {"jpg": "tarkit.FieldStats", "plan": "tarkit.Plan", "pets.map(strict)": "tarkit.Dataset"}
     program += "from typing import assert_type\n"
     program += "".join(f"assert_type({value}, {kind})\n" for value, kind in types.items())
     (tmp_path / "guide.py").write_text(program)
@@ -51,8 +58,9 @@ def test_the_guide_names_what_is_there() -> None:
     """Each public name of the package is in it, but for the types that functions return; and no other one."""
     text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\btarkit\.([A-Za-z]\w*)", text))
-    returned = {"Dataset", "Finding", "IndexedDataset", "Report", "Sample", "Shard", "__version__"}
+    returned = {"Dataset", "Finding", "IndexedDataset", "Report", "Shard", "__version__"}
 
     assert named - returned == set(tarkit.__all__) - returned
     methods = {name for name in vars(tarkit.Dataset) if not name.startswith("_")}
-    assert {name for name in methods if not re.search(rf"\b{name}\b", text)} <= {"map"}
+    methods |= {name for name in vars(tarkit.Plan) if not name.startswith("_")} | {"classes"}
+    assert {name for name in methods if not re.search(rf"\b{name}\b", text)} == set()

@@ -253,14 +253,14 @@ def test_retries(archive: Archive) -> None:
 @pytest.mark.forks
 def test_timeout(archive: Archive) -> None:
     """A call that takes too long fails, with one process as well."""
-    source = archive({f"{key}.x": b"" for key in "abcd"})
+    source = archive({f"{key}.x": b"" for key in "ab"})
     for processes in (1, 2):
         messages: list[str] = []
         data = tarkit.open(source, on_problem=messages.append)
-        slow = data.map(lambda sample: time.sleep(20 * (sample.key == "d")) or sample, timeout=0.5, on_error="skip",
+        slow = data.map(lambda sample: time.sleep(20 * (sample.key == "b")) or sample, timeout=0.5, on_error="skip",
                         processes=processes)  # fmt: skip
-        assert [sample.key for sample in slow] == ["a", "b", "c"]
-        assert messages == ["in.tar: 'd' took longer than 0.5 s"]
+        assert [sample.key for sample in slow] == ["a"]
+        assert messages == ["in.tar: 'b' took longer than 0.5 s"]
 
 
 @pytest.mark.forks
@@ -400,7 +400,7 @@ def test_arguments_out_of_range(arguments: dict[str, Any], message: str, archive
     data = tarkit.open(archive(SAMPLES))
     for method, what in ((data.map, len), (data.proc, "true")):
         with pytest.raises(tarkit.Usage) as caught:
-            method(what, **arguments)  # type: ignore[operator]
+            method(what, **arguments)
         assert message in str(caught.value)
     with pytest.raises(TypeError, match="a function is needed, not str"):
         data.map("functions.py:same")  # type: ignore[arg-type]

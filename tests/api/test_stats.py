@@ -29,11 +29,13 @@ def expected(run: Run, *words: str) -> dict[str, Any]:
     """What the command prints, in the form of `plain`."""
     found = json.loads(run("stats", "--json", *words).stdout)
     by = found.get("by", {"classes": [], "missing": 0})
-    names = ("count", "bytes", "min", "median", "max")
+    names = {"count": "count", "bytes": "bytes", "min": "least", "median": "median", "max": "most"}
     return {
         "samples": found["samples"],
         "bytes": found["bytes"],
-        "fields": {name: {key: sizes[key] for key in names} for name, sizes in found["fields"].items()},
+        "fields": {
+            name: {key: sizes[json_name] for key, json_name in names.items()} for name, sizes in found["fields"].items()
+        },
         "shards": {shard["name"]: shard["samples"] for shard in found["shards"]},
         "classes": {each["value"]: each["samples"] for each in by["classes"]},
         "missing": by["missing"],
@@ -75,7 +77,7 @@ def test_every_way_in(feed: Feed, archive: Archive, run: Run) -> None:
 def test_steps(archive: Archive) -> None:
     """What comes out of them is counted, each sample for the archive that it is from."""
     data = tarkit.open([archive(members(i * 20, i * 20 + 17), f"s{i}.tar") for i in range(2)])
-    chosen = data.where("cls == 3").select("image:jpg cls")
+    chosen = data.where("has(cls) and cls == 3").select("image:jpg cls")
     found = chosen.stats(by="cls", processes=2)
     chosen.write("chosen.tar")
     written = tarkit.stats("chosen.tar", by="cls")
@@ -84,7 +86,7 @@ def test_steps(archive: Archive) -> None:
     assert found.shards == {"s0.tar": 2, "s1.tar": 2}
     assert data.shuffle(seed=1).stats().samples == data.stats().samples == 34
     assert data.slice(0, 3).stats().shards == {"s0.tar": 3}
-    assert data.select("json").stats(by="cls").missing == 34
+    assert data.drop("cls").stats(by="cls").missing == 34
     with tarkit.open("s0.tar", shard_slice=slice(5)) as first:
         assert first.stats().samples == 5
 
@@ -128,7 +130,6 @@ def test_problems(archive: Archive) -> None:
         ({"inputs": []}, "the list of inputs is empty"),
         ({"inputs": "*.nix"}, "nix"),
         ({"processes": -1}, "processes=-1: it is at least 0"),
-        ({"by": ""}, ""),
         ({"skip": "nix"}, "nix"),
     ],
 )
