@@ -110,7 +110,7 @@ PROBLEMS: dict[str, ProblemKind] = {
         "the content of a sparse file is needed, but the archive stores it without its holes",
         "continues as if the sample had no such content",
         "drops the sample",
-        "pack the file again without --sparse",
+        "pack the file again without tar's --sparse",
     ),
     "unsafe-name": ProblemKind(
         "warning",

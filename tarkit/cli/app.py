@@ -76,9 +76,9 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options of every command, then the table."""
-        write_sections(self, ctx, formatter)
+        """Write the table, then the options of every command."""
         self.format_commands(ctx, formatter)
+        write_sections(self, ctx, formatter)
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **settings: Any) -> NoReturn:  # type: ignore[override]
         """Run a command line and exit. click's own `main` would turn EOFError and EPIPE into messages of its own."""
@@ -156,18 +156,27 @@ def reserve_standard_descriptors() -> None:
 @click.group(cls=Commands, params=common_options(), context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "--version", prog_name="tarkit", message="%(prog)s %(version)s")
 def group() -> None:
-    """Work on tar streams of machine-learning samples.
+    """Make, change and check datasets for machine learning that are stored in tar archives.
 
-    Entries whose paths are equal up to the first dot after the last slash are one sample: a/17.jpg and a/17.json are
-    the fields jpg and json of the sample with the key a/17. They are adjacent in the archive.
+    Such a dataset is a set of archives, its shards, as webdataset reads them. Files in an archive that are adjacent,
+    and whose paths are equal up to the first dot after the last slash, are one sample: a/17.jpg and a/17.json are the
+    fields jpg and json of the sample with the key a/17.
+
+    \b
+    tarkit shard pictures/ -c 1000 -o 'x-%d.tar'    # pack files into shards
+    tarkit show x-0.tar                             # look at samples
+    tarkit check 'x-*.tar'                          # is anything wrong?
+    tarkit shuffle 'x-*.tar' -c 1000 -o 'y-%d.tar'  # random order
+    tarkit cat 'x-*.tar' --match ^cat/ -o cats.tar  # choose samples
+    tarkit shuffle --help                           # its options
 
     An INPUT is a file, a directory (its archives), - for stdin, pipe:COMMAND, a quoted 'glob*.tar' or names in braces:
     'train-{000..099}.tar'. Several are read in order; the default is stdin. Compression with gz, zst, lz4, xz or bz2 is
-    detected by the first bytes.
+    detected by the first bytes. Inputs are never changed.
 
     An OUTPUT is a file, - for stdout, or pipe:COMMAND. A suffix such as .tar.gz or .tar.zst compresses. A file is
-    renamed into place when it is complete: after an error there is none. Inputs are never changed. Where one file is
-    written, a name that looks like a template for shards ({..}, %06d, @ and digits) is an error; file:NAME is literal.
+    renamed into place when it is complete: after an error there is none. Where one file is written, a name that looks
+    like a template for shards ({..}, %06d, @ and digits) is an error; file:NAME is literal.
 
     A problem in an archive ends the run with a message that ends in the name of the problem, such as [truncated];
     --allow and --skip with that name continue.

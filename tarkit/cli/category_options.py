@@ -108,7 +108,7 @@ map_options = options.group(
         default="warn",
         aliases=ALIASES,
         metavar="HOW",
-        help="Without it: error, warn, skip.",
+        help="No category: error, warn, skip.",
         more="With warn they are counted; with skip they are left out silently.",
     ),
     choice(

@@ -32,7 +32,7 @@ class Printer:
     """Print findings immediately and the verdicts at the end.
 
     Args:
-        run: the run of the command.
+        run: the run of the command; with --quiet notes and the verdicts of good shards are not printed as text.
         form: the form of the output.
         allowed: problems that are treated as notes.
         strict: treat notes as problems.
@@ -69,10 +69,11 @@ class Printer:
         problems, notes = self._pending.setdefault(finding.shard, [Counter(), Counter()])
         (problems if finding.level == "error" else notes)[finding.name] += 1
         self.run.policy.counts[finding.name] += 1
-        self.failed = self.failed or finding.level == "error" or self._strict
+        wrong = finding.level == "error" or self._strict
+        self.failed = self.failed or wrong
         if self.form == "json":
             self.record(finding.record)
-        elif self.form == "text" and self._shown(finding):
+        elif self.form == "text" and (wrong or not self.run.quiet) and self._shown(finding):
             self.line(f"{'note: ' if finding.level == 'note' else ''}{finding.line}")
             if finding.hint and finding.name not in self._hinted:
                 self._hinted.add(finding.name)
@@ -119,7 +120,8 @@ class Printer:
             if self.form == "json":
                 self.record(report.record)
             elif self.form == "text":
-                self.line(report.line)
+                if failed or not self.run.quiet:
+                    self.line(report.line)
             elif failed:
                 self._write(os.fsencode(report.shard) + self._end)
         return bad

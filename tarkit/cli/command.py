@@ -178,14 +178,20 @@ class Word(click.types.StringParamType):
 
 
 class Command(click.Command):
-    """A command with the common options, and with examples and cost in its help."""
+    """A command with the common options, and with examples and cost in its help.
 
-    def __init__(self, *args: Any, examples: Sequence[str] = (), cost: str = "", **kwargs: Any) -> None:
+    Args:
+        runs: whether it has messages and a report; else the options for these are left out
+    """
+
+    def __init__(
+        self, *args: Any, examples: Sequence[str] = (), cost: str = "", runs: bool = True, **kwargs: Any
+    ) -> None:
         kwargs.setdefault("context_settings", {})["help_option_names"] = ["-h", "--help"]
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
         self.cost = cost
-        self.params += common_options()
+        self.params += common_options() if runs else common_options()[-1:]
         for param in self.params:
             if param.type is click.STRING:
                 param.type = Word()

@@ -196,15 +196,27 @@ def parallel(help: str) -> Decorator:
 FILES_FROM = option(
     "Input", "-T", "--files-from", multiple=True, metavar="LIST", help="Read more inputs from LIST, one a line."
 )
-NULL = option("Input", "-0", "--null", is_flag=True, help="Names in LIST end with NUL.")
-inputs = group(
-    "inputs",
-    find_inputs,
-    click.argument("words", nargs=-1, metavar="[INPUT]..."),
-    FILES_FROM,
-    NULL,
-    option("Input", "-l", "--load", is_flag=True, help="The one INPUT is such a list."),
-)
+
+
+def null(help: str) -> Decorator:
+    """Return the option for names that end with NUL."""
+    return option("Input", "-0", "--null", is_flag=True, help=help)
+
+
+def archives(null: Decorator) -> Decorator:
+    """Return the argument and the options for inputs, with the option -0 of a command."""
+    return group(
+        "inputs",
+        find_inputs,
+        click.argument("words", nargs=-1, metavar="[INPUT]..."),
+        FILES_FROM,
+        null,
+        option("Input", "-l", "--load", is_flag=True, help="The one INPUT is such a list."),
+    )
+
+
+NULL = null("Names in LIST end with NUL.")
+inputs = archives(NULL)
 
 OUT = option("Output", "-o", "--output", "--outputs", metavar="OUT", help="File, - or pipe:COMMAND.  [default: -]")
 COMPRESS = option(
@@ -221,22 +233,24 @@ TEMPLATE = choice(
     "--template",
     choices="auto|printf|bash|at",
     metavar="HOW",
-    help="Count by: auto, printf, bash, at.",
-    more="It counts by %06d (printf), {0000..4096..8} (bash), or @00001 (at), which auto does not take.",
+    help="As printf %d, bash {0..9}, at @0.",
+    more="How a template shows the number of a shard: x-%06d.tar (printf), x-{0000..4096..8}.tar (bash) or "
+    "x-@00001.tar (at); auto takes the first two.",
 )
 SIZE_RULE = choice(
     "Shards",
     "--size-rule",
     choices="tar|content",
     help="What SIZE limits.",
-    more="tar: no archive exceeds it. content: a shard closes once its contents reach it, as in tarp and ishard.",
+    more="tar: the archive, which does not exceed it. content: the contents of its files; a shard is closed once they "
+    "reach it, as in tarp and ishard.",
 )
 MTIME = option(
     "Output",
     "--mtime",
     metavar="WHEN",
-    help="Times: source, now or @SECONDS.  [default: @0]",
-    more="The modification time of entries that are made.",
+    help="Entry times: source, now, @SECONDS.  [default: @0]",
+    more="The modification time of new entries: that of their source, the present, or seconds since 1970.",
 )
 output = group("output", partial(_reserved, open_output), OUT, COMPRESS, FSYNC)
 text_output = group("output", partial(_reserved, open_text), OUT, COMPRESS, FSYNC)
@@ -268,8 +282,8 @@ def post(*names: str) -> Decorator:
         *names,
         type=_Post(),
         metavar="COMMAND",
-        help="Run COMMAND after each shard; {} is its name.",
-        more="It may move or delete the shard.",
+        help="Post: run COMMAND for each shard; {} is its name.",
+        more="It runs when the shard is complete, and may move or delete it.",
     )
 
 
@@ -314,7 +328,7 @@ count = option("Select", "-c", "--count", type=click.IntRange(0), metavar="N", h
 memory = group(
     "memory",
     _memory,
-    option("Order", "--memory", metavar="SIZE", help="Memory to use: 500M, 4GB.  [default: a quarter]"),
+    option("Order", "--memory", metavar="SIZE", help="Use up to SIZE: 500M, 4GB.  [default: 1/4 of RAM]"),
 )
 
 _FIELDS = (
@@ -326,8 +340,9 @@ _FIELDS = (
         choices="error|warn|skip|keep",
         aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},
         metavar="HOW",
-        help="Else: error, warn, skip, keep.",
-        more="What becomes of a sample without a field of -f or --require; warn keeps it too.",
+        help="One of error, warn, skip, keep.",
+        more="What to do with a sample that lacks a field of -f or --require: error ends the run, skip drops it, keep "
+        "keeps it, warn keeps it with a warning.",
     ),
     option(
         "Fields",
@@ -373,7 +388,13 @@ problems = group(
         help="Continue without samples with this problem (or all).",
     ),
     option(
-        "Problems", "--maxerr", type=click.IntRange(0), default=0, metavar="N", help="Do --skip all, for N problems."
+        "Problems",
+        "--maxerr",
+        type=click.IntRange(0),
+        default=0,
+        metavar="N",
+        help="Skip the first N problems; the next ends the run.",
+        more="Problems that --allow or --skip name are not counted.",
     ),
 )
 

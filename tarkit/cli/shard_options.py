@@ -97,7 +97,7 @@ files_options = options.group(
         "--symlinks",
         choices="files|all|skip",
         help="Links to follow.",
-        more="Those to files; those to directories too; or none.",
+        more="files: links to files. all: links to directories too. skip: none.",
     ),
     option("Input", "--prefix", metavar="TEXT", help="Only names that begin with TEXT."),
     option("Input", "--match", metavar="REGEX", help="Only names that contain REGEX."),
@@ -137,8 +137,9 @@ samples_options = options.group(
         choices="error|warn|keep|exclude",
         aliases={"abort": "error", "ignore": "keep", "skip": "exclude"},
         metavar="HOW",
-        help="Else: error, warn, keep, exclude.",
-        more="What becomes of samples without a field of --require; exclude drops other fields too.",
+        help="One of error, warn, keep, exclude.",
+        more="What to do with a sample that lacks a field of --require: error ends the run, keep keeps it, warn "
+        "keeps it with a warning, exclude drops it, and drops fields that --require does not name from the others.",
     ),
     option(
         "Samples",
@@ -155,7 +156,7 @@ samples_options = options.group(
         help="Number directories by the lines of FILE.",
         more="The default is the order of their names.",
     ),
-    options.written("--classes-out", "Write those names to FILE, in order.", section="Samples"),
+    options.written("--classes-out", "Write the names of classes to FILE, in order.", section="Samples"),
     option(
         "Samples",
         "--join",
@@ -167,23 +168,30 @@ samples_options = options.group(
 division_options = options.group(
     "division",
     parse_division,
-    option("Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="At most N samples in a shard."),
+    option("Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="Count: at most N samples in a shard."),
     option(
         "Shards",
         "-s",
         "--size",
         metavar="SIZE",
-        help=f"At most SIZE bytes.  [default without -c, -n: {DEFAULT_SIZE}]",
-        more="SIZE is 500M, 16MiB or 1e9.",
+        help=f"Size limit in bytes.  [default without -c, -n: {DEFAULT_SIZE}]",
+        more="SIZE is a number such as 500M, 16MiB or 1e9.",
     ),
     options.SIZE_RULE,
-    option("Shards", "-n", "--shards", type=click.IntRange(1), metavar="N", help="N shards with equally many samples."),
+    option(
+        "Shards",
+        "-n",
+        "--shards",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Number of shards, with equally many samples.",
+    ),
     option(
         "Shards",
         "--even",
         is_flag=True,
-        help="Equally many bytes too.",
-        more="Without -n there are as many shards as TEMPLATE has names.",
+        help="Make shards equal in bytes, not in samples.",
+        more="Their number is that of -n, else the number of names that TEMPLATE has: 64 for 'x-{00..63}.tar'.",
     ),
     choice(
         "Shards",
@@ -191,7 +199,8 @@ division_options = options.group(
         choices="pack|separate|collapse",
         metavar="HOW",
         help="Subdirs: pack, separate, collapse.",
-        more="Directories do not matter; or each ends a shard; or what does not fill one goes to the directory above.",
+        more="pack: directories do not matter. separate: each directory ends a shard. collapse: what does not fill a "
+        "shard goes with the directory above.",
     ),
     option("Shards", "--sort", metavar="ORDER", help="Order of samples: key, -key or shuffle:SEED."),
 )

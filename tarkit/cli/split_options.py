@@ -273,13 +273,21 @@ class Equal:
 equal = options.group(
     "equal",
     Equal,
-    option("Shards", "-n", "--shards", type=click.IntRange(1), metavar="N", help="N shards with equally many samples."),
+    option(
+        "Shards",
+        "-n",
+        "--shards",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Number of shards, with equally many samples.",
+    ),
     choice(
         "Shards",
         "--even",
         choices="count|size",
-        help="What is equal in N shards.",
-        more="Samples, or about equal bytes; without -n there are as many shards as TEMPLATE has names.",
+        help="What is equal in shards.",
+        more="count: their numbers of samples. size: their bytes, about; without -n there are as many shards as "
+        "TEMPLATE has names: 64 for 'x-{00..63}.tar'.",
     ),
     choice(
         "Shards",
@@ -287,6 +295,7 @@ equal = options.group(
         choices="spread|drop|repeat",
         metavar="HOW",
         help="Rest: spread, drop, repeat.",
-        more="Samples left over are spread, or dropped, or some come twice so that all shards are full.",
+        more="What to do with samples that are left over when their number is divided by N. spread: some shards have "
+        "one sample more. drop: they are left out. repeat: some samples come twice, so that all shards are full.",
     ),
 )

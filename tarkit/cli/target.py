@@ -51,7 +51,10 @@ class OutputOptions:
         if not self.cut:
             if self.force or self.size_rule != "tar" or self.template != "auto":
                 raise Usage("--force, --size-rule and --template require -c or --size")
-            output = open_output(name, self.compress, self.fsync, "-c N or --size SIZE cuts shards")
+            hint = "-c N or --size SIZE cuts shards"
+            if name != self.output:
+                hint += "; -o 'e{epoch}.tar' writes one file for each epoch"
+            output = open_output(name, self.compress, self.fsync, hint)
             if output.location.kind == "path":
                 run.reserve(output.location.text, "the output")
             return output
@@ -83,7 +86,12 @@ target = options.group(
     options.FSYNC,
     options.FORCE,
     option(
-        "Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="N samples per shard; OUT: 'out-%06d.tar'."
+        "Shards",
+        "-c",
+        "--count",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Count: N samples per shard; OUT: 'x-%06d.tar'.",
     ),
     option("Shards", "--size", metavar="SIZE", help="At most SIZE bytes per shard: 500M, 16MiB."),
     options.SIZE_RULE,

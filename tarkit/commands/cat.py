@@ -30,7 +30,16 @@ COST = (
 @options.inputs
 @options.parallel("Read N inputs ahead.")
 @options.output
-@option("Order", "-m", "--mix", type=click.IntRange(1), default=1, metavar="N", help="Take turns among N open inputs.")
+@option(
+    "Order",
+    "-m",
+    "--mix",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Mix: a sample from each of N inputs in turn.",
+    more="The command mix draws from inputs by weights, in random order.",
+)
 @option("Order", "-s", "--shuffle", metavar="N", help="Shuffle locally, in a buffer of N samples.")
 @options.shard_slice
 @options.select

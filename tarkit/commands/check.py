@@ -75,7 +75,7 @@ class CheckCommand(Command):
 @click.command(cls=CheckCommand, examples=EXAMPLES, cost=COST)
 @click.argument("words", nargs=-1, metavar="[INPUT]...")
 @options.FILES_FROM
-@option("Input", "-0", "--null", is_flag=True, help="Names end with NUL: in LIST, and from --list-bad.")
+@options.null("Names end with NUL: in LIST, and from --list-bad.")
 @options.parallel("Check N shards at a time.")
 @option("Output", "--json", "json_", is_flag=True, help="Print one JSON object a line.")
 @option("Output", "--list-bad", is_flag=True, help="Print only the names of bad shards.")
@@ -102,7 +102,7 @@ class CheckCommand(Command):
     "Checks",
     "--manifest",
     metavar="FILE",
-    help="Compare with --manifest of split or shard.",
+    help="Compare with what --manifest of split or shard wrote.",
     more="The default INPUT is the shards that it lists.",
 )
 @option(
@@ -116,7 +116,14 @@ class CheckCommand(Command):
 @option(
     "Checks", "--same-as", multiple=True, metavar="OTHER...", help="Compare with the samples of OTHER, in any order."
 )
-@option("Problems", "--allow", multiple=True, metavar="PROBLEM", help="Treat this problem as a note.")
+@option(
+    "Problems",
+    "--allow",
+    multiple=True,
+    metavar="PROBLEM",
+    help="Treat this problem as a note.",
+    more="It is printed, but the shard is not bad for it.",
+)
 @option("Problems", "--strict", is_flag=True, help="Treat notes as problems.")
 def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **given: Any) -> None:
     """Find what is wrong with shards, and write a clean copy.
@@ -124,8 +131,9 @@ def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **giv
     INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin. All words
     after --same-as, up to the next option, are the other set.
 
-    Each problem is a line that ends in its name, such as [bad-header]; each shard gets a verdict. Notes are not
-    problems: entries without a key, fields that differ between samples, odd names.
+    Each problem is a line that ends in its name, such as [bad-header]; each shard gets a verdict, ok or bad. Notes are
+    not problems: entries without a key, fields that differ between samples, odd names. With -q neither notes nor the
+    verdicts of good shards are printed.
 
     Exit status: 0 no problem, 1 problems, 2 usage error. With --fix: 0 if all samples are in the copy.
 
@@ -231,9 +239,17 @@ def _end(run: ConsoleRun, printer: Printer, fix: Fix | None) -> bool:
     if printer.form == "json":
         printer.record({"type": "summary", **facts})
     printer.close()
-    run.tell(f"check: {bad} of {run.shards} shards bad")
+    run.tell(f"check: {_outcome(run.shards, bad, printer.failed)}")
     run.finish()
     return passed
+
+
+def _outcome(shards: int, bad: int, failed: bool) -> str:
+    """Return the words for how many shards are bad; problems may also be of the set, such as a missing shard."""
+    many = "1 shard" if shards == 1 else f"{shards} shards"
+    if bad:
+        return f"{bad} of {many} bad"
+    return f"{many} OK" + (", but the set has problems" if failed else "")
 
 
 def run_same_as(run: ConsoleRun, locations: Sequence[Location], chosen: CheckOptions) -> bool:

@@ -22,7 +22,7 @@ COST = "One pass over the recipe and its sources; memory does not grow with them
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @click.argument("recipe", default="-")
-@option("Input", "-C", "--directory", metavar="DIR", help="Directory of relative paths in the recipe.")
+@option("Input", "-C", "--directory", metavar="DIR", help="Relative paths in the recipe begin at DIR.")
 @options.parallel("Read N sources at a time.")
 @options.output
 @options.mtime
@@ -35,7 +35,13 @@ COST = "One pass over the recipe and its sources; memory does not grow with them
     help="RECIPE is a table: its columns are fields.",
 )
 @option("Recipe", "--columns", metavar="A,B", help="Names of columns, for a table without header.")
-@option("Recipe", "--key", metavar="TEMPLATE", help="Keys: '{index:09d}', '{id}'.  [default: __key__]")
+@option(
+    "Recipe",
+    "--key",
+    metavar="TEMPLATE",
+    help="Key of a row, such as '{id}'.  [default: __key__]",
+    more="'{id}' is the cell of the column id, '{index:09d}' the number of the row. The default is the column __key__.",
+)
 @option("Recipe", "--count", type=click.IntRange(0), metavar="N", help="Only the first N entries.")
 @option("Recipe", "--group", is_flag=True, help="Gather the entries of each sample.")
 @option("Recipe", "--no-pipe", is_flag=True, help="Refuse sources that run a command.")

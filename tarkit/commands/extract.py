@@ -42,7 +42,7 @@ COST = (
     "--mtime",
     metavar="WHEN",
     default="source",
-    help="Times: source, now or @SECONDS.  [default: source]",
+    help="File times: source, now or @SECONDS.  [default: source]",
 )
 @options.shard_slice
 @options.select

@@ -33,8 +33,8 @@ EXAMPLES = (
     "tarkit get -f json big.tar | jq .",
 )
 COST = (
-    "With an index next to the shard (tarkit index --format dali, tsv or webshart) that lists the key, a few headers "
-    "are read; else one pass over the headers, up to the sample. Contents of any size are not held in memory."
+    "If an index next to the shard lists the key, a few headers are read (tarkit index writes it: --format dali, tsv "
+    "or webshart); else one pass over the headers, up to the sample. Contents of any size are not held in memory."
 )
 SHOWN = 1 << 20  # maximum size of a field that is written to a terminal, in bytes
 
@@ -95,8 +95,8 @@ def get(
     """Write one field, or one sample, found by its key.
 
     KEY.FIELD is the content of that field, to the last byte; KEY alone is the whole sample, as an archive. A key ends
-    at the first dot after the last slash. With -f there is no KEY: all words are inputs, and the first selected sample
-    with the field is used.
+    at the first dot after the last slash: a.b/17.jpg is the field jpg of the sample a.b/17. With -f there is no KEY:
+    all words are inputs, and the first selected sample with the field is used.
 
     Inputs are searched in order up to the first sample with the key; the default is stdin. An index next to a shard is
     used only if it lists the key, is not older than the shard, and agrees with it. Only text is written to a terminal.
@@ -273,7 +273,7 @@ def _is_text(data: bytes) -> bool:
     return all(char.isprintable() or char in "\n\r\t" for char in text)
 
 
-LISTED = "a key includes directories; tarkit show --names lists keys"
+LISTED = "a key includes the directories of its path: tarkit show --names lists keys"
 
 
 def _not_found(chosen: GetOptions, searched: int, lacking: TarSample | None) -> TarkitError:

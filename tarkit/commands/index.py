@@ -52,9 +52,10 @@ def index(
 ) -> None:
     """Write index files that other tools read.
 
-    For X.tar: dali X.idx, energon X.tar.idx, webshart X.json, tsv X.index.tsv, parquet X.index.parquet; wids has one
-    shardindex.json for all shards. The tables have a row for each field: its key, name, offset, size, and the offset of
-    its first header.
+    dali, energon, webshart and wids are the indexes of the programs of these names. For X.tar: dali X.idx, energon
+    X.tar.idx, webshart X.json, tsv X.index.tsv, parquet X.index.parquet; wids has one shardindex.json for all shards.
+    The tables, tsv and parquet, have a row for each field: its key, name, offset, size, and the offset of its first
+    header.
 
     Regular files with a key are listed. An existing index is replaced, another file of that name is not. Shards must be
     plain archives. --verify ends with status 1 when it finds a fault, each on a line of stdout.

@@ -58,7 +58,13 @@ class MixOptions:
 @options.parallel("Read N shards of each source ahead.")
 @options.output
 @option("Mix", "--total", metavar="N", help="Draw N samples: 5000, 1e6, 1M.")
-@choice("Mix", "--until", choices="first|all", default=None, help="End with this source.  [default: first]")
+@choice(
+    "Mix",
+    "--until",
+    choices="first|all",
+    default=None,
+    help="End when the first source ends, or all.  [default: first]",
+)
 @option(
     "Mix",
     "--repeat",

@@ -30,8 +30,8 @@ from tarkit.tar.writer import EntryWriter
 
 EXAMPLES = (
     "tarkit proc -p 2 -c 'gm mogrify -resize 256 sample.jpg' a.tar -o b.tar",
-    "tarkit proc -p 8 --map f.py:keep --rejects bad.tar in.tar -o out.tar",
-    "tarkit proc --redo bad.tar --script repaired.sh out.tar -o whole.tar",
+    "tarkit proc --map f.py:keep --retries 2 --rejects bad.tar a.tar -o b.tar",
+    "tarkit proc --map f.py:keep --redo bad.tar b.tar -o whole.tar",
 )
 COST = (
     "One pass. A command costs the start of a shell and a directory for each sample, in --tmpdir: a directory in "
@@ -71,8 +71,8 @@ failing = options.group(
         choices="error|skip|keep",
         default=None,
         aliases={"abort": "error", "exclude": "skip", "ignore": "keep"},  # tarproc's words
-        help="For a sample that fails.  [default: error]",
-        more="End, or leave it out, or leave it as it is.",
+        help="If a sample fails.  [default: error]",
+        more="error: end the run. skip: leave it out. keep: write it as it was.",
     ),
     option("Failures", "--max-errors", metavar="N|P%", help="End after more failures than this; skip others."),
     option(
@@ -107,20 +107,20 @@ class ProcOptions:
     "Input",
     "--mode",
     choices="tar|keys|lines|pages",
-    metavar="HOW",
-    help="Samples: tar, keys, lines, pages.",
-    more="Inputs are archives, or text: keys, one a line, or a sample for each line or page.",
+    help="For text: one sample for each.",
+    more="tar: inputs are archives. keys: they are text, and each line is the key of a sample without fields. lines, "
+    "pages: each line or page is the field txt of a sample.",
 )
 @options.output
 @options.mtime
-@option("Command", "-c", "--command", metavar="COMMAND", help="Run COMMAND over the files of each sample.")
+@option("Command", "-c", "--command", metavar="COMMAND", help="Command to run over the files of each sample.")
 @option(
     "Command",
     "-m",
     "--multi",
     "--multicommand",
     metavar="COMMAND",
-    help="Same; sample-000000.* ... are many samples.",
+    help="Multi: it makes many samples, sample-000000.jpg ...",
 )
 @option("Command", "--script", metavar="FILE", help="Run FILE in place of a command.")
 @option("Command", "--map", "map_", metavar="MODULE:FUNC", help="Call a Python function, of a module or FILE.py.")
@@ -132,13 +132,19 @@ class ProcOptions:
     more="It starts once and gets many samples.",
 )
 @option(
-    "Command", "-p", "--parallel", type=click.IntRange(0), default=1, metavar="N", help="N at a time; 0: one per CPU."
+    "Command",
+    "-p",
+    "--parallel",
+    type=click.IntRange(0),
+    default=1,
+    metavar="N",
+    help="N samples at a time; 0: one per CPU.",
 )
 @option("Command", "--unordered", is_flag=True, help="Write results as soon as they are ready.")
 @option(
     "Command", "--timeout", type=click.FloatRange(0, min_open=True), metavar="S", help="A sample fails after S seconds."
 )
-@option("With -c, -m or --script", "-S", "--subdirs", is_flag=True, help="Directories with sample.* are samples.")
+@option("With -c, -m or --script", "-S", "--subdirs", is_flag=True, help="Subdirs with files sample.* are samples.")
 @option("With -c, -m or --script", "--shell", metavar="SHELL", help="Shell to run it.  [default: bash]")
 @option(
     "With -c, -m or --script",
@@ -154,12 +160,19 @@ class ProcOptions:
 @option("With --map", "--init", metavar="MODULE:FUNC", help="Call this first, once in each process.")
 @option("With --map", "--batch", type=click.IntRange(1), metavar="N", help="Pass lists of N samples.")
 @failing
-@option("Failures", "--retries", type=click.IntRange(0), default=0, metavar="N", help="Try again, up to N times.")
+@option(
+    "Failures",
+    "--retries",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Try a sample that failed again, up to N times.",
+)
 @option(
     "Failures",
     "--redo",
     metavar="REJECTS",
-    help="Run over what --rejects wrote.",
+    help="Run over what --rejects wrote, see Examples.",
     more="INPUT is the output of the first run, which gets the results.",
 )
 @options.shard_slice
@@ -209,7 +222,8 @@ def proc(
 
     --mode lines makes a sample of each line, --mode pages of each page, up to a form feed: the field is txt, the key a
     running number. With --mode keys each line is the key of a sample without fields. --rejects collects failed samples.
-    --redo runs a repaired command over them, and inserts the results into INPUT, the output of the first run.
+    --redo runs the command over them, once it is repaired, and inserts the results into INPUT, the output of the first
+    run.
     """
     select.count = count
     chosen = ProcOptions(

@@ -77,7 +77,7 @@ class ShardOptions:
     "Plan",
     "--update",
     is_flag=True,
-    help="Pack what is in no shard yet into new shards.",
+    help="Pack files that are in no shard yet into new shards.",
 )
 def shard(
     directory: str | None,

@@ -37,7 +37,7 @@ _NO_SAMPLE = "no sample found: no entry has a dot in its file name, which ends t
 
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
-@options.inputs
+@options.archives(options.null("Names in LIST, and of --names, end with NUL."))
 @options.shard_slice
 @options.select
 @option(

@@ -46,7 +46,13 @@ COST = (
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
 @options.parallel("Read N inputs ahead.")
-@option("Order", "--epochs", type=click.IntRange(1), metavar="N", help="N orders; {epoch} in OUT counts from 0.")
+@option(
+    "Order",
+    "--epochs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Write N orders; {epoch} in OUT is the number, from 0.",
+)
 @option(
     "Order",
     "--buffer",
@@ -55,7 +61,11 @@ COST = (
     more="The order is that of webdataset's shuffle.",
 )
 @option(
-    "Order", "--initial", type=click.IntRange(1), metavar="M", help=f"Samples in it at first.  [default: {INITIAL}]"
+    "Order",
+    "--initial",
+    type=click.IntRange(1),
+    metavar="M",
+    help=f"Samples in the buffer at first.  [default: {INITIAL}]",
 )
 @choice("Order", "--rng", choices="tarkit|pcg", help="Generator; pcg as in AIStore's dSort.")
 @option("Order", "--audit", is_flag=True, help="Write nothing; print how mixed the samples are.")
@@ -101,10 +111,10 @@ def shuffle(
     if by is not None:
         raise Usage("--by requires --audit", "tarkit sort puts samples into the order of a field")
     size = _buffer_size(buffer, initial, rng)
-    seed = select.seed = options.draw_seed(select.seed)
-    if rng == "pcg" and not 0 <= seed < PCG_SEEDS:
-        raise Usage(f"--seed {seed}: with --rng pcg a seed is from 0 to {PCG_SEEDS - 1}")
+    if rng == "pcg" and not 0 <= (select.seed or 0) < PCG_SEEDS:
+        raise Usage(f"--seed {select.seed}: with --rng pcg a seed is from 0 to {PCG_SEEDS - 1}")
     targets = _targets(run, target, epochs)
+    seed = select.seed = options.draw_seed(select.seed)
     if size is not None:
         run.tell(f"a buffer of {size} samples mixes locally only; without --buffer all are mixed with all")
     data = read(run, inputs, shard_slice, prefetch=parallel - 1, spool=epochs is not None).choose(select)

@@ -44,8 +44,8 @@ COST = (
     "sort_field",
     multiple=True,
     metavar="FIELDS",
-    help="Sort by these fields.  [default: __key__]",
-    more="By the content of a field, or by size, size.FIELD, width.FIELD or json.a.b.",
+    help="Sort by contents of fields.  [default: __key__]",
+    more="Also by size, size.FIELD, width.FIELD, json.a.b, or __random__.",
 )
 @choice(
     "Order",
@@ -58,8 +58,21 @@ COST = (
     more="auto puts numbers, by value, before text.",
 )
 @option("Order", "-r", "--reverse", is_flag=True, help="Descending; equal samples keep their order.")
-@choice("Order", "--by", choices="key|name|md5", default=None, help="Sort by key, first path or MD5 of the key.")
-@option("Order", "--order-file", metavar="FILE", help="Sort as the keys in FILE, one a line.")
+@choice(
+    "Order",
+    "--by",
+    choices="key|name|md5",
+    default=None,
+    help="Sort by key, first path or MD5 of the key.",
+    more="It takes the place of --sort-field.",
+)
+@option(
+    "Order",
+    "--order-file",
+    metavar="FILE",
+    help="Sort as the keys in FILE; others are an error.",
+    more="FILE has one key a line. --keys-from FILE leaves out samples that it does not list.",
+)
 @option("Order", "--check-only", is_flag=True, help="Write nothing; fail if not in order.")
 @options.memory
 @target
@@ -114,8 +127,8 @@ def sort(
     if check_only:
         refuse_disorder(data, order, run)
         return
-    seed = options.draw_seed(select.seed) if random else None
     opened = target.open(run)
+    seed = options.draw_seed(select.seed) if random else None
     by_key, by_chance = Order(order, memory=memory, gathers=True), Order(random=Random(seed or 0), memory=memory)
     write(data.then(by_chance if random else by_key).change(fields), opened, run)
     run.finish()

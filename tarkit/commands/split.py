@@ -44,14 +44,14 @@ COST = (
 @options.FORCE
 @options.post("-p", "--post")
 @options.MANIFEST
-@option("Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="At most N samples in a shard.")
+@option("Shards", "-c", "--count", type=click.IntRange(1), metavar="N", help="Count: at most N samples in a shard.")
 @option(
     "Shards",
     "-s",
     "--size",
     metavar="SIZE",
-    help=f"At most SIZE bytes.  [default without -c: {DEFAULT_SIZE}]",
-    more="SIZE is 500M, 16MiB or 1e9.",
+    help=f"Size limit in bytes.  [default without -c: {DEFAULT_SIZE}]",
+    more="SIZE is a number such as 500M, 16MiB or 1e9.",
 )
 @options.SIZE_RULE
 @equal

@@ -58,8 +58,12 @@ class StatsOptions:
 @options.written("--html", "Write one self-contained page to FILE instead.")
 @option("Stats", "--by", metavar="FIELD", help="Count classes too: the values of cls, or json.label.")
 @option("Stats", "--classes", metavar="FILE", help="Names of numbered classes.  [default: classes.txt]")
-@option("Stats", "--world", type=click.IntRange(1), metavar="W", help="Samples for each of W nodes, as in webdataset.")
-@option("Stats", "--workers", type=click.IntRange(1), metavar="K", help="Same, with K workers on each node.")
+@option(
+    "Stats", "--world", type=click.IntRange(1), metavar="W", help="Samples that each of W training nodes would get."
+)
+@option(
+    "Stats", "--workers", type=click.IntRange(1), metavar="K", help="Same, for each of K data-loader workers on a node."
+)
 @options.shard_slice
 @options.select
 @options.count
@@ -83,8 +87,9 @@ def stats(
 
     INPUT is a file, a directory, -, pipe:COMMAND, 'glob*' or 'name-{000..099}.tar'; the default is stdin.
 
-    Samples, fields with their sizes, sets of fields, the distribution over shards, and the overhead of the tar format.
-    webdataset gives shard i to node i mod W, and of these shard j to worker j mod K.
+    The report has the number of samples, the sizes of each field, which fields occur together, how even the shards are,
+    and how many bytes the tar format adds. With --world and --workers it also has the samples that each process of a
+    training run gets: webdataset gives shard i to node i mod W, and of these shard j to worker j mod K.
 
     Options that select samples restrict the counts to these; inputs are then read one by one, and -p has no effect.
     """

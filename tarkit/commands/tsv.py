@@ -81,7 +81,7 @@ def tsv(
 
     A column is a field (cls), a path into a field of JSON (json.label, json.items.0), size, size.FIELD in bytes,
     width.FIELD and height.FIELD of a picture, shard, offset (of the sample in its archive), offset.FIELD (of the
-    content) or header.FIELD. a;b is the first that a sample has, new:a names a column.
+    content) or header.FIELD (offset of its first header). a;b is the first that a sample has, new:a names a column.
 
     \f
     A field of the very name of a column comes first.

@@ -102,11 +102,12 @@ def test_messages_of_click_are_one_line(run: Run) -> None:
 # ---- names that look like templates
 
 ONE = "numbers a series of files, but only one is written"
-SPLIT, CUT, EACH, FOLDER = (
+SPLIT, CUT, EPOCHS, EACH, FOLDER = (
     f"hint: {words}; "
     for words in (
         "tarkit split writes a series of shards",
         "-c N or --size SIZE cuts shards",
+        "-c N or --size SIZE cuts shards; -o 'e{epoch}.tar' writes one file for each epoch",
         "--fix 'clean-%06d.tar' writes a copy of each",
         "a directory that is there takes all: -o DIR/",
     )
@@ -131,7 +132,7 @@ SPLIT, CUT, EACH, FOLDER = (
         ("mix a.tar -o", "x-{a,b}.tar", f"{{a,b}} {ONE}", SPLIT),
         ("sort a.tar -o", "x-%d.tar", f"%d {ONE}", CUT),
         ("shuffle a.tar --seed 1 -q -o", "x-@9.tar", f"@9 {ONE}", CUT),
-        ("shuffle a.tar --seed 1 -q --epochs 2 -o", "e{epoch}-%d.tar", None, CUT),
+        ("shuffle a.tar --seed 1 -q --epochs 2 -o", "e{epoch}-%d.tar", None, EPOCHS),
         ("get a a.tar -o", "x-%d.tar", f"%d {ONE}", "hint: "),
         ("check a.tar --fix", "x-@3.tar", f"@3 {ONE}", EACH),
         ("check a.tar --fix", "x-{stem}.tar", "unknown placeholder {stem}", EACH),

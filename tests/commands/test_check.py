@@ -527,10 +527,46 @@ def test_report_and_summary(run: Run, archive: Archive, here: Path) -> None:
     """--report has the sums; stderr has a line, which -q silences."""
     name = archive(CASES["duplicate"].data)
     ran = run("check", name, "--report", "r.json", exit=1)
-    assert ran.stderr == "tarkit: check: 1 of 1 shards bad\n"
+    assert ran.stderr == "tarkit: check: 1 of 1 shard bad\n"
     report = json.loads((here / "r.json").read_text())
     assert (report["samples"], report["shards"], report["bad"], report["problems"]) == (3, 1, 1, {"duplicate-entry": 1})
     assert run("check", name, "-q", exit=1).stderr == ""
+
+
+@each_row(
+    ("words", "status", "stderr"),
+    [
+        ("a.tar", 0, "1 shard OK"),
+        ("a.tar b.tar", 0, "2 shards OK"),
+        ("a.tar bad.tar b.tar", 1, "1 of 3 shards bad"),
+        ("a.tar noted.tar", 0, "2 shards OK"),
+        ("a.tar noted.tar --strict", 1, "1 of 2 shards bad"),
+        ("a.tar --against keys", 1, "1 shard OK, but the set has problems"),
+    ],
+)
+def test_outcome(words: str, status: int, stderr: str, run: Run, here: Path) -> None:
+    """The last line says how many shards are bad; -q prints the lines of problems and bad shards, in the same words."""
+    for name in ("a", "b"):
+        (here / f"{name}.tar").write_bytes(tar({f"{name}.txt": b"1"}))
+    (here / "bad.tar").write_bytes(tar({"c.txt": b"1"})[:700])
+    (here / "noted.tar").write_bytes(tar({"README": b"", "d.txt": b"1"}))
+    (here / "keys").write_text("a\nz\n")
+
+    ran = run("check", *words.split(), exit=status)
+    assert ran.lines == [f"tarkit: check: {stderr}"]
+    printed = ran.stdout.decode().splitlines()
+    strict = "--strict" in words
+    kept = [
+        line
+        for line in printed
+        if (strict and "note" in line)
+        or not (": ok: " in line or line.startswith("note: ") or (line.startswith("hint: ") and not status))
+    ]
+    assert len(kept) < len(printed)
+
+    quiet = run("check", *words.split(), "-q", exit=status)
+    assert (quiet.stdout.decode().splitlines(), quiet.stderr) == (kept, "")
+    assert bool(kept) is bool(status)
 
 
 def test_hints_come_once(run: Run, archive: Archive) -> None:

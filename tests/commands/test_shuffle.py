@@ -493,6 +493,18 @@ def test_usage(words: str, message: str, run: Run, archive: Archive) -> None:
     assert Path("in.tar").read_bytes() == data
 
 
+@each_row(
+    "words",
+    ["shuffle in.tar -c 2", "shuffle in.tar --epochs 2 -o e{epoch}-%d.tar", "sort in.tar -s __random__ -o x-%d.tar"],
+)
+def test_no_seed_before_a_usage_error(words: str, run: Run, archive: Archive) -> None:
+    """The seed is drawn and printed when the options are known to be right."""
+    archive(TEN)
+    ran = run(*words.split(), exit=2)
+    assert len(ran.lines) == 2
+    assert "seed" not in ran.stderr
+
+
 # ---- ways to end
 
 

@@ -328,7 +328,7 @@ def test_sparse_files(name: str) -> None:
     field = entry.name[len(key) + 1 :].decode()
     with pytest.raises(Problem, match=r"is a sparse file, .* \[sparse-entry\]") as raised:
         order(data, SortKey([field]), Policy(allow=["missing-field"]))
-    assert raised.value.hint == "pack the file again without --sparse"
+    assert raised.value.hint == "pack the file again without tar's --sparse"
     everything = order(data, SortKey())
     assert order(data, SortKey([f"size.{field}"]), Policy(skip=["missing-field"])) == key.decode()
     left = Policy(skip=["sparse-entry"], allow=["missing-field"])
