@@ -111,7 +111,7 @@ class EntryChecks:
         self.source = source
         self.policy = policy
         self.moves = moves
-        self._fields: set[bytes] = set()  # names of entries with a key, in the sample that was checked last
+        self._keyed_names: set[bytes] = set()  # names of entries with a key, in the sample that was checked last
         self._names: set[bytes] = set()  # all names in it
 
     def __call__(self, problem: str, offset: int, what: str, hint: str | None = None) -> bool:
@@ -139,9 +139,9 @@ class EntryChecks:
     def entries(self, entries: Sequence[Entry], more: bool = False) -> bool:
         """Check entries of a sample; with `more` they continue the sample of the last call."""
         if not more:
-            self._fields, self._names = set(), set()
+            self._keyed_names, self._names = set(), set()
         good = True
-        for entry in duplicate_entries(entries, self._fields):
+        for entry in duplicate_entries(entries, self._keyed_names):
             good = self("duplicate-entry", entry.start, describe_duplicate(entry.name)) and good
         for entry in links_outside(entries, self._names) if self.moves else ():
             good = self("unmovable-entry", entry.start, describe_link(entry)) and good
@@ -231,7 +231,9 @@ class EntryGroups:
         stops at the end of `entries`, at an error in them, or as soon as the incomplete sample exceeds `limit` bytes.
         """
         key, sample, keyless = self.key, self.entries, self.keyless
-        edge, length, prefix, last, plain = (sample[0][1] if sample else 0) + limit, 0, b"", b"", False
+        edge = (sample[0][1] if sample else 0) + limit  # the offset that a sample may reach
+        prefix, length = b"", 0  # the key with its dot
+        last, plain = b"", False  # the greatest name
         try:
             for entry in entries:
                 name = entry[0]
@@ -327,13 +329,13 @@ class SampleReader:
         self._is_repeated = _never if gather else Recent().add
         # Large samples are yielded before their end is known.
         self._early = not source.seekable and not policy.lenient
-        self._fatal: Problem | None = None  # damage to raise at the end
-        self._first: Problem | None = None  # the first damage that the policy let pass
+        self._final_error: Problem | None = None  # damage to raise at the end
+        self._first_damage: Problem | None = None  # the first damage that the policy let pass
         self._found = False  # there was a whole entry before the last restart
         self._damaged = False
         self._suspect = False  # damage may have taken the first entries of the next sample
         self._over = False
-        self._open: TarSample | None = None  # the last sample that was yielded before its end was known
+        self._unfinished: TarSample | None = None  # the last sample that was yielded before its end was known
         self._groups = EntryGroups()
         self._reader = TarReader(source, pos)
         self._unread = self._reader.raw()
@@ -354,14 +356,14 @@ class SampleReader:
                 good = self._handle(problem)
         self._check_found()
         yield from self._close(good)
-        if self._fatal is not None:
-            raise self._fatal
+        if self._final_error is not None:
+            raise self._final_error
 
     def _check_found(self) -> None:
         """Raise the allowed damage if there is no whole entry: the input is not an archive. Zero bytes may be one."""
-        problem = self._first
+        problem = self._first_damage
         empty = self.source.size == 0 and self.source.failure is None
-        if problem not in (None, self._fatal) and not empty and not self._found and not self._reader.found:
+        if problem not in (None, self._final_error) and not empty and not self._found and not self._reader.found:
             what = f"no whole entry was found: {problem.detail}"
             raise Problem(problem.name, problem.archive, problem.offset, what, problem.hint or _NO_ENTRY)
 
@@ -412,7 +414,7 @@ class SampleReader:
         self._check_start(sample, self._is_repeated(key))
         self._checks.entries(sample.entries)
         sample.more = self._advance
-        self._open = sample
+        self._unfinished = sample
         yield sample
         while sample.more is not None:
             self.source.release(sample.stop)
@@ -438,7 +440,7 @@ class SampleReader:
 
     def _advance(self) -> None:
         """Add the next entry to the sample whose end is not known, or find that it has ended."""
-        sample, keyless = self._open, self._groups.keyless
+        sample, keyless = self._unfinished, self._groups.keyless
         assert sample is not None
         while (raw := self._next_entry(sample)) is not None:
             entry = Entry._make(raw)
@@ -485,9 +487,9 @@ class SampleReader:
         reader, groups = self._reader, self._groups
         keep = self._is_kept(problem)
         self._damaged = True
-        self._first = self._first or problem
+        self._first_damage = self._first_damage or problem
         if problem.name == "trailing-data":
-            self._over = not keep or problem in (self.source.failure, self._fatal)
+            self._over = not keep or problem in (self.source.failure, self._final_error)
             if not self._over:
                 groups.sever()
                 self._restart(reader.resume)
@@ -498,7 +500,7 @@ class SampleReader:
         if all(key_of(Entry._make(entry)) is None for entry in entries):  # the entries with a key are cut
             keyless[:0] = entries if keep else []
             groups.take()
-        if problem.name != "bad-header" or problem is self._fatal:
+        if problem.name != "bad-header" or problem is self._final_error:
             self._over = True
             next_is_cut = (
                 reader.cut is not None and problem.name == "truncated" and key_of(reader.cut) not in (None, groups.key)
@@ -509,8 +511,8 @@ class SampleReader:
             self._suspect = True
             self.source.release(reader.resume - block.BLOCK)
         needed = [entry[1] for entry in (*groups.entries[:1], *keyless[:1])]
-        if self._open is not None and self._open.more is not None:
-            needed.append(self._open.start)
+        if self._unfinished is not None and self._unfinished.more is not None:
+            needed.append(self._unfinished.start)
         header, passed = reader.resume - block.BLOCK, None if keep else self.source.release
         pos = find_beyond(self.source, header, min(needed, default=header), passed)
         self._over = pos is None
@@ -527,7 +529,7 @@ class SampleReader:
         except Problem:
             if not self.partial:
                 raise
-            self._fatal = problem
+            self._final_error = problem
             return True
 
     def _restart(self, pos: int) -> None:

@@ -46,6 +46,7 @@ Rank = Callable[[TarSample, int], bytes | None]
 LARGE = 1 << 22  # bytes of a sample of a stream that goes to a temporary file at once
 _JOINED = "--allow joined-sample joins them; else first tarkit cat --rekey '{stem}/{key}' ... | tarkit sort -"
 OFTEN = 1 << 12  # samples between two checks of the memory used
+LONG = 1 << 8  # bytes of a rank after which memory is checked at once
 
 
 @dataclass
@@ -91,10 +92,10 @@ class Sorter:
         self._runs = Runs(self._places, share, self.note)
         self._strays = Runs(self._places, share // 8)
         self._pending = Runs(self._places, share // 4)
-        self._late = Runs(self._places, share // 4)
+        self._ranked_late = Runs(self._places, share // 4)
         self._duplicates = DuplicateKeys(self.memory // 16, self.tmpdir)
-        self._marks: bytearray | None = None
-        self._repeated: bytearray | None = None  # by ordinal: of which samples the key is there more than once
+        self._gather_marks: bytearray | None = None
+        self._repeat_marks: bytearray | None = None  # by ordinal: of which samples the key is there more than once
         self._large = min(LARGE, self.memory // 16)
 
     def __iter__(self) -> Iterator[TarSample]:
@@ -102,7 +103,7 @@ class Sorter:
         self._take_all()
         self._flush()
         strays = [place for _, _, place, _ in self._strays]
-        marks = self._repeated
+        marks = self._repeat_marks
         make = self._places.sample
         for _, ordinal, place, blob in self._in_order():
             sample = make(place, blob)
@@ -154,6 +155,9 @@ class Sorter:
                 if value is not None:
                     ranks.append(value)
                     where.append(place)
+                    if len(value) > LONG:
+                        runs.extend(ranks, ordinal + 1 - len(ranks), where)
+                        ranks, where = [], []
                 else:
                     runs.extend(ranks, ordinal - len(ranks), where)
                     ranks, where = [], []
@@ -175,7 +179,7 @@ class Sorter:
         self.taken = ordinal
 
     def _take(self, sample: TarSample, ordinal: int) -> bool:
-        """Do the same for one sample of any kind; return False if it has only entries without a key."""
+        """Find rank and place of one sample of any kind; return False if it has only entries without a key."""
         places = self._places
         key, place, blob = sample.key, None, None
         spans: list[Span] = []
@@ -207,8 +211,8 @@ class Sorter:
     def _flush(self) -> None:
         """Gather the samples of one key, and find ranks for samples without one."""
         lacking = self._pending.count
-        marks = self._marks = self._duplicates.marked() if self.gather is not None else None
-        self._repeated = self._duplicates.marked() if self.distinct and self.gather is None else None
+        marks = self._gather_marks = self._duplicates.marked() if self.gather is not None else None
+        self._repeat_marks = self._duplicates.marked() if self.distinct and self.gather is None else None
         if not lacking and marks is None:
             return
         if marks is not None:
@@ -258,7 +262,7 @@ class Sorter:
         if value is None:
             self.left_out += 1
         else:
-            self._late.add(value, ordinal, place)
+            self._ranked_late.add(value, ordinal, place)
 
     def _distinct(self, place: Place) -> bool:
         """Return whether no name is twice in the ranges of a place, or that is allowed."""
@@ -273,9 +277,9 @@ class Sorter:
         return good
 
     def _in_order(self) -> Iterator[Record]:
-        if not self._late.count and self._marks is None:
+        if not self._ranked_late.count and self._gather_marks is None:
             yield from self._runs
             return
-        marks = self._marks
+        marks = self._gather_marks
         rest = (record for record in self._runs if marks is None or not marks[record[1]])
-        yield from heapq.merge(rest, self._late)
+        yield from heapq.merge(rest, self._ranked_late)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from tarkit.signals import uninterrupted
 from tarkit.streams.copy import write_all
 from tarkit.streams.files import Descriptor
 
@@ -45,10 +46,11 @@ def _unnamed(directory: str) -> int:
             pass  # not every file system has these; a directory without permission fails again below
     from tempfile import mkstemp
 
-    try:
-        fd, path = mkstemp(prefix="tarkit-", dir=directory)
-    except OSError as error:
-        error.filename = directory  # in place of the random name
-        raise
-    os.unlink(path)
-    return fd
+    with uninterrupted():  # a signal between the two calls would leave the file
+        try:
+            fd, path = mkstemp(prefix="tarkit-", dir=directory)
+        except OSError as error:
+            error.filename = directory  # in place of the random name
+            raise
+        os.unlink(path)
+        return fd

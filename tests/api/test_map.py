@@ -357,7 +357,7 @@ def test_keys_that_come_back(archive: Archive) -> None:
     both = tarkit.open(["a.tar", "b.tar"])
     for seed in range(5):
         for processes in (1, 2):
-            with pytest.raises(tarkit.Problem, match="the key '199' is in the output already"):
+            with pytest.raises(tarkit.Problem, match="the key '199' is already in the output"):
                 both.shuffle(seed).map(lambda sample: sample, processes=processes).write("out.tar")
             gc.collect()  # the traceback refers to the run, and so to its threads
     apart = both.shuffle(1).map(lambda sample: {**sample, "__key__": sample.shard[0] + sample.key}, processes=2)

@@ -271,9 +271,8 @@ def test_skip_leaves_samples_out(archive: Archive) -> None:
         found = samples(data)
 
     assert found == [("a", {"x": b"1"}), ("b", {"x": b"2"})]
-    assert [(Path(each.filename).name, each.category) for each in caught] == [("test_open.py", tarkit.TarkitWarning)], [
-        str(each.message) for each in caught
-    ]
+    of_tarkit = [each for each in caught if each.category is not ResourceWarning]  # of what an earlier test dropped
+    assert [(Path(each.filename).name, each.category) for each in of_tarkit] == [("test_open.py", tarkit.TarkitWarning)]
 
 
 def test_warnings_can_be_errors(archive: Archive) -> None:
@@ -298,7 +297,7 @@ def test_on_problem_takes_the_place_of_warnings(archive: Archive) -> None:
 
 def test_names_of_problems_are_checked() -> None:
     """At once."""
-    with pytest.raises(tarkit.Usage, match="no such problem"):
+    with pytest.raises(tarkit.Usage, match="unknown problem"):
         tarkit.open(io.BytesIO(), allow=["wrong"])
     with pytest.raises(tarkit.Usage, match="both name"):
         tarkit.open(io.BytesIO(), allow="truncated", skip="truncated")

@@ -132,7 +132,7 @@ def test_links() -> None:
     assert (sample["x"], sample["y"]) == (b"123", b"123")
     assert sample.sizes == {"x": 3, "y": 3, "z": 0, "s": 0}
     assert "z" in sample
-    for field, words in (("z", "is a hard link to 'b.x'"), ("s", "is no regular file")):
+    for field, words in (("z", "is a hard link to 'b.x'"), ("s", "is not a regular file")):
         with pytest.raises(tarkit.Problem, match=words) as error:
             sample[field]
         assert error.value.name == "bad-field"

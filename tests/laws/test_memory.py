@@ -235,7 +235,7 @@ def test_shuffle_of_a_large_sample(growth: Growth) -> None:
     assert growth("shuffle - --memory 2M --seed 1 --tmpdir .", one(), SMALL) < SHUFFLED
 
 
-@each_row("words", ["-", "many.tar", "- -s x -t str -r", "- -c 100 -o s-%d.tar"])
+@each_row("words", ["-", "many.tar", "- -s x -t str -r", "many.tar -s x -t str -r", "- -c 100 -o s-%d.tar"])
 def test_sort_is_bounded(words: str, here: Path, growth: Growth) -> None:
     """Of samples of several times --memory, by key and by what is in them."""
     producer = many(200, 60_000)
