@@ -249,9 +249,11 @@ def check(
     """
     one_of("target", target, Target)
     at_least(1, processes=processes)
-    run, allowed, locations = Run(tmpdir=tmpdir), frozenset(names(allow)), locate(inputs)
-    if unknown := sorted(allowed - PROBLEMS.keys() - FINDINGS.keys()):
-        raise Usage(f"allow: {unknown[0]}: no such problem; there are: {', '.join([*PROBLEMS, *FINDINGS])}")
+    if (rejects is not None and fix is None) or (fix is not None and processes > 1):
+        raise Usage("rejects requires fix" if fix is None else "fix reads one shard at a time: processes is 1")
+    if same_as is not None and any((require, unique, against, manifest, target, fix)):
+        raise Usage("same_as cannot be used with other checks or fix")
+    run, allowed, locations = Run(tmpdir=tmpdir), _allowed(allow), locate(inputs)
     report = Report(strict=strict)
     if same_as is not None:
         compared = Comparison(run, locations, locate(same_as), processes=processes, allowed=allowed, strict=strict)
@@ -265,10 +267,23 @@ def check(
         copies = Fix(run, lambda path, what: None, locations, fix, rejects, checks.unique, allowed)
     _collect(report, find(run, locations, checks, copies), allowed)
     if copies is not None:
-        for _ in copies.results():
-            pass
-        report.complete = copies.whole({finding.name for finding in report.findings})
+        report.complete = _completed(copies, report)
     return report
+
+
+def _allowed(allow: str | Iterable[str]) -> frozenset[str]:
+    """Return the names of problems that are notes; raise Usage for an unknown one."""
+    allowed = frozenset(names(allow))
+    if unknown := sorted(allowed - PROBLEMS.keys() - FINDINGS.keys()):
+        raise Usage(f"allow: {unknown[0]}: no such problem; there are: {', '.join([*PROBLEMS, *FINDINGS])}")
+    return allowed
+
+
+def _completed(copies: Fix, report: Report) -> bool:
+    """Finish the clean copies; return whether they have all samples."""
+    for _ in copies.results():
+        pass
+    return copies.whole({finding.name for finding in report.findings})
 
 
 def _collect(report: Report, found: Iterable[Finding | ShardReport], allowed: frozenset[str]) -> None:

@@ -481,7 +481,7 @@ class Dataset(Chain):
 
         one_of("on_missing", on_missing, OnMissing)
         one_of("format", format, TableFormat)
-        run, opened = self.start(), Output.named(output).for_text()
+        run, opened = self.start(), Output.named(output, series=None).for_text()
         asked = None if columns is None else checked(parse_columns(" ".join(words(columns))))
         form = format or format_of(opened.location.text)
         write_table(self, opened, run, asked, format=form, key=key, header=header, on_missing=on_missing)

@@ -38,15 +38,20 @@ class Output:
 
     @classmethod
     def named(
-        cls, output: str | os.PathLike[str] | BinaryIO, compress: str | None = None, sync: bool = False
+        cls,
+        output: str | os.PathLike[str] | BinaryIO,
+        compress: str | None = None,
+        sync: bool = False,
+        series: str | None = BY_METHOD,
     ) -> Output:
         """Return the output of a caller of the API: a path, `pipe:COMMAND`, `-` for stdout, or a binary file object.
 
-        Raises Usage for a template and for a text file, TypeError for anything else.
+        `series` is the hint for several archives. Raises Usage for a template and for a text file, TypeError for
+        anything else.
         """
         codec = parse_spec(compress) if compress else None
         if isinstance(output, (str, os.PathLike)):
-            refuse_template(os.fspath(output), BY_METHOD)
+            refuse_template(os.fspath(output), series)
             return cls(parse_output(os.fspath(output)), codec, sync)
         if isinstance(output, TextIOBase):
             raise Usage(f"{object_name(output)}: a text file takes no bytes", "open it in mode 'wb'")
