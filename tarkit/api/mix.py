@@ -64,8 +64,8 @@ def mix(
 
 def _is_source(source: object) -> bool:
     """Whether it is a dataset, or a pair of a dataset and its weight."""
-    if isinstance(source, tuple) and len(source) == 2:
-        return isinstance(source[0], Dataset) and isinstance(source[1], (int, float))
+    if isinstance(source, (tuple, list)) and len(source) == 2:
+        return isinstance(source[0], Dataset) and hasattr(source[1], "__float__")
     return isinstance(source, Dataset)
 
 

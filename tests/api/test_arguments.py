@@ -104,6 +104,7 @@ def test_wrong_fields_of_a_writer(tmp_path: Path, case: str) -> None:
 
 SAME: dict[str, tuple[Call, Call]] = {
     "select": (lambda data: data.select("cls txt"), lambda data: data.select(["cls", "txt"])),
+    "mix of lists": (lambda data: tarkit.mix([(data, 2)], 1), lambda data: tarkit.mix([[data, 2]], 1)),  # type: ignore[list-item]
     "select words": (lambda data: data.select("cls txt"), lambda data: data.select("cls", "txt")),
     "drop": (lambda data: data.drop("cls", "txt"), lambda data: data.drop(["cls", "txt"])),
     "require": (lambda data: data.require("cls", "txt"), lambda data: data.require(["cls", "txt"])),
