@@ -295,17 +295,35 @@ def refuse_twice(locations: Iterable[Location]) -> None:
 
 def words(given: str | Iterable[str]) -> tuple[str, ...]:
     """Return an argument that is a list of words; a str is one word, not a list of its characters."""
-    return (given,) if isinstance(given, str) else tuple(given)
+    found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    for word in found:
+        if not isinstance(word, str):
+            raise TypeError(f"a str or a list of str is needed, not {type(word).__name__}")
+    return found
 
 
-def one_of(name: str, value: str, choices: object) -> None:
-    """Raise Usage for a value that is not one of a Literal."""
-    if value not in get_args(choices):
+def names(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the same for names of problems and fields, which commas may separate, as on the command line."""
+    return tuple(name.strip() for word in words(given) for name in word.split(",") if name.strip())
+
+
+def one_of(name: str, value: str | None, choices: object) -> None:
+    """Raise Usage for a value that is not one of a Literal. None is accepted."""
+    if value is not None and value not in get_args(choices):
         raise Usage(f"{name}={value!r}: it is one of {', '.join(get_args(choices))}")
 
 
-def at_least(least: int, **arguments: float | None) -> None:
-    """Raise Usage for a number below `least`. None is accepted."""
+def whole(**arguments: int) -> None:
+    """Raise TypeError for a value that is not a whole number."""
     for name, value in arguments.items():
-        if value is not None and not value >= least:
-            raise Usage(f"{name}={value}: it is at least {least}")
+        if not hasattr(value, "__index__"):
+            raise TypeError(f"{name}={value!r}: a whole number is needed, not {type(value).__name__}")
+
+
+def at_least(least: int, **arguments: int | None) -> None:
+    """Raise TypeError for a value that is not a whole number, and Usage for one below `least`. None is accepted."""
+    for name, value in arguments.items():
+        if value is not None:
+            whole(**{name: value})
+            if value < least:
+                raise Usage(f"{name}={value}: it is at least {least}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tarkit.api.chain import locate, words
+from tarkit.api.chain import at_least, locate, names, one_of
 from tarkit.api.fix import Fix
 from tarkit.api.run import Run
 from tarkit.checking import dataset as across
@@ -17,6 +17,7 @@ from tarkit.checking.compare import Sameness
 from tarkit.checking.findings import FINDINGS, Finding, ShardReport
 from tarkit.checking.manifest import Manifest, read_manifest
 from tarkit.checking.shard import Asked, Item, check_shard
+from tarkit.checking.targets import Target
 from tarkit.errors import Usage
 from tarkit.parallel import in_order
 from tarkit.problems import PROBLEMS
@@ -167,7 +168,7 @@ class Comparison:
             yield from self.sameness.findings(*reports)
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
     """The result of `tarkit.check`: iterate over the findings.
 
@@ -192,12 +193,20 @@ class Report:
         return not wrong
 
     @property
+    def bad(self) -> list[str]:
+        """The names of the shards that have errors."""
+        return [shard.shard for shard in self.shards if shard.bad or (self.strict and shard.notes)]
+
+    @property
     def samples(self) -> int:
         """The number of samples in all shards."""
         return sum(shard.samples for shard in self.shards)
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.findings)
+
+    def __repr__(self) -> str:
+        return f"<tarkit.Report: {len(self.bad)} of {len(self.shards)} shards bad>"
 
 
 def check(
@@ -207,7 +216,7 @@ def check(
     unique: bool = False,
     against: str | None = None,
     manifest: str | None = None,
-    target: str | None = None,
+    target: Target | None = None,
     same_as: Input | Iterable[Input] | None = None,
     fix: str | None = None,
     rejects: str | None = None,
@@ -238,26 +247,43 @@ def check(
     >>> report.ok, report.samples
     (True, 3)
     """
-    run, allowed, locations = Run(tmpdir=tmpdir), frozenset(words(allow)), locate(inputs)
-    if unknown := sorted(allowed - PROBLEMS.keys() - FINDINGS.keys()):
-        raise Usage(f"allow: {unknown[0]}: no such problem; there are: {', '.join([*PROBLEMS, *FINDINGS])}")
+    one_of("target", target, Target)
+    at_least(1, processes=processes)
+    if (rejects is not None and fix is None) or (fix is not None and processes > 1):
+        raise Usage("rejects requires fix" if fix is None else "fix reads one shard at a time: processes is 1")
+    if same_as is not None and any((require, unique, against, manifest, target, fix)):
+        raise Usage("same_as cannot be used with other checks or fix")
+    run, allowed, locations = Run(tmpdir=tmpdir), _allowed(allow), locate(inputs)
     report = Report(strict=strict)
     if same_as is not None:
         compared = Comparison(run, locations, locate(same_as), processes=processes, allowed=allowed, strict=strict)
         _collect(report, compared, allowed)
         report.same = compared.same
         return report
-    names = tuple(tuple(os.fsencode(name) for name in each.lower().split("|")) for each in words(require))
-    checks = Checks(names, unique, against, manifest, target, processes)
+    fields = tuple(tuple(os.fsencode(name) for name in each.lower().split("|")) for each in names(require))
+    checks = Checks(fields, unique or target == "energon", against, manifest, target, processes)
     copies = None
     if fix is not None:
-        copies = Fix(run, lambda path, what: None, locations, fix, rejects, unique, allowed)
+        copies = Fix(run, lambda path, what: None, locations, fix, rejects, checks.unique, allowed)
     _collect(report, find(run, locations, checks, copies), allowed)
     if copies is not None:
-        for _ in copies.results():
-            pass
-        report.complete = copies.whole({finding.name for finding in report.findings})
+        report.complete = _completed(copies, report)
     return report
+
+
+def _allowed(allow: str | Iterable[str]) -> frozenset[str]:
+    """Return the names of problems that are notes; raise Usage for an unknown one."""
+    allowed = frozenset(names(allow))
+    if unknown := sorted(allowed - PROBLEMS.keys() - FINDINGS.keys()):
+        raise Usage(f"allow: {unknown[0]}: no such problem; there are: {', '.join([*PROBLEMS, *FINDINGS])}")
+    return allowed
+
+
+def _completed(copies: Fix, report: Report) -> bool:
+    """Finish the clean copies; return whether they have all samples."""
+    for _ in copies.results():
+        pass
+    return copies.whole({finding.name for finding in report.findings})
 
 
 def _collect(report: Report, found: Iterable[Finding | ShardReport], allowed: frozenset[str]) -> None:

@@ -80,11 +80,11 @@ def create(
     """
     at_least(0, count=count)
     at_least(1, parallel=parallel)
-    one_of("format", format or "tsv", RecipeFormat)
+    one_of("format", format, RecipeFormat)
     if format is None and (columns is not None or key is not None):
         raise Usage("columns and key require a format")
     run = Run(tmpdir=tmpdir)
-    names, start = None if columns is None else list(words(columns)), os.fspath(directory or "")
+    names, start = list(words(columns or ())) or None, os.fspath(directory or "")
     chosen = CreateOptions(format, names, key, start, parallel, count, skip_missing, group, pipes, mtime)
     write_recipe(os.fspath(recipe), Output.named(output, compress, fsync), run, chosen)
     return run.samples

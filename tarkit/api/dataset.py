@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 
-from tarkit.api.chain import Archives, Chain, at_least, locate, one_of, words
+from tarkit.api.chain import Archives, Chain, at_least, locate, names, one_of, whole, words
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample, pass_by
 from tarkit.api.steps import Buffer
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tarkit.api.check import Report
     from tarkit.api.indexed import IndexedDataset
     from tarkit.api.stats import Stats
+    from tarkit.checking.targets import Target
     from tarkit.shards.writer import Shard
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
@@ -78,7 +79,7 @@ def open(
     at_least(1, interleave=interleave)
     at_least(0, prefetch=prefetch, maxerr=maxerr)
     archives = Archives(locate(inputs), _slice(shard_slice), interleave, prefetch)
-    allowed, skipped = words(allow), words(skip)
+    allowed, skipped = names(allow), names(skip)
     Policy(allowed, skipped)  # raises for names that are no problems
 
     def start() -> Run:
@@ -162,7 +163,13 @@ class Dataset(Chain):
         >>> tarkit.open("a.tar").head(2)
         [<tarkit.Sample 'a/0': jpg, cls>, <tarkit.Sample 'a/1': jpg, cls>]
         """
+        at_least(0, count=count)
         return [sample._keep() for sample in islice(self, count)]
+
+    def __repr__(self) -> str:
+        count = len(self.locations)
+        steps = ", ".join(step.name for step in self._steps)
+        return f"<tarkit.Dataset of {count} input{'' if count == 1 else 's'}{': ' if steps else ''}{steps}>"
 
     def __enter__(self) -> Self:
         return self
@@ -184,6 +191,11 @@ class Dataset(Chain):
         """
         from tarkit.samples.where import Where
 
+        if not isinstance(expression, str):
+            raise TypeError(
+                f"where takes an expression as text, such as 'cls == 3', not {type(expression).__name__}; "
+                "for a function use map, which leaves out a sample for None"
+            )
         return self.choose(Select(where=Where(expression)))
 
     def match(self, pattern: str) -> Dataset:
@@ -207,6 +219,7 @@ class Dataset(Chain):
 
     def sample(self, share: float, seed: int) -> Dataset:
         """Keep each sample with the probability `share`, from 0 to 1; the same samples for the same `seed`."""
+        whole(seed=seed)
         return self.choose(Select(sample=share, seed=seed))
 
     def slice(self, start: int, stop: int | None = None, step: int = 1) -> Dataset:
@@ -220,8 +233,8 @@ class Dataset(Chain):
 
     # ---- Choose and rename fields
 
-    def select(self, fields: str) -> Dataset:
-        """Keep only these fields, in this order: `"jpg cls"`.
+    def select(self, *fields: str | Iterable[str]) -> Dataset:
+        """Keep only these fields, in this order: `select("jpg cls")`, `select("jpg", "cls")` or a list.
 
         `"image:jpg,png"` is the first of jpg and png that a sample has, under the name image. A sample that lacks a
         field is a `missing-field` problem.
@@ -230,17 +243,17 @@ class Dataset(Chain):
         >>> [dict(sample) for sample in tarkit.open("a.tar").select("label:cls")]
         [{'label': b'3'}, {'label': b'1'}]
         """
-        return self.change(Fields(keep=parse_fields(fields)))
+        return self.change(Fields(keep=parse_fields(" ".join(_flat(fields)))))
 
-    def drop(self, *patterns: str) -> Dataset:
+    def drop(self, *patterns: str | Iterable[str]) -> Dataset:
         """Leave out the fields that match one of these globs: `drop("*.png", "txt")`."""
-        return self.change(Fields(drop=patterns))
+        return self.change(Fields(drop=_flat(patterns)))
 
-    def require(self, *fields: str, on_missing: OnMissing = "error") -> Dataset:
+    def require(self, *fields: str | Iterable[str], on_missing: OnMissing = "error") -> Dataset:
         """Require fields; `"jpg|png"` requires either. `on_missing` is the action for a sample that lacks one."""
         one_of("on_missing", on_missing, OnMissing)
-        names = [tuple(name.encode("utf-8", "surrogateescape") for name in each.split("|")) for each in fields]
-        return self.change(Fields(require=names, on_missing=on_missing))
+        required = [tuple(map(os.fsencode, each.split("|"))) for each in names(_flat(fields))]
+        return self.change(Fields(require=required, on_missing=on_missing))
 
     def rekey(self, template: str) -> Dataset:
         """Give each sample a new key.
@@ -286,8 +299,7 @@ class Dataset(Chain):
 
         one_of("type", type, SortType)
         at_least(LEAST, memory=memory)
-        fields = (by,) if isinstance(by, str) else tuple(by)
-        return self.then(Order(SortKey(fields, type, reverse), memory=memory, gathers=True))
+        return self.then(Order(SortKey(words(by), type, reverse), memory=memory, gathers=True))
 
     def shuffle(self, seed: int, *, epoch: int = 0, rng: Generator = "tarkit", memory: int | None = None) -> Dataset:
         """Put all samples into a random order, the same for the same inputs, `seed` and `epoch`.
@@ -303,12 +315,14 @@ class Dataset(Chain):
 
         one_of("rng", rng, Generator)
         at_least(LEAST, memory=memory)
+        whole(seed=seed, epoch=epoch)
         return self.then(Order(random=Random(seed, epoch, rng), memory=memory))
 
     def buffer_shuffle(self, size: int, seed: int, *, initial: int | None = None) -> Dataset:
         """Shuffle locally, through a buffer of `size` samples, in the order of webdataset's `shuffle`."""
         at_least(1, size=size)
         at_least(0, initial=initial)
+        whole(seed=seed)
         return self.then(Buffer(size, size if initial is None else initial, seed))
 
     # ---- Change contents
@@ -405,7 +419,7 @@ class Dataset(Chain):
         *,
         require: str | Iterable[str] = (),
         unique: bool = False,
-        target: str | None = None,
+        target: Target | None = None,
         allow: str | Iterable[str] = (),
         strict: bool = False,
         processes: int = 1,
@@ -432,7 +446,7 @@ class Dataset(Chain):
     def table(
         self,
         output: str | os.PathLike[str] | BinaryIO,
-        columns: str | None = None,
+        columns: str | Iterable[str] | None = None,
         *,
         format: TableFormat | None = None,
         key: bool = True,
@@ -443,8 +457,9 @@ class Dataset(Chain):
 
         Args:
             output: a path, `"-"` for stdout, or a binary file object.
-            columns: `"cls json.label size.jpg width.jpg"`; `"new:a,b"` is the first of a and b that a sample has, under
-                another name. Without it they are the short texts of the first sample, and the sizes of the rest.
+            columns: `"cls json.label size.jpg width.jpg"`, or a list; `"new:a,b"` is the first of a and b that a sample
+                has, under another name. Without it they are the short texts of the first sample, and the sizes of the
+                rest.
             format: by default that of the suffix, else tsv.
             key: whether there is a column for the key.
             header: whether tsv and csv begin with the names of the columns.
@@ -465,9 +480,9 @@ class Dataset(Chain):
         from tarkit.export.columns import checked, parse_columns
 
         one_of("on_missing", on_missing, OnMissing)
-        one_of("format", format or "tsv", TableFormat)
-        run, opened = self.start(), Output.named(output).for_text()
-        asked = None if columns is None else checked(parse_columns(columns))
+        one_of("format", format, TableFormat)
+        run, opened = self.start(), Output.named(output, series=None).for_text()
+        asked = None if columns is None else checked(parse_columns(" ".join(words(columns))))
         form = format or format_of(opened.location.text)
         write_table(self, opened, run, asked, format=form, key=key, header=header, on_missing=on_missing)
         return run.samples
@@ -528,7 +543,7 @@ class Dataset(Chain):
 
     def split(
         self,
-        template: str,
+        template: str | os.PathLike[str],
         *,
         count: int | None = None,
         size: int | str | None = None,
@@ -576,9 +591,16 @@ class Dataset(Chain):
         return target.write(self, self.start()).done
 
 
+def _flat(given: Iterable[str | Iterable[str]]) -> tuple[str, ...]:
+    """Return the words of arguments each of which is a word or a list of words."""
+    return tuple(word for each in given for word in words(each))
+
+
 def _slice(given: slice | None) -> Slice | None:
     if given is None:
         return None
+    if not isinstance(given, slice):
+        raise TypeError(f"shard_slice={given!r}: a slice is needed, such as slice(0, 100)")
     start, stop, step = given.start or 0, given.stop, given.step or 1
     if min(start, step - 1, start if stop is None else stop) < 0:
         raise Usage(f"{given}: a slice counts from the start, with a step of at least 1")

@@ -78,7 +78,10 @@ class IndexedDataset(Sequence[Sample]):
             if number is None:
                 raise KeyError(place)
             return self._sample(number)
-        return self._sample(range(len(self))[as_index(place)])
+        number = as_index(place)
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"there is no sample {number}: the dataset has {len(self)}")
+        return self._sample(number % len(self))
 
     def __iter__(self) -> Iterator[Sample]:
         return map(self._sample, range(len(self)))

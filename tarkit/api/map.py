@@ -32,6 +32,7 @@ class SampleWork(Step):
     retries: int = 0
     timeout: float | None = None
     on_error: OnError = "error"
+    name = "map"
     counts = True
 
     def __post_init__(self) -> None:
@@ -56,6 +57,8 @@ class SampleWork(Step):
             failures = FailurePolicy(self.on_error, warn=run.warn)
             results = SampleRun(runner, run.policy, failures, tmpdir=tmpdir, log=lambda key, log: None)
             yield from results(number_jobs(samples, run.policy, tmpdir))
+        if (left := results.nothing_left(self.name)) is not None:
+            run.warn(left)
 
 
 @dataclass
@@ -84,6 +87,7 @@ class RunCommand(SampleWork):
     """Run a shell command for each sample, in a directory that has its fields as files."""
 
     command: str = "true"
+    name = "proc"
 
     def runner(self, how: RunOptions, flow: Flow) -> AbstractContextManager[Runner]:
         """Return a runner that starts the command for each sample."""

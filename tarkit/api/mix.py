@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import inf
 
-from tarkit.api.chain import at_least, one_of, refuse_twice
+from tarkit.api.chain import at_least, one_of, refuse_twice, whole
 from tarkit.api.dataset import Dataset
 from tarkit.api.run import Run
 from tarkit.errors import Usage
@@ -45,6 +45,9 @@ def mix(
     >>> [sample.key for sample in tarkit.mix([(cats, 2), dogs], seed=9, until="all")]
     ['cat/0', 'cat/1', 'cat/2', 'dog/0', 'cat/3', 'dog/1']
     """
+    if isinstance(sources, (str, Dataset)) or not all(map(_is_source, sources)):
+        raise TypeError("a mix is of datasets or pairs (dataset, weight): tarkit.mix([(tarkit.open('a.tar'), 2), ...])")
+    whole(seed=seed)
     weighted = [(each, 1.0) if isinstance(each, Dataset) else each for each in sources]
     if not weighted or any(not 0 < weight < inf for _, weight in weighted):
         raise Usage("a mix is of at least one dataset, and weights are above 0")
@@ -57,6 +60,13 @@ def mix(
     origin = Mixture(weighted, seed, total, until, repeat)
     refuse_twice(origin.locations)
     return Dataset(origin, weighted[0][0].start)
+
+
+def _is_source(source: object) -> bool:
+    """Whether it is a dataset, or a pair of a dataset and its weight."""
+    if isinstance(source, (tuple, list)) and len(source) == 2:
+        return isinstance(source[0], Dataset) and hasattr(source[1], "__float__")
+    return isinstance(source, Dataset)
 
 
 @dataclass

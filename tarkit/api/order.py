@@ -36,6 +36,11 @@ class Order(Step):
     keeps_all = True
 
     @property
+    def name(self) -> str:  # type: ignore[override]
+        """The method of `Dataset` that adds it."""
+        return "shuffle" if self.key is None else "sort"
+
+    @property
     def rereads(self) -> bool:  # type: ignore[override]
         """Whether the samples are counted first."""
         return self.random is not None and self.random.rng == "pcg"

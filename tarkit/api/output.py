@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import TextIOBase
 from typing import BinaryIO
 
 from tarkit.errors import Usage
@@ -15,6 +16,7 @@ from tarkit.streams.location import Location, parse_output
 from tarkit.streams.sink import EncodedSink, Sink, WriteOnlySink, open_sink
 
 BY_SPLIT = "tarkit split writes a series of shards"
+BY_METHOD = "use .split() of a dataset, or ShardWriter, for a series of shards"
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,25 @@ class Output:
 
     @classmethod
     def named(
-        cls, output: str | os.PathLike[str] | BinaryIO, compress: str | None = None, sync: bool = False
+        cls,
+        output: str | os.PathLike[str] | BinaryIO,
+        compress: str | None = None,
+        sync: bool = False,
+        series: str | None = BY_METHOD,
     ) -> Output:
-        """Return the output of a caller of the API: a path, `pipe:COMMAND`, `-` for stdout, or a binary file object."""
+        """Return the output of a caller of the API: a path, `pipe:COMMAND`, `-` for stdout, or a binary file object.
+
+        `series` is the hint for several archives. Raises Usage for a template and for a text file, TypeError for
+        anything else.
+        """
         codec = parse_spec(compress) if compress else None
         if isinstance(output, (str, os.PathLike)):
+            refuse_template(os.fspath(output), series)
             return cls(parse_output(os.fspath(output)), codec, sync)
+        if isinstance(output, TextIOBase):
+            raise Usage(f"{object_name(output)}: a text file takes no bytes", "open it in mode 'wb'")
+        if not hasattr(output, "write"):
+            raise TypeError(f"an output is a path or a binary file object, not {type(output).__name__}")
         return cls(Location("object", "", object_name(output)), codec, sync, file=output)
 
     def refuse_terminal(self, what: str = "an archive") -> None:
@@ -139,7 +154,7 @@ class ObjectSink(WriteOnlySink):
         self.file.flush()
 
 
-def object_name(file: BinaryIO) -> str:
+def object_name(file: object) -> str:
     """Return the name of a file object for messages."""
     name = getattr(file, "name", None)
     return name if isinstance(name, str) else "a file object"

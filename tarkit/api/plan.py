@@ -382,14 +382,14 @@ class Plan:
         self._start = start
         self.classes: list[str] = []
 
-    def preview(self, template: str = "shard-%06d.tar") -> list[ShardPreview]:
+    def preview(self, template: str | os.PathLike[str] = "shard-%06d.tar") -> list[ShardPreview]:
         """List the tree and return the shards that `write` would make; nothing is written."""
-        layout = self._lay_out(self._start(), template, None)[0].shards
+        layout = self._lay_out(self._start(), os.fspath(template), None)[0].shards
         return [ShardPreview(shard.name, shard.samples, shard.content, shard.tar) for shard, _ in layout.shards()]
 
     def write(
         self,
-        template: str,
+        template: str | os.PathLike[str],
         *,
         force: bool = False,
         resume: bool = False,
@@ -420,6 +420,7 @@ class Plan:
             TarkitError: shards of these names exist, or the options do not fit the files.
         """
         at_least(0, processes=processes)
+        template = os.fspath(template)
         run, output = self._start(), numbered_output(template, compress, fsync)
         workers = None if processes is None else processes or os.cpu_count() or 1
         options = PackOptions(workers, force, resume, skip_missing, mtime, post)

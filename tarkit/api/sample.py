@@ -92,7 +92,7 @@ class Sample(Mapping[str, bytes]):
             return contents[field]
         name = self._spelled(field)
         if name is None:
-            raise KeyError(field)
+            raise KeyError(f"{field}: no such field; the sample {self.key} has {', '.join(self.keys())}")
         return contents[name] if contents else self._read(self._index()[name])
 
     def __contains__(self, field: object) -> bool:

@@ -187,7 +187,7 @@ class ShardsOutput:
 
 
 def shards_output(
-    template: str,
+    template: str | os.PathLike[str],
     count: int | None,
     size: int | str | None,
     size_rule: SizeRule = "tar",
@@ -202,6 +202,7 @@ def shards_output(
     digest: bool = True,
 ) -> ShardsOutput:
     """Return one series of shards of these names; without a limit they have at most DEFAULT_SIZE bytes."""
+    template = os.fspath(template)
     if count is None and size is None:
         size = DEFAULT_SIZE
     at_least(1, count=count, max_shards=max_shards)

@@ -113,6 +113,8 @@ def count_dataset(data: Chain, run: Run, by: str | None = None, processes: int =
         _count_samples(counts, data, run, by)
     total = counts.total()
     run.samples, run.shards, run.bytes, run.dropped = total.samples, len(counts.shards), total.size, total.dropped
+    if counts.classes is not None and run.samples and not counts.classes.counts:
+        run.warn(f"no sample has {by!r}")
     return counts
 
 

@@ -67,6 +67,9 @@ class Flow:
 class Step:
     """A change to the samples of a run. The attributes say what it requires of reading them."""
 
+    name = ""
+    """The method of `Dataset` that adds it, for `repr`."""
+
     counts = False
     """Whether it counts samples, so that a scattered sample may not count as several."""
 
@@ -95,6 +98,11 @@ class Choose(Step):
     select: Select
 
     @property
+    def name(self) -> str:  # type: ignore[override]
+        """The method of `Dataset` that adds it."""
+        return next(name for name in ("where", "match", "keys", "sample", "slice", "count") if _set(self.select, name))
+
+    @property
     def counts(self) -> bool:  # type: ignore[override]
         """Whether the choice depends on how many samples come before."""
         return self.select.slice is not None or self.select.sample is not None or self.select.count is not None
@@ -114,6 +122,15 @@ class Change(Step):
 
     fields: Fields
 
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The method of `Dataset` that adds it."""
+        return (
+            "select"
+            if self.fields.keep
+            else next(name for name in ("drop", "require", "rename", "rekey") if _set(self.fields, name))
+        )
+
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples with their new fields and keys."""
         if self.fields.rekey is not None:
@@ -128,12 +145,18 @@ class Buffer(Step):
     size: int
     initial: int
     seed: int
+    name = "buffer_shuffle"
     counts = True
     keeps_all = True
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples, locally mixed."""
         return buffer_shuffle(samples, self.size, self.initial, self.seed, flow.inputs.tmpdir)
+
+
+def _set(options: Select | Fields, name: str) -> bool:
+    """Whether an option is used."""
+    return getattr(options, name) not in (None, (), [])
 
 
 def report_keys(run: Run, select: Select) -> None:

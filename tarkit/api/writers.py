@@ -40,6 +40,8 @@ class _Encoder:
         Raises TarkitError for a name that no field or key can have, and TypeError for a value that has no encoding.
         """
         raw = _name_bytes("key", key)
+        if not isinstance(fields, Mapping):
+            raise TypeError(f"fields are a dict of names and values, not {type(fields).__name__}")
         if not fields:
             raise TarkitError(f"the sample {show(key)} has no field", "a sample is at least one file")
         pieces: list[bytes] = []
@@ -47,6 +49,9 @@ class _Encoder:
         at = 0
         for field, value in fields.items():
             name = raw + b"." + _name_bytes("field", field)
+            if field == "__key__" or field.startswith("."):
+                hint = "the key is the first argument; a field is named without the dot: 'txt', not '.txt'"
+                raise Usage(f"invalid name of a field: {show(field)}", hint)
             if split_name(name) != (raw, name[len(raw) + 1 :]) or not name[len(raw) + 1 :]:
                 raise TarkitError(
                     f"{show(name)} would be read as another sample",
@@ -243,7 +248,7 @@ class ShardWriter(_SampleWriter):
 
     def __init__(
         self,
-        template: str,
+        template: str | os.PathLike[str],
         *,
         count: int | None = None,
         size: int | str | None = None,
@@ -266,6 +271,7 @@ class ShardWriter(_SampleWriter):
         Raises:
             TarkitError: there are shards of this name, and no `force`.
         """
+        template = os.fspath(template)
         output = shards_output(template, count, size, compress=compress, fsync=fsync, start=start, force=force)
         output.output.check_time(mtime, template)
         self._series = output.series(Run())

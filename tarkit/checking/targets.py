@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Literal, get_args
 
 from tarkit.checking.fieldsets import FieldSet, listed
 from tarkit.checking.findings import Finding
@@ -34,7 +35,8 @@ from tarkit.samples.sample import KEYLESS, key_of, split_name
 from tarkit.tar import block
 from tarkit.tar.reader import Entry, Raw
 
-TARGETS = ("webdataset", "hf", "dali", "energon", "ray")
+Target = Literal["webdataset", "hf", "dali", "energon", "ray"]
+TARGETS: tuple[Target, ...] = get_args(Target)
 
 _READ = frozenset((block.REGULAR, block.REGULAR_V7, block.CONTIGUOUS, block.GNU_SPARSE))
 _NAME_RULE = re.compile(rb"^((?:.*/|)[^.]+)[.]([^/]*)$")

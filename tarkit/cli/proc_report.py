@@ -44,13 +44,8 @@ def _tell_removed(run: ConsoleRun, results: SampleRun, kind: Kind) -> None:
     if removed and kind == "worker":
         had = "had no answer and was" if removed == 1 else "had no answer and were"
         run.tell(f"{removed} of {samples} {had} removed")
-    elif not done and failures.failed and failures.on_error == "skip" and not run.samples:
-        failed = failures.failed
-        run.warn(f"nothing is left of {failed} samples: all failed" if failed > 1 else "the only sample failed")
-    elif removed and removed == done:
-        how = "the function returned None" if kind == "map" else "the command left no file sample.*"
-        hint = ": does it return them?" if kind == "map" else ""
-        run.warn(f"nothing is left of {samples}: {how}{hint}")
+    elif (left := results.nothing_left(kind)) is not None:
+        run.warn(left)
 
 
 def relay(run: ConsoleRun, key: bytes, log: Sequence[CommandOutput]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tarkit.api.chain import names
 from tarkit.api.check import Checks, Comparison, find
 from tarkit.api.fix import Fix
 from tarkit.api.output import total_size
@@ -166,9 +167,9 @@ def check(words: tuple[str, ...], files_from: tuple[str, ...], null: bool, **giv
 def _options(given: dict[str, Any], null: bool) -> CheckOptions:
     if given["json_"] and given["list_bad"]:
         raise Usage("--json and --list-bad: choose one")
-    names = frozenset(name.strip() for word in given["allow"] for name in word.split(",") if name.strip())
+    allowed = frozenset(names(given["allow"]))
     known = {*PROBLEMS, *FINDINGS}
-    if unknown := sorted(names - known):
+    if unknown := sorted(allowed - known):
         raise Usage(f"--allow {unknown[0]}: unknown problem; the problems are: {', '.join([*PROBLEMS, *FINDINGS])}")
     if given["rejects"] is not None and given["fix"] is None:
         raise Usage("--rejects requires --fix")
@@ -187,7 +188,7 @@ def _options(given: dict[str, Any], null: bool) -> CheckOptions:
     return CheckOptions(
         checks,
         **{name: given[name] for name in ("fix", "rejects", "strict")},
-        allowed=names,
+        allowed=allowed,
         form="json" if given["json_"] else "names" if given["list_bad"] else "text",
         null=null,
     )

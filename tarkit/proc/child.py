@@ -25,7 +25,7 @@ from marshal import dumps, loads
 from mmap import mmap
 from struct import Struct
 from time import monotonic
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, NoReturn
 
 from tarkit.errors import MissingLibrary, TarkitError, show
@@ -292,7 +292,7 @@ def kind_of(error: BaseException) -> str:
     places: list[tuple[str, int]] = []
     trace = error.__traceback__
     while trace is not None:
-        if not _is_ours(trace):
+        if not _is_ours(trace.tb_frame.f_code.co_filename):
             places.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
         trace = trace.tb_next
     own = [line for name, line in places if name == places[0][0]]  # the last frame in the user's own file
@@ -306,9 +306,12 @@ def tail_of(error: BaseException) -> bytes:
     import traceback
 
     own = error.__traceback__
-    while own is not None and _is_ours(own):
+    while own is not None and _is_ours(own.tb_frame.f_code.co_filename):
         own = own.tb_next
-    text = "".join(traceback.format_exception(type(error), error, own))
+    trace = traceback.TracebackException(type(error), error, own)
+    while trace.stack and _is_ours(trace.stack[-1].filename):  # what the user's code called
+        trace.stack.pop()
+    text = "".join(trace.format())
     lines = [line for line in text.splitlines(keepends=True) if line.strip(" ~^\n")]
     data = b""
     for line in reversed(lines):
@@ -319,8 +322,7 @@ def tail_of(error: BaseException) -> bytes:
     return data
 
 
-def _is_ours(trace: TracebackType) -> bool:
-    name = trace.tb_frame.f_code.co_filename
+def _is_ours(name: str) -> bool:
     return name.startswith((_OURS, "<frozen importlib")) or name == importlib.__file__
 
 

@@ -104,6 +104,22 @@ class SampleRun:
             self.last = sample.key
         self.failures.finish()
 
+    def nothing_left(self, kind: str) -> str | None:
+        """Return the warning when all samples failed and were skipped, or have no result, at the end of the run.
+
+        Args:
+            kind: `map` for a function, else a command was run.
+        """
+        failed, done = self.failures.failed, self.failures.done - self.failures.failed
+        if not done and failed and self.failures.on_error == "skip" and not self.written:
+            return f"nothing is left of {failed} samples: all failed" if failed > 1 else "the only sample failed"
+        if self.removed and self.removed == done:
+            how = "the command left no file sample.*"
+            if kind == "map":
+                how = "the function returned None: does it return them?"
+            return f"nothing is left of {done} sample{'' if done == 1 else 's'}: {how}"
+        return None
+
     def _samples(self, finished: Iterator[Finished]) -> Iterator[TarSample]:
         for job, outcome in finished:
             self.position += job.sample.size

@@ -167,7 +167,7 @@ def test_head(archive: Archive) -> None:
     assert [each.key for each in data.head(3)] == ["b/3", "b/1", "a/4"]
     assert data.head(0) == []
     assert len(data.head(99)) == 10
-    with pytest.raises(ValueError, match="Stop argument"):
+    with pytest.raises(tarkit.Usage, match="at least 0"):
         data.head(-1)
 
 

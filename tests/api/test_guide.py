@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import tarkit
+from tarkit.cli.app import COMMANDS
 
 ROOT = Path(tarkit.__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -64,3 +65,13 @@ def test_the_guide_names_what_is_there() -> None:
     methods = {name for name in vars(tarkit.Dataset) if not name.startswith("_")}
     methods |= {name for name in vars(tarkit.Plan) if not name.startswith("_")} | {"classes"}
     assert {name for name in methods if not re.search(rf"\b{name}\b", text)} == set()
+
+
+def test_every_command_has_a_row() -> None:
+    """The table of commands and their methods lists all commands; the names of the API in it exist."""
+    text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+    table = text.partition("## Commands and Python")[2].partition("\n## ")[0]
+
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(COMMANDS)
+    for owner, name in re.findall(r"`(tarkit|Dataset|Plan|Report)\.(\w+)`", table):
+        assert hasattr(tarkit if owner == "tarkit" else getattr(tarkit, owner), name), f"{owner}.{name}"

@@ -115,7 +115,7 @@ def test_values_that_are_refused(shards: bool, here: Path) -> None:
 
 
 KEYS = ["", "a/", "a.b", "d/a.b", "/a", "../a", "a/../b", "..", ".a", "a\0", "\ud800"]
-FIELDS = ["", "a/b", "/", "x\0", "../x", "\ud800"]
+FIELDS = ["", ".", ".txt", "__key__", "a/b", "/", "x\0", "../x", "\ud800"]
 
 
 @pytest.mark.parametrize("shards", [False, True])
@@ -135,9 +135,9 @@ def test_names_that_are_refused(shards: bool, here: Path) -> None:
             out.write("k", {})
         with pytest.raises(tarkit.TarkitError, match="the same name"):
             out.write("k", {"é": b"1", "\udcc3\udca9": b"2"})
-        out.write("k", {"x.y": b"1", "X.y": b"2", ".": b"3"})
+        out.write("k", {"x.y": b"1", "X.y": b"2", "x.": b"3"})
         assert out.samples == 1
-    assert entries("o-0.tar") == [("k.x.y", b"1"), ("k.X.y", b"2"), ("k..", b"3")]
+    assert entries("o-0.tar") == [("k.x.y", b"1"), ("k.X.y", b"2"), ("k.x.", b"3")]
 
 
 @pytest.mark.parametrize("shards", [False, True])
