@@ -337,8 +337,9 @@ class Dataset(Chain):
             on_error: what becomes of a sample whose call fails: `"error"` ends the run, `"skip"` leaves it out with a
                 warning, `"keep"` passes it on unchanged.
 
-        A process that ends early is not replaced: its sample fails, and the few that it was sent with that; the others
-        go on until none is left.
+        A process that ends early is not replaced. The sample that it worked on fails and is not tried again. Other
+        processes do the rest of what was sent to it, until none is left; they call `function` again for the few samples
+        whose results were lost.
 
         Raises:
             TarkitError: when the dataset is read, for a call that failed; its `__cause__` is the exception, if the
