@@ -215,6 +215,7 @@ class Chain:
         for number, step in enumerate(steps):
             flow.again = partial(self._again, flow, number)
             samples = step(samples, flow)
+            flow.iterators.append(samples)
         flow.again = partial(self._again, flow, len(steps))
         return samples, flow
 
@@ -225,9 +226,11 @@ class Chain:
         try:
             inner = Flow(Run(policy, inputs.tmpdir), inputs, distinct=len(self.locations) > 1)
             samples = iter(inputs)
-            for step in self._steps[:number]:
-                samples = step(samples, inner)
-            yield from samples
+            with inner:
+                for step in self._steps[:number]:
+                    samples = step(samples, inner)
+                    inner.iterators.append(samples)
+                yield from samples
         finally:
             inputs.policy = before
 

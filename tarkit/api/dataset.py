@@ -138,22 +138,23 @@ class Dataset(Chain):
         """Read the samples, in order. Entries that belong to no sample are skipped."""
         source: Source | None = None
         samples, flow = self.samples(self.start(), moves=False)
-        for sample in samples:
-            if sample.key is None:
-                continue
-            if sample.more is not None:
-                sample.complete()
-            if sample.source is not source:
-                source = sample.source
-                read = source.recent if isinstance(source, FileSource) else source.read
-            start, stop = sample.start, sample.stop
-            if stop - start <= WHOLE:
-                yield Sample(sample, read(start, stop))
-            else:
-                yield Sample(sample, None)
-                if not source.seekable:
-                    pass_by(sample)
-        flow.finish()
+        with flow:
+            for sample in samples:
+                if sample.key is None:
+                    continue
+                if sample.more is not None:
+                    sample.complete()
+                if sample.source is not source:
+                    source = sample.source
+                    read = source.recent if isinstance(source, FileSource) else source.read
+                start, stop = sample.start, sample.stop
+                if stop - start <= WHOLE:
+                    yield Sample(sample, read(start, stop))
+                else:
+                    yield Sample(sample, None)
+                    if not source.seekable:
+                        pass_by(sample)
+            flow.finish()
 
     def head(self, count: int = 1) -> list[Sample]:
         """Return the first `count` samples; large ones of a stream are held in memory.
