@@ -215,7 +215,6 @@ class Chain:
         for number, step in enumerate(steps):
             flow.again = partial(self._again, flow, number)
             samples = step(samples, flow)
-            flow.iterators.append(samples)
         flow.again = partial(self._again, flow, len(steps))
         return samples, flow
 
@@ -229,7 +228,6 @@ class Chain:
             with inner:
                 for step in self._steps[:number]:
                     samples = step(samples, inner)
-                    inner.iterators.append(samples)
                 yield from samples
         finally:
             inputs.policy = before

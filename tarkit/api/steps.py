@@ -48,8 +48,8 @@ class Flow:
         again: iterates once more over the samples in front of the current step, by a policy of its own; for a step
             that `rereads`, while it asks for no sample otherwise.
         finals: called after the last sample; they raise TarkitError or report.
-        iterators: the samples behind each step; leaving a `with` block of the flow closes them, so that processes and
-            files do not live on with the traceback of an exception.
+        iterators: the samples behind steps that have processes; leaving a `with` block of the flow closes them, so that
+            no process lives on with the traceback of an exception.
     """
 
     run: Run
@@ -58,7 +58,7 @@ class Flow:
     repeated: Callable[[], bool] | None = None
     again: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
     finals: list[Callable[[], None]] = field(default_factory=list)
-    iterators: list[Iterator[TarSample]] = field(default_factory=list)
+    iterators: list[Generator[TarSample]] = field(default_factory=list)
 
     def finish(self) -> None:
         """Run the final checks of the steps, after the last sample; raises TarkitError."""
@@ -70,9 +70,8 @@ class Flow:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for each in reversed(self.iterators):
-            if isinstance(each, Generator):
-                each.close()
+        while self.iterators:
+            self.iterators.pop().close()
 
 
 class Step:
