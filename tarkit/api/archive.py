@@ -31,7 +31,7 @@ def write_archive(
     locations, whole = data.locations, data.unchanged
     samples, flow = data.samples(run, moves=not (whole and len(locations) == 1), directory=output.folder)
     first = last = None
-    with EntryWriter(output.open(locations)) as writer:
+    with flow, EntryWriter(output.open(locations)) as writer:
         total = total_size(locations) if data.keeps_all else None
         for sample in run.watch(apart(samples, flow), lambda: writer.position, total):
             sample.write(writer)

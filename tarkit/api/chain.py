@@ -225,9 +225,10 @@ class Chain:
         try:
             inner = Flow(Run(policy, inputs.tmpdir), inputs, distinct=len(self.locations) > 1)
             samples = iter(inputs)
-            for step in self._steps[:number]:
-                samples = step(samples, inner)
-            yield from samples
+            with inner:
+                for step in self._steps[:number]:
+                    samples = step(samples, inner)
+                yield from samples
         finally:
             inputs.policy = before
 

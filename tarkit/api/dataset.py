@@ -139,22 +139,23 @@ class Dataset(Chain):
         """Read the samples, in order. Entries that belong to no sample are skipped."""
         source: Source | None = None
         samples, flow = self.samples(self.start(), moves=False)
-        for sample in samples:
-            if sample.key is None:
-                continue
-            if sample.more is not None:
-                sample.complete()
-            if sample.source is not source:
-                source = sample.source
-                read = source.recent if isinstance(source, FileSource) else source.read
-            start, stop = sample.start, sample.stop
-            if stop - start <= WHOLE:
-                yield Sample(sample, read(start, stop))
-            else:
-                yield Sample(sample, None)
-                if not source.seekable:
-                    pass_by(sample)
-        flow.finish()
+        with flow:
+            for sample in samples:
+                if sample.key is None:
+                    continue
+                if sample.more is not None:
+                    sample.complete()
+                if sample.source is not source:
+                    source = sample.source
+                    read = source.recent if isinstance(source, FileSource) else source.read
+                start, stop = sample.start, sample.stop
+                if stop - start <= WHOLE:
+                    yield Sample(sample, read(start, stop))
+                else:
+                    yield Sample(sample, None)
+                    if not source.seekable:
+                        pass_by(sample)
+            flow.finish()
 
     def head(self, count: int = 1) -> list[Sample]:
         """Return the first `count` samples; large ones of a stream are held in memory.
@@ -351,8 +352,9 @@ class Dataset(Chain):
             on_error: what becomes of a sample whose call fails: `"error"` ends the run, `"skip"` leaves it out with a
                 warning, `"keep"` passes it on unchanged.
 
-        A process that ends early is not replaced: its sample fails, and the few that it was sent with that; the others
-        go on until none is left.
+        A process that ends early is not replaced. The sample that it worked on fails and is not tried again. Other
+        processes do the rest of what was sent to it, until none is left; they call `function` again for the few samples
+        whose results were lost.
 
         Raises:
             TarkitError: when the dataset is read, for a call that failed; its `__cause__` is the exception, if the

@@ -68,9 +68,10 @@ def extract(
             if extraction.existing and not force:
                 raise _in_the_way(folder, extraction)
             extraction.policy = policy
-        extraction.begin()
-        for sample in run.watch(samples, lambda: extraction.written, total_size(data.locations)):
-            extraction.write(sample)
+        with flow:
+            extraction.begin()
+            for sample in run.watch(samples, lambda: extraction.written, total_size(data.locations)):
+                extraction.write(sample)
     flow.finish()
     run.bytes = extraction.written
     run.facts["files"] = extraction.files

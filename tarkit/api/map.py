@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -48,9 +48,11 @@ class SampleWork(Step):
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the results; the processes end with the iterator."""
         flow.repeated = None  # keys change, and samples are read ahead
-        return self._results(samples, flow)
+        results = self._results(samples, flow)
+        flow.iterators.append(results)
+        return results
 
-    def _results(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+    def _results(self, samples: Iterator[TarSample], flow: Flow) -> Generator[TarSample]:
         run, tmpdir = flow.run, flow.inputs.tmpdir
         how = RunOptions(self.processes or os.cpu_count() or 1, self.retries, self.ordered, self.on_error == "error")
         with self.runner(how, flow) as runner:

@@ -121,6 +121,7 @@ class MixReader:
         samples = without_strays(samples, self.policy)
         if laps[number] > 1:
             samples = Fields(rekey=f"{{key}}~{laps[number]}")(samples, self.policy)
-        yield from samples
-        flow.finish()
+        with flow:
+            yield from samples
+            flow.finish()
         self.dropped += run.dropped

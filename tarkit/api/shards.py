@@ -138,19 +138,20 @@ class ShardsOutput:
         before = run.samples
         series = self.series(run)
         full = False
-        try:
-            for sample in run.watch(samples, lambda: series.position, total):
-                if not series.add(sample):
-                    run.samples -= 1
-                    full = True
-                    break
-            flow.finish()
-            series.close(run.samples - before)
-        except BaseException:
-            series.abort()
-            raise
-        if full:
-            self._count_rest(run, samples)
+        with flow:
+            try:
+                for sample in run.watch(samples, lambda: series.position, total):
+                    if not series.add(sample):
+                        run.samples -= 1
+                        full = True
+                        break
+                flow.finish()
+                series.close(run.samples - before)
+            except BaseException:
+                series.abort()
+                raise
+            if full:
+                self._count_rest(run, samples)
         self._finish(run, series)
         return series
 

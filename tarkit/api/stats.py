@@ -186,11 +186,12 @@ def _count_samples(counts: Counts, data: Chain, run: Run, by: str | None) -> Non
         flow.inputs.announce = announce
     count_class = _class_counter(counts.classes, by, run.policy)
     keyed: Iterator[TarSample] = (sample for sample in samples if sample.key is not None)
-    for sample in run.watch(keyed, lambda: sum(each.size for each in counts.shards), total_size(data.locations)):
-        if count_class is not None:
-            count_class(sample)
-        (shards.get(sample.source.name) or begin(sample.source.name)).add(sample)
-    flow.finish()
+    with flow:
+        for sample in run.watch(keyed, lambda: sum(each.size for each in counts.shards), total_size(data.locations)):
+            if count_class is not None:
+                count_class(sample)
+            (shards.get(sample.source.name) or begin(sample.source.name)).add(sample)
+        flow.finish()
     if counts.shards:
         counts.shards[-1].dropped = run.dropped
 

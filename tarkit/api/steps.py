@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError
@@ -48,6 +48,8 @@ class Flow:
         again: iterates once more over the samples in front of the current step, by a policy of its own; for a step
             that `rereads`, while it asks for no sample otherwise.
         finals: called after the last sample; they raise TarkitError or report.
+        iterators: the samples behind steps that have processes; leaving a `with` block of the flow closes them, so that
+            no process lives on with the traceback of an exception.
     """
 
     run: Run
@@ -56,12 +58,20 @@ class Flow:
     repeated: Callable[[], bool] | None = None
     again: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
     finals: list[Callable[[], None]] = field(default_factory=list)
+    iterators: list[Generator[TarSample]] = field(default_factory=list)
 
     def finish(self) -> None:
         """Run the final checks of the steps, after the last sample; raises TarkitError."""
         for final in self.finals:
             final()
         self.run.dropped += self.inputs.dropped
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        while self.iterators:
+            self.iterators.pop().close()
 
 
 class Step:

@@ -37,6 +37,7 @@ class Failure(NamedTuple):
         seconds: time of the last attempt.
         attempts: number of attempts.
         error: what a function in this process raised.
+        fatal: a process that is not replaced died of it; it is not tried again, as that may cost another process.
     """
 
     reason: str
@@ -45,6 +46,7 @@ class Failure(NamedTuple):
     seconds: float = 0.0
     attempts: int = 1
     error: Exception | None = None
+    fatal: bool = False
 
 
 class BatchFailed(Exception):
@@ -197,12 +199,13 @@ class Executor(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether it can work on no more jobs, those of the last `run` without a result having failed."""
+        """Whether it can work on no more jobs. Those of the last `run` without an outcome go to other executors."""
 
-    def run(self, jobs: Sequence[Job]) -> list[Outcome]:
+    def run(self, jobs: Sequence[Job]) -> Sequence[Outcome | None]:
         """Work on some jobs; return one outcome for each, in order, when all are done.
 
-        The failure of one job is an Outcome with `failure`.
+        The failure of one job is an Outcome with `failure`. None is for a job that was not done, or whose result was
+        lost, when the executor is lost.
 
         Raises:
             BatchFailed: all fail together: a function refused a batch, or a process died. The engine then runs the
@@ -232,8 +235,9 @@ QUICK, SLOW = 0.05, 0.2  # seconds: if a batch takes less the next are larger, i
 WAIT = 0.2  # seconds; a signal that comes just before a wait does not interrupt it
 
 Finished = tuple[Job, Outcome]
-_Task = tuple[int, list[Job]]
-_Done = tuple[int, list[Job], "list[Outcome] | BaseException", float, bool]
+_Outcomes = Sequence[Outcome | None]
+_Task = tuple[int, list[Job], _Outcomes]
+_Done = tuple[int, list[Job], "_Outcomes | BaseException", float, bool]
 
 
 class RunOptions(NamedTuple):
@@ -298,6 +302,7 @@ class Engine:
         self._close_errors: list[BaseException] = []
         self._size = batch if exact else 1
         self._exact = exact
+        self._death = ""  # what the last executor that was lost died of
 
     def __call__(self, jobs: Iterator[Job]) -> Iterator[Finished]:
         """Yield each job with its outcome."""
@@ -339,10 +344,13 @@ class Engine:
         if group[0].passes:
             self._results[number] = [(job, Outcome((job.sample,))) for job in group]
             return
+        self._put((number, group, [None] * len(group)))
+
+    def _put(self, task: _Task) -> None:
         if self._busy >= self._live and len(self._workers) < self.parallel:
             self._add_worker()
         self._busy += 1
-        self._tasks.put((number, group))
+        self._tasks.put(task)
 
     def _add_worker(self) -> None:
         executor = self.start()
@@ -362,11 +370,12 @@ class Engine:
 
     def _receive(self, wait: bool) -> bool:
         """Take the result of a worker; return whether there was one."""
-        if wait and not self._live:
-            if len(self._workers) == self.parallel:
-                raise TarkitError(f"samples are left, but all worker processes have died: {self.parallel}")
-            self._add_worker()
         while True:
+            if wait and not self._live:
+                if len(self._workers) == self.parallel:
+                    words = f"samples are left, but all worker processes have died: {self.parallel}"
+                    raise TarkitError(words, f"the last one at {self._death}" if self._death else None)
+                self._add_worker()
             try:
                 number, jobs, outcomes, seconds, lost = self._done.get(wait, WAIT) if wait else self._done.get_nowait()
                 break
@@ -380,7 +389,16 @@ class Engine:
         if not self._exact:
             self._size = min(2 * self._size, self.batch) if seconds < QUICK else self._size
             self._size = max(self._size // 2, 1) if seconds > SLOW else self._size
-        self._results[number] = list(zip(jobs, outcomes, strict=True))
+        finished = [(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True) if outcome is not None]
+        if lost:
+            for job, outcome in finished:
+                if outcome.failure is not None and outcome.failure.fatal:
+                    self._death = f"{show(job.key)}: {outcome.failure.reason}"
+            others = self._live or len(self._workers) < self.parallel
+            if len(finished) < len(jobs) or (others and any(_repeats(each, self.retries) for each in outcomes)):
+                self._put((number, jobs, outcomes))  # another executor does what is left
+                return True
+        self._results[number] = finished
         return True
 
     def _ready(self) -> Iterator[Finished]:
@@ -400,15 +418,15 @@ class Engine:
 
     def _work(self, executor: Executor) -> None:
         while (task := self._tasks.get()) is not None:
-            number, jobs = task
-            outcomes: list[Outcome] | BaseException
+            number, jobs, known = task
+            outcomes: _Outcomes | BaseException
             started = time.monotonic()
             try:
-                outcomes = retried(executor.run, jobs, self.retries, lambda: self._cancelled)
+                outcomes = retried(executor.run, jobs, self.retries, lambda: self._cancelled, known)
             except BaseException as error:
                 outcomes = error
             self._done.put((number, jobs, outcomes, time.monotonic() - started, executor.lost))
-            del task, jobs, outcomes
+            del task, jobs, known, outcomes
             if executor.lost:
                 break
         try:
@@ -457,39 +475,51 @@ def _weight(jobs: list[Job]) -> int:
     return sum(min(job.sample.size, WHOLE) for job in jobs)
 
 
+_Run = Callable[[Sequence[Job]], Sequence[Outcome | None]]
+
+
 def retried(
-    run: Callable[[Sequence[Job]], list[Outcome]],
+    run: _Run,
     jobs: Sequence[Job],
     retries: int,
     cancelled: Callable[[], bool] = lambda: False,
-) -> list[Outcome]:
-    """Return the outcomes of jobs. Jobs that fail together are run again by halves, one that fails alone by itself."""
-    try:
-        outcomes = run(jobs)
-    except BatchFailed as error:
-        if len(jobs) > 1 and not cancelled():
-            half = len(jobs) // 2
-            return [*retried(run, jobs[:half], retries, cancelled), *retried(run, jobs[half:], retries, cancelled)]
-        outcomes = [Outcome(failure=error.failure, seconds=error.failure.seconds) for _ in jobs]
+    known: _Outcomes = (),
+) -> list[Outcome | None]:
+    """Return the outcomes of jobs, None for one that a lost executor has not done.
+
+    Jobs that fail together are run again by halves, one that fails alone by itself. `known` are the outcomes of the
+    jobs at executors that were lost.
+    """
+    outcomes = list(known) or [None] * len(jobs)
+    todo = [index for index, outcome in enumerate(outcomes) if outcome is None]
+    for index, outcome in zip(todo, _halved(run, [jobs[index] for index in todo], cancelled), strict=True):
+        outcomes[index] = outcome
     return [_retried(run, job, outcome, retries, cancelled) for job, outcome in zip(jobs, outcomes, strict=True)]
 
 
+def _halved(run: _Run, jobs: Sequence[Job], cancelled: Callable[[], bool]) -> _Outcomes:
+    try:
+        return run(jobs) if jobs else []
+    except BatchFailed as error:
+        if len(jobs) > 1 and not cancelled() and not error.failure.fatal:
+            half = len(jobs) // 2
+            return [*_halved(run, jobs[:half], cancelled), *_halved(run, jobs[half:], cancelled)]
+        return [Outcome(failure=error.failure, seconds=error.failure.seconds) for _ in jobs]
+
+
+def _repeats(outcome: Outcome | None, retries: int) -> bool:
+    """Whether a job has failed and is to be tried again."""
+    failure = outcome.failure if outcome is not None else None
+    return failure is not None and not failure.fatal and failure.attempts <= retries
+
+
 def _retried(
-    run: Callable[[Sequence[Job]], list[Outcome]],
-    job: Job,
-    outcome: Outcome,
-    retries: int,
-    cancelled: Callable[[], bool],
-) -> Outcome:
-    attempts = 1
-    while outcome.failure is not None and attempts <= retries and not cancelled():
-        attempts += 1
-        log = outcome.log
-        try:
-            [outcome] = run([job])
-        except BatchFailed as error:
-            outcome = Outcome(failure=error.failure, seconds=error.failure.seconds)
-        outcome = outcome._replace(log=[*log, *outcome.log])
-    if outcome.failure is not None:
-        outcome = outcome._replace(failure=outcome.failure._replace(attempts=attempts))
+    run: _Run, job: Job, outcome: Outcome | None, retries: int, cancelled: Callable[[], bool]
+) -> Outcome | None:
+    while outcome is not None and outcome.failure is not None and _repeats(outcome, retries) and not cancelled():
+        [again] = _halved(run, [job], cancelled)
+        if again is None:
+            break
+        failure = again.failure and again.failure._replace(attempts=outcome.failure.attempts + 1)
+        outcome = again._replace(failure=failure, log=[*outcome.log, *again.log])
     return outcome

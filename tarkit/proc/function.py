@@ -7,7 +7,8 @@ A function that is named, FILE.py:FUNCTION, runs in a new interpreter. When it d
 has failed; a new process continues with the samples after it, and gets again the few whose results were lost.
 
 A callable of the running process runs in copies of it (os.fork), or, with one worker, in the process itself. All copies
-are made before the engine has threads, so one that dies is not replaced: those of its samples without a result fail.
+are made before the engine has threads, so one that dies is not replaced: the sample that it worked on has failed, and
+other copies get the rest of those that were sent to it, again the few whose results were lost.
 """
 
 from __future__ import annotations
@@ -446,14 +447,14 @@ class FunctionExecutor:
         fcntl.fcntl(self._output.fd, fcntl.F_SETFL, os.O_APPEND)
         self._lock = threading.Lock()
         self._cancelled = False
-        self._lost: Failure | None = None  # why there is no process any more
+        self._lost = False
         self._unassigned: list[HeldOutput] = []  # output that belongs to no sample
         self._process: FunctionProcess | None = FunctionProcess(options, self._output)
 
     @property
     def lost(self) -> bool:
         """Whether the process has died and there is no other."""
-        return self._lost is not None
+        return self._lost
 
     def load(self) -> None:
         """Wait until the process has loaded the function. Raises TarkitError if it cannot."""
@@ -474,15 +475,15 @@ class FunctionExecutor:
         process.loaded = True
         self._keep_output(output)
 
-    def run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """Call the function with the sample of each job, or with a list of all."""
+    def run(self, jobs: Sequence[Job]) -> list[Outcome | None]:
+        """Call the function with the sample of each job, or with a list of all; None if there is no process for it."""
         outcomes: list[Outcome | None] = [None] * len(jobs)
         for index, job in enumerate(jobs):
             if job.sample.size >= LARGEST:
                 outcomes[index] = Outcome(failure=Failure("has 2 GiB or more, too much for a worker process"))
         todo = [index for index, outcome in enumerate(outcomes) if outcome is None]
         deaths = 0
-        while todo and self._lost is None:
+        while todo and not self._lost:
             before = len(todo)
             todo = self._some(jobs, outcomes, todo)
             deaths = deaths + 1 if len(todo) == before else 0
@@ -490,7 +491,7 @@ class FunctionExecutor:
                 raise TarkitError(
                     f"{self.options.label}: its process ended {MAX_DEATHS} times before it began a sample"
                 )
-        return [outcome or Outcome(failure=self._lost) for outcome in outcomes]
+        return outcomes
 
     def _some(self, jobs: Sequence[Job], outcomes: list[Outcome | None], todo: list[int]) -> list[int]:
         """Send the jobs `todo` and take their results; return those that are left when the process dies."""
@@ -538,12 +539,12 @@ class FunctionExecutor:
         reason = f"the process that calls the function {status_words(status)}"
         if timed_out:
             reason, status = f"took longer than {self.options.timeout:g} s", -signal.SIGKILL
-        failure = Failure(reason, status, _tail(output), max(0.0, time.monotonic() - begun))
-        if not self.options.named:
-            at = f" at {show(jobs[todo[place]].key)}" if place >= 0 else ""
-            self._lost = failure._replace(reason=f"has no result, as its worker process died{at}: {reason}")
+        self._lost = not self.options.named
+        failure = Failure(reason, status, _tail(output), max(0.0, time.monotonic() - begun), fatal=self._lost)
         if place == WHOLE:
             self._keep_output(output)
+            if self._lost and len(todo) > 1:  # it is not known which of them it died of
+                failure = failure._replace(reason=f"has no result, as its worker process died: {reason}")
             raise BatchFailed(failure)
         if place == IDLE:
             self._keep_output(output)
@@ -632,7 +633,9 @@ class DirectRunner:
 
     def _finish(self, jobs: list[Job]) -> Iterator[Finished]:
         if jobs:
-            yield from zip(jobs, retried(self._outcomes, jobs, self.run.retries), strict=True)
+            for job, outcome in zip(jobs, retried(self._outcomes, jobs, self.run.retries), strict=True):
+                assert outcome is not None
+                yield job, outcome
 
     def _outcomes(self, jobs: Sequence[Job]) -> list[Outcome]:
         assert self._function is not None

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 import time
 import types
 from collections.abc import Callable, Iterator
@@ -296,6 +297,32 @@ def test_order(archive: Archive) -> None:
     found = [sample.key for sample in data.map(slow, processes=2, ordered=False)]
     assert found != expected
     assert sorted(found) == expected
+
+
+@pytest.mark.forks
+@pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="Linux tells which processes and files there are")
+def test_an_error_of_a_later_step(archive: Archive) -> None:
+    """No process and no thread is left, although the exception and its traceback are."""
+    before = children(), threading.active_count()
+    data = tarkit.open(archive(SAMPLES), on_problem=lambda line: None)
+    same = data.map(lambda sample: {**sample, "__key__": "k"}, processes=2)
+    mapped = data.map(lambda sample: sample, processes=2)
+
+    def fails(sample: tarkit.Sample) -> tarkit.Sample:
+        raise ValueError
+
+    for consume in (
+        lambda: same.write("out.tar"),
+        lambda: same.split("out-%d.tar", count=2),
+        lambda: mapped.map(fails).write("out.tar"),
+        lambda: mapped.map(fails).split("out-%d.tar", count=2),
+        lambda: list(mapped.map(fails)),
+        lambda: same.extract("out"),
+    ):
+        with pytest.raises(tarkit.TarkitError) as raised:
+            consume()
+        assert (children(), threading.active_count()) == before
+        assert raised.value.__traceback__ is not None
 
 
 @pytest.mark.forks
