@@ -126,7 +126,7 @@ class Cuts:
         if self.map_.spec is not None:
             plan = self._mapped(run, naming)
         elif self.given is not None:
-            plan = self._parted(naming, policy)
+            plan = self._parted(run, naming, policy)
         else:
             words = DEFAULT_NAME if naming.output is None else naming.output
             output = naming.open_output(words)
@@ -164,7 +164,7 @@ class Cuts:
         lots = [Lot(category.text, category.template) for category in found.categories]
         return SeriesPlan(output, lots, ByMap(found, unmatched), unmatched)
 
-    def _parted(self, naming: Naming, policy: Policy) -> SeriesPlan:
+    def _parted(self, run: ConsoleRun, naming: Naming, policy: Policy) -> SeriesPlan:
         from tarkit.shards.categories import check_apart
         from tarkit.shards.partition import folds, parse_parts
 
@@ -176,6 +176,8 @@ class Cuts:
                 raise Usage(f"a command for several parts must contain {PART}")
             directory, name = split_last(words)
             words = f"{directory}{PART}-{name or '%06d.tar'}"
+            more = f" and {len(parts) - 9} more" if len(parts) > 9 else ""
+            run.tell(f"writes {', '.join(words.replace(PART, part.name) for part in parts[:9])}{more}")
         lots = []
         for part in parts:
             own = words.replace(PART, part.name)
@@ -214,8 +216,8 @@ cuts = options.group(
         "Parts",
         "--parts",
         metavar="A=0.9,B=0.1",
-        help="Parts such as train and val, by a hash of the key.",
-        more="The name of a part replaces {part} in TEMPLATE, or comes before it.",
+        help="Parts by a hash of the key; {part} in TEMPLATE, or PART- before it.",
+        more="Shares are 0.1, 1/10 or 10%, and a part without one gets the rest.",
     ),
     option("Parts", "--folds", type=click.IntRange(2, 9999), metavar="K", help="K equal parts: fold-0, fold-1 ..."),
     option(
