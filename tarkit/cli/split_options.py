@@ -176,13 +176,14 @@ class Cuts:
                 raise Usage(f"a command for several parts must contain {PART}")
             directory, name = split_last(words)
             words = f"{directory}{PART}-{name or '%06d.tar'}"
-            more = f" and {len(parts) - 9} more" if len(parts) > 9 else ""
-            run.tell(f"writes {', '.join(words.replace(PART, part.name) for part in parts[:9])}{more}")
         lots = []
         for part in parts:
             own = words.replace(PART, part.name)
             lots.append(Lot(part.name, naming.parse(own, f"{PART} is the name of the part"), part.share))
         check_apart([lot.template for lot in lots])
+        if PART not in (naming.output or PART):
+            more = f" and {len(lots) - 9} more" if len(lots) > 9 else ""
+            run.tell(f"writes {', '.join(lot.template.text for lot in lots[:9])}{more}")
         return SeriesPlan(output, lots, self._assign(parts, policy))
 
     def _assign(self, parts: Sequence[Part], policy: Policy) -> Callable[[TarSample], int | None]:
@@ -216,8 +217,9 @@ cuts = options.group(
         "Parts",
         "--parts",
         metavar="A=0.9,B=0.1",
-        help="Parts by a hash of the key; {part} in TEMPLATE, or PART- before it.",
-        more="Shares are 0.1, 1/10 or 10%, and a part without one gets the rest.",
+        help="Parts by a hash of the key: {part}, or PART-TEMPLATE.",
+        more="The name of a part, such as train, replaces {part} in TEMPLATE; without it, it is put before the name. "
+        "Shares are 0.1, 1/10 or 10%, and a part without one gets the rest.",
     ),
     option("Parts", "--folds", type=click.IntRange(2, 9999), metavar="K", help="K equal parts: fold-0, fold-1 ..."),
     option(
