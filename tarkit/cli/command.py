@@ -177,6 +177,18 @@ class Word(click.types.StringParamType):
         return [CompletionItem(incomplete, type="file")]
 
 
+class WholeNumber(click.IntRange):
+    """A whole number in a range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        try:
+            int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Command(click.Command):
     """A command with the common options, and with examples and cost in its help.
 
@@ -195,6 +207,8 @@ class Command(click.Command):
         for param in self.params:
             if param.type is click.STRING:
                 param.type = Word()
+            elif type(param.type) is click.IntRange:
+                param.type = WholeNumber(param.type.min, param.type.max)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words; errors get the context of this command."""

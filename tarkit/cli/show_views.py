@@ -125,6 +125,7 @@ class _Images(Shown):
         self.sink.write(self._rows.rest().encode())
 
     def finish(self) -> None:
+        self._class.finish()
         if self._rows.without:
             self.run.tell(f"without a picture: {self._rows.without} of {self.run.samples} samples")
 
@@ -145,6 +146,7 @@ class _Page(Shown):
         self._gallery.add(describe_sample(sample, self._gallery.take), by)
 
     def finish(self) -> None:
+        self._class.finish()
         first, *rest = self._names
         title = first + (f" and {len(rest)} more" if rest else "")
         words = f"The first {self.run.samples} of the" if self.run.samples == self.chosen.limit else "All"
@@ -162,6 +164,7 @@ class _ClassField:
 
         self._name = None if field is None else Name(field)
         self._run = run
+        self._found = False
 
     def of(self, sample: TarSample) -> tuple[str, str] | None:
         """Return the field and its value; None without --by.
@@ -174,7 +177,13 @@ class _ClassField:
         from tarkit.inspecting.classes import class_of
 
         value = class_of(self._name, sample, self._run.policy) if sample.key is not None else None
+        self._found = self._found or value is not None
         return self._name.text, value or ""
+
+    def finish(self) -> None:
+        """Warn if no sample has the field."""
+        if self._name is not None and self._run.samples and not self._found:
+            self._run.warn(f"no sample has {self._name.text!r}")
 
 
 def view(chosen: ShowOptions, run: ConsoleRun, sink: Sink, locations: list[Location]) -> Shown:

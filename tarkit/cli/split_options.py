@@ -126,7 +126,7 @@ class Cuts:
         if self.map_.spec is not None:
             plan = self._mapped(run, naming)
         elif self.given is not None:
-            plan = self._parted(naming, policy)
+            plan = self._parted(run, naming, policy)
         else:
             words = DEFAULT_NAME if naming.output is None else naming.output
             output = naming.open_output(words)
@@ -164,7 +164,7 @@ class Cuts:
         lots = [Lot(category.text, category.template) for category in found.categories]
         return SeriesPlan(output, lots, ByMap(found, unmatched), unmatched)
 
-    def _parted(self, naming: Naming, policy: Policy) -> SeriesPlan:
+    def _parted(self, run: ConsoleRun, naming: Naming, policy: Policy) -> SeriesPlan:
         from tarkit.shards.categories import check_apart
         from tarkit.shards.partition import folds, parse_parts
 
@@ -181,6 +181,9 @@ class Cuts:
             own = words.replace(PART, part.name)
             lots.append(Lot(part.name, naming.parse(own, f"{PART} is the name of the part"), part.share))
         check_apart([lot.template for lot in lots])
+        if PART not in (naming.output or PART):
+            more = f" and {len(lots) - 9} more" if len(lots) > 9 else ""
+            run.tell(f"writes {', '.join(lot.template.text for lot in lots[:9])}{more}")
         return SeriesPlan(output, lots, self._assign(parts, policy))
 
     def _assign(self, parts: Sequence[Part], policy: Policy) -> Callable[[TarSample], int | None]:
@@ -214,8 +217,9 @@ cuts = options.group(
         "Parts",
         "--parts",
         metavar="A=0.9,B=0.1",
-        help="Parts such as train and val, by a hash of the key.",
-        more="The name of a part replaces {part} in TEMPLATE, or comes before it.",
+        help="Parts by a hash of the key: {part}, or PART-TEMPLATE.",
+        more="The name of a part, such as train, replaces {part} in TEMPLATE; without it, it is put before the name. "
+        "Shares are 0.1, 1/10 or 10%, and a part without one gets the rest.",
     ),
     option("Parts", "--folds", type=click.IntRange(2, 9999), metavar="K", help="K equal parts: fold-0, fold-1 ..."),
     option(

@@ -92,5 +92,5 @@ def cat(
 
     write_archive(data, output, run, each)
     if not run.samples and not data.unchanged:
-        run.warn("no sample selected: the output is an archive without any")
+        run.warn("no sample is left: the output is an archive without any")
     run.finish()

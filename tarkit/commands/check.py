@@ -85,7 +85,8 @@ class CheckCommand(Command):
     "--fix",
     metavar="OUT",
     help="Write a clean copy.",
-    more="OUT is a file, a directory/ or, for one copy of each input, a template such as 'out-%06d.tar'.",
+    more="OUT is a file, a directory/ that exists or, for one copy of each input, a template such as 'out-%06d.tar'. "
+    "No file is replaced.",
 )
 @option("Output", "--rejects", metavar="FILE", help="Write what --fix leaves out to this archive.")
 @option("Checks", "--unique", is_flag=True, help="Require that no key is in two shards.")

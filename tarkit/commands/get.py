@@ -279,11 +279,17 @@ LISTED = "a key includes the directories of its path: tarkit show --names lists 
 def _not_found(chosen: GetOptions, searched: int, lacking: TarSample | None) -> TarkitError:
     inputs = "1 input" if searched == 1 else f"{searched} inputs"
     fields = " or ".join(map(show, chosen.fields))
+    have = (
+        ""
+        if lacking is None
+        else ", ".join(
+            show(entry.name[len(lacking.key or b"") + 1 :]) for entry in lacking.entries if key_of(entry) is not None
+        )
+    )
     if chosen.key is None:
-        return TarkitError(f"no selected sample has a field {fields}: searched {inputs}")
+        hint = f"{show(lacking.key or b'')} has {have}" if lacking else None
+        return TarkitError(f"no selected sample has a field {fields}: searched {inputs}", hint)
     if lacking is None:
         return TarkitError(f"no sample {show(chosen.key)}: searched {inputs}", LISTED)
-    cut = len(chosen.key) + 1
-    have = ", ".join(show(entry.name[cut:]) for entry in lacking.entries if key_of(entry) is not None)
     what = f"{show(chosen.key)} has no field {fields}, it has {have}"
     return Problem("missing-field", lacking.source.name, lacking.start, what, "tarkit show lists fields")

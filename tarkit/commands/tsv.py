@@ -28,6 +28,9 @@ COST = (
     "of Parquet a row group. A field of more than 16 MiB is not a cell."
 )
 
+OTHERS = (".xlsx", ".xls", ".ods", ".feather", ".arrow", ".orc", ".avro", ".db", ".sqlite")
+"""Suffixes of tables that are not written."""
+
 
 @click.command(cls=Command, examples=EXAMPLES, cost=COST)
 @options.inputs
@@ -93,6 +96,9 @@ def tsv(
     """
     run = current()
     select.count = count
+    if format is None and output.location.kind == "path" and output.location.text.lower().endswith(OTHERS):
+        what = f"{output.location.name}: tables of this format are not written"
+        raise Usage(what, "the suffix is .tsv, .csv, .jsonl, .json, .yaml or .parquet; or give --format")
     form = format or format_of(output.location.text)
     if form == "parquet":
         output.refuse_terminal("Parquet")

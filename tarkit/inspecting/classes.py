@@ -46,10 +46,11 @@ def class_name(value: str, names: Sequence[str]) -> str:
 
 def class_order(counts: Counter[str]) -> list[tuple[str, int]]:
     """Return values and counts, the most frequent first, equally frequent ones by number or text."""
-    return sorted(counts.items(), key=lambda item: (-item[1], _rank(item[0])))
+    return sorted(counts.items(), key=lambda item: (-item[1], value_rank(item[0])))
 
 
-def _rank(value: str) -> tuple[float, str]:
+def value_rank(value: str) -> tuple[float, str]:
+    """Return the key that sorts values by number, then by text."""
     return (float(value), value) if value.isdecimal() and len(value) < 16 else (float("inf"), value)
 
 

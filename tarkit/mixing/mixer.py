@@ -199,6 +199,9 @@ def _weight_hint(words: Sequence[str]) -> str | None:
         name, _, weight = word.rpartition(":")
         if name and NUMBER.fullmatch(weight) and not word.startswith("pipe:"):
             return f"a weight follows an @: {show(f'{name}@{weight}')}"
+        name, _, weight = word.rpartition("@")
+        if name and "." not in weight and not word.startswith("pipe:"):
+            return f"weights look like {show(f'{name}@3')}"
     return None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
 from tarkit.errors import TarkitError, Usage, show
@@ -241,14 +243,14 @@ class SampleTransform:
             for place, (name, _, _) in enumerate(files):
                 other = seen.setdefault(name, place)
                 if other != place:
-                    what = show(old[place][0]) if place < len(old) else "a field that is added"
-                    raise TarkitError(
-                        f"{show(old[other][0]) if other < len(old) else 'a field that is added'} and {what} would "
-                        f"both be named {show(name)} [duplicate-entry]",
-                        "another --key keeps them apart"
-                        if place < len(old)
-                        else "give the field that is added another name",
+                    one, two = (
+                        show(old[each][0]) if each < len(old) else "a field that is added" for each in (other, place)
                     )
+                    hint = "another --key keeps them apart"
+                    if place >= len(old):
+                        glob = quote(os.fsdecode(b"*." + cut_first(name)[1]))
+                        hint = f"give the field that is added another name, or leave the files out: --exclude {glob}"
+                    raise TarkitError(f"{one} and {two} would both be named {show(name)} [duplicate-entry]", hint)
 
 
 def _has_key(name: bytes) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from tarkit.errors import TarkitError, show
+from tarkit.errors import TarkitError, Usage, show
 from tarkit.proc.engine import (
     TAIL,
     BatchFailed,
@@ -87,6 +87,15 @@ def direct(command: str, environment: Mapping[bytes, bytes]) -> tuple[str, list[
     except (TarkitError, OSError):
         return None  # bash prints the error
     return (found, words, opened) if known and os.access(found, os.X_OK) else None
+
+
+def refuse_emptied(redirects: Sequence[Redirect]) -> None:
+    """Raise Usage for a file that is read and emptied."""
+    read = {name for _, flags, name in redirects if flags == os.O_RDONLY and name != os.devnull}
+    for _, flags, name in redirects:
+        if flags & os.O_TRUNC and name in read:
+            new = f"{name.partition('.')[0]}.new"
+            raise Usage(f"the command reads {show(name)}, which > empties first", f"> {new} && mv {new} {name}")
 
 
 PATIENCE = 2.0  # seconds between SIGTERM and SIGKILL
@@ -399,6 +408,7 @@ def command_runner(
 
     Raises:
         TarkitError: there is no such shell or script.
+        Usage: the command empties the file that it reads.
     """
     path, words = alternative = _program(
         command, script, shell, os.fsdecode(environment.get(b"PATH", os.defpath.encode()))
@@ -407,6 +417,7 @@ def command_runner(
     plain = None if script or shell is not None else direct(command, environment)
     if plain is not None:
         path, words, redirects = plain
+        refuse_emptied(redirects)
     options = CommandOptions(
         path,
         words,

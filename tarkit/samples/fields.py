@@ -107,14 +107,17 @@ class Fields:
         return self._apply(samples, policy)
 
     def _apply(self, samples: Iterator[TarSample], policy: Policy) -> Iterator[TarSample]:
-        index = 0
+        index = count = emptied = 0
+        unused = dict(zip(self._drops, self.drop, strict=True))
         for sample in samples:
             if sample.key is None:
                 if not self.keep:
                     yield sample
                 continue
             sample.complete()
-            chosen = self._choose(sample, policy)
+            count += 1
+            chosen = self._choose(sample, policy, unused)
+            emptied += chosen == []
             if chosen and self._rekey is not None:
                 key = self._rekey(sample.key, index, sample.source.name)
                 cut = len(sample.key)
@@ -123,9 +126,18 @@ class Fields:
             if chosen and _change(sample, chosen, policy):
                 index += 1
                 yield sample
+        if emptied and not index:
+            policy.warn(f"no field is left of {emptied} sample{'s' * (emptied > 1)}")
+        for glob in unused.values() if count else ():
+            policy.warn(f"--drop {show(glob)} matches no field")
 
-    def _choose(self, sample: TarSample, policy: Policy) -> list[tuple[Entry, bytes]]:
-        """Return the entries to keep, in order, each with its name; none if the sample is dropped."""
+    def _choose(
+        self, sample: TarSample, policy: Policy, unused: dict[re.Pattern[bytes], str]
+    ) -> list[tuple[Entry, bytes]] | None:
+        """Return the entries to keep, in order, each with its name; None if the sample lacks a field and is dropped.
+
+        A glob of --drop that matches is removed from `unused`.
+        """
         entries = sample.entries
         assert sample.key is not None
         by_field: dict[bytes, Entry] = {}
@@ -142,17 +154,19 @@ class Fields:
                 if found is not None:
                     chosen.append((found, found.name if choice.new is None else sample.key + b"." + choice.new))
                 elif not self._missing(sample, choice.old, policy):
-                    return []
+                    return None
         for names in self.require:
             if not any(name.lower() in by_field for name in names) and not self._missing(sample, names, policy):
-                return []
+                return None
         if self._drops:
-            skip = len(sample.key) + 1
-            chosen = [
-                (entry, name)
-                for entry, name in chosen
-                if not (key_of(entry) and any(glob.match(entry.name[skip:]) for glob in self._drops))
-            ]
+            skip, kept = len(sample.key) + 1, []
+            for entry, name in chosen:
+                matching = [glob for glob in self._drops if key_of(entry) and glob.match(entry.name[skip:])]
+                for glob in matching:
+                    unused.pop(glob, None)
+                if not matching:
+                    kept.append((entry, name))
+            chosen = kept
         return chosen
 
     def _renamed(self, skip: int, chosen: list[tuple[Entry, bytes]]) -> list[tuple[Entry, bytes]]:

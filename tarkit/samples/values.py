@@ -33,6 +33,15 @@ SMALL = 1 << 20  # bytes of a field that is decoded
 MISFITS = frozenset(("missing-field", "bad-field", "sparse-entry"))  # problems of a sample without the requested value
 NO_TEXT = "text with a lone surrogate, which is not Unicode text"
 
+OF_FIELD = {
+    "size": "size of a field in bytes",
+    "offset": "offset of a field",
+    "header": "offset of the headers of a field",
+    "width": "width of a picture",
+    "height": "height of a picture",
+}
+"""The words before the name of a field."""
+
 _EMPTY = (block.SYMLINK, block.CHAR, block.BLOCK_DEVICE, block.FIFO)
 _JSON = frozenset((b"json", b"jsn"))
 _TEXT = frozenset((b"txt", b"text", b"transcript", b"html", b"htm"))
@@ -161,7 +170,9 @@ class View:
 
     def missing(self, name: str) -> Problem:
         """Return the problem of a sample without a value of this name."""
-        return missing_field(self.sample, (os.fsencode(name),))
+        problem = missing_field(self.sample, (os.fsencode(name),))
+        problem.hint = "__key__ is the key" if name == "key" else None
+        return problem
 
     def bad(self, field: bytes, what: str) -> Problem:
         """Return the problem of a field that is not of the required type."""
@@ -242,8 +253,17 @@ class Name:
         for field, path in self._paths:
             raw = view.fields.get(field)
             if raw is not None:
-                return _follow(view, field, view.decoded(field, raw, as_json=True), path), field
+                return _follow(view, field, self._document(view, field, raw), path), field
         raise view.missing(self.text)
+
+    def _document(self, view: View, field: bytes, raw: Raw) -> Any:
+        try:
+            return view.decoded(field, raw, as_json=True)
+        except Problem as problem:
+            name, _, word = self.text.rpartition(".")
+            if word in OF_FIELD:
+                problem.hint = f"{word}.{name} is the {OF_FIELD[word]}"
+            raise
 
 
 def _follow(view: View, field: bytes, value: Any, path: list[str]) -> Any:

@@ -33,7 +33,7 @@ from tarkit.shards.patterns import compile_regex
 PLACES = 1 << 64
 WHITE = " \t\n\r\v\f"  # white space around a value
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-_SHARE = re.compile(r"[0-9]{0,20}\.?[0-9]{0,20}|[0-9]{1,9}/[0-9]{1,9}")
+_SHARE = re.compile(r"([0-9]{0,20}\.?[0-9]{0,20}) ?(%?)|[0-9]{1,9}/[0-9]{1,9}")
 
 
 class Part(NamedTuple):
@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 def parse_parts(text: str) -> list[Part]:
-    """Return the parts of `train=0.9,val=0.1`; shares are decimals or `1/3`, a part without one gets the rest.
+    """Return the parts of `train=0.9,val=0.1`; shares are decimals, `10%` or `1/3`, a part without one gets the rest.
 
     Raises Usage: names that are not portable names of files, or come twice; shares that do not sum to 1.
     """
@@ -168,10 +168,11 @@ class ByMap:
 
 
 def _share(text: str, share: str) -> Fraction:
-    if not _SHARE.fullmatch(share) or not share.strip("."):
-        raise Usage(f"--parts {show(text)}: invalid share {show(share)}", "shares are 0.9 or 1/3, and sum to 1")
+    match = _SHARE.fullmatch(share)
+    if not match or not share.strip(" .%"):
+        raise Usage(f"--parts {show(text)}: invalid share {show(share)}", "shares are 0.9, 90% or 1/3, and sum to 1")
     try:
-        found = Fraction(share)
+        found = Fraction(match[1]) / 100 if match[2] else Fraction(share)
     except ZeroDivisionError:
         found = Fraction(0)
     if not 0 < found <= 1:

@@ -361,7 +361,19 @@ def _missing(path: str, hint: str | None = None) -> TarkitError:
         hint = f"shards are written with -o: -o {show(path)}"
     elif path.count("{") != path.count("}"):
         hint = "braces that do not match are plain text"
-    return TarkitError(f"{_path(path).name}: No such file or directory", hint)
+    return TarkitError(f"{_path(path).name}: No such file or directory", hint or _near(path))
+
+
+def _near(path: str) -> str | None:
+    """Return a hint with the name in the same directory that is most like the last component of a missing path."""
+    from difflib import get_close_matches
+
+    directory, name = os.path.split(path)
+    try:
+        found = get_close_matches(name, os.listdir(directory or "."), 1, 0.85)
+    except OSError:
+        return None
+    return f"did you mean {show(os.path.join(directory, found[0]))}?" if found else None
 
 
 def _path(text: str) -> Location:

@@ -38,6 +38,10 @@
   });
   filter();  // a browser may remember what was typed
 
+  // ---- histograms: closed where they are above the samples
+  const charts = document.querySelector("#charts > details");
+  if (charts) charts.open = matchMedia("(min-width: 1000px)").matches;
+
   // ---- one picture, large
   const viewer = by("viewer"), large = by("large"), stage = large.parentElement;
   let shown = null;

@@ -17,7 +17,7 @@ from string import Template
 from typing import NamedTuple
 
 from tarkit.inspecting.census import round_bins
-from tarkit.inspecting.classes import class_order
+from tarkit.inspecting.classes import class_order, value_rank
 from tarkit.inspecting.item import Item, SampleItems
 from tarkit.views import pictures
 from tarkit.views.arrays import sketch
@@ -128,7 +128,7 @@ class Gallery:
             summary=escape(safe(summary)),
             found=f"{count} sample" + "s" * (count != 1),
             options=_options(classes),
-            charts=_aside([_classed(chart, classes) for chart in charts] + size_charts(self.samples)),
+            charts=_aside([_classed(chart, classes) for chart in charts] + size_charts(self.samples), count),
             cards="\n".join(cards),
             shape=self._shape(),
         )
@@ -244,7 +244,7 @@ def _numbered(labels: list[list[Label]]) -> dict[Label, _Class]:
     for label, count in counts.items():
         totals[label.field] += count
     fields = sorted(totals, key=lambda field: -totals[field])
-    order = sorted(counts, key=lambda label: (fields.index(label.field), -counts[label]))
+    order = sorted(counts, key=lambda label: (fields.index(label.field), -counts[label], value_rank(label.value)))
     colored = [label for label in order if label.field == fields[0]]
     hues = {label: f" hue{place % HUES}" for place, label in enumerate(colored)}
     return {label: _Class(index, counts[label], hues.get(label, "")) for index, label in enumerate(order)}
@@ -328,10 +328,13 @@ def _options(classes: dict[Label, _Class]) -> str:
     return "\n".join(f'<optgroup label="{escape(field)}">{rows}</optgroup>' for field, rows in groups.items())
 
 
-def _aside(charts: Sequence[Chart]) -> str:
+def _aside(charts: Sequence[Chart], samples: int) -> str:
     if not charts:
         return ""
-    return '<aside id="charts" aria-label="Histograms">\n' + "\n".join(map(_chart, charts)) + "\n</aside>"
+    title = f"Counts of these {number(samples)} samples" if samples > 1 else "Counts of this sample"
+    rows = "\n".join(map(_chart, charts))
+    inside = f"<details open><summary>{title}</summary>\n<div>{rows}</div></details>"
+    return f'<aside id="charts" aria-label="Histograms">{inside}</aside>'
 
 
 def _chart(chart: Chart) -> str:
@@ -469,7 +472,8 @@ def _class(is_number: bool) -> str:
 
 def _cell(cell: Cell, is_number: bool) -> str:
     if isinstance(cell, Bar):
-        return f'<td class="long">{_bar(cell.share)}</td>'
+        hue = "" if cell.rank is None else f" hue{cell.rank % HUES}"
+        return f'<td class="long{hue}">{_bar(cell.share)}</td>'
     if isinstance(cell, Spark):
         step = 100 / max(len(cell.shares), 1)
         bars = "".join(

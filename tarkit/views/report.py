@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 class Bar(NamedTuple):
-    """A bar of this share of the whole width, from 0 to 1."""
+    """A bar of this share of the whole width, from 0 to 1; of a class with its rank, which chooses the colour."""
 
     share: float
+    rank: int | None = None
 
 
 class Spark(NamedTuple):
@@ -175,14 +176,14 @@ def _classes(balance: Balance) -> Section:
     total = classes.counts.total() + classes.missing + classes.others
     most = max((count for _, count in order), default=0) or 1
     rows: list[Sequence[Cell]] = []
-    for value, count in order[:MOST_ROWS]:
+    for rank, (value, count) in enumerate(order[:MOST_ROWS]):
         name = class_name(value, balance.names)
         rows.append(
             (
                 printable(name if len(name) <= 60 else name[:59] + "\u2026"),
                 count,
                 share(count, total),
-                Bar(count / most),
+                Bar(count / most, rank),
             )
         )
     for word, count in (("(other values)", classes.others), ("(no value)", classes.missing)):

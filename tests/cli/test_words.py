@@ -279,6 +279,11 @@ def test_a_number_is_no_command(words: str, run: Run, archive: Archive) -> None:
             1,
             ["a.tar:3: No such file or directory", "a weight follows an @: 'a.tar@3'"],
         ),
+        (
+            "mix a.tar@x a.tar -q",
+            1,
+            ["a.tar@x: No such file or directory", "weights look like 'a.tar@3'"],
+        ),
         ("mix z*.tar:0.5 -q", 1, ["z*.tar:0.5: matches no archive", "a weight follows an @: 'z*.tar@0.5'"]),
         (
             "create tree",

@@ -1593,7 +1593,7 @@ def test_progress(run: Run, archive: Archive) -> None:
 def test_no_sample_is_left(run: Run, archive: Archive, tmp_path: Path) -> None:
     """An empty output is no error, but hardly what was meant."""
     done = run("cat", archive({"a.txt": b"x"}), "--match", "^b", "-o", "b.tar")
-    assert done.lines == ["tarkit: warning: no sample selected: the output is an archive without any"]
+    assert done.lines == ["tarkit: warning: no sample is left: the output is an archive without any"]
 
 
 def test_the_report_has_no_folder(run: Run, archive: Archive) -> None:
@@ -1604,3 +1604,22 @@ def test_the_report_has_no_folder(run: Run, archive: Archive) -> None:
         "hint: there is no directory none: make it with mkdir -p",
     ]
     assert not Path("b.tar").exists()
+
+
+@each_row(
+    ("options", "warnings"),
+    [
+        (["--drop", "*"], ["no field is left of 3 samples", "no sample is left: the output is an archive without any"]),
+        (["--drop", "j*", "--drop", "json", "--drop", "JP?"], [
+            "no field is left of 3 samples", "no sample is left: the output is an archive without any"]),
+        (["--drop", "nothere", "--drop", "jpg", "--drop", "x*"], [
+            "--drop 'nothere' matches no field", "--drop 'x*' matches no field"]),
+        (["-f", "png", "--on-missing-field", "skip", "--drop", "jpg"], [
+            "--drop 'jpg' matches no field", "no sample is left: the output is an archive without any"]),
+        (["--match", "x", "--drop", "png"], ["no sample is left: the output is an archive without any"]),
+    ],
+)  # fmt: skip
+def test_what_drop_leaves(options: list[str], warnings: list[str], run: Run, archive: Archive) -> None:
+    """A warning says that no field is left, or that a glob matches none."""
+    ran = run("cat", archive(ABC), *options, "-o", "out.tar")
+    assert ran.lines[: len(warnings)] == [f"tarkit: warning: {line}" for line in warnings]

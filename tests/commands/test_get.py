@@ -240,7 +240,17 @@ def test_it_stops_early(run: Run, archive: Archive) -> None:
                 "hint: tarkit show lists fields",
             ],
         ),
-        (["-f", "wav"], ["tarkit: no selected sample has a field 'wav': searched 1 input"]),
+        (
+            ["-f", "wav"],
+            [
+                "tarkit: no selected sample has a field 'wav': searched 1 input",
+                "hint: 'd.1/a' has 'jpg', 'seg.png', 'txt'",
+            ],
+        ),
+        (
+            ["-f", "wav", "--match", "x"],
+            ["tarkit: no selected sample has a field 'wav': searched 1 input"],
+        ),
     ],
 )
 def test_not_found(words: list[str], lines: list[str], run: Run, archive: Archive) -> None:

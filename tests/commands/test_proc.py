@@ -483,3 +483,18 @@ def test_long_names_keep_their_headers(run: Run, archive: Archive) -> None:
     out = run("proc", "-c", "echo >> sample.y", "in.tar").stdout
     with tarfile.open(fileobj=io.BytesIO(out)) as file:
         assert [(info.name, info.mtime) for info in file] == [(f"{name}.x", 1234567890), (f"{name}.y", 0)]
+
+
+def test_a_command_that_empties_its_input(run: Run, archive: Archive) -> None:
+    """It is an error before anything runs; the hint is the way to change a field in place."""
+    name = archive({"a.json": b"x", "b.json": b"y"})
+    ran = run("proc", name, "-c", "tr a-z A-Z < sample.json > sample.json", "-o", "out.tar", exit=2)
+    assert ran.lines == [
+        "tarkit: the command reads 'sample.json', which > empties first",
+        "hint: > sample.new && mv sample.new sample.json",
+    ]
+    assert not Path("out.tar").exists()
+    command = "tr a-z A-Z < sample.json > sample.new && mv sample.new sample.json"
+    assert entries(run("proc", name, "-c", command).stdout) == [("a.json", b"X"), ("b.json", b"Y")]
+    for command in ("tr a b < sample.json >> sample.json", "cat < /dev/null > /dev/null"):
+        run("proc", name, "-c", command)

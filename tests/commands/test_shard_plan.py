@@ -427,6 +427,14 @@ def test_collisions(words: list[str], files: list[str], text: str, run: Run, her
     assert [path.name for path in Path.cwd().iterdir()] == ["tree"]
 
 
+def test_hint_of_an_added_field(run: Run, here: Path) -> None:
+    """The files that have its name can be left out."""
+    root = grow(here / "tree", ["c/1.cls", "c/1.jpg"])
+    hint = "hint: give the field that is added another name, or leave the files out: --exclude '*.cls'"
+    assert run("shard", root, "--label-from-dir", "cls", exit=1).lines[-1] == hint
+    run("shard", root, "--label-from-dir", "cls", "--exclude", "*.cls")
+
+
 @each_row(
     ("words", "files", "text"),
     [

@@ -324,7 +324,7 @@ def test_the_first_of_two_inputs_is_damaged(run: Run, archive: Archive) -> None:
         (["--all", "-c", "1"], "--all and --count exclude each other"),
         (["--html", ""], "the name of the output is empty"),
         (["--html", "in.tar"], "in.tar is both input and output"),
-        (["-c", "x"], "show: Invalid value for '-c' / '--count': 'x' is not a valid integer range."),
+        (["-c", "x"], "show: Invalid value for '-c' / '--count': 'x' is not a whole number"),
         (["--draw", "x"], "show: Invalid value for '--draw': 'x' is not one of 'kitty', 'iterm', 'sixel', 'blocks'."),
     ],
 )  # fmt: skip
@@ -524,3 +524,11 @@ def test_look_needs_no_name() -> None:
     """Limits that the help states."""
     assert (item.TEXT, item.JSON) == (4096, 65536)
     assert pictures.LARGEST == 16 << 20
+
+
+def test_by_a_field_that_no_sample_has(run: Run, archive: Archive) -> None:
+    """It is a warning, as in stats; a field that some samples have is none."""
+    archive({"a.txt": b"x", "b.cls": b"1"})
+    for view in (["--html", "a.html"], ["--images"]):
+        assert "tarkit: warning: no sample has 'class'" in run("show", "in.tar", "--by", "class", *view).lines
+        assert "warning" not in run("show", "in.tar", "--by", "cls", *view).stderr

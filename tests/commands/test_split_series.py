@@ -476,6 +476,9 @@ WRONG = [
     ("--parts a=x,b", "--parts 'a=x,b': invalid share 'x'"),
     ("--parts a=-1,b=2", "--parts 'a=-1,b=2': invalid share '-1'"),
     ("--parts a=.,b", "--parts 'a=.,b': invalid share '.'"),
+    ("--parts a=%,b", "--parts 'a=%,b': invalid share '%'"),
+    ("--parts a=1/2%,b", "--parts 'a=1/2%,b': invalid share '1/2%'"),
+    ("--parts a=101%,b", "--parts 'a=101%,b': '101%': a share is more than 0 and at most 1"),
     ("--parts a=0.5,a=0.5", "--parts 'a=0.5,a=0.5': a occurs twice"),
     ("--parts ../a=1", "--parts '../a=1': invalid name '../a'"),
     ("--parts a%d=1", "--parts 'a%d=1': invalid name 'a%d'"),
@@ -604,7 +607,7 @@ def test_many_encoders_take_memory(run: Run, archive: Archive, monkeypatch: pyte
             "--folds",
             str(folds),
             "-o",
-            "x.tar.xz",
+            "{part}-x.tar.xz",
             "--stratify",
             "cls",
             "--force",
@@ -647,3 +650,14 @@ def test_samples_of_one_key_that_meet(run: Run, archive: Archive, feed: Feed) ->
     assert shards() == {"a-0.tar": "a c", "b-0.tar": "b"}
     assert entries("a-0.tar") == [("a.x", b"1"), ("c.x", b"")]
     assert (report()["samples"], report()["skipped"]) == (3, {"joined-sample": 1})
+
+
+def test_templates_without_part(run: Run, archive: Archive) -> None:
+    """It is said which shards are written where the template does not say where the name of a part goes."""
+    archive(TEN)
+    ran = run("split", "in.tar", "-c9", "--parts", "train,val=30%", "-o", "x-%06d.tar")
+    assert ran.lines[0] == "tarkit: writes train-x-%06d.tar, val-x-%06d.tar"
+    assert sorted(shards("*-x-*")) == ["train-x-000000.tar", "val-x-000000.tar"]
+    ran = run("split", "in.tar", "-c9", "--folds", "11", "-o", "y-%d.tar")
+    assert ran.lines[0].endswith("fold-08-y-%d.tar and 2 more")
+    assert "writes" not in run("split", "in.tar", "--parts", "a=0.5,b", "-o", "{part}/z-%d.tar", exit=1).stderr

@@ -651,3 +651,15 @@ def test_a_sample_of_many_fields(run: Run, archive: Archive) -> None:
     for again in (names[0], names[70], names[305]):
         ran = run("stats", archive([*members, (again, b"")]), exit=1)
         assert f"{again!r} occurs twice [duplicate-entry]" in ran.stderr
+
+
+def test_colours_of_classes(run: Run, archive: Archive) -> None:
+    """A class has the same colour in the report and in the gallery, also where several are equally frequent."""
+    name = archive(
+        {f"{number}.cls": value for number, value in enumerate((b"10", b"9", b"2", b"2", b"9", b"10", b"2"))}
+    )
+    run("stats", name, "--by", "cls", "--html", "stats.html")
+    run("show", name, "--by", "cls", "--html", "gallery.html")
+    rows = re.findall(r"<tr><td[^>]*>(\d+)</td>.*?<td class=\"long (hue\d)\"", Path("stats.html").read_text())
+    bars = re.findall(r'<tr class="(hue\d)"><th scope="row"><button[^>]*>(\d+)<', Path("gallery.html").read_text())
+    assert rows == [(value, hue) for hue, value in bars] == [("2", "hue0"), ("9", "hue1"), ("10", "hue2")]

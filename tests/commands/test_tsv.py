@@ -467,3 +467,33 @@ def test_a_terminal_gets_no_orders(run: Run, archive: Archive) -> None:
         os.close(slave)
     assert shown == b"__key__\ttxt\nk\\x1b[2J\ta\\x1b]0;x\\x07b\\tc\\n\\xff\n"
     assert b"k\x1b[2J\ta\x1b]0;x\x07b\\tc\\n\xff\n" in run("tsv", name, "-f", "txt").stdout
+
+
+def test_suffixes_of_other_formats(run: Run, archive: Archive) -> None:
+    """TSV is not written under the name of a format that is not there, but for --format."""
+    name = archive(ROWS, "r.tar")
+    for suffix in ("xlsx", "XLS", "ods", "feather", "arrow"):
+        ran = run("tsv", name, "-o", f"t.{suffix}", exit=2)
+        assert ran.lines == [
+            f"tarkit: t.{suffix}: tables of this format are not written",
+            "hint: the suffix is .tsv, .csv, .jsonl, .json, .yaml or .parquet; or give --format",
+        ]
+        assert not Path(f"t.{suffix}").exists()
+    run("tsv", name, "-f", "cls", "-o", "t.xls", "--format", "tsv")
+
+
+@each_row(
+    ("column", "hint"),
+    [
+        ("png.width", "width.png is the width of a picture"),
+        ("PNG.height", "height.PNG is the height of a picture"),
+        ("png.size", "size.png is the size of a field in bytes"),
+        ("txt.a", "--skip bad-field drops such samples"),
+        ("key", "__key__ is the key"),
+        ("width", "--on-missing-field skip drops such samples, keep keeps them"),
+    ],
+)
+def test_hints_of_columns(column: str, hint: str, run: Run, archive: Archive) -> None:
+    """A word behind the field, and the key without its underscores."""
+    ran = run("tsv", archive({"a.png": b"\x89PNG", "a.txt": b"x"}), "-f", column, exit=1)
+    assert ran.lines[-1] == f"hint: {hint}"

@@ -58,6 +58,8 @@ def test_parts_of_keys(key: str, expected: str) -> None:
         (" a = 1/3 , b=1/3,c ", {"a": Fraction(1, 3), "b": Fraction(1, 3), "c": Fraction(1, 3)}),
         ("a=.5,b=0.50", {"a": Fraction(1, 2), "b": Fraction(1, 2)}),
         ("a=0.1,b=0.2,c=0.7", {"a": Fraction(1, 10), "b": Fraction(1, 5), "c": Fraction(7, 10)}),  # no floats
+        ("train,val=10%", {"train": Fraction(9, 10), "val": Fraction(1, 10)}),
+        ("a=99.5%,b=.5 %", {"a": Fraction(199, 200), "b": Fraction(1, 200)}),
         ("all=1", {"all": Fraction(1)}),
         ("only", {"only": Fraction(1)}),
         ("A_b-c.1=1.", {"A_b-c.1": Fraction(1)}),

@@ -410,3 +410,12 @@ def test_scheme_of(text: str, scheme: str | None) -> None:
 )
 def test_names_of_urls_tell_no_secrets(url: str, name: str) -> None:
     assert schemes.public_name(url) == name
+
+
+def test_a_name_like_the_missing_one(files: Path) -> None:
+    """The hint is the nearest name of the same directory, if one is near."""
+    Path("d/train-000.tar").write_bytes(b"")
+    for word, near in (("d/trian-000.tar", "d/train-000.tar"), ("d/1.tra", None), ("none/train-000.tar", None)):
+        with pytest.raises(TarkitError, match="No such file") as caught:
+            expand_inputs([word])
+        assert caught.value.hint == (None if near is None else f"did you mean '{near}'?")

@@ -537,3 +537,16 @@ def test_classes_and_pictures_in_a_browser(window: _browser.Browser, tmp_path: P
 
 
 KEYS = {"Enter": 13, "Escape": 27, "End": 35, "ArrowLeft": 37, "ArrowRight": 39, "/": 191}
+
+
+def test_counts_above_the_samples(window: _browser.Browser, tmp_path: Path) -> None:
+    """In a narrow window the histograms are closed, above the first sample; in a wide one open, beside it."""
+    path = tmp_path / "page.html"
+    path.write_bytes(page_of(*PAIR, SampleItems(b"d/c", "x.tar", 0, [text("cls", "12")])))
+    for width, opened, above in ((390, False, True), (1280, True, False)):
+        window.open(path, width)
+        assert window.run("document.querySelector('#charts > details').open") is opened
+        top = "document.querySelector({!r}).getBoundingClientRect().top"
+        assert window.run(top.format("#samples") + " > " + top.format("#charts")) is above
+        title = "document.querySelector('#charts summary').textContent"
+        assert window.run(title) == "Counts of these 3 samples"
