@@ -16,6 +16,7 @@ from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.samples.values import MISFITS, Name, Number, View
 from tarkit.sorting import encoding
+from tarkit.streams.source import FileSource
 from tarkit.tables.recipe import without_bom, without_end
 
 Type = Literal["auto", "str", "int", "float", "natural"]
@@ -63,6 +64,7 @@ class SortKey:
         names = self.fields if self.by == "field" else [f"__{self.by}__"]
         self._plain = list(names) == ["__key__"] and self.type in ("auto", "str")
         self._names = [Name(name) for name in names]
+        self._field = self._names[0].field if len(names) == 1 and names[0] not in _OWN else None
 
     def __call__(self, sample: TarSample, ordinal: int = 0) -> bytes | None:
         """Return the rank; None when a field is missing."""
@@ -70,12 +72,28 @@ class SortKey:
             return b""
         if self._plain:
             return encoding.reverse(encoding.text(sample.key)) if self.reverse else sample.key
+        if self._field is not None and sample.plain:
+            code = self._quick(sample, len(sample.key) + 1, self._field)
+            if code is not None:
+                return encoding.reverse(code) if self.reverse else code
         try:
             return self._rank(sample)
         except Problem as problem:
             if problem.name not in MISFITS:
                 raise
             return None
+
+    def _quick(self, sample: TarSample, length: int, field: bytes) -> bytes | None:
+        """Return the code of a field of an ordinary sample, in half the time of `_rank`; None leaves it to that."""
+        for entry in sample.raw:
+            if entry[0][length:].lower() == field:
+                start, size, sparse = entry[2], entry[3], entry[7] >= 0
+                if sparse or size > CONTENT_LIMIT:
+                    return None
+                source = sample.source
+                read = source.recent if isinstance(source, FileSource) else source.read
+                return _CODES[self.type](read(start, start + size))
+        return None
 
     def absent(self, sample: TarSample, policy: Policy) -> bytes | None:
         """Return the rank of a sample without a field, before those that have it; None to leave the sample out."""
