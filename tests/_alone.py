@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,12 +25,21 @@ FORKS = ("-W", "error:This process:DeprecationWarning")  # what Python says of a
 _numbers = itertools.count()
 
 
-def several_threads() -> bool:
-    """Whether this process has more threads than one, of whatever library."""
+def several_threads(patience: float) -> bool:
+    """Whether this process has more threads than one, of whatever library, and still has them after so many seconds."""
+    limit = time.monotonic() + patience
+    while _threads() > 1:
+        if time.monotonic() > limit:
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def _threads() -> int:
     try:
-        return len(os.listdir("/proc/self/task")) > 1
+        return len(os.listdir("/proc/self/task"))
     except FileNotFoundError:  # where the system does not say it
-        return threading.active_count() > 1
+        return threading.active_count()
 
 
 def run_alone(item: pytest.Item, basetemp: Path) -> None:

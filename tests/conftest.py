@@ -20,7 +20,6 @@ import sys
 import tarfile
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
@@ -71,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run tests marked `forks` where no other thread is."""
-    if pyfuncitem.get_closest_marker("forks") and not ALONE and several_threads():
+    if pyfuncitem.get_closest_marker("forks") and not ALONE and several_threads(0.05):
         run_alone(pyfuncitem, pyfuncitem._request.getfixturevalue("tmp_path_factory").getbasetemp())
         return True
     return None
@@ -79,12 +78,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 def no_threads(event: str, words: tuple[object, ...]) -> None:
     """Refuse to copy this process while threads run, but for the last moment of one that has ended."""
-    if event in ("os.fork", "os.forkpty"):
-        limit = time.monotonic() + 1
-        while several_threads():
-            if time.monotonic() > limit:
-                raise RuntimeError("threads run where the process is copied: mark the test with @pytest.mark.forks")
-            time.sleep(0.001)
+    if event in ("os.fork", "os.forkpty") and several_threads(1):
+        raise RuntimeError("threads run where the process is copied: mark the test with @pytest.mark.forks")
 
 
 sys.addaudithook(no_threads)
