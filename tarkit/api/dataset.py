@@ -8,7 +8,7 @@ holds only what a step needs, and iterating again reads again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 
@@ -551,6 +551,11 @@ class Dataset(Chain):
         size: int | str | None = None,
         size_rule: SizeRule = "tar",
         max_shards: int | None = None,
+        parts: str | Mapping[str, object] | int | None = None,
+        group: str | None = None,
+        group_field: str | None = None,
+        salt: str | None = None,
+        stratify: str | None = None,
         start: int | None = None,
         append: bool = False,
         force: bool = False,
@@ -566,9 +571,9 @@ class Dataset(Chain):
             size: how many bytes a shard has at most, as a number or `"500M"`. Without count and size it is 1 GB.
             size_rule: `"tar"`: no tar exceeds `size`; `"content"`: a shard closes once its contents reach it.
             max_shards: the number of shards to write at most.
-            start: the number of the first shard.
-            append: continue the series of existing shards.
-            force: replace existing shards.
+            parts: `{"train": 0.9, "val": 0.1}`, or a number of folds: a series for each; `{part}` is its name.
+            group, group_field, salt, stratify: what decides about a part, as in `tarkit split --help-all`.
+            start: the number of the first shard; `append` continues existing series, `force` replaces their shards.
             post: a command that runs after each shard, whose name is in place of `{}`.
             compress, fsync: as for `write`.
 
@@ -583,14 +588,14 @@ class Dataset(Chain):
         >>> [(shard.name, shard.samples) for shard in shards]
         [('part-000.tar', 2), ('part-001.tar', 1)]
         """
-        from tarkit.api.shards import shards_output
+        from tarkit.api.shards import make_parts, shards_output, write_series
 
         one_of("size_rule", size_rule, SizeRule)
+        divided = make_parts(parts, group, group_field, salt, stratify)
+        how: dict[str, Any] = {"start": start, "append": append, "force": force, "post": post}
         limits = (count, size, size_rule, max_shards)
-        target = shards_output(
-            template, *limits, compress=compress, fsync=fsync, start=start, append=append, force=force, post=post
-        )
-        return target.write(self, self.start()).done
+        target = shards_output(template, *limits, divided, compress=compress, fsync=fsync, **how)
+        return write_series(self, target, divided)
 
 
 def _flat(given: Iterable[str | Iterable[str]]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from itertools import count as counting
@@ -16,8 +16,9 @@ from tarkit.errors import TarkitError, Usage
 from tarkit.samples.pipeline import neighbours, without_strays
 from tarkit.samples.sample import TarSample
 from tarkit.shards.limits import DEFAULT_SIZE, Limits, SizeRule, parse_size
-from tarkit.shards.template import ShardTemplate, parse_template, refuse_existing
-from tarkit.shards.writer import OpenShards, Series, SeriesWriter
+from tarkit.shards.template import ShardTemplate, parse_template, refuse_existing, split_last
+from tarkit.shards.writer import OpenShards, Series, SeriesWriter, Shard
+from tarkit.streams.files import allow_files
 from tarkit.streams.location import Location, parse_output
 
 if TYPE_CHECKING:
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
     from tarkit.api.chain import Chain
     from tarkit.api.run import Run
     from tarkit.api.steps import Flow
+    from tarkit.problems import Policy
+    from tarkit.shards.partition import Part
 
+PART = "{part}"
+OPEN_EACH = 18  # files that one series may have open: a shard, an input, and those that a copying thread has queued
 THERE = "--force replaces them"
 Remainder = Literal["spread", "drop", "repeat"]
 
@@ -180,8 +185,12 @@ class ShardsOutput:
             numbered = zip(self.starts, self.existing, strict=True)
             found = ((path, index >= start) for start, each in numbered for index, path in each)
             run.remove_others([path for path, behind in found if behind and path not in made])
+        empty = [lot.name for lot, samples in zip(self.lots, series.samples, strict=True) if not samples]
         if not shards:
             run.tell("no sample, so no shard")
+        elif empty:
+            more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
+            run.warn(f"no sample for {', '.join(empty[:3])}{more}, so no shard")
         run.samples -= series.left_out
         run.shards += len(shards)
         run.bytes += sum(shard.size for shard in shards)
@@ -193,6 +202,7 @@ def shards_output(
     size: int | str | None,
     size_rule: SizeRule = "tar",
     max_shards: int | None = None,
+    parts: Parts | None = None,
     *,
     compress: str | None = None,
     fsync: bool = False,
@@ -202,7 +212,7 @@ def shards_output(
     post: str | None = None,
     digest: bool = True,
 ) -> ShardsOutput:
-    """Return one series of shards of these names; without a limit they have at most DEFAULT_SIZE bytes."""
+    """Return shards of these names, a series for each part. Without a limit they have at most DEFAULT_SIZE bytes."""
     template = os.fspath(template)
     if count is None and size is None:
         size = DEFAULT_SIZE
@@ -212,9 +222,129 @@ def shards_output(
     output = named_output(template, compress, fsync)
     if output.location.kind == "stdout":
         raise Usage("shards are files, not stdout", "name them like 'out-%06d.tar'")
-    lots = [Lot("", parse_template(template, "auto"))]
+    lots = [Lot("", parse_template(template))] if parts is None else parts.lots(template, parse_template)
+    if len(lots) > 1 and max_shards is not None:
+        raise Usage("max_shards cannot be used with parts: it needs one series of shards")
     hint = "append=True continues after them, force=True replaces them"
     return ShardsOutput(output, lots, limits, None, start, append, force, post, digest, hint)
+
+
+# ---- Parts, such as train and val, each of which is a series of shards
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts of a dataset with their shares, and what decides to which part a sample goes.
+
+    Attributes:
+        group: samples stay together whose keys match this regular expression with the same text in its group.
+        group_field: samples stay together that have the same value of this field.
+        salt: changes the hash that decides.
+        stratify: a field; each part gets its share of each of its values, and no hash is used.
+    """
+
+    parts: Sequence[Part]
+    group: str | None = None
+    group_field: str | None = None
+    salt: str | None = None
+    stratify: str | None = None
+
+    def lots(self, words: str, parse: Callable[[str], ShardTemplate]) -> list[Lot]:
+        """Return the series: the name of a part replaces `{part}` in `words`, or comes before the name of the file."""
+        from tarkit.shards.categories import check_apart
+
+        if PART not in words:
+            directory, name = split_last(words)
+            words = f"{directory}{PART}-{name or '%06d.tar'}"
+        lots = [Lot(part.name, parse(words.replace(PART, part.name)), part.share) for part in self.parts]
+        check_apart([lot.template for lot in lots])
+        return lots
+
+    def assign(self, policy: Policy) -> Callable[[TarSample], int | None]:
+        """Return the function that returns the number of the part of a sample."""
+        from tarkit.shards.partition import ByHash, Dealer, FieldValue, KeyGroup
+
+        if self.stratify is not None:
+            return Dealer(self.parts, FieldValue(self.stratify, policy))
+        group: Callable[[TarSample], bytes | None] | None = None
+        if self.group is not None:
+            group = KeyGroup(self.group)
+        elif self.group_field is not None:
+            group = FieldValue(self.group_field, policy)
+        return ByHash(self.parts, self.salt or "", group)
+
+
+def make_parts(
+    parts: str | Mapping[str, object] | int | None,
+    group: str | None = None,
+    group_field: str | None = None,
+    salt: str | None = None,
+    stratify: str | None = None,
+) -> Parts | None:
+    """Return the parts that arguments ask for, None if they ask for none.
+
+    Args:
+        parts: `"train,val=0.1"`, `{"train": 0.9, "val": 0.1}`, or the number of folds.
+
+    Raises:
+        Usage: the shares do not sum to 1, a name is invalid, or the arguments do not go together.
+    """
+    from tarkit.shards.partition import folds, parse_parts
+
+    refuse_mixed({"group": group, "group_field": group_field, "salt": salt, "stratify": stratify}, parts, "parts")
+    if parts is None:
+        return None
+    if isinstance(parts, int):
+        at_least(2, parts=parts)
+        return Parts(folds(parts), group, group_field, salt, stratify)
+    if isinstance(parts, Mapping):
+        parts = ",".join(name if share is None else f"{name}={share}" for name, share in parts.items())
+    return Parts(parse_parts(parts), group, group_field, salt, stratify)
+
+
+def refuse_mixed(rules: Mapping[str, str | None], parts: object, needed: str) -> None:
+    """Raise Usage for rules of parts that do not go together, or without parts.
+
+    Args:
+        rules: group, group_field, salt and stratify in this order, by the names that the user knows.
+        parts: None if there are no parts.
+        needed: what asks for parts, as the user knows it.
+    """
+    given = [name for name, value in rules.items() if value is not None]
+    group, group_field, _, stratify = rules
+    if given and parts is None:
+        raise Usage(f"{given[0]} requires {needed}")
+    if rules[stratify] is not None and len(given) > 1:
+        raise Usage(f"{stratify} uses no hash: it cannot be used with {given[0]}")
+    if rules[group] is not None and rules[group_field] is not None:
+        raise Usage(f"{group} and {group_field}: choose one")
+
+
+def write_series(data: Chain, output: ShardsOutput, parts: Parts | None) -> list[Shard]:
+    """Write the samples of a dataset, each to the series of its part; return the shards, part by part."""
+    run = data.start()
+    if parts is not None:
+        check_lots(output.lots, output.output, len(data.locations), "parts")
+        output.assign = parts.assign(run.policy)
+    return output.write(data, run).done
+
+
+def check_lots(lots: Sequence[Lot], output: Output, inputs: int, what: str) -> None:
+    """Check that several series can be written at once, before the first is begun.
+
+    Raises:
+        TarkitError: a directory does not exist, or the system does not allow so many open files.
+    """
+    if output.location.kind == "path":
+        directories = dict.fromkeys(lot.template.directory for lot in lots)
+        missing = [directory.rstrip("/") for directory in directories if directory and not os.path.isdir(directory)]
+        if missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise TarkitError(f"{missing[0]}{more}: no such directory", f"mkdir -p {' '.join(missing[:9])}")
+    most = allow_files(OPEN_EACH * len(lots) + inputs)
+    if most < len(lots):
+        words = f"{what}: {len(lots)} shards at once, but the system allows {most} to be open"
+        raise TarkitError(words, "raise the limit with ulimit -n, or write some of them in each of several runs")
 
 
 # ---- Equal shards, which take two passes: equal in number of samples, or about equal in bytes

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
 from tarkit.api.output import Output, numbered_output
-from tarkit.api.shards import Lot, Remainder
+from tarkit.api.shards import PART, Lot, Remainder, check_lots, make_parts, refuse_mixed
 from tarkit.cli import options
 from tarkit.cli.category_options import MapOptions, Unmatched, map_options
 from tarkit.cli.command import choice, option
 from tarkit.cli.console import ConsoleRun, aligned
-from tarkit.errors import TarkitError, Usage
+from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
-from tarkit.shards.template import AS_IT_IS, DEFAULT_NAME, Notation, ShardTemplate, parse_template, split_last
+from tarkit.shards.template import AS_IT_IS, DEFAULT_NAME, Notation, ShardTemplate, parse_template
 from tarkit.shards.writer import Series
 from tarkit.streams.codecs.registry import CODECS, ZIP, codec_by_suffix
-from tarkit.streams.files import allow_files
 
 if TYPE_CHECKING:
-    from tarkit.shards.partition import Part
+    pass
 
-PART = "{part}"
 HEAVY = {"xz": 95 << 20, "bz2": 8 << 20, "zst": 3 << 20}  # memory of an encoder at its default level, about, in bytes
-OPEN_EACH = 18  # files that one series may have open: a shard, an input, and those that a copying thread has queued
 
 
 class Naming(NamedTuple):
@@ -66,7 +64,7 @@ class SeriesPlan:
         return [codec for codec in found if codec and codec != "none"]
 
     def wind_up(self, run: ConsoleRun, series: Series) -> list[str]:
-        """Report the samples of each lot, warn of empty ones; return the lines of a table."""
+        """Report the samples of each lot; return the lines of a table."""
         if self.assign is None:
             return []
         total = sum(series.samples)
@@ -82,10 +80,6 @@ class SeriesPlan:
                 facts[lot.name]["asked"] = float(lot.share)
         if self.unmatched is not None:
             self.unmatched.tell(run)
-        empty = [lot.name for lot, samples in zip(self.lots, series.samples, strict=True) if not samples]
-        if total and empty:
-            more = f" and {len(empty) - 3} more" if len(empty) > 3 else ""
-            run.warn(f"no sample for {', '.join(empty[:3])}{more}, so no shard")
         return aligned(rows)
 
 
@@ -106,14 +100,12 @@ class Cuts:
         chosen = [name for name, value in given.items() if value is not None]
         if len(chosen) > 1:
             raise Usage(f"{' and '.join(chosen)} cannot be used together")
-        hashed = {"--group": self.group, "--group-field": self.group_field, "--salt": self.salt}
-        about = [name for name, value in (hashed | {"--stratify": self.stratify}).items() if value is not None]
-        if about and chosen not in (["--parts"], ["--folds"]):
-            raise Usage(f"{about[0]} requires --parts or --folds")
-        if self.stratify is not None and len(about) > 1:
-            raise Usage(f"--stratify uses no hash: it cannot be used with {about[0]}")
-        if self.group is not None and self.group_field is not None:
-            raise Usage("--group and --group-field: choose one")
+        rules = dict(zip(("--group", "--group-field", "--salt", "--stratify"), self._rules, strict=True))
+        refuse_mixed(rules, self.folds if self.parts is None else self.parts, "--parts or --folds")
+
+    @property
+    def _rules(self) -> tuple[str | None, str | None, str | None, str | None]:
+        return self.group, self.group_field, self.salt, self.stratify
 
     @property
     def given(self) -> str | None:
@@ -133,12 +125,7 @@ class Cuts:
             if PART in words:
                 raise Usage(f"{PART} in a name needs --parts or --folds")
             return SeriesPlan(output, [Lot("", naming.parse(words))])
-        if plan.output.location.kind == "path":
-            _check_directories([lot.template for lot in plan.lots])
-        most = allow_files(OPEN_EACH * len(plan.lots) + inputs)
-        if most < len(plan.lots):
-            what = f"{self.given}: {len(plan.lots)} shards at once, but the system allows {most} to be open"
-            raise TarkitError(what, "raise the limit with ulimit -n, or write some of them in each of several runs")
+        check_lots(plan.lots, plan.output, inputs, self.given or "")
         from tarkit.sorting.memory import parse_memory
 
         needed = sum(HEAVY.get(codec, 1 << 20) for codec in plan.codecs())
@@ -165,47 +152,17 @@ class Cuts:
         return SeriesPlan(output, lots, ByMap(found, unmatched), unmatched)
 
     def _parted(self, run: ConsoleRun, naming: Naming, policy: Policy) -> SeriesPlan:
-        from tarkit.shards.categories import check_apart
-        from tarkit.shards.partition import folds, parse_parts
-
-        parts = folds(self.folds) if self.folds is not None else parse_parts(self.parts or "")
+        parts = make_parts(self.parts if self.folds is None else self.folds, *self._rules)
+        assert parts is not None
         words = f"{PART}-%06d.tar" if naming.output is None else naming.output
         output = naming.open_output(words)
+        if PART not in words and output.location.kind == "pipe":
+            raise Usage(f"a command for several parts must contain {PART}")
+        lots = parts.lots(words, partial(naming.parse, hint=f"{PART} is the name of the part"))
         if PART not in words:
-            if output.location.kind == "pipe":
-                raise Usage(f"a command for several parts must contain {PART}")
-            directory, name = split_last(words)
-            words = f"{directory}{PART}-{name or '%06d.tar'}"
-        lots = []
-        for part in parts:
-            own = words.replace(PART, part.name)
-            lots.append(Lot(part.name, naming.parse(own, f"{PART} is the name of the part"), part.share))
-        check_apart([lot.template for lot in lots])
-        if PART not in (naming.output or PART):
             more = f" and {len(lots) - 9} more" if len(lots) > 9 else ""
             run.tell(f"writes {', '.join(lot.template.text for lot in lots[:9])}{more}")
-        return SeriesPlan(output, lots, self._assign(parts, policy))
-
-    def _assign(self, parts: Sequence[Part], policy: Policy) -> Callable[[TarSample], int | None]:
-        from tarkit.shards.partition import ByHash, Dealer, FieldValue, KeyGroup
-
-        if self.stratify is not None:
-            return Dealer(parts, FieldValue(self.stratify, policy))
-        group: Callable[[TarSample], bytes | None] | None = None
-        if self.group is not None:
-            group = KeyGroup(self.group)
-        elif self.group_field is not None:
-            group = FieldValue(self.group_field, policy)
-        return ByHash(parts, self.salt or "", group)
-
-
-def _check_directories(templates: Sequence[ShardTemplate]) -> None:
-    """Raise TarkitError for directories that do not exist, before the first part is written."""
-    directories = dict.fromkeys(template.directory for template in templates)
-    missing = [directory.rstrip("/") for directory in directories if directory and not os.path.isdir(directory)]
-    if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise TarkitError(f"{missing[0]}{more}: no such directory", f"mkdir -p {' '.join(missing[:9])}")
+        return SeriesPlan(output, lots, parts.assign(policy))
 
 
 naming = options.group("naming", Naming, *options.shard_names(DEFAULT_NAME))

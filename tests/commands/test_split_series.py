@@ -417,8 +417,8 @@ def test_what_maps_say(run: Run, archive: Archive) -> None:
     assert shards() == {}
     ran = run("split", word, "-c", "9", "--map", "m.json", "--first-match", "--report", "r.json")
     assert ran.lines == [
-        "tarkit: warning: 2 samples are in no category of m.json and left out, 'train/n02084071/c' first",
         "tarkit: warning: no sample for b-%d, so no shard",
+        "tarkit: warning: 2 samples are in no category of m.json and left out, 'train/n02084071/c' first",
     ]
     assert shards() == {"a-0.tar": "train/n01440764/a", "c-0.tar": "train/n01443537/b"}
     ran = run("-v", "split", word, "-c", "9", "--map", "m.json", "--first-match", "--on-unmatched", "skip", "--force")
