@@ -22,14 +22,14 @@ def write_archive(
 ) -> tuple[bytes, bytes]:
     """Write all samples of a dataset to one archive.
 
-    `each` is called behind each sample with the length so far in bytes.
+    `each` is called after each sample with the length so far in bytes.
 
     Returns:
         The first and the last key, empty if there is no sample.
     """
     run.policy.strict |= ONE_ARCHIVE
     locations, whole = data.locations, data.unchanged
-    samples, flow = data.samples(run, moves=not (whole and len(locations) == 1), directory=output.folder)
+    samples, flow = data.samples(run, moves=not (whole and len(locations) == 1), directory=output.directory)
     first = last = None
     with flow, EntryWriter(output.open(locations)) as writer:
         total = total_size(locations) if data.keeps_all else None

@@ -193,7 +193,7 @@ class Chain:
     def samples(
         self, run: Run, *, moves: bool = True, directory: str | None = None, spool: bool = False
     ) -> tuple[Iterator[TarSample], Flow]:
-        """Begin a run: return the samples behind all steps, as ranges of bytes, and the state of the run.
+        """Begin a run: return the samples after all steps, as ranges of bytes, and the state of the run.
 
         Args:
             run: where problems and counts go.

@@ -58,7 +58,7 @@ def find(
     fix: Fix | None = None,
     watch: Watch = lambda items: items,
 ) -> Iterator[Finding | ShardReport]:
-    """Yield the findings of each shard and a report behind them; then the findings that concern several shards.
+    """Yield the findings of each shard and a report after them; then the findings that concern several shards.
 
     Args:
         fix: writes clean copies on the way.
@@ -66,7 +66,7 @@ def find(
     """
     table = None if checks.against is None else across.Against(read_table_keys(checks.against))
     manifest = None if checks.manifest is None else Manifest(checks.manifest, read_manifest(checks.manifest))
-    tmpdir = run.scratch(None if fix is None else fix.output.folder)
+    tmpdir = run.scratch(None if fix is None else fix.output.directory)
     keys = checks.unique or table is not None
     asked = Asked(checks.require, checks.target, keys, digest=manifest is not None, tmpdir=tmpdir)
     unique = across.Unique(tmpdir) if checks.unique else None
@@ -143,7 +143,7 @@ class Comparison:
         self.same: bool | None = None
 
     def __iter__(self) -> Iterator[Finding | ShardReport]:
-        """Yield the findings of the shards, a report behind each, and then the differences."""
+        """Yield the findings of the shards, a report after each, and then the differences."""
         reports: tuple[list[ShardReport], list[ShardReport]] = ([], [])
         asked = Asked(contents=True, tmpdir=self._tmpdir)
         damaged = False

@@ -97,7 +97,7 @@ class CreateOptions:
     format: RecipeFormat | None = None
     columns: list[str] | None = None
     key: str | None = None
-    folder: str | None = None
+    directory: str | None = None
     ahead: int = 1
     count: int | None = None
     skip_missing: bool = False
@@ -123,7 +123,7 @@ def write_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, o
 
     taken = filter(None, [output.status(), *map(status_of, outputs)])
     skipped = missing if chosen.skip_missing else None
-    load = ContentLoader(chosen.folder, taken, run.scratch(output.folder), skipped)
+    load = ContentLoader(chosen.directory, taken, run.scratch(output.directory), skipped)
     names = NameChecks("--group gathers the entries of each sample")
     sources: list[bytes] = [] if recipe == "-" else [os.fsencode(recipe)]
     with (
@@ -142,7 +142,7 @@ def write_recipe(recipe: str, output: Output, run: Run, chosen: CreateOptions, o
                 raise TarkitError(f"{row.where}: {error}", error.hint) from None
             _add(writer, row, content, chosen.mtime)
             if chosen.depfile is not None and row.kind == "path":
-                sources.append(os.path.join(os.fsencode(chosen.folder or ""), row.value))
+                sources.append(os.path.join(os.fsencode(chosen.directory or ""), row.value))
         writer.finish()
         if chosen.depfile is not None:
             with open_sink("path", chosen.depfile) as sink:

@@ -50,7 +50,7 @@ def open(
     shard_slice: slice | None = None,
     tmpdir: str | None = None,
 ) -> Dataset:
-    """Open archives as a dataset. Their names are looked up now; they are read when samples are asked for.
+    """Open archives as a dataset. Their names are looked up now; they are read when samples are requested.
 
     Args:
         inputs: a path, a directory (its archives), a glob, names in braces (`"train-{000..099}.tar"`), a URL,

@@ -1,4 +1,4 @@
-"""Access to samples by number and by key: headers are read once, contents when they are asked for."""
+"""Access to samples by number and by key: headers are read once, contents when they are requested."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class IndexedDataset(Sequence[Sample]):
 
 
 def _refuse_globals(sample: TarSample) -> None:
-    """Raise Unsupported for a global PAX header that changes the entries behind it: a lookup does not see it."""
+    """Raise Unsupported for a global PAX header that changes the entries after it: a lookup does not see it."""
     for raw in sample.raw:
         if raw[5] == block.PAX_GLOBAL:
             payload = sample.source.read(raw[2], raw[2] + raw[3])

@@ -35,7 +35,7 @@ def mix(
         total: how many samples are drawn at most.
         until: when the mix ends: once the `"first"` dataset has no more, or `"all"` of them.
         repeat: whether a dataset that has no more begins again, up to `total`, or until all came to their end once. A
-            sample that comes for the second time has `~2` behind its key, then `~3` and so on.
+            sample that comes for the second time has `~2` after its key, then `~3` and so on.
 
     Raises:
         TarkitError: when the mix is read, for a dataset without samples.

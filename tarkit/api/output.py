@@ -76,7 +76,7 @@ class Output:
         if codec is not None and codec[0] == "zip":
             from tarkit.zip.writer import ZipSink
 
-            return ZipSink(self._plain(text, fresh), codec[1], self.folder)
+            return ZipSink(self._plain(text, fresh), codec[1], self.directory)
         sink = self._plain(text, fresh)
         if codec is None:
             return sink
@@ -123,7 +123,7 @@ class Output:
         return status if self.location.kind in ("stdout", "path") and stat.S_ISREG(status.st_mode) else None
 
     @property
-    def folder(self) -> str | None:
+    def directory(self) -> str | None:
         """The directory of a regular file, or of one that does not exist yet."""
         if self.location.kind != "path":
             return None

@@ -316,7 +316,7 @@ def pack(
         codec=str(output.codec),
         digest=digest,
         counted=run.shows_progress,
-        tmpdir=run.scratch(output.folder),
+        tmpdir=run.scratch(output.directory),
         note=run.note,
         warn=run.warn,
     )
@@ -424,7 +424,7 @@ class Plan:
         run, output = self._start(), numbered_output(template, compress, fsync)
         workers = None if processes is None else processes or os.cpu_count() or 1
         options = PackOptions(workers, force, resume, skip_missing, mtime, post)
-        found, names = self._lay_out(run, template, output.folder, options)
+        found, names = self._lay_out(run, template, output.directory, options)
         packer = pack(run, found.shards, output, options, names.templates[0], digest=True)
         packer.finish()
         return packer.done

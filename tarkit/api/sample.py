@@ -33,8 +33,8 @@ _NAMES = _FieldNames()
 class Sample(Mapping[str, bytes]):
     """One sample: `sample["jpg"]` is the content of its field `jpg`, as bytes.
 
-    A sample of at most 1 MiB is held in memory. The fields of a larger one are read when they are asked for: from a
-    file at any time, from a stream until the next sample is asked for.
+    A sample of at most 1 MiB is held in memory. The fields of a larger one are read when they are requested: from a
+    file at any time, from a stream until the next sample is requested.
 
     Upper and lower case are the same where a field is looked up; iterating gives the names as the archive has them.
     Entries without a key, such as directories, are no fields. Of two fields with the same name the first counts.
@@ -200,7 +200,7 @@ class _Passed(Held):
     def read(self, start: int, stop: int) -> bytes:
         """Raise Unsupported."""
         what = f"{self.name}: at {self.start}: the sample {show(self._key)} of a stream has been passed"
-        raise Unsupported(what, "dict(sample) keeps its fields; they can be read until the next sample is asked for")
+        raise Unsupported(what, "dict(sample) keeps its fields; they can be read until the next sample is requested")
 
 
 def pass_by(sample: TarSample) -> None:

@@ -134,7 +134,7 @@ class ShardsOutput:
     def write(self, data: Chain, run: Run) -> Series:
         """Write all samples of a dataset; return the series."""
         self.refuse_inputs(data.locations)
-        samples, flow = data.samples(run, directory=self.output.folder)
+        samples, flow = data.samples(run, directory=self.output.directory)
         return self.write_samples(without_strays(apart(samples, flow), run.policy), flow)
 
     def write_samples(self, samples: Iterator[TarSample], flow: Flow) -> Series:
@@ -281,7 +281,7 @@ def make_parts(
     salt: str | None = None,
     stratify: str | None = None,
 ) -> Parts | None:
-    """Return the parts that arguments ask for, None if they ask for none.
+    """Return the parts that arguments request, None if they request none.
 
     Args:
         parts: `"train,val=0.1"`, `{"train": 0.9, "val": 0.1}`, or the number of folds.
@@ -308,7 +308,7 @@ def refuse_mixed(rules: Mapping[str, str | None], parts: object, needed: str) ->
     Args:
         rules: group, group_field, salt and stratify in this order, by the names that the user knows.
         parts: None if there are no parts.
-        needed: what asks for parts, as the user knows it.
+        needed: what requests parts, as the user knows it.
     """
     given = [name for name, value in rules.items() if value is not None]
     group, group_field, _, stratify = rules
@@ -363,7 +363,7 @@ def write_equal(
         TarkitError: there are fewer samples than shards.
     """
     output.refuse_inputs(data.locations)
-    samples, flow = data.samples(run, directory=output.output.folder, spool=True)
+    samples, flow = data.samples(run, directory=output.output.directory, spool=True)
     samples = without_strays(apart(samples, flow), run.policy)
     if even == "size":
         size = _closing_size(run, _again(flow), shards)

@@ -170,7 +170,7 @@ def _count_apart(
 
 
 def _count_samples(counts: Counts, data: Chain, run: Run, by: str | None) -> None:
-    """Count the samples behind the steps, each for its archive."""
+    """Count the samples after the steps, each for its archive."""
     samples, flow = data.samples(run, moves=False)
     shards: dict[str, Census] = {}
 

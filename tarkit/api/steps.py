@@ -48,7 +48,7 @@ class Flow:
         again: iterates once more over the samples in front of the current step, by a policy of its own; for a step
             that `rereads`, while it asks for no sample otherwise.
         finals: called after the last sample; they raise TarkitError or report.
-        iterators: the samples behind steps that have processes; leaving a `with` block of the flow closes them, so that
+        iterators: the samples after steps that have processes; leaving a `with` block of the flow closes them, so that
             no process lives on with the traceback of an exception.
     """
 
@@ -97,7 +97,7 @@ class Step:
         return False
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
-        """Return the samples behind this step."""
+        """Return the samples after this step."""
         raise NotImplementedError
 
 

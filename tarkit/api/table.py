@@ -103,7 +103,7 @@ def list_fields(data: Chain, output: Output, run: Run) -> None:
 
 def _named(data: Chain, run: Run, output: Output) -> tuple[Iterator[TarSample], Flow]:
     """Return the samples that have keys, none of them twice."""
-    found, flow = data.samples(run, moves=False, directory=output.folder)
+    found, flow = data.samples(run, moves=False, directory=output.directory)
     samples = (sample for sample in found if sample.key is not None)
     return unrepeated(samples, run.policy) if flow.distinct else samples, flow
 

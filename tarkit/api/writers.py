@@ -55,7 +55,7 @@ class _Encoder:
             if split_name(name) != (raw, name[len(raw) + 1 :]) or not name[len(raw) + 1 :]:
                 raise TarkitError(
                     f"{show(name)} would be read as another sample",
-                    "a key is not empty and has no dot behind its last slash; a field has no slash",
+                    "a key is not empty and has no dot after its last slash; a field has no slash",
                 )
             if not is_safe(name):
                 raise TarkitError(f"the name {show(name)} is absolute, or has .. or a NUL in it [unsafe-name]")

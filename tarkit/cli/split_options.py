@@ -211,7 +211,7 @@ class Equal:
 
     @property
     def given(self) -> bool:
-        """Whether equal shards are asked for."""
+        """Whether equal shards are requested."""
         return self.shards is not None or self.even == "size"
 
     def check(self, limited: bool) -> None:

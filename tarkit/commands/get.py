@@ -134,7 +134,7 @@ def run_get(run: ConsoleRun, locations: list[Location], output: Output, chosen: 
     """
     refuse_overwrite(output.status(), locations)
     lacking: TarSample | None = None
-    for sample in _candidates(run, locations, chosen, policy, run.scratch(output.folder)):
+    for sample in _candidates(run, locations, chosen, policy, run.scratch(output.directory)):
         if not chosen.fields:
             output.refuse_terminal()
             with EntryWriter(output.open(locations)) as writer:

@@ -126,7 +126,7 @@ def run_mix(run: ConsoleRun, spec: MixSpec, output: Output, chosen: MixOptions, 
     run.refuse(locations)
     seed = chosen.seed = chosen.select.seed = options.draw_seed(chosen.select.seed)
     allow_files(len(locations))
-    tmpdir = run.scratch(output.folder)
+    tmpdir = run.scratch(output.directory)
     laps = [
         _laps(run, source, each, chosen, policy, number, tmpdir)
         for number, (source, each) in enumerate(zip(spec.sources, found, strict=True))

@@ -246,7 +246,7 @@ def run_proc(run: ConsoleRun, locations: list[Location], output: Output, chosen:
     policy.strict |= ONE_ARCHIVE
     work, failing = chosen.work, chosen.failing
     output.check_time(work.mtime)
-    tmpdir = run.scratch(output.folder)
+    tmpdir = run.scratch(output.directory)
     inputs = DatasetReader(
         locations,
         policy,

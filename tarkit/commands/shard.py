@@ -141,7 +141,7 @@ def run_shard(run: ConsoleRun, root: str, chosen: ShardOptions) -> None:
         wanted,
         chosen.division,
         names,
-        directory=chosen.names.output.folder,
+        directory=chosen.names.output.directory,
         update=chosen.update,
         sized=_weighs(run, chosen),
         beside=_beside(run, chosen),

@@ -135,7 +135,7 @@ def run_show(
         moves=False,
         partial=html is None,
         shard_slice=chosen.shard_slice,
-        tmpdir=run.scratch(output.folder),
+        tmpdir=run.scratch(output.directory),
         announce=lambda name: run.note(f"reading {name}"),
     )
     samples = chosen.fields(chosen.select(iter(inputs)), policy)

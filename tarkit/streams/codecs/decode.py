@@ -467,7 +467,7 @@ class Decoder:
 def decoder(codec: str, read: Callable[[int], bytes], archive: str) -> Decoder:
     """Return a Decoder of a `codec` stream.
 
-    Consecutive frames are one stream. Skippable frames, zero bytes after a gzip member and padding behind an xz stream
+    Consecutive frames are one stream. Skippable frames, zero bytes after a gzip member and padding after an xz stream
     are skipped. An empty input has no frames and decodes to nothing.
 
     Args:
