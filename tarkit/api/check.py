@@ -195,7 +195,7 @@ class Report:
     @property
     def bad(self) -> list[str]:
         """The names of the shards that have errors."""
-        return [shard.shard for shard in self.shards if shard.bad or (self.strict and shard.notes)]
+        return [shard.shard for shard in self.shards if shard.bad]
 
     @property
     def samples(self) -> int:
@@ -289,6 +289,7 @@ def _completed(copies: Fix, report: Report) -> bool:
 def _collect(report: Report, found: Iterable[Finding | ShardReport], allowed: frozenset[str]) -> None:
     for item in found:
         if isinstance(item, ShardReport):
+            item.strict = report.strict
             report.shards.append(item)
         else:
             report.findings.append(noted(item, allowed))

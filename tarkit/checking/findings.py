@@ -100,6 +100,7 @@ class ShardReport:
         readable: it could be opened and read.
         fields: the most frequent set of fields, in lower case, and the number of its samples.
         problems, notes: the number of findings by name.
+        strict: whether notes make it bad.
     """
 
     shard: str
@@ -114,6 +115,7 @@ class ShardReport:
     fields: dict[frozenset[bytes], int] = field(default_factory=dict)
     problems: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
+    strict: bool = False
 
     def count(self, finding: Finding) -> None:
         """Count a finding."""
@@ -121,8 +123,8 @@ class ShardReport:
 
     @property
     def bad(self) -> bool:
-        """Whether there are problems, not only notes."""
-        return self.problems.total() > 0
+        """Whether there are problems, or notes if these count."""
+        return self.problems.total() > 0 or (self.strict and self.notes.total() > 0)
 
     @property
     def line(self) -> str:

@@ -103,6 +103,7 @@ class Printer:
 
     def report(self, report: ShardReport) -> None:
         """Add the report of a shard."""
+        report.strict = self._strict
         self.reports.append(report)
         self.run.samples += report.samples
         self.run.bytes += report.size
@@ -115,14 +116,13 @@ class Printer:
         for report in self.reports:
             for kind, counts in zip((report.problems, report.notes), self._pending.get(report.shard, ()), strict=False):
                 kind.update(counts)
-            failed = report.bad or (self._strict and report.notes.total() > 0)
-            bad += failed
+            bad += report.bad
             if self.form == "json":
                 self.record(report.record)
             elif self.form == "text":
-                if failed or not self.run.quiet:
+                if report.bad or not self.run.quiet:
                     self.line(report.line)
-            elif failed:
+            elif report.bad:
                 self._write(os.fsencode(report.shard) + self._end)
         return bad
 

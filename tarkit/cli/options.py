@@ -24,6 +24,7 @@ from tarkit.errors import TarkitError, Usage, show
 from tarkit.problems import PROBLEMS, Policy
 from tarkit.samples.fields import Fields, OnMissing, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice, parse_slice
+from tarkit.streams.codecs.registry import CODECS
 from tarkit.streams.location import Location, expand_inputs
 from tarkit.tar.block import EARLIEST, LATEST
 
@@ -223,7 +224,7 @@ COMPRESS = option(
     "Output",
     "--compress",
     metavar="CODEC[:LEVEL]",
-    help="gz zst lz4 xz bz2 zip none.  [default: by suffix]",
+    help=f"{' '.join(CODECS)} zip none.  [default: by suffix]",
     more="The level is a number, as in zst:19.",
 )
 FSYNC = option("Output", "--fsync", is_flag=True, help="Call fsync before renaming the file into place.")

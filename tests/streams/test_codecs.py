@@ -51,7 +51,7 @@ def each_codec(test: Callable[..., None]) -> Callable[[], None]:
             test(codec)
 
     by.__name__, by.__doc__ = test.__name__, test.__doc__
-    return each_row("named", ["gz", "gz by zlib", "zst", "lz4", "xz", "bz2"])(by)
+    return each_row("named", [*CODECS, "gz by zlib"])(by)
 
 
 def encode(codec: str, data: bytes, level: int | None = -1, threads: int = 1, cuts: tuple[int, ...] = ()) -> bytes:
@@ -792,3 +792,14 @@ def test_each_codec_has_its_functions() -> None:
     """The tables of decoders and encoders have what the table of codecs names."""
     assert set(DECODERS) == set(registry.DECODED)
     assert set(ENCODERS) == set(registry.CODECS)
+    assert set(PROGRAMS) == set(registry.CODECS)
+
+
+def test_the_table_of_codecs_is_in_the_documents() -> None:
+    text = (ROOT / "docs/formats/tar.md").read_text()
+    rows = [
+        f"| `{each.name}` | {' '.join(f'`{suffix}`' for suffix in each.suffixes)} | {each.lowest} to {each.highest} "
+        f"| {each.default} |"
+        for each in CODECS.values()
+    ]
+    assert "\n".join(rows) + "\n\n" in text
