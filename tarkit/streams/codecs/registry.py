@@ -1,13 +1,7 @@
 """The table of codecs: names, suffixes, magic bytes, levels. No codec library is imported here.
 
-To add a codec:
-
-1. Add its row to `CODECS` below. Suffixes, `--compress` and its help, and detection by magic bytes follow from it.
-2. Add a function to `DECODERS` in `decode.py` that imports the library and returns a function that begins a frame.
-3. Add a function to `ENCODERS` in `encode.py` that imports the library and returns a compressor.
-4. Add the library to an extra in `pyproject.toml` unless Python has it.
-5. Add its row to the table of `docs/formats/tar.md`, and what other programs wrote to `tests/streams/test_codecs.py`: tests
-   there fail while step 2 or 3 or the row is missing.
+Suffixes, `--compress` with its help, and detection by magic bytes follow from `CODECS`; `DECODERS` and `ENCODERS` have
+the functions. CONTRIBUTING.md has the steps to add a codec.
 
 A format that is only recognised, so that the error names a command that decodes it, is a row of `FOREIGN`.
 """
