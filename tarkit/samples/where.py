@@ -3,7 +3,8 @@
 It is parsed by `ast`, each node is checked against a list of allowed types, and the library simpleeval evaluates it; no
 part of it runs as Python. Names are those of `values`: a decoded field, a path into JSON, `size.jpg`. Two functions
 take names: `has(jpg)` returns whether there is a value, `field('0 (x).mp3')` takes any field name. The check bounds the
-cost of an expression: its length and depth; no powers, no repeated text, no loops.
+cost of an expression: its length and depth; no powers, no repeated text, no loops. The one exception is a regular
+expression of `match`, which can take any time.
 """
 
 from __future__ import annotations
