@@ -13,7 +13,7 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import StringIO
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from tarkit.errors import MissingLibrary, TarkitError, show
 from tarkit.export.columns import MISSING, Column, Row
@@ -23,13 +23,6 @@ from tarkit.tables.tsv import ABSENT, escape_tsv
 Format = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 
 CHUNK = 1 << 18  # bytes that are written at once
-
-
-class TableSink(Protocol):
-    """The output of a table."""
-
-    def write(self, data: bytes) -> None:
-        """Write all of `data`."""
 
 
 def pieces(format: Format, columns: Sequence[Column], rows: Iterable[Row], header: bool) -> Iterator[bytes]:

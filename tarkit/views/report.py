@@ -91,7 +91,6 @@ def number(value: int) -> str:
 # ---- The report of `stats`, as sections and as an object for JSON
 
 MOST_ROWS = 40  # of a table; JSON has all
-CLASS = 60  # characters of the name of a class
 DRAWN = 4  # fields that have a histogram of their own
 HIGH_OVERHEAD = 0.25  # share of the bytes from which a note explains it
 
