@@ -1,0 +1,261 @@
+"""Objects at http:// and https:// URLs: read by GET with ranges, written by PUT.
+
+Follows RFC 9110 (ranges: 14, redirects: 15.4) by urllib3. Credentials come from the URL (`https://user:password@host/`)
+or from the file that $NETRC names, else ~/.netrc, and proxies from `http_proxy`, `https_proxy` and `no_proxy`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from http import HTTPStatus
+from time import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from tarkit.errors import MissingLibrary, TarkitError, Unsupported
+from tarkit.stores.schemes import public_name
+from tarkit.stores.store import Info, Lost, StoreOptions, Upload, denied, missing
+
+try:
+    import urllib3
+    from urllib3.exceptions import HTTPError, MaxRetryError, NameResolutionError, NewConnectionError, SSLError
+except ImportError:
+    raise MissingLibrary("reading http:// and https://", "urllib3", "s3") from None
+
+if TYPE_CHECKING:
+    from urllib3.response import BaseHTTPResponse
+
+_REDIRECTS = 10
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_BEHIND = re.compile(r"bytes \*/(\d+)")  # the Content-Range of a reply that the object ends before the range
+_PASSING = (408, 425, 429, 500, 502, 503, 504)  # RFC 9110 15.5.9, 15.6; RFC 8470; RFC 6585
+_MISSING = (404, 410)
+_DENIED = (401, 403, 407)
+
+
+class HttpStore:
+    """Objects of web servers. `headers` are sent with each request, such as those of a token."""
+
+    def __init__(self, options: StoreOptions, headers: Mapping[str, str] | None = None) -> None:
+        self.options = options
+        self.headers = {"Accept-Encoding": "identity", "User-Agent": "tarkit", **(headers or {})}
+
+    def head(self, url: str) -> Info:
+        """Return the description of an object, by a GET of its first byte: not every server answers HEAD."""
+        body = self.get(url, 0, 1)
+        body.close()
+        return body.info
+
+    def get(self, url: str, start: int, stop: int | None) -> HttpBody:
+        """Request bytes [start, stop) of an object."""
+        headers = {}
+        if start or stop is not None:
+            headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
+        reply = self._request("GET", url, headers)
+        try:
+            return HttpBody(url, reply, start, stop)
+        except BaseException:
+            reply.close()
+            raise
+
+    def put(self, url: str, fresh: bool) -> Upload:
+        """Raise Unsupported: a PUT of unknown length is no standard, and no server says what it does with half of one."""
+        raise Unsupported(
+            f"{public_name(url)}: writing to http:// and https:// is not supported",
+            "write a file, then upload it: curl -T FILE URL",
+        )
+
+    def list(self, url: str) -> Iterator[Info]:
+        """Raise Unsupported: web servers have no standard for lists of files."""
+        raise Unsupported(f"{public_name(url)}: a web server cannot be asked for names", "give each URL, or a list with -T")
+
+    def _request(self, method: str, url: str, headers: Mapping[str, str]) -> BaseHTTPResponse:
+        """Send a request; return a reply of success, or that a range begins behind the end, whose body is not read yet."""
+        plain, login = _without_login(url)
+        pool = _pool(self.options.timeout, _proxy(plain))
+        credentials = {} if self.options.anonymous or "Authorization" in self.headers else login
+        retries = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=_REDIRECTS)
+        try:
+            reply = pool.request(
+                method,
+                plain,
+                headers={**self.headers, **credentials, **headers},
+                preload_content=False,
+                decode_content=False,
+                redirect=True,
+                retries=retries,
+            )
+        except HTTPError as error:
+            raise _failed(url, error) from error
+        if 200 <= reply.status < 300 or reply.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return reply
+        reply.close()
+        raise _refused(url, reply, bool(credentials))
+
+
+class HttpBody:
+    """The body of a reply to a GET."""
+
+    def __init__(self, url: str, reply: BaseHTTPResponse, start: int, stop: int | None) -> None:
+        """Check that the reply has the bytes that were requested.
+
+        Raises:
+            Unsupported: the server sends the whole object where a later part was requested.
+            TarkitError: it sends another part.
+        """
+        self._reply = reply
+        self._url = url
+        length = reply.headers.get("Content-Length")
+        size: int | None = int(length) if length is not None and length.isdigit() else None
+        ranges = "bytes" in reply.headers.get("Accept-Ranges", "")
+        if reply.status == HTTPStatus.PARTIAL_CONTENT:
+            found = _CONTENT_RANGE.fullmatch(reply.headers.get("Content-Range", ""))
+            if found is None or int(found[1]) != start or (stop is not None and int(found[2]) >= stop):
+                got = reply.headers.get("Content-Range", "no Content-Range")
+                raise TarkitError(f"{public_name(url)}: the server sent another range than requested: {got}")
+            size = None if found[3] == "*" else int(found[3])
+            ranges, self._left = True, int(found[2]) + 1 - start
+        elif reply.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            behind = _BEHIND.fullmatch(reply.headers.get("Content-Range", ""))
+            if behind is None or int(behind[1]) > start:
+                raise TarkitError(f"{public_name(url)}: the server does not send bytes {start} and following")
+            size, ranges, self._left = int(behind[1]), True, 0
+            reply.drain_conn()
+        else:
+            if start:
+                raise Unsupported(f"{public_name(url)}: the server does not send parts of this object")
+            self._left = -1 if size is None else size
+        version = reply.headers.get("ETag") or reply.headers.get("Last-Modified")
+        self.info = Info(url, size, version, ranges and size is not None)
+
+    def read(self, n: int) -> bytes:
+        """Return up to `n` bytes, b"" at the end; raises Lost."""
+        try:
+            data: bytes = self._reply.read(n)
+        except HTTPError as error:
+            raise _failed(self._url, error) from error
+        except (OSError, ValueError, AttributeError) as error:  # closed by another thread
+            raise Lost(f"the connection was closed: {error}") from error
+        if self._left >= 0:
+            self._left -= len(data)
+            if not data and n and self._left > 0:
+                raise Lost(f"the reply ended {self._left} bytes early")
+        return data
+
+    def close(self) -> None:
+        """Close the connection; a `read` in another thread ends."""
+        try:
+            self._reply.shutdown()
+        except (RuntimeError, ValueError, OSError, AttributeError):
+            pass  # closed already, or read to its end and its connection in use again
+        self._reply.close()
+
+
+def open_store(options: StoreOptions) -> HttpStore:
+    """Return the store of http and https."""
+    return HttpStore(options)
+
+
+@lru_cache(maxsize=16)
+def _pool(timeout: float, proxy: str | None) -> Any:
+    limits = urllib3.Timeout(connect=timeout, read=timeout)
+    if proxy is not None:
+        return urllib3.ProxyManager(proxy, timeout=limits, maxsize=16)
+    return urllib3.PoolManager(timeout=limits, maxsize=16)
+
+
+def _proxy(url: str) -> str | None:
+    """Return the proxy for a URL, by the environment."""
+    from urllib.request import getproxies_environment, proxy_bypass_environment
+
+    proxies: dict[str, Any] = getproxies_environment()
+    parts = urlsplit(url)
+    if not proxies or proxy_bypass_environment(parts.hostname or "", proxies):
+        return None
+    return proxies.get(parts.scheme) or proxies.get("all")
+
+
+def _without_login(url: str) -> tuple[str, dict[str, str]]:
+    """Return a URL without user and password, and the header that sends them: of the URL, else of a netrc file."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    plain = urlunsplit(parts._replace(netloc=host, fragment=""))
+    if parts.username is not None:
+        return plain, _basic(unquote(parts.username), unquote(parts.password or ""))
+    return plain, _netrc(parts.hostname or "")
+
+
+def _basic(user: str, password: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + b64encode(f"{user}:{password}".encode()).decode()}
+
+
+def _netrc(host: str) -> dict[str, str]:
+    import netrc
+
+    path = os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
+    try:
+        found = netrc.netrc(path).authenticators(host)
+    except (OSError, netrc.NetrcParseError):
+        return {}
+    return _basic(found[0], found[2] or "") if found and found[0] else {}
+
+
+def _failed(url: str, error: HTTPError) -> Exception:
+    """Return the exception for a request that got no reply, or a body that broke."""
+    cause: BaseException = error
+    while isinstance(cause, MaxRetryError) and cause.reason is not None:
+        cause = cause.reason
+    if isinstance(cause, SSLError):
+        return TarkitError(f"{public_name(url)}: TLS error: {cause}", "is the certificate valid, and SSL_CERT_FILE right?")
+    host = urlsplit(url).hostname
+    if isinstance(cause, NameResolutionError):
+        return Lost(f"the name of the host {host} cannot be resolved", reached=False)
+    if isinstance(cause, NewConnectionError):
+        return Lost(f"no connection to {host}: {_reason(cause)}", reached=False)
+    if isinstance(error, MaxRetryError) and isinstance(cause, urllib3.exceptions.ResponseError):
+        return TarkitError(f"{public_name(url)}: more than {_REDIRECTS} redirects")
+    return Lost(_reason(cause))
+
+
+def _reason(error: BaseException) -> str:
+    """Return what an error of urllib3 comes from, in few words."""
+    inner = error.args[1] if len(error.args) > 1 and isinstance(error.args[1], BaseException) else error.__cause__
+    for each in (inner, error):
+        if isinstance(each, (urllib3.exceptions.TimeoutError, TimeoutError)):
+            return "no byte came within the time-out"
+        if isinstance(each, urllib3.exceptions.IncompleteRead):
+            return "the reply ended early"
+        if isinstance(each, OSError) and each.strerror:
+            return each.strerror
+    return str(inner or error)
+
+
+def _refused(url: str, reply: BaseHTTPResponse, logged_in: bool) -> Exception:
+    """Return the exception for a reply with a status other than success."""
+    status, name = reply.status, public_name(url)
+    words = f"{status} {reply.reason or ''}".strip()
+    if status in _PASSING:
+        return Lost(f"the server answers {words}", _retry_after(reply.headers.get("Retry-After")))
+    if status in _MISSING:
+        return missing(name)
+    if status in _DENIED:
+        hint = "the login was not accepted" if logged_in else "a login is read from the URL or from ~/.netrc"
+        return denied(name, f"the server answers {words}", hint)
+    return TarkitError(f"{name}: the server answers {words}")
+
+
+def _retry_after(text: str | None) -> float | None:
+    """Return the seconds of a header Retry-After (RFC 9110 10.2.3), a number or a date."""
+    if text is None:
+        return None
+    if text.isdigit():
+        return float(text)
+    try:
+        return max(parsedate_to_datetime(text).timestamp() - time(), 0.0)
+    except ValueError:
+        return None

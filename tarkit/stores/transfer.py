@@ -1,0 +1,240 @@
+"""Read objects over connections that break: retries, resuming at the byte, several ranges in flight.
+
+An object is opened by the request of its first bytes, which also describes it. Every later reply must describe the same
+version of it, so bytes of two versions are never mixed.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotDone
+from typing import Self
+
+from tarkit.errors import TarkitError, Unsupported
+from tarkit.stores.store import Body, Info, Lost, Store, StoreOptions
+
+FIRST = 1 << 20
+"""Bytes of the first range of a stream; the next ones have twice as many each, up to LARGEST."""
+
+LARGEST = 8 << 20
+"""Bytes of the largest range."""
+
+FLIGHT = 4
+"""Ranges of one stream that are requested at a time."""
+
+_PAUSE = 0.25  # seconds before the first repetition; twice as many before each next one
+_LONGEST = 30.0  # seconds of the longest pause
+_SKIPPED = 1 << 18  # bytes at the end of a reply that are read rather than that the connection is dropped
+_WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
+
+Tell = Callable[[str], None]
+
+
+class RemoteObject:
+    """An object that is read: `info` describes the version that all bytes come from.
+
+    Args:
+        store: the store.
+        url: its URL, for requests.
+        name: its name for messages, without secrets.
+        options: how patiently it is read.
+        tell: called with a line for each connection that broke and was taken up again.
+        first: how many bytes the first request asks for.
+    """
+
+    def __init__(
+        self, store: Store, url: str, name: str, options: StoreOptions, tell: Tell = lambda line: None, first: int = FIRST
+    ) -> None:
+        self.store = store
+        self.url = url
+        self.name = name
+        self.options = options
+        self.tell = tell
+        self._info: Info | None = None
+        self._first: Transfer | None = Transfer(self, 0, first)
+        self._first.start()
+        assert self._info is not None
+        self.info: Info = self._info
+        if not self.info.ranges:
+            self._first.stop = self.info.size
+
+    def request(self, start: int, stop: int | None) -> Body:
+        """Request bytes [start, stop); raise TarkitError if the reply is of another version."""
+        body = self.store.get(self.url, start, stop)
+        if self._info is None:
+            self._info = body.info
+        elif (body.info.version, body.info.size) != (self._info.version, self._info.size):
+            body.close()
+            raise TarkitError(f"{self.name}: the object has changed while it was read", "read it again from its start")
+        return body
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return bytes [start, stop), fewer only at the end of the object."""
+        transfer = Transfer(self, start, stop)
+        try:
+            return transfer.rest()
+        finally:
+            transfer.close()
+
+    def stream(self) -> Stream:
+        """Return a reader of all bytes, in order. The first call reuses the reply to the first request."""
+        first, self._first = self._first, None
+        return Stream(self, first or Transfer(self, 0, FIRST if self.info.ranges else None))
+
+    def close(self) -> None:
+        """Close the connection of the first request, if no stream uses it."""
+        if self._first is not None:
+            self._first.close()
+            self._first = None
+
+
+class Transfer:
+    """Bytes [start, stop) of an object, to its end for None, over as many connections as it takes."""
+
+    def __init__(self, remote: RemoteObject, start: int, stop: int | None) -> None:
+        self._remote = remote
+        self.position = start
+        self.stop = stop
+        self._body: Body | None = None
+        self._failures = 0
+        self._closed = threading.Event()
+
+    def start(self) -> None:
+        """Make the first request."""
+        while self._body is None:
+            try:
+                self._body = self._remote.request(self.position, self.stop)
+            except Lost as lost:
+                self._recover(lost)
+
+    def read(self, n: int) -> bytes:
+        """Return up to `n` bytes, b"" at the end."""
+        if self.stop is not None:
+            n = min(n, self.stop - self.position)
+        while n > 0:
+            self.start()
+            assert self._body is not None
+            try:
+                data = self._body.read(n)
+            except Lost as lost:
+                self._recover(lost)
+                continue
+            self._failures = 0 if data else self._failures
+            self.position += len(data)
+            return data
+        return b""
+
+    def rest(self) -> bytes:
+        """Return all bytes up to `stop`."""
+        parts = []
+        while data := self.read(LARGEST):
+            parts.append(data)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Close the connection; calls in other threads end."""
+        self._closed.set()
+        body, self._body = self._body, None
+        if body is not None:
+            body.close()
+
+    def _recover(self, lost: Lost) -> None:
+        """Wait after a failure, then let the next request go on at its byte; raise TarkitError after too many."""
+        body, self._body = self._body, None
+        if body is not None:
+            body.close()
+        remote = self._remote
+        where = f"{remote.name}: at {self.position}: " if self.position else f"{remote.name}: "
+        if self._closed.is_set():
+            raise TarkitError(f"{where}closed")
+        self._failures += 1
+        if self._failures > remote.options.retries:
+            many = f" ({self._failures} attempts)" if self._failures > 1 else ""
+            raise TarkitError(f"{where}{lost}{many}", "--net-retries and --net-timeout set how long to try")
+        if self.position and remote.info.version is None:
+            raise TarkitError(f"{where}{lost}", "the server names no version of it, so the rest may be of another one")
+        if self.position and not remote.info.ranges:
+            raise Unsupported(f"{where}{lost}", "the server does not send parts of an object, so reading begins anew")
+        remote.tell(f"{where}{lost}; trying again")
+        pause = min(_PAUSE * 2 ** (self._failures - 1), _LONGEST) * random.uniform(0.5, 1.0)
+        self._closed.wait(max(pause, min(lost.wait or 0.0, remote.options.timeout)))
+
+
+class Stream:
+    """All bytes of an object, in order; several ranges are requested at a time."""
+
+    def __init__(self, remote: RemoteObject, first: Transfer) -> None:
+        self._remote = remote
+        self._first: Transfer | None = first
+        self._next = first.stop  # where the next range begins; None: the first has all
+        self._size = FIRST
+        self._flight: deque[tuple[Transfer, Future[bytes]]] = deque()
+        self._pool: ThreadPoolExecutor | None = None
+        self._rest = memoryview(b"")
+
+    def read(self, n: int) -> bytes:
+        """Return up to `n` bytes, b"" at the end."""
+        self._request_more()
+        while not self._rest:
+            if self._first is not None:
+                data = self._first.read(n)
+                if data:
+                    return data
+                self._first.close()
+                self._first = None
+            if not self._flight:
+                return b""
+            self._rest = memoryview(self._landed())
+            self._request_more()
+        data, self._rest = bytes(self._rest[:n]), self._rest[n:]
+        return data
+
+    def close(self) -> None:
+        """Close all connections."""
+        if self._first is not None:
+            self._first.close()
+        for transfer, future in self._flight:
+            future.cancel()
+            transfer.close()
+        self._flight.clear()
+        self._rest = memoryview(b"")
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._remote.close()
+
+    def _request_more(self) -> None:
+        """Request further ranges, up to FLIGHT at a time."""
+        size = self._remote.info.size
+        while self._next is not None and size is not None and self._next < size and len(self._flight) < FLIGHT:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(FLIGHT, thread_name_prefix="range")
+            self._size = min(2 * self._size, LARGEST)
+            start, self._next = self._next, min(self._next + self._size, size)
+            transfer = Transfer(self._remote, start, self._next)
+            self._flight.append((transfer, self._pool.submit(transfer.rest)))
+
+    def _landed(self) -> bytes:
+        """Return the bytes of the range that was requested first, once all are there."""
+        transfer, future = self._flight.popleft()
+        try:
+            while True:
+                try:
+                    return future.result(_WAIT)
+                except NotDone:
+                    if future.done():
+                        raise
+        except BaseException:
+            transfer.close()
+            raise
+        finally:
+            transfer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

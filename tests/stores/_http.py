@@ -1,0 +1,166 @@
+"""A web server on loopback that serves bytes as told: with faults at chosen places."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import SHUT_RDWR
+from typing import Any
+
+
+@dataclass
+class Served:
+    """An object of the server, and how replies for it go wrong.
+
+    Attributes:
+        data: its bytes.
+        ranges: whether parts of it are sent.
+        etag: its ETag, None for none.
+        drop: bytes of a reply after which the connection is closed.
+        drops: how many replies are cut so; None for all.
+        stall: bytes of a reply after which nothing more comes.
+        statuses: statuses of the first replies, in place of 200.
+        headers: further headers of each reply.
+        chunked: send it chunked, without its length.
+        change: called with the number of the request before each reply; it may change any of this.
+    """
+
+    data: bytes = b""
+    ranges: bool = True
+    etag: str | None = '"1"'
+    drop: int | None = None
+    drops: int | None = None
+    stall: int | None = None
+    statuses: list[int] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    chunked: bool = False
+    change: Callable[[Served, int], None] = lambda served, number: None
+    requests: int = 0
+    sent: int = 0
+
+
+class HttpServer:
+    """The server. `objects` are what it serves by path, `log` the requests: method, path, headers."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Served] = {}
+        self.log: list[tuple[str, str, dict[str, str]]] = []
+        self.stop = threading.Event()
+        self.lock = threading.Lock()
+        handler = type("Handler", (_Handler,), {"served_by": self})
+        self.server = _Server(("127.0.0.1", 0), handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def serve(self, path: str, data: bytes = b"", **how: Any) -> str:
+        """Serve `data` at a path; return its URL."""
+        self.objects[path] = Served(data, **how)
+        return self.url + path
+
+    def close(self) -> None:
+        """Stop the server."""
+        self.stop.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@contextmanager
+def http_server() -> Iterator[HttpServer]:
+    """Run a server for a test."""
+    server = HttpServer()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Print nothing when a client goes away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    served_by: HttpServer
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing."""
+
+    def do_GET(self) -> None:
+        """Send an object, or a part of it."""
+        server = self.served_by
+        path = self.path.partition("?")[0]
+        with server.lock:
+            server.log.append(("GET", self.path, dict(self.headers)))
+            served = server.objects.get(path)
+            if served is None:
+                self._refuse(404)
+                return
+            served.requests += 1
+            served.change(served, served.requests)
+            status = served.statuses.pop(0) if served.statuses else 200
+        if status != 200:
+            self._refuse(status, served.headers)
+            return
+        self._send(served)
+
+    def _send(self, served: Served) -> None:
+        start, stop = 0, len(served.data)
+        found = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        part = served.ranges and found is not None
+        if part and found is not None:
+            start = int(found[1])
+            stop = min(int(found[2]) + 1, stop) if found[2] else stop
+            if start >= len(served.data):
+                self._refuse(416, {"Content-Range": f"bytes */{len(served.data)}"})
+                return
+        headers = {"Content-Length": str(stop - start), **({"Accept-Ranges": "bytes"} if served.ranges else {})}
+        if served.chunked:
+            headers = {"Transfer-Encoding": "chunked"}
+        if served.etag is not None:
+            headers["ETag"] = served.etag
+        if part:
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(served.data)}"
+        self.send_response(206 if part else 200)
+        for name, value in {**headers, **served.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self._body(served, start, stop)
+
+    def _body(self, served: Served, start: int, stop: int) -> None:
+        drop = served.drop if served.drops is None or served.drops > 0 else None
+        ends = [start + each for each in (drop, served.stall) if each is not None and start + each < stop]
+        end = min([stop, *ends])
+        try:
+            for at in range(start, end, 1 << 16):
+                piece = served.data[at : min(at + (1 << 16), end)]
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if served.chunked else piece)
+                served.sent += len(piece)
+            if end == stop and served.chunked:
+                self.wfile.write(b"0\r\n\r\n")
+            self.wfile.flush()
+        except OSError:
+            return
+        if end < stop and end - start == served.stall:
+            self.served_by.stop.wait(30)
+        if end < stop:
+            if served.drops is not None and end - start == drop:
+                served.drops -= 1
+            self.close_connection = True
+            try:
+                self.connection.shutdown(SHUT_RDWR)
+            except OSError:
+                pass
+
+    def _refuse(self, status: int, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", "0")
+        self.end_headers()

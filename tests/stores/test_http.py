@@ -1,0 +1,198 @@
+"""Reading over HTTP from a server whose replies go wrong: the right bytes, or an error; never fewer bytes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from tarkit.errors import TarkitError, Unsupported
+from tarkit.stores import transfer
+from tarkit.stores.http import HttpStore
+from tarkit.stores.schemes import public_name
+from tarkit.stores.store import StoreOptions
+from tarkit.stores.transfer import RemoteObject
+from tests._tools import each_row
+from tests.stores._http import HttpServer, Served, http_server
+
+DATA = random.Random(7).randbytes(3_000_000)
+QUICK = StoreOptions(retries=3, timeout=0.5)
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HttpServer]:
+    """A server, with small ranges and short pauses, and no netrc of this machine."""
+    monkeypatch.setattr(transfer, "FIRST", 100_000)
+    monkeypatch.setattr(transfer, "LARGEST", 400_000)
+    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with http_server() as found:
+        yield found
+
+
+def opened(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> RemoteObject:
+    tell = (lambda line: None) if lines is None else lines.append
+    return RemoteObject(HttpStore(options), url, public_name(url), options, tell, transfer.FIRST)
+
+
+def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> bytes:
+    """All bytes of a URL, by its stream."""
+    parts = []
+    with opened(url, options, lines).stream() as stream:
+        while data := stream.read(70_000):
+            parts.append(data)
+    return b"".join(parts)
+
+
+@each_row(
+    "how",
+    [
+        {},
+        {"ranges": False},
+        {"chunked": True},
+        {"chunked": True, "ranges": False},
+        {"etag": None},
+        {"etag": 'W/"weak"'},
+        {"headers": {"Content-Encoding": "gzip"}},
+    ],
+)
+def test_reads_all(how: dict[str, object], server: HttpServer) -> None:
+    for data in (DATA, DATA[:100_000], DATA[:100_001], b"x", b""):
+        assert whole(server.serve("/a", data, **how)) == data
+
+
+def test_ranges_are_requested_together_and_each_byte_once(server: HttpServer) -> None:
+    url = server.serve("/a", DATA)
+    assert whole(url) == DATA
+    served = server.objects["/a"]
+    assert served.sent == len(DATA)
+    assert served.requests == 9  # 100 000, 200 000, then 400 000 each
+
+
+@each_row(("drop", "drops"), [(50_000, 20), (1, 3), (99_999, 1), (0, 3), (399_999, None)])
+def test_a_connection_that_breaks_is_taken_up_at_its_byte(drop: int, drops: int | None, server: HttpServer) -> None:
+    url = server.serve("/a", DATA, drop=drop, drops=drops)
+    lines: list[str] = []
+    assert whole(url, lines=lines) == DATA
+    served = server.objects["/a"]
+    assert served.sent == len(DATA)
+    assert len(lines) == served.requests - 9
+    assert all("trying again" in line and line.startswith(f"{url}: ") for line in lines)
+
+
+@each_row(
+    ("how", "error"),
+    [
+        ({"drop": 0}, "ended"),
+        ({"stall": 10}, "time-out"),
+        ({"statuses": [503] * 9}, "503"),
+        ({"statuses": [500] * 9}, "500"),
+        ({"statuses": [429] * 9, "headers": {"Retry-After": "0"}}, "429"),
+        ({"statuses": [403]}, "403"),
+        ({"statuses": [401]}, "401"),
+        ({"statuses": [418]}, "418"),
+        ({"statuses": [404]}, "No such file"),
+        ({"drop": 1000, "etag": None}, "no version"),
+        ({"drop": 1000, "ranges": False}, "parts"),
+        ({"headers": {"Content-Range": "bytes 5-99/100"}}, "another range"),
+        ({"headers": {"Content-Range": "bytes 0-1"}}, "another range"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error_that_names_the_url(
+    how: dict[str, object], error: str, server: HttpServer
+) -> None:
+    url = server.serve("/a", DATA, **how)
+    with pytest.raises((TarkitError, OSError)) as caught:
+        whole(url)
+    hint = getattr(caught.value, "hint", "")
+    assert error in f"{caught.value} {hint}"
+    assert url in str(caught.value)
+
+
+@each_row("status", [408, 425, 429, 500, 502, 503, 504])
+def test_a_server_that_is_busy_is_asked_again(status: int, server: HttpServer) -> None:
+    url = server.serve("/a", DATA, statuses=[status] * 3)
+    lines: list[str] = []
+    assert whole(url, lines=lines) == DATA
+    assert len(lines) == 3 and all(str(status) in line for line in lines)
+
+
+def test_retry_after_is_heeded(server: HttpServer) -> None:
+    for text, least in (("1", 0.9), (formatdate(time.time() + 2, usegmt=True), 0.5), ("soon", 0.0)):
+        url = server.serve("/a", b"x", statuses=[503], headers={"Retry-After": text})
+        begun = time.monotonic()
+        assert whole(url, StoreOptions(timeout=10)) == b"x"
+        assert least <= time.monotonic() - begun < 3
+
+
+def test_an_object_that_changes_is_an_error(server: HttpServer) -> None:
+    """Another ETag, another length, or another time in a later reply: no bytes of two versions."""
+
+    def other_tag(served: Served, number: int) -> None:
+        served.etag = '"2"' if number > 4 else served.etag
+
+    def other_length(served: Served, number: int) -> None:
+        served.data = served.data + b"x" if number == 5 else served.data
+
+    def other_time(served: Served, number: int) -> None:
+        served.headers = {"Last-Modified": f"Mon, 01 Jan 2024 00:00:0{number > 4:d} GMT"}
+
+    for change, etag in ((other_tag, '"1"'), (other_length, '"1"'), (other_time, None)):
+        url = server.serve("/a", DATA, change=change, etag=etag)
+        with pytest.raises(TarkitError, match="has changed"):
+            whole(url)
+
+
+def test_a_length_that_is_wrong_is_an_error(server: HttpServer) -> None:
+    """A reply that is shorter than its Content-Length says, with or without ranges."""
+    for ranges in (True, False):
+        url = server.serve("/a", DATA[:1000], headers={"Content-Length": "2000"}, ranges=ranges)
+        server.objects["/a"].drop = None
+        with pytest.raises((TarkitError, Unsupported)):
+            whole(url)
+
+
+def test_logins_are_sent_and_not_shown(server: HttpServer, tmp_path: Path) -> None:
+    url = server.serve("/a", b"x").replace("http://", "http://me:s3cret%21@")
+    assert whole(url) == b"x"
+    assert server.log[-1][2]["Authorization"] == "Basic bWU6czNjcmV0IQ=="
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login you password other\n")
+    assert whole(server.serve("/a", b"x")) == b"x"
+    assert server.log[-1][2]["Authorization"] == "Basic eW91Om90aGVy"
+    assert whole(server.serve("/a", b"x"), StoreOptions(anonymous=True)) == b"x"
+    assert "Authorization" not in server.log[-1][2]
+    server.serve("/a", statuses=[401])
+    with pytest.raises(TarkitError) as caught:
+        whole(url)
+    assert "s3cret" not in f"{caught.value}{caught.value.hint}"
+
+
+def test_redirects_are_followed_without_the_login(server: HttpServer) -> None:
+    with http_server() as other:
+        there = other.serve("/b", DATA).replace("127.0.0.1", "localhost")
+        server.serve("/a", statuses=[302] * 99, headers={"Location": there})
+        assert whole(server.url.replace("http://", "http://me:pw@") + "/a") == DATA
+        assert "Authorization" in server.log[-1][2]
+        assert "Authorization" not in other.log[-1][2]
+        server.serve("/loop", statuses=[302] * 99, headers={"Location": f"{server.url}/loop"})
+        with pytest.raises(TarkitError, match="redirects"):
+            whole(server.url + "/loop")
+
+
+def test_no_server_and_no_host() -> None:
+    for url, words in (("http://127.0.0.1:1/a", "no connection"), ("http://no-such-host.invalid/a", "cannot be resolved")):
+        with pytest.raises(TarkitError, match=words):
+            whole(url, StoreOptions(retries=1, timeout=2))
+
+
+def test_reads_a_range(server: HttpServer) -> None:
+    remote = opened(server.serve("/a", DATA, drop=10_000, drops=1))
+    assert remote.read(500_000, 700_000) == DATA[500_000:700_000]
+    assert remote.read(len(DATA) - 5, len(DATA) + 5) == DATA[-5:]
+    remote.close()
