@@ -1,0 +1,351 @@
+"""Objects in buckets: s3:// (Amazon S3 and servers that speak its protocol), gs:// (Google), az:// (Azure), by obstore.
+
+Credentials come from where obstore finds them: environment variables, the machine's own role, and for S3 also from the
+profiles in ~/.aws, as of the AWS tools.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, NoReturn
+
+from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
+from tarkit.stores.schemes import public_name, scheme_of
+from tarkit.stores.store import Info, Lost, StoreOptions, denied, missing
+
+try:
+    import obstore
+    from obstore.exceptions import (
+        AlreadyExistsError,
+        GenericError,
+        PermissionDeniedError,
+        PreconditionError,
+        UnauthenticatedError,
+    )
+except ImportError:
+    raise MissingLibrary("reading and writing s3://, gs:// and az://", "obstore", "s3") from None
+
+PART = 16 << 20
+"""Bytes of a part of an upload, so that 10 000 parts, the limit of S3, are 160 GB."""
+
+PARTS = 4
+"""Parts of one upload that are sent at a time."""
+
+_CHUNK = 1 << 20  # bytes of a reply that are handed over at a time
+_WHOLE = "Received non-partial response"  # what obstore says of a server that ignores ranges, or does not mark them
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
+_PASSING = ("408", "425", "429", "500", "502", "503", "504")
+_FATAL = (
+    (re.compile(r"certificate|invalid peer|TlsError|HandshakeFailure", re.IGNORECASE), "TLS error"),
+    (re.compile(r"builder error|relative URL|InvalidUri"), "the endpoint is not a valid URL"),
+)
+_NETWORK = (
+    (re.compile(r"dns error|failed to lookup", re.IGNORECASE), "the name of the host cannot be resolved", False),
+    (re.compile(r"Connection refused", re.IGNORECASE), "connection refused", False),
+    (re.compile(r"TimedOut|timed out|timeout", re.IGNORECASE), "no byte came within the time-out", True),
+    (re.compile(r"IncompleteBody|IncompleteMessage|end of file|unexpected EOF", re.IGNORECASE), "the reply ended early", True),
+    (re.compile(r"ConnectionReset|reset by peer", re.IGNORECASE), "the connection was reset", True),
+)
+_LOGIN = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; --anonymous for public data",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS; --anonymous for public data",
+    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY; --anonymous for public data",
+}
+
+
+class ObjectStore:
+    """Objects of s3, gs and az."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        self.options = options
+
+    def head(self, url: str) -> Info:
+        """Return the description of an object."""
+        store, key = self._place(url)
+        try:
+            return _info(url, obstore.head(store, key))
+        except Exception as error:
+            _fail(url, error)
+
+    def get(self, url: str, start: int, stop: int | None) -> ObjectBody:
+        """Request bytes [start, stop) of an object."""
+        store, key = self._place(url)
+        wanted: dict[str, Any] = {}
+        if stop is not None:
+            wanted["range"] = (start, stop)
+        elif start:
+            wanted["range"] = {"offset": start}
+        try:
+            return ObjectBody(url, obstore.get(store, key, options=wanted), start)
+        except Exception as error:
+            if _WHOLE in str(error):
+                if start:
+                    what = f"{public_name(url)}: the server does not send parts of this object"
+                    raise Unsupported(what) from error
+                body = self.get(url, 0, None)
+                body.info = body.info._replace(ranges=False)
+                return body
+            if "416" in _STATUS.findall(str(error)) and (info := self.head(url)).size is not None and info.size <= start:
+                return ObjectBody(url, None, start, info)
+            _fail(url, error)
+
+    def put(self, url: str, fresh: bool) -> ObjectUpload:
+        """Begin to write an object."""
+        store, key = self._place(url)
+        return ObjectUpload(url, store, key, fresh)
+
+    def list(self, url: str) -> Iterator[Info]:
+        """Yield the objects whose URL begins with `url`, in the order of their names as bytes."""
+        scheme, bucket, prefix = split_url(url)
+        store = _store(scheme, bucket, self.options)
+        directory = prefix.rpartition("/")[0]
+        # obstore lists directories only; the names before the prefix are skipped, and the rest after it is not read
+        offset = prefix[:-1] if len(prefix) > len(directory) + 1 else None
+        try:
+            for page in obstore.list(store, prefix=directory or None, offset=offset):
+                for meta in page:
+                    name = meta["path"]
+                    if name.startswith(prefix):
+                        yield _info(f"{scheme}://{bucket}/{name}", meta)
+                    elif name > prefix:
+                        return
+        except Exception as error:
+            _fail(url, error)
+
+    def _place(self, url: str) -> tuple[Any, str]:
+        scheme, bucket, key = split_url(url)
+        if not key:
+            raise Usage(f"{public_name(url)}: the name of the object is missing", f"{scheme}://BUCKET/NAME")
+        return _store(scheme, bucket, self.options), key
+
+
+class ObjectBody:
+    """The bytes of one reply."""
+
+    def __init__(self, url: str, reply: Any, start: int, info: Info | None = None) -> None:
+        self._url = url
+        self._pieces: Iterator[Any] = iter(())
+        self._rest = memoryview(b"")
+        self._left = 0
+        if reply is not None:
+            self._pieces = iter(reply.stream(min_chunk_size=_CHUNK))
+            first, last = reply.range
+            if first != start:
+                raise TarkitError(f"{public_name(url)}: the server sent another range than requested: from {first} on")
+            self._left = last - first
+            info = _info(url, reply.meta)
+        assert info is not None
+        self.info = info
+
+    def read(self, n: int) -> bytes:
+        """Return up to `n` bytes, b"" at the end; raises Lost."""
+        if not self._rest:
+            try:
+                piece = next(self._pieces, None)
+            except Exception as error:
+                _fail(self._url, error, begun=True)
+            if piece is None:
+                if self._left:
+                    raise Lost(f"the reply ended {self._left} bytes early")
+                return b""
+            self._rest = memoryview(piece)
+            self._left -= len(self._rest)
+        data, self._rest = bytes(self._rest[:n]), self._rest[n:]
+        return data
+
+    def close(self) -> None:
+        """Give up what was not read. A `read` in another thread ends with its next piece, or the time-out."""
+        self._pieces, self._rest = iter(()), memoryview(b"")
+
+
+class ObjectUpload:
+    """An object that is being written: in one request if it is small, else in parts, several at a time."""
+
+    def __init__(self, url: str, store: Any, key: str, fresh: bool) -> None:
+        self._url = url
+        self._store = store
+        self._key = key
+        self._fresh = fresh
+        self._small: list[bytes] | None = []
+        self._size = 0
+        self._writer: Any = None
+        if fresh:
+            self._refuse_existing()
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+        self._size += len(data)
+        try:
+            if self._small is not None:
+                self._small.append(bytes(data))
+                if self._size < PART:
+                    return
+                self._writer = obstore.open_writer(self._store, self._key, buffer_size=PART, max_concurrency=PARTS)
+                data, self._small = b"".join(self._small), None
+            self._writer.write(bytes(data))
+        except Exception as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        """Complete the object."""
+        try:
+            if self._small is not None:
+                mode = "create" if self._fresh else "overwrite"
+                obstore.put(self._store, self._key, b"".join(self._small), mode=mode)
+                return
+            if self._fresh:
+                self._refuse_existing()
+            self._writer.close()
+        except Exception as error:
+            self._give_up(error)
+
+    def abort(self) -> None:
+        """Abort the upload of parts, so that none stays in the bucket."""
+        writer, self._writer, self._small = self._writer, None, None
+        if writer is not None:
+            gone = TarkitError("given up")
+            try:
+                writer.__exit__(TarkitError, gone, None)
+            except Exception:  # the reason for the abort is the error that is reported
+                pass
+
+    def _refuse_existing(self) -> None:
+        try:
+            obstore.head(self._store, self._key)
+        except FileNotFoundError:
+            return
+        except Exception as error:
+            _fail(self._url, error)
+        raise _taken(self._url)
+
+    def _give_up(self, error: Exception) -> NoReturn:
+        self.abort()
+        _fail(self._url, error, writing=True)
+
+
+def open_store(options: StoreOptions) -> ObjectStore:
+    """Return the store of s3, gs and az."""
+    return ObjectStore(options)
+
+
+def split_url(url: str) -> tuple[str, str, str]:
+    """Return the scheme, the bucket and the name of an object."""
+    scheme = scheme_of(url) or ""
+    bucket, _, key = url[len(scheme) + 3 :].partition("/")
+    if not bucket:
+        raise Usage(f"{public_name(url)}: the bucket is missing", f"{scheme}://BUCKET/NAME")
+    return scheme, bucket, key
+
+
+@lru_cache(maxsize=64)
+def _store(scheme: str, bucket: str, options: StoreOptions) -> Any:
+    from obstore.store import AzureStore, GCSStore, S3Store
+
+    config: dict[str, Any] = dict(options.storage)
+    endpoint = options.endpoint_url
+    if options.anonymous:
+        config["skip_signature"] = True
+    how: dict[str, Any] = {
+        "client_options": {
+            "connect_timeout": f"{options.timeout}s",
+            "read_timeout": f"{options.timeout}s",
+            "timeout": "7d",
+            "allow_http": True,
+        },
+        "retry_config": {"max_retries": 0},
+    }
+    try:
+        if scheme == "s3":
+            endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+            if endpoint:
+                config["endpoint"] = endpoint
+            return S3Store(bucket, config={**_profile(options), **config}, **how)
+        if scheme == "gs":
+            if endpoint:
+                config["base_url"] = endpoint
+            return GCSStore(bucket, config=config, **how)
+        if endpoint:
+            config["endpoint"] = endpoint
+        return AzureStore(bucket, config=config, **how)
+    except Exception as error:
+        raise Usage(f"{scheme}://{bucket}: {str(error).partition(chr(10))[0]}", _LOGIN.get(scheme)) from error
+
+
+def _profile(options: StoreOptions) -> dict[str, str]:
+    """Return the settings of the AWS profile, as the AWS tools read them from two files; {} if variables are set."""
+    if options.anonymous or os.environ.get("AWS_ACCESS_KEY_ID") or "access_key_id" in options.storage:
+        return {}
+    from configparser import ConfigParser, Error
+
+    name = os.environ.get("AWS_PROFILE") or os.environ.get("AWS_DEFAULT_PROFILE") or "default"
+    found: dict[str, str] = {}
+    for variable, path, section in (
+        ("AWS_CONFIG_FILE", "~/.aws/config", name if name == "default" else f"profile {name}"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials", name),
+    ):
+        parser = ConfigParser(interpolation=None)
+        try:
+            parser.read(os.environ.get(variable) or os.path.expanduser(path))
+        except (Error, UnicodeDecodeError) as error:
+            raise Usage(f"{path}: {str(error).partition(chr(10))[0]}") from error
+        if parser.has_section(section):
+            found |= dict(parser.items(section))
+    if not found and os.environ.get("AWS_PROFILE"):
+        raise Usage(f"no profile {name} in ~/.aws/config and ~/.aws/credentials", "AWS_PROFILE names it")
+    names = {
+        "aws_access_key_id": "access_key_id",
+        "aws_secret_access_key": "secret_access_key",
+        "aws_session_token": "session_token",
+        "region": "region",
+        "endpoint_url": "endpoint",
+    }
+    return {ours: found[theirs] for theirs, ours in names.items() if found.get(theirs)}
+
+
+def _info(url: str, meta: Any) -> Info:
+    version = meta.get("e_tag") or str(meta.get("last_modified") or "") or None
+    return Info(url, meta["size"], version)
+
+
+def _taken(url: str) -> TarkitError:
+    return TarkitError(f"{public_name(url)}: this object exists", "--force replaces it")
+
+
+def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False) -> NoReturn:
+    """Raise the exception for an error of obstore, whose text has the status, the reply and the cause."""
+    if isinstance(error, (TarkitError, Lost)):
+        raise error
+    name, text = public_name(url), str(error)
+    statuses, code, message = _STATUS.findall(text), _CODE.search(text), _MESSAGE.search(text)
+    said = f"{code[1]}: {message[1].rstrip('.')}" if code and message else code[1] if code else ""
+    if isinstance(error, FileNotFoundError):
+        if code and code[1] in ("NoSuchBucket", "ContainerNotFound"):
+            raise TarkitError(f"{name}: there is no such bucket") from error
+        raise missing(name) from error
+    if isinstance(error, AlreadyExistsError):
+        raise _taken(url) from error
+    if isinstance(error, PreconditionError):
+        raise TarkitError(f"{name}: the object has changed meanwhile") from error
+    if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or "403" in statuses or "401" in statuses:
+        raise denied(name, said or "the credentials do not allow it", _LOGIN.get(scheme_of(url) or "")) from error
+    for pattern, words in _FATAL:
+        if pattern.search(text):
+            raise TarkitError(f"{name}: {words}", "--endpoint-url names the server") from error
+    if statuses and statuses[-1] not in _PASSING:
+        raise TarkitError(f"{name}: the server answers {statuses[-1]}{': ' if said else ''}{said}") from error
+    if statuses:
+        lost = Lost(f"the server answers {statuses[-1]}{': ' if said else ''}{said}")
+    elif isinstance(error, GenericError) or begun:
+        lost = next((Lost(words, None, met) for pattern, words, met in _NETWORK if pattern.search(text)), None) or Lost(
+            text.partition("\n")[0][:200]
+        )
+    else:
+        raise TarkitError(f"{name}: {text.partition(chr(10))[0][:300]}") from error
+    if writing:
+        raise TarkitError(f"{name}: {lost}; the object was not written") from error
+    raise lost from error

@@ -1,0 +1,65 @@
+"""Servers of object stores on loopback, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_REGION": "us-east-1"}
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def running(command: list[str], port: int, **how: object) -> Iterator[str]:
+    """Run a server until it is not needed; return its URL once it accepts connections."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            for _ in range(600):
+                assert process.poll() is None, f"{command[0]} ended"
+                try:
+                    socket.create_connection(("127.0.0.1", port), 1).close()
+                    break
+                except OSError:
+                    time.sleep(0.05)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+@contextmanager
+def moto() -> Iterator[str]:
+    """The S3 of moto, with a bucket `bucket`."""
+    pytest.importorskip("moto.server")
+    port = free_port()
+    with running([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port) as url:
+        import urllib3
+
+        urllib3.request("PUT", f"{url}/bucket", headers={"Authorization": "AWS4-HMAC-SHA256 Credential=key/1/us-east-1/s3/x"})
+        yield url
+
+
+@contextmanager
+def rclone(directory: Path) -> Iterator[str]:
+    """`rclone serve s3` over a directory, whose subdirectory `bucket` is a bucket."""
+    program = shutil.which("rclone", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if program is None:
+        pytest.skip("rclone is not installed")
+    (directory / "bucket").mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    words = ["serve", "s3", str(directory), "--addr", f"127.0.0.1:{port}", "--auth-key", "key,s3cret"]
+    with running([program, *words], port) as url:
+        yield url

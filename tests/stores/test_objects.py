@@ -1,0 +1,157 @@
+"""Reading, writing and listing objects on real S3 servers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("obstore")
+boto3 = pytest.importorskip("boto3")
+
+from tarkit.errors import TarkitError, Usage
+from tarkit.stores import objects, transfer
+from tarkit.stores.objects import ObjectStore
+from tarkit.stores.store import StoreOptions
+from tarkit.stores.transfer import RemoteObject
+from tests.stores._servers import KEYS, moto, rclone
+
+DATA = random.Random(7).randbytes(3_000_000)
+_numbers = count()
+
+
+@pytest.fixture(scope="module", params=["moto", "rclone"])
+def endpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a server that has the bucket `bucket`."""
+    with moto() if request.param == "moto" else rclone(tmp_path_factory.mktemp("rclone")) as url:
+        yield url
+
+
+@pytest.fixture
+def store(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ObjectStore:
+    """The server as a store, with small ranges and parts."""
+    monkeypatch.setattr(transfer, "FIRST", 100_000)
+    monkeypatch.setattr(transfer, "LARGEST", 400_000)
+    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(objects, "PART", 5 << 20)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    return ObjectStore(StoreOptions(endpoint_url=endpoint, retries=2, timeout=5))
+
+
+def fresh_url(name: str = "") -> str:
+    return f"s3://bucket/{next(_numbers)}/{name or 'a.tar'}"
+
+
+def put(store: ObjectStore, url: str, data: bytes, fresh: bool = False) -> None:
+    upload = store.put(url, fresh)
+    for start in range(0, len(data), 1 << 20):
+        upload.write(data[start : start + (1 << 20)])
+    upload.close()
+
+
+def whole(store: ObjectStore, url: str) -> bytes:
+    parts = []
+    with RemoteObject(store, url, url, store.options, first=transfer.FIRST).stream() as stream:
+        while data := stream.read(70_000):
+            parts.append(data)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100_000, 100_001, 3_000_000, 12_000_000])
+def test_what_is_written_is_read(size: int, store: ObjectStore) -> None:
+    data, url = (DATA * 4)[:size], fresh_url()
+    put(store, url, data)
+    assert whole(store, url) == data
+    assert store.head(url).size == size
+
+
+def test_an_upload_that_is_given_up_leaves_nothing(store: ObjectStore) -> None:
+    """Neither an object nor parts, small or large."""
+    for size in (1000, 12_000_000):
+        url = fresh_url()
+        upload = store.put(url, False)
+        for start in range(0, size, 1 << 20):
+            upload.write((DATA * 4)[start : min(start + (1 << 20), size)])
+        upload.abort()
+        with pytest.raises(FileNotFoundError):
+            store.head(url)
+    client = boto3.client("s3", endpoint_url=store.options.endpoint_url)
+    assert "Uploads" not in client.list_multipart_uploads(Bucket="bucket")
+
+
+def test_fresh_replaces_nothing(store: ObjectStore) -> None:
+    url = fresh_url()
+    put(store, url, b"one", fresh=True)
+    with pytest.raises(TarkitError, match="exists"):
+        put(store, url, b"two", fresh=True)
+    assert whole(store, url) == b"one"
+    put(store, url, b"three")
+    assert whole(store, url) == b"three"
+
+
+def test_lists_by_prefix_in_order(store: ObjectStore) -> None:
+    directory = fresh_url("x").removesuffix("x")
+    names = ["train-0.tar", "train-1.tar", "train-10.tar", "val-0.tar", "sub/train-0.tar", "train"]
+    for name in names:
+        put(store, directory + name, name.encode())
+
+    def listed(prefix: str) -> list[str]:
+        return sorted(info.url.removeprefix(directory) for info in store.list(directory + prefix))
+
+    assert listed("") == sorted(names)
+    assert listed("train-") == ["train-0.tar", "train-1.tar", "train-10.tar"]
+    assert listed("train") == ["train", "train-0.tar", "train-1.tar", "train-10.tar"]
+    assert listed("sub/") == ["sub/train-0.tar"]
+    assert listed("none") == []
+    assert {info.size for info in store.list(directory + "train-")} == {11, 12}
+
+
+def test_errors_name_the_object_and_what_to_do(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FileNotFoundError):
+        whole(store, fresh_url())
+    with pytest.raises((TarkitError, FileNotFoundError), match="no-such-bucket"):
+        whole(store, "s3://no-such-bucket/a.tar")
+    for url in ("s3:///a.tar", "s3://bucket", "s3://bucket/"):
+        with pytest.raises(Usage):
+            whole(store, url)
+
+
+@pytest.mark.parametrize(
+    ("endpoint_url", "words"),
+    [
+        ("http://127.0.0.1:1", "refused"),
+        ("http://no-such-host.invalid", "cannot be resolved"),
+    ],
+)
+def test_no_server(endpoint_url: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    store = ObjectStore(StoreOptions(endpoint_url=endpoint_url, retries=1, timeout=2))
+    with pytest.raises(TarkitError, match=words):
+        whole(store, "s3://bucket/a.tar")
+
+
+def test_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys come from the files of the AWS tools, unless variables are set."""
+    for name in (*KEYS, "AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "credentials").write_text("[default]\naws_access_key_id = a\naws_secret_access_key = b%c\n[two]\naws_access_key_id=z\n")
+    (tmp_path / "config").write_text("[default]\nregion = eu-west-1\n[profile two]\nendpoint_url = http://localhost\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    profile: Callable[..., dict[str, str]] = objects._profile
+    assert profile(StoreOptions()) == {"access_key_id": "a", "secret_access_key": "b%c", "region": "eu-west-1"}
+    monkeypatch.setenv("AWS_PROFILE", "two")
+    assert profile(StoreOptions()) == {"access_key_id": "z", "endpoint": "http://localhost"}
+    monkeypatch.setenv("AWS_PROFILE", "three")
+    with pytest.raises(Usage, match="no profile three"):
+        profile(StoreOptions())
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    assert profile(StoreOptions()) == {}
+    assert profile(StoreOptions(anonymous=True)) == {}
