@@ -13,7 +13,7 @@ from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample
-from tarkit.stores import schemes
+from tarkit.stores import connect
 from tarkit.streams.background import ReadAhead
 from tarkit.streams.codecs import codec_by_magic, decoder, foreign_codec, not_decoded
 from tarkit.streams.codecs.registry import ZIP
@@ -57,7 +57,7 @@ def open_source(
     if location.kind == "pipe":
         return _stream(CommandReader(location.text), location, ahead, tmpdir)
     if location.kind == "url":
-        return _stream(ReadAdapter(schemes.open_read(location.text)), location, ahead, tmpdir)
+        return _stream(ReadAdapter(connect.open_object(location.text).stream()), location, ahead, tmpdir)
     if location.file is not None:
         return _stream(ReadAdapter(location.file), location, ahead, tmpdir)
     if location.kind == "path":

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 from tarkit.errors import TarkitError, Usage, show
 from tarkit.shards.patterns import GLOB, Finder
 from tarkit.shards.template import Notation, ShardTemplate, parse_template
-from tarkit.stores import schemes
+from tarkit.stores import connect, schemes
 from tarkit.streams.location import ARCHIVE_SUFFIXES
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|#[^\n]*|/\*.*?\*/', re.DOTALL)
@@ -212,7 +212,7 @@ def _text_of(spec: str) -> tuple[str, str, bool]:
     name = schemes.public_name(spec) if schemes.scheme_of(spec) else spec
     try:
         if schemes.scheme_of(spec) and not os.path.exists(spec):
-            reader = schemes.open_read(spec)
+            reader = connect.open_object(spec).stream()
             try:
                 data = b"".join(iter(lambda: reader.read(1 << 20), b""))
             finally:

@@ -16,7 +16,7 @@ from typing import NoReturn, Self
 
 from tarkit.errors import TarkitError
 from tarkit.signals import OUTPUTS, register_cleanup
-from tarkit.stores import schemes
+from tarkit.stores import connect, schemes
 from tarkit.streams.background import LONG, Mover, Shortened
 from tarkit.streams.codecs import encoder
 from tarkit.streams.command import CommandWriter
@@ -313,9 +313,9 @@ class WriteOnlySink(Sink):
 class UrlSink(WriteOnlySink):
     """A remote object, which exists once it is complete."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, fresh: bool = False) -> None:
         self.name = schemes.public_name(url)
-        self.writer = schemes.open_write(url)
+        self.writer = connect.create_object(url, fresh)
 
     def write(self, data: bytes | memoryview) -> None:
         self.writer.write(data)
@@ -370,7 +370,7 @@ def open_sink(kind: str, text: str, *, sync: bool = False, fresh: bool = False) 
     if kind == "pipe":
         return CommandSink(text)
     if kind == "url":
-        return UrlSink(text)
+        return UrlSink(text, fresh)
     return open_file(text, sync, fresh)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tarkit.errors import TarkitError, show
-from tarkit.stores import schemes
+from tarkit.stores import connect
 from tarkit.streams.command import CommandReader
 from tarkit.streams.copy import CHUNK, SMALL, read_small, seconds
 from tarkit.streams.source import ByteReader, DescriptorReader, ReadAdapter
@@ -72,7 +72,7 @@ class ContentLoader:
             if kind == "pipe":
                 reader = CommandReader(os.fsdecode(row.value))
             else:
-                reader = ReadAdapter(schemes.open_read(os.fsdecode(row.value)))
+                reader = ReadAdapter(connect.open_object(os.fsdecode(row.value)).stream())
             return self._read_all(reader)
         except TarkitError as error:
             raise TarkitError(f"{row.where}: {error}", error.hint) from error

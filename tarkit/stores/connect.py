@@ -1,0 +1,45 @@
+"""Open objects by their URLs: the store of a scheme is imported when the first of its URLs is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, cast
+
+from tarkit.stores.schemes import SCHEMES, public_name, scheme_of, unknown
+from tarkit.stores.store import Store, StoreOptions, Upload
+from tarkit.stores.transfer import FIRST, RemoteObject
+
+_options = StoreOptions()
+_tell: Callable[[str], None] = lambda line: None
+
+
+def configure(options: StoreOptions, tell: Callable[[str], None]) -> None:
+    """Set the options of URLs that have none of their own, and where lines about broken connections go."""
+    global _options, _tell
+    _options, _tell = options, tell
+
+
+def open_object(url: str, options: StoreOptions | None = None, first: int = FIRST) -> RemoteObject:
+    """Open an object for reading; the first request asks for `first` bytes."""
+    options = options or _options
+    return RemoteObject(store_of(url, options), url, public_name(url), options, _tell, first)
+
+
+def create_object(url: str, fresh: bool = False, options: StoreOptions | None = None) -> Upload:
+    """Begin to write an object; with `fresh` one that exists is an error."""
+    return store_of(url, options or _options, writing=True).put(url, fresh)
+
+
+def store_of(url: str, options: StoreOptions, writing: bool = False) -> Store:
+    """Return the store of a URL. Raises Usage for an unknown scheme."""
+    module = SCHEMES.get(scheme_of(url) or "")
+    if module is None:
+        raise unknown(url, writing)
+    return _store(module, options)
+
+
+@lru_cache(maxsize=16)
+def _store(module: str, options: StoreOptions) -> Store:
+    return cast(Store, cast(Any, import_module(module)).open_store(options))
