@@ -1,7 +1,7 @@
 """A command and its options: the sections of the help, the options that all commands have, what may be given twice.
 
 Each option is declared with the section that it belongs to. `--help` and the man pages list the sections in one order:
-Input, Output, those of the command itself, Select, Fields, Problems, Messages.
+Input, Output, those of the command itself, Select, Fields, Problems, URLs, Messages.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from typing import Any
 
 import click
 
+from tarkit.cli.messages import say
 from tarkit.errors import Usage
+from tarkit.stores import connect
+from tarkit.stores.store import StoreOptions
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
 
 FIRST = ("Input", "Output")  # then the sections of the command itself
-LAST = ("Select", "Fields", "Problems", "Messages")
+LAST = ("Select", "Fields", "Problems", "URLs", "Messages")
+URL_OPTIONS = ("endpoint_url", "anonymous", "net_retries", "net_timeout")
 _WHOLE = "tarkit.whole_help"  # in the context: the help is printed by --help-all
 
 
@@ -28,12 +32,14 @@ class Option(click.Option):
     Args:
         section: what it is listed under
         more: what --help-all and the man page say after `help`, which is one line
+        detail: whether only these list it
     """
 
-    def __init__(self, *args: Any, section: str, more: str = "", **settings: Any) -> None:
+    def __init__(self, *args: Any, section: str, more: str = "", detail: bool = False, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.section = section
         self.more = more
+        self.detail = detail
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Make the parser keep every value, where it would keep the last one."""
@@ -66,7 +72,7 @@ class Option(click.Option):
         whole = _WHOLE in ctx.meta
         names = ", ".join(self.spellings(whole))
         value = "" if self.is_flag or self.count else f" {self.make_metavar(ctx)}"
-        return None if self.hidden else (names + value, self.text(whole))
+        return None if self.hidden or (self.detail and not whole) else (names + value, self.text(whole))
 
 
 class AliasedChoice(click.Choice[str]):
@@ -121,8 +127,9 @@ def shown(text: str, ctx: click.Context) -> str:
 def write_sections(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
     """Write the options of a command, section by section."""
     for name, options in sections(command, ctx).items():
-        with formatter.section(name):
-            formatter.write_dl([record for each in options if (record := each.get_help_record(ctx))])
+        if records := [record for each in options if (record := each.get_help_record(ctx))]:
+            with formatter.section(name):
+                formatter.write_dl(records)
 
 
 def remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
@@ -143,10 +150,33 @@ def show_whole_help(ctx: click.Context, param: click.Parameter, value: bool) -> 
 def common_options() -> list[click.Option]:
     """Return the options of every command, which may be given before the command word too."""
 
-    def common(*names: str, callback: Any = remember, **settings: Any) -> click.Option:
-        return Option(names, section="Messages", expose_value=False, callback=callback, **settings)
+    def common(*names: str, section: str = "Messages", callback: Any = remember, **settings: Any) -> click.Option:
+        return Option(names, section=section, expose_value=False, callback=callback, **settings)
+
+    def of_urls(*names: str, **settings: Any) -> click.Option:
+        return common(*names, section="URLs", detail=True, **settings)
 
     return [
+        of_urls(
+            "--endpoint-url",
+            metavar="URL",
+            help="Server of s3://, gs:// and az:// URLs.",
+            more="Also AWS_ENDPOINT_URL.",
+        ),
+        of_urls("--anonymous", is_flag=True, help="Send no credentials, for public data."),
+        of_urls(
+            "--net-retries",
+            type=click.IntRange(0),
+            metavar="N",
+            help="Give up after N failures in a row.  [default: 5]",
+            more="A transfer goes on at the byte where its connection broke; any progress starts the count anew.",
+        ),
+        of_urls(
+            "--net-timeout",
+            type=click.FloatRange(0, min_open=True),
+            metavar="S",
+            help="A connection is broken after S seconds without a byte.  [default: 60]",
+        ),
         common("-v", "--verbose", is_flag=True, help="Print each shard, and a summary."),
         common("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         common("--progress/--no-progress", default=None, help="Show a progress bar.  [default: on a terminal]"),
@@ -209,6 +239,14 @@ class Command(click.Command):
                 param.type = Word()
             elif type(param.type) is click.IntRange:
                 param.type = WholeNumber(param.type.min, param.type.max)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, with what the options say about URLs."""
+        given = {name: ctx.meta[f"tarkit.{name}"] for name in URL_OPTIONS if f"tarkit.{name}" in ctx.meta}
+        tell = (lambda line: None) if ctx.meta.get("tarkit.quiet") else say
+        names = {"net_retries": "retries", "net_timeout": "timeout"}
+        connect.configure(StoreOptions(**{names.get(name, name): value for name, value in given.items()}), tell)
+        return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the words; errors get the context of this command."""

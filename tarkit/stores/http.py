@@ -70,9 +70,11 @@ class HttpStore:
             "write a file, then upload it: curl -T FILE URL",
         )
 
-    def list(self, url: str) -> Iterator[Info]:
+    def list(self, url: str, after: str | None) -> Iterator[Info]:
         """Raise Unsupported: web servers have no standard for lists of files."""
-        raise Unsupported(f"{public_name(url)}: a web server cannot be asked for names", "give each URL, or a list with -T")
+        raise Unsupported(
+            f"{public_name(url)}: a web server cannot be asked for names", "give each URL, or a list with -T"
+        )
 
     def _request(self, method: str, url: str, headers: Mapping[str, str]) -> BaseHTTPResponse:
         """Send a request; return a reply of success, or that a range begins behind the end, whose body is not read yet."""
@@ -211,7 +213,9 @@ def _failed(url: str, error: HTTPError) -> Exception:
     while isinstance(cause, MaxRetryError) and cause.reason is not None:
         cause = cause.reason
     if isinstance(cause, SSLError):
-        return TarkitError(f"{public_name(url)}: TLS error: {cause}", "is the certificate valid, and SSL_CERT_FILE right?")
+        return TarkitError(
+            f"{public_name(url)}: TLS error: {cause}", "is the certificate valid, and SSL_CERT_FILE right?"
+        )
     host = urlsplit(url).hostname
     if isinstance(cause, NameResolutionError):
         return Lost(f"the name of the host {host} cannot be resolved", reached=False)

@@ -48,7 +48,11 @@ _NETWORK = (
     (re.compile(r"dns error|failed to lookup", re.IGNORECASE), "the name of the host cannot be resolved", False),
     (re.compile(r"Connection refused", re.IGNORECASE), "connection refused", False),
     (re.compile(r"TimedOut|timed out|timeout", re.IGNORECASE), "no byte came within the time-out", True),
-    (re.compile(r"IncompleteBody|IncompleteMessage|end of file|unexpected EOF", re.IGNORECASE), "the reply ended early", True),
+    (
+        re.compile(r"IncompleteBody|IncompleteMessage|end of file|unexpected EOF", re.IGNORECASE),
+        "the reply ended early",
+        True,
+    ),
     (re.compile(r"ConnectionReset|reset by peer", re.IGNORECASE), "the connection was reset", True),
 )
 _LOGIN = {
@@ -90,7 +94,11 @@ class ObjectStore:
                 body = self.get(url, 0, None)
                 body.info = body.info._replace(ranges=False)
                 return body
-            if "416" in _STATUS.findall(str(error)) and (info := self.head(url)).size is not None and info.size <= start:
+            if (
+                "416" in _STATUS.findall(str(error))
+                and (info := self.head(url)).size is not None
+                and info.size <= start
+            ):
                 return ObjectBody(url, None, start, info)
             _fail(url, error)
 
@@ -99,13 +107,14 @@ class ObjectStore:
         store, key = self._place(url)
         return ObjectUpload(url, store, key, fresh)
 
-    def list(self, url: str) -> Iterator[Info]:
-        """Yield the objects whose URL begins with `url`, in the order of their names as bytes."""
+    def list(self, url: str, after: str | None = None) -> Iterator[Info]:
+        """Yield the objects whose URL begins with `url`, in the order of their names as bytes, those behind `after`."""
         scheme, bucket, prefix = split_url(url)
         store = _store(scheme, bucket, self.options)
         directory = prefix.rpartition("/")[0]
         # obstore lists directories only; the names before the prefix are skipped, and the rest after it is not read
         offset = prefix[:-1] if len(prefix) > len(directory) + 1 else None
+        offset = offset if after is None else split_url(after)[2]
         try:
             for page in obstore.list(store, prefix=directory or None, offset=offset):
                 for meta in page:

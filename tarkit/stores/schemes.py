@@ -15,6 +15,9 @@ SCHEMES: dict[str, str] = {
 }
 """Scheme in lower case -> name of its module, which has `open_store(options) -> Store`."""
 
+LISTED = frozenset(("s3", "gs", "az", "hf", "ais"))
+"""Schemes whose objects can be listed."""
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LOGIN = re.compile(r"(://)[^/?#]*@")
 _SECRET = re.compile(r"([?&][^=&#]*(?:sig|token|secret|passw|key|credential)[^=&#]*=)[^&#]*", re.IGNORECASE)

@@ -72,8 +72,8 @@ class Store(Protocol):
     def put(self, url: str, fresh: bool, /) -> Upload:
         """Begin to write an object; with `fresh` one that exists is an error."""
 
-    def list(self, url: str, /) -> Iterator[Info]:
-        """Yield the objects whose URL begins with `url`, in pages, in no particular order."""
+    def list(self, url: str, after: str | None, /) -> Iterator[Info]:
+        """Yield the objects whose URL begins with `url`, by name, those behind the URL `after`; requested in pages."""
 
 
 class Lost(Exception):

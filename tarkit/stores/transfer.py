@@ -34,6 +34,34 @@ _WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when
 Tell = Callable[[str], None]
 
 
+class Patience:
+    """How often a request is made again: up to `options.retries` failures in a row, with growing pauses.
+
+    Attributes:
+        failures: failures since the last progress.
+    """
+
+    def __init__(self, options: StoreOptions, tell: Tell, closed: threading.Event | None = None) -> None:
+        """`closed` ends a pause."""
+        self.failures = 0
+        self._options = options
+        self._tell = tell
+        self._closed = closed or threading.Event()
+
+    def count(self, where: str, lost: Lost) -> None:
+        """Count a failure; raise TarkitError after too many."""
+        self.failures += 1
+        if self.failures > self._options.retries:
+            many = f" ({self.failures} attempts)" if self.failures > 1 else ""
+            raise TarkitError(f"{where}{lost}{many}", "--net-retries and --net-timeout set how long to try")
+
+    def pause(self, where: str, lost: Lost) -> None:
+        """Report the failure, and wait before the next request: longer each time, and as long as the server says."""
+        self._tell(f"{where}{lost}; trying again")
+        pause = min(_PAUSE * 2 ** (self.failures - 1), _LONGEST) * random.uniform(0.5, 1.0)
+        self._closed.wait(max(pause, min(lost.wait or 0.0, self._options.timeout)))
+
+
 class RemoteObject:
     """An object that is read: `info` describes the version that all bytes come from.
 
@@ -47,7 +75,13 @@ class RemoteObject:
     """
 
     def __init__(
-        self, store: Store, url: str, name: str, options: StoreOptions, tell: Tell = lambda line: None, first: int = FIRST
+        self,
+        store: Store,
+        url: str,
+        name: str,
+        options: StoreOptions,
+        tell: Tell = lambda line: None,
+        first: int = FIRST,
     ) -> None:
         self.store = store
         self.url = url
@@ -100,8 +134,8 @@ class Transfer:
         self.position = start
         self.stop = stop
         self._body: Body | None = None
-        self._failures = 0
         self._closed = threading.Event()
+        self._patience = Patience(remote.options, remote.tell, self._closed)
 
     def start(self) -> None:
         """Make the first request."""
@@ -123,7 +157,8 @@ class Transfer:
             except Lost as lost:
                 self._recover(lost)
                 continue
-            self._failures = 0 if data else self._failures
+            if data:
+                self._patience.failures = 0
             self.position += len(data)
             return data
         return b""
@@ -151,17 +186,12 @@ class Transfer:
         where = f"{remote.name}: at {self.position}: " if self.position else f"{remote.name}: "
         if self._closed.is_set():
             raise TarkitError(f"{where}closed")
-        self._failures += 1
-        if self._failures > remote.options.retries:
-            many = f" ({self._failures} attempts)" if self._failures > 1 else ""
-            raise TarkitError(f"{where}{lost}{many}", "--net-retries and --net-timeout set how long to try")
+        self._patience.count(where, lost)
         if self.position and remote.info.version is None:
             raise TarkitError(f"{where}{lost}", "the server names no version of it, so the rest may be of another one")
         if self.position and not remote.info.ranges:
             raise Unsupported(f"{where}{lost}", "the server does not send parts of an object, so reading begins anew")
-        remote.tell(f"{where}{lost}; trying again")
-        pause = min(_PAUSE * 2 ** (self._failures - 1), _LONGEST) * random.uniform(0.5, 1.0)
-        self._closed.wait(max(pause, min(lost.wait or 0.0, remote.options.timeout)))
+        self._patience.pause(where, lost)
 
 
 class Stream:

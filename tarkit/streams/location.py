@@ -326,8 +326,28 @@ def _special(word: str) -> list[Location]:
     if word.startswith("pipe:"):
         return [_pipe(command) for command in expand_command(word.removeprefix("pipe:"))]
     if schemes.scheme_of(word):
-        return [_url(url) for url in expand_braces(word)]
+        return [location for url in expand_braces(word) for location in _urls(url)]
     return _paths(word)
+
+
+def _urls(url: str) -> list[Location]:
+    """Return the objects that a URL stands for: itself, those that a glob matches, or the archives of a directory.
+
+    In URLs of web servers `?` and `*` are ordinary characters.
+    """
+    if schemes.scheme_of(url) not in schemes.LISTED or not (url.endswith("/") or _MAGIC.search(url)):
+        return [_url(url)]
+    from tarkit.stores import listing
+
+    if url.endswith("/"):
+        names = (each for each in listing.children(url) if each.lower().endswith(_INPUT_SUFFIXES))
+        nothing, hint = "no archives in this directory", f"'{url}**/*.tar' also searches subdirectories"
+    else:
+        names, nothing, hint = listing.matching(url), "matches no archive", "'**/*.tar' also searches subdirectories"
+    found = [_url(each) for each in sorted(names, key=natural_key)]
+    if not found:
+        raise TarkitError(f"{schemes.public_name(url)}: {nothing}", hint)
+    return found
 
 
 def _paths(word: str) -> list[Location]:

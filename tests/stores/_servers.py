@@ -48,7 +48,9 @@ def moto() -> Iterator[str]:
     with running([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], port) as url:
         import urllib3
 
-        urllib3.request("PUT", f"{url}/bucket", headers={"Authorization": "AWS4-HMAC-SHA256 Credential=key/1/us-east-1/s3/x"})
+        urllib3.request(
+            "PUT", f"{url}/bucket", headers={"Authorization": "AWS4-HMAC-SHA256 Credential=key/1/us-east-1/s3/x"}
+        )
         yield url
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import random
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -13,10 +14,11 @@ pytest.importorskip("obstore")
 boto3 = pytest.importorskip("boto3")
 
 from tarkit.errors import TarkitError, Usage
-from tarkit.stores import objects, transfer
+from tarkit.stores import connect, listing, objects, transfer
 from tarkit.stores.objects import ObjectStore
 from tarkit.stores.store import StoreOptions
 from tarkit.stores.transfer import RemoteObject
+from tarkit.streams.location import expand_inputs
 from tests.stores._servers import KEYS, moto, rclone
 
 DATA = random.Random(7).randbytes(3_000_000)
@@ -141,7 +143,9 @@ def test_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys come from the files of the AWS tools, unless variables are set."""
     for name in (*KEYS, "AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    (tmp_path / "credentials").write_text("[default]\naws_access_key_id = a\naws_secret_access_key = b%c\n[two]\naws_access_key_id=z\n")
+    (tmp_path / "credentials").write_text(
+        "[default]\naws_access_key_id = a\naws_secret_access_key = b%c\n[two]\naws_access_key_id=z\n"
+    )
     (tmp_path / "config").write_text("[default]\nregion = eu-west-1\n[profile two]\nendpoint_url = http://localhost\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
@@ -155,3 +159,40 @@ def test_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     assert profile(StoreOptions()) == {}
     assert profile(StoreOptions(anonymous=True)) == {}
+
+
+def test_globs_match_as_in_a_directory(store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a pattern matches in a bucket is what `glob` finds in a directory that has the same files."""
+    directory = fresh_url("x").removesuffix("x")
+    names = ["a-1.tar", "a-2.tar", "a-10.tar", "b.tar", ".a-3.tar", "d/a-1.tar", "d/e/a-1.tar", "d/.h/a.tar", "[x].tar"]
+    for name in names:
+        put(store, directory + name, b"x")
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    monkeypatch.setattr(connect, "_options", store.options)
+    for pattern in (
+        "*.tar",
+        "a-*.tar",
+        "a-?.tar",
+        "a-[12].tar",
+        "a-[!1]*.tar",
+        "**/*.tar",
+        "*/a-1.tar",
+        "d/**/a*.tar",
+        "[[]x].tar",
+    ):
+        expected = {str(path) for path in glob.glob(pattern, root_dir=tmp_path, recursive=True)}
+        assert {url.removeprefix(directory) for url in listing.matching(directory + pattern)} == expected, pattern
+    assert {url.removeprefix(directory) for url in listing.children(directory)} == {
+        "a-1.tar",
+        "a-2.tar",
+        "a-10.tar",
+        "b.tar",
+        "[x].tar",
+    }
+    found = [location.text.removeprefix(directory) for location in expand_inputs([f"{directory}a-*.tar"])]
+    assert found == ["a-1.tar", "a-2.tar", "a-10.tar"]
+    with pytest.raises(TarkitError, match="matches no archive"):
+        expand_inputs([f"{directory}z*.tar"])
+    with pytest.raises(TarkitError, match="no archives"):
+        expand_inputs([f"{directory}none/"])
