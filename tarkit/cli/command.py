@@ -14,8 +14,6 @@ import click
 
 from tarkit.cli.messages import say
 from tarkit.errors import Usage
-from tarkit.stores import connect
-from tarkit.stores.store import StoreOptions
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
@@ -242,6 +240,9 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, with what the options say about URLs."""
+        from tarkit.stores import connect
+        from tarkit.stores.store import StoreOptions
+
         given = {name: ctx.meta[f"tarkit.{name}"] for name in URL_OPTIONS if f"tarkit.{name}" in ctx.meta}
         tell = (lambda line: None) if ctx.meta.get("tarkit.quiet") else say
         names = {"net_retries": "retries", "net_timeout": "timeout"}

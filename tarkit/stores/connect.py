@@ -8,13 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from tarkit.stores.schemes import SCHEMES, public_name, scheme_of, unknown
-from tarkit.stores.store import Info, Lost, Store, StoreOptions, Upload
+from tarkit.stores.store import ConnectionLost, Info, Store, StoreOptions, Upload
 
 if TYPE_CHECKING:
     from tarkit.stores.transfer import RemoteObject
 
+
+def _silent(line: str) -> None:
+    """Print nothing."""
+
+
 _options = StoreOptions()
-_tell: Callable[[str], None] = lambda line: None
+_tell: Callable[[str], None] = _silent
 
 
 def configure(options: StoreOptions, tell: Callable[[str], None]) -> None:
@@ -48,7 +53,7 @@ def list_objects(url: str, options: StoreOptions | None = None) -> Iterator[Info
                 yield info
                 last, patience.failures = info.url, 0
             return
-        except Lost as lost:
+        except ConnectionLost as lost:
             patience.count(f"{public_name(url)}: ", lost)
             patience.pause(f"{public_name(url)}: ", lost)
 

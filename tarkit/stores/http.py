@@ -1,7 +1,7 @@
 """Objects at http:// and https:// URLs: read by GET with ranges, written by PUT.
 
 Follows RFC 9110 (ranges: 14, redirects: 15.4) by urllib3. Credentials come from the URL (`https://user:password@host/`)
-or from the file that $NETRC names, else ~/.netrc, and proxies from `http_proxy`, `https_proxy` and `no_proxy`.
+or from the file that $NETRC names, else ~/.netrc; proxies from `http_proxy`, `https_proxy` and `no_proxy`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported
 from tarkit.stores.schemes import public_name
-from tarkit.stores.store import Info, Lost, StoreOptions, Upload, denied, missing
+from tarkit.stores.store import ConnectionLost, Info, StoreOptions, Upload, denied, missing
 
 try:
     import urllib3
@@ -51,20 +51,20 @@ class HttpStore:
         body.close()
         return body.info
 
-    def get(self, url: str, start: int, stop: int | None) -> HttpBody:
+    def get(self, url: str, start: int, stop: int | None) -> HttpReply:
         """Request bytes [start, stop) of an object."""
         headers = {}
         if start or stop is not None:
             headers["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
         reply = self._request("GET", url, headers)
         try:
-            return HttpBody(url, reply, start, stop)
+            return HttpReply(url, reply, start, stop)
         except BaseException:
             reply.close()
             raise
 
     def put(self, url: str, fresh: bool) -> Upload:
-        """Raise Unsupported: a PUT of unknown length is no standard, and no server says what it does with half of one."""
+        """Raise Unsupported: no standard says what becomes of a PUT that ends early."""
         raise Unsupported(
             f"{public_name(url)}: writing to http:// and https:// is not supported",
             "write a file, then upload it: curl -T FILE URL",
@@ -77,13 +77,13 @@ class HttpStore:
         )
 
     def _request(self, method: str, url: str, headers: Mapping[str, str]) -> BaseHTTPResponse:
-        """Send a request; return a reply of success, or that a range begins behind the end, whose body is not read yet."""
+        """Send a request; return the reply of success, or that the range is behind the end, before its body is read."""
         plain, login = _without_login(url)
         pool = _pool(self.options.timeout, _proxy(plain))
         credentials = {} if self.options.anonymous or "Authorization" in self.headers else login
         retries = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=_REDIRECTS)
         try:
-            reply = pool.request(
+            reply: BaseHTTPResponse = pool.request(
                 method,
                 plain,
                 headers={**self.headers, **credentials, **headers},
@@ -100,7 +100,7 @@ class HttpStore:
         raise _refused(url, reply, bool(credentials))
 
 
-class HttpBody:
+class HttpReply:
     """The body of a reply to a GET."""
 
     def __init__(self, url: str, reply: BaseHTTPResponse, start: int, stop: int | None) -> None:
@@ -136,17 +136,17 @@ class HttpBody:
         self.info = Info(url, size, version, ranges and size is not None)
 
     def read(self, n: int) -> bytes:
-        """Return up to `n` bytes, b"" at the end; raises Lost."""
+        """Return up to `n` bytes, b"" at the end; raises ConnectionLost."""
         try:
             data: bytes = self._reply.read(n)
         except HTTPError as error:
             raise _failed(self._url, error) from error
         except (OSError, ValueError, AttributeError) as error:  # closed by another thread
-            raise Lost(f"the connection was closed: {error}") from error
+            raise ConnectionLost(f"the connection was closed: {error}") from error
         if self._left >= 0:
             self._left -= len(data)
             if not data and n and self._left > 0:
-                raise Lost(f"the reply ended {self._left} bytes early")
+                raise ConnectionLost(f"the reply ended {self._left} bytes early")
         return data
 
     def close(self) -> None:
@@ -173,11 +173,10 @@ def _pool(timeout: float, proxy: str | None) -> Any:
 
 def _proxy(url: str) -> str | None:
     """Return the proxy for a URL, by the environment."""
-    from urllib.request import getproxies_environment, proxy_bypass_environment
+    from urllib.request import getproxies, proxy_bypass
 
-    proxies: dict[str, Any] = getproxies_environment()
-    parts = urlsplit(url)
-    if not proxies or proxy_bypass_environment(parts.hostname or "", proxies):
+    proxies, parts = getproxies(), urlsplit(url)
+    if not proxies or proxy_bypass(parts.hostname or ""):
         return None
     return proxies.get(parts.scheme) or proxies.get("all")
 
@@ -218,12 +217,12 @@ def _failed(url: str, error: HTTPError) -> Exception:
         )
     host = urlsplit(url).hostname
     if isinstance(cause, NameResolutionError):
-        return Lost(f"the name of the host {host} cannot be resolved", reached=False)
+        return ConnectionLost(f"the name of the host {host} cannot be resolved", reached=False)
     if isinstance(cause, NewConnectionError):
-        return Lost(f"no connection to {host}: {_reason(cause)}", reached=False)
+        return ConnectionLost(f"no connection to {host}: {_reason(cause)}", reached=False)
     if isinstance(error, MaxRetryError) and isinstance(cause, urllib3.exceptions.ResponseError):
         return TarkitError(f"{public_name(url)}: more than {_REDIRECTS} redirects")
-    return Lost(_reason(cause))
+    return ConnectionLost(_reason(cause))
 
 
 def _reason(error: BaseException) -> str:
@@ -244,7 +243,7 @@ def _refused(url: str, reply: BaseHTTPResponse, logged_in: bool) -> Exception:
     status, name = reply.status, public_name(url)
     words = f"{status} {reply.reason or ''}".strip()
     if status in _PASSING:
-        return Lost(f"the server answers {words}", _retry_after(reply.headers.get("Retry-After")))
+        return ConnectionLost(f"the server answers {words}", _retry_after(reply.headers.get("Retry-After")))
     if status in _MISSING:
         return missing(name)
     if status in _DENIED:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
 from tarkit.stores.schemes import public_name, scheme_of
-from tarkit.stores.store import Info, Lost, StoreOptions, denied, missing
+from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, missing
 
 try:
     import obstore
@@ -76,16 +76,16 @@ class ObjectStore:
         except Exception as error:
             _fail(url, error)
 
-    def get(self, url: str, start: int, stop: int | None) -> ObjectBody:
+    def get(self, url: str, start: int, stop: int | None) -> ObjectReply:
         """Request bytes [start, stop) of an object."""
         store, key = self._place(url)
-        wanted: dict[str, Any] = {}
+        wanted: Any = {}
         if stop is not None:
             wanted["range"] = (start, stop)
         elif start:
             wanted["range"] = {"offset": start}
         try:
-            return ObjectBody(url, obstore.get(store, key, options=wanted), start)
+            return ObjectReply(url, obstore.get(store, key, options=wanted), start)
         except Exception as error:
             if _WHOLE in str(error):
                 if start:
@@ -99,7 +99,7 @@ class ObjectStore:
                 and (info := self.head(url)).size is not None
                 and info.size <= start
             ):
-                return ObjectBody(url, None, start, info)
+                return ObjectReply(url, None, start, info)
             _fail(url, error)
 
     def put(self, url: str, fresh: bool) -> ObjectUpload:
@@ -133,7 +133,7 @@ class ObjectStore:
         return _store(scheme, bucket, self.options), key
 
 
-class ObjectBody:
+class ObjectReply:
     """The bytes of one reply."""
 
     def __init__(self, url: str, reply: Any, start: int, info: Info | None = None) -> None:
@@ -152,7 +152,7 @@ class ObjectBody:
         self.info = info
 
     def read(self, n: int) -> bytes:
-        """Return up to `n` bytes, b"" at the end; raises Lost."""
+        """Return up to `n` bytes, b"" at the end; raises ConnectionLost."""
         if not self._rest:
             try:
                 piece = next(self._pieces, None)
@@ -160,7 +160,7 @@ class ObjectBody:
                 _fail(self._url, error, begun=True)
             if piece is None:
                 if self._left:
-                    raise Lost(f"the reply ended {self._left} bytes early")
+                    raise ConnectionLost(f"the reply ended {self._left} bytes early")
                 return b""
             self._rest = memoryview(piece)
             self._left -= len(self._rest)
@@ -204,7 +204,7 @@ class ObjectUpload:
         """Complete the object."""
         try:
             if self._small is not None:
-                mode = "create" if self._fresh else "overwrite"
+                mode: Any = "create" if self._fresh else "overwrite"
                 obstore.put(self._store, self._key, b"".join(self._small), mode=mode)
                 return
             if self._fresh:
@@ -255,7 +255,7 @@ def split_url(url: str) -> tuple[str, str, str]:
 def _store(scheme: str, bucket: str, options: StoreOptions) -> Any:
     from obstore.store import AzureStore, GCSStore, S3Store
 
-    config: dict[str, Any] = dict(options.storage)
+    config: Any = dict(options.storage)
     endpoint = options.endpoint_url
     if options.anonymous:
         config["skip_signature"] = True
@@ -270,10 +270,11 @@ def _store(scheme: str, bucket: str, options: StoreOptions) -> Any:
     }
     try:
         if scheme == "s3":
+            config = {**_profile(options), **config}
             endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
             if endpoint:
                 config["endpoint"] = endpoint
-            return S3Store(bucket, config={**_profile(options), **config}, **how)
+            return S3Store(bucket, config=config, **how)
         if scheme == "gs":
             if endpoint:
                 config["base_url"] = endpoint
@@ -327,7 +328,7 @@ def _taken(url: str) -> TarkitError:
 
 def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False) -> NoReturn:
     """Raise the exception for an error of obstore, whose text has the status, the reply and the cause."""
-    if isinstance(error, (TarkitError, Lost)):
+    if isinstance(error, (TarkitError, ConnectionLost)):
         raise error
     name, text = public_name(url), str(error)
     statuses, code, message = _STATUS.findall(text), _CODE.search(text), _MESSAGE.search(text)
@@ -348,11 +349,11 @@ def _fail(url: str, error: Exception, begun: bool = False, writing: bool = False
     if statuses and statuses[-1] not in _PASSING:
         raise TarkitError(f"{name}: the server answers {statuses[-1]}{': ' if said else ''}{said}") from error
     if statuses:
-        lost = Lost(f"the server answers {statuses[-1]}{': ' if said else ''}{said}")
+        lost = ConnectionLost(f"the server answers {statuses[-1]}{': ' if said else ''}{said}")
     elif isinstance(error, GenericError) or begun:
-        lost = next((Lost(words, None, met) for pattern, words, met in _NETWORK if pattern.search(text)), None) or Lost(
-            text.partition("\n")[0][:200]
-        )
+        lost = next(
+            (ConnectionLost(words, None, met) for pattern, words, met in _NETWORK if pattern.search(text)), None
+        ) or ConnectionLost(text.partition("\n")[0][:200])
     else:
         raise TarkitError(f"{name}: {text.partition(chr(10))[0][:300]}") from error
     if writing:

@@ -1,4 +1,4 @@
-"""The table of URL schemes, and names of URLs for messages. No store is imported here: `connect` does, when a URL is opened."""
+"""The table of URL schemes, and names of URLs for messages. No store is imported here; see `connect`."""
 
 from __future__ import annotations
 

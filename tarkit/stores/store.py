@@ -30,7 +30,7 @@ class Info(NamedTuple):
     ranges: bool = True
 
 
-class Body(Protocol):
+class Reply(Protocol):
     """The bytes of one reply, in order."""
 
     info: Info
@@ -40,7 +40,7 @@ class Body(Protocol):
         """Return up to `n` bytes, at least one before the end, b"" at the end.
 
         Raises:
-            Lost: the connection broke, or the reply ended early.
+            ConnectionLost: the connection broke, or the reply ended early.
         """
 
     def close(self) -> None:
@@ -61,12 +61,12 @@ class Upload(Protocol):
 
 
 class Store(Protocol):
-    """The operations on objects of one kind of URL. All raise `Lost`, TarkitError, or an OSError that has a filename."""
+    """The operations on objects of one kind of URL. They raise `ConnectionLost`, TarkitError, or an OSError with a filename."""
 
     def head(self, url: str, /) -> Info:
         """Return the description of an object. Raises FileNotFoundError."""
 
-    def get(self, url: str, start: int, stop: int | None, /) -> Body:
+    def get(self, url: str, start: int, stop: int | None, /) -> Reply:
         """Request bytes [start, stop) of an object, to its end for None. Raises FileNotFoundError."""
 
     def put(self, url: str, fresh: bool, /) -> Upload:
@@ -76,7 +76,7 @@ class Store(Protocol):
         """Yield the objects whose URL begins with `url`, by name, those behind the URL `after`; requested in pages."""
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """A request that failed for a reason that may pass; it can be made again.
 
     Attributes:

@@ -15,7 +15,7 @@ from concurrent.futures import TimeoutError as NotDone
 from typing import Self
 
 from tarkit.errors import TarkitError, Unsupported
-from tarkit.stores.store import Body, Info, Lost, Store, StoreOptions
+from tarkit.stores.store import ConnectionLost, Info, Reply, Store, StoreOptions
 
 FIRST = 1 << 20
 """Bytes of the first range of a stream; the next ones have twice as many each, up to LARGEST."""
@@ -48,14 +48,14 @@ class Patience:
         self._tell = tell
         self._closed = closed or threading.Event()
 
-    def count(self, where: str, lost: Lost) -> None:
+    def count(self, where: str, lost: ConnectionLost) -> None:
         """Count a failure; raise TarkitError after too many."""
         self.failures += 1
         if self.failures > self._options.retries:
             many = f" ({self.failures} attempts)" if self.failures > 1 else ""
             raise TarkitError(f"{where}{lost}{many}", "--net-retries and --net-timeout set how long to try")
 
-    def pause(self, where: str, lost: Lost) -> None:
+    def pause(self, where: str, lost: ConnectionLost) -> None:
         """Report the failure, and wait before the next request: longer each time, and as long as the server says."""
         self._tell(f"{where}{lost}; trying again")
         pause = min(_PAUSE * 2 ** (self.failures - 1), _LONGEST) * random.uniform(0.5, 1.0)
@@ -96,15 +96,15 @@ class RemoteObject:
         if not self.info.ranges:
             self._first.stop = self.info.size
 
-    def request(self, start: int, stop: int | None) -> Body:
+    def request(self, start: int, stop: int | None) -> Reply:
         """Request bytes [start, stop); raise TarkitError if the reply is of another version."""
-        body = self.store.get(self.url, start, stop)
+        reply = self.store.get(self.url, start, stop)
         if self._info is None:
-            self._info = body.info
-        elif (body.info.version, body.info.size) != (self._info.version, self._info.size):
-            body.close()
+            self._info = reply.info
+        elif (reply.info.version, reply.info.size) != (self._info.version, self._info.size):
+            reply.close()
             raise TarkitError(f"{self.name}: the object has changed while it was read", "read it again from its start")
-        return body
+        return reply
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop), fewer only at the end of the object."""
@@ -133,16 +133,16 @@ class Transfer:
         self._remote = remote
         self.position = start
         self.stop = stop
-        self._body: Body | None = None
+        self._reply: Reply | None = None
         self._closed = threading.Event()
         self._patience = Patience(remote.options, remote.tell, self._closed)
 
     def start(self) -> None:
         """Make the first request."""
-        while self._body is None:
+        while self._reply is None:
             try:
-                self._body = self._remote.request(self.position, self.stop)
-            except Lost as lost:
+                self._reply = self._remote.request(self.position, self.stop)
+            except ConnectionLost as lost:
                 self._recover(lost)
 
     def read(self, n: int) -> bytes:
@@ -151,10 +151,10 @@ class Transfer:
             n = min(n, self.stop - self.position)
         while n > 0:
             self.start()
-            assert self._body is not None
+            assert self._reply is not None
             try:
-                data = self._body.read(n)
-            except Lost as lost:
+                data = self._reply.read(n)
+            except ConnectionLost as lost:
                 self._recover(lost)
                 continue
             if data:
@@ -173,15 +173,15 @@ class Transfer:
     def close(self) -> None:
         """Close the connection; calls in other threads end."""
         self._closed.set()
-        body, self._body = self._body, None
-        if body is not None:
-            body.close()
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply.close()
 
-    def _recover(self, lost: Lost) -> None:
+    def _recover(self, lost: ConnectionLost) -> None:
         """Wait after a failure, then let the next request go on at its byte; raise TarkitError after too many."""
-        body, self._body = self._body, None
-        if body is not None:
-            body.close()
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply.close()
         remote = self._remote
         where = f"{remote.name}: at {self.position}: " if self.position else f"{remote.name}: "
         if self._closed.is_set():

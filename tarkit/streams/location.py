@@ -20,7 +20,7 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import BinaryIO, Literal, NamedTuple
@@ -339,6 +339,7 @@ def _urls(url: str) -> list[Location]:
         return [_url(url)]
     from tarkit.stores import listing
 
+    names: Iterable[str]
     if url.endswith("/"):
         names = (each for each in listing.children(url) if each.lower().endswith(_INPUT_SUFFIXES))
         nothing, hint = "no archives in this directory", f"'{url}**/*.tar' also searches subdirectories"

@@ -120,7 +120,8 @@ def test_a_server_that_is_busy_is_asked_again(status: int, server: HttpServer) -
     url = server.serve("/a", DATA, statuses=[status] * 3)
     lines: list[str] = []
     assert whole(url, lines=lines) == DATA
-    assert len(lines) == 3 and all(str(status) in line for line in lines)
+    assert len(lines) == 3
+    assert all(str(status) in line for line in lines)
 
 
 def test_retry_after_is_heeded(server: HttpServer) -> None:
