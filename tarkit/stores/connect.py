@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from tarkit.stores.schemes import SCHEMES, public_name, scheme_of, unknown
+from tarkit.stores.schemes import module_of, public_name, unknown
 from tarkit.stores.store import ConnectionLost, Info, Store, StoreOptions, Upload
 
 if TYPE_CHECKING:
@@ -41,15 +41,18 @@ def create_object(url: str, fresh: bool = False, options: StoreOptions | None = 
     return store_of(url, options or _options, writing=True).put(url, fresh)
 
 
-def list_objects(url: str, options: StoreOptions | None = None) -> Iterator[Info]:
-    """Yield the objects whose URLs begin with `url`; after a failure the list is continued behind the last of them."""
+def list_objects(url: str, options: StoreOptions | None = None, depth: int | None = None) -> Iterator[Info]:
+    """Yield the objects whose URLs begin with `url`; after a failure the list is continued behind the last of them.
+
+    With `depth`, objects that lie more than so many directories deeper may be left out.
+    """
     from tarkit.stores.transfer import Patience
 
     options = options or _options
     store, patience, last = store_of(url, options), Patience(options, _tell), None
     while True:
         try:
-            for info in store.list(url, last):
+            for info in store.list(url, last, depth):
                 yield info
                 last, patience.failures = info.url, 0
             return
@@ -60,7 +63,7 @@ def list_objects(url: str, options: StoreOptions | None = None) -> Iterator[Info
 
 def store_of(url: str, options: StoreOptions, writing: bool = False) -> Store:
     """Return the store of a URL. Raises Usage for an unknown scheme."""
-    module = SCHEMES.get(scheme_of(url) or "")
+    module = module_of(url)
     if module is None:
         raise unknown(url, writing)
     return _store(module, options)

@@ -43,7 +43,7 @@ class HttpStore:
 
     def __init__(self, options: StoreOptions, headers: Mapping[str, str] | None = None) -> None:
         self.options = options
-        self.headers = {"Accept-Encoding": "identity", "User-Agent": "tarkit", **(headers or {})}
+        self.headers = dict(headers or {})
 
     def head(self, url: str) -> Info:
         """Return the description of an object, by a GET of its first byte: not every server answers HEAD."""
@@ -70,7 +70,7 @@ class HttpStore:
             "write a file, then upload it: curl -T FILE URL",
         )
 
-    def list(self, url: str, after: str | None) -> Iterator[Info]:
+    def list(self, url: str, after: str | None, depth: int | None = None) -> Iterator[Info]:
         """Raise Unsupported: web servers have no standard for lists of files."""
         raise Unsupported(
             f"{public_name(url)}: a web server cannot be asked for names", "give each URL, or a list with -T"
@@ -79,32 +79,21 @@ class HttpStore:
     def _request(self, method: str, url: str, headers: Mapping[str, str]) -> BaseHTTPResponse:
         """Send a request; return the reply of success, or that the range is behind the end, before its body is read."""
         plain, login = _without_login(url)
-        pool = _pool(self.options.timeout, _proxy(plain))
         credentials = {} if self.options.anonymous or "Authorization" in self.headers else login
-        retries = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=_REDIRECTS)
-        try:
-            reply: BaseHTTPResponse = pool.request(
-                method,
-                plain,
-                headers={**self.headers, **credentials, **headers},
-                preload_content=False,
-                decode_content=False,
-                redirect=True,
-                retries=retries,
-            )
-        except HTTPError as error:
-            raise _failed(url, error) from error
-        if 200 <= reply.status < 300 or reply.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        reply = send(self.options, method, plain, {**self.headers, **credentials, **headers}, name=url)
+        if answered(reply):
             return reply
         reply.close()
-        raise _refused(url, reply, bool(credentials))
+        raise refused(url, reply, bool(credentials))
 
 
 class HttpReply:
     """The body of a reply to a GET."""
 
-    def __init__(self, url: str, reply: BaseHTTPResponse, start: int, stop: int | None) -> None:
-        """Check that the reply has the bytes that were requested.
+    def __init__(
+        self, url: str, reply: BaseHTTPResponse, start: int, stop: int | None, known: int | None = None
+    ) -> None:
+        """Check that the reply has the bytes that were requested. `known` is the length of the object, if known.
 
         Raises:
             Unsupported: the server sends the whole object where a later part was requested.
@@ -131,6 +120,7 @@ class HttpReply:
         else:
             if start:
                 raise Unsupported(f"{public_name(url)}: the server does not send parts of this object")
+            size = known if size is None else size
             self._left = -1 if size is None else size
         version = reply.headers.get("ETag") or reply.headers.get("Last-Modified")
         self.info = Info(url, size, version, ranges and size is not None)
@@ -140,7 +130,7 @@ class HttpReply:
         try:
             data: bytes = self._reply.read(n)
         except HTTPError as error:
-            raise _failed(self._url, error) from error
+            raise _failed(self._url, self._url, error) from error
         except (OSError, ValueError, AttributeError) as error:  # closed by another thread
             raise ConnectionLost(f"the connection was closed: {error}") from error
         if self._left >= 0:
@@ -161,6 +151,63 @@ class HttpReply:
 def open_store(options: StoreOptions) -> HttpStore:
     """Return the store of http and https."""
     return HttpStore(options)
+
+
+def send(
+    options: StoreOptions,
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    *,
+    name: str,
+    body: bytes | memoryview | None = None,
+    redirect: bool = True,
+) -> BaseHTTPResponse:
+    """Send a request; return the reply, of whatever status, before its body is read.
+
+    Redirects to another host, port or scheme are followed without `Authorization`; with `redirect` False none is.
+
+    Args:
+        options: how patiently.
+        method: the method.
+        url: where to, without a login.
+        headers: its headers.
+        name: the URL for messages.
+        body: what is sent.
+        redirect: follow redirects.
+    """
+    pool = _pool(options.timeout, _proxy(url))
+    retries = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=_REDIRECTS)
+    try:
+        reply: BaseHTTPResponse = pool.request(
+            method,
+            url,
+            body=body,
+            headers={"Accept-Encoding": "identity", "User-Agent": "tarkit", **headers},
+            preload_content=False,
+            decode_content=False,
+            redirect=redirect,
+            retries=retries,
+        )
+    except HTTPError as error:
+        raise _failed(name, url, error) from error
+    return reply
+
+
+def answered(reply: BaseHTTPResponse) -> bool:
+    """Whether a reply to a GET is that of success, or that the range is behind the end."""
+    return 200 <= reply.status < 300 or reply.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
+
+
+def content(reply: BaseHTTPResponse, name: str) -> bytes:
+    """Return the body of a short reply, such as JSON; `name` is the URL for messages."""
+    try:
+        data: bytes = reply.read()
+    except HTTPError as error:
+        raise _failed(name, name, error) from error
+    finally:
+        reply.release_conn()
+    return data
 
 
 @lru_cache(maxsize=16)
@@ -206,14 +253,14 @@ def _netrc(host: str) -> dict[str, str]:
     return _basic(found[0], found[2] or "") if found and found[0] else {}
 
 
-def _failed(url: str, error: HTTPError) -> Exception:
-    """Return the exception for a request that got no reply, or a body that broke."""
+def _failed(name: str, url: str, error: HTTPError) -> Exception:
+    """Return the exception for a request to `url` that got no reply, or a body that broke."""
     cause: BaseException = error
     while isinstance(cause, MaxRetryError) and cause.reason is not None:
         cause = cause.reason
     if isinstance(cause, SSLError):
         return TarkitError(
-            f"{public_name(url)}: TLS error: {cause}", "is the certificate valid, and SSL_CERT_FILE right?"
+            f"{public_name(name)}: TLS error: {cause}", "is the certificate valid, and SSL_CERT_FILE right?"
         )
     host = urlsplit(url).hostname
     if isinstance(cause, NameResolutionError):
@@ -221,7 +268,7 @@ def _failed(url: str, error: HTTPError) -> Exception:
     if isinstance(cause, NewConnectionError):
         return ConnectionLost(f"no connection to {host}: {_reason(cause)}", reached=False)
     if isinstance(error, MaxRetryError) and isinstance(cause, urllib3.exceptions.ResponseError):
-        return TarkitError(f"{public_name(url)}: more than {_REDIRECTS} redirects")
+        return TarkitError(f"{public_name(name)}: more than {_REDIRECTS} redirects")
     return ConnectionLost(_reason(cause))
 
 
@@ -238,8 +285,8 @@ def _reason(error: BaseException) -> str:
     return str(inner or error)
 
 
-def _refused(url: str, reply: BaseHTTPResponse, logged_in: bool) -> Exception:
-    """Return the exception for a reply with a status other than success."""
+def refused(url: str, reply: BaseHTTPResponse, logged_in: bool) -> Exception:
+    """Return the exception for a reply with a status other than success; `logged_in`: credentials were sent."""
     status, name = reply.status, public_name(url)
     words = f"{status} {reply.reason or ''}".strip()
     if status in _PASSING:

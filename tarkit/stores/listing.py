@@ -19,7 +19,9 @@ def matching(pattern: str) -> Iterator[str]:
     """
     special = _SPECIAL.search(pattern)
     matches = re.compile(_translate(pattern), re.DOTALL).fullmatch
-    for info in list_objects(pattern[: special.start()] if special else pattern):
+    rest = pattern[special.start() :] if special else ""
+    depth = None if "**" in rest else rest.count("/")
+    for info in list_objects(pattern[: special.start()] if special else pattern, depth=depth):
         if matches(info.url):
             yield info.url
 

@@ -107,8 +107,11 @@ class ObjectStore:
         store, key = self._place(url)
         return ObjectUpload(url, store, key, fresh)
 
-    def list(self, url: str, after: str | None = None) -> Iterator[Info]:
-        """Yield the objects whose URL begins with `url`, in the order of their names as bytes, those behind `after`."""
+    def list(self, url: str, after: str | None = None, depth: int | None = None) -> Iterator[Info]:
+        """Yield the objects whose URL begins with `url`, in the order of their names as bytes, those behind `after`.
+
+        All depths are listed.
+        """
         scheme, bucket, prefix = split_url(url)
         store = _store(scheme, bucket, self.options)
         directory = prefix.rpartition("/")[0]

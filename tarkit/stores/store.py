@@ -61,7 +61,10 @@ class Upload(Protocol):
 
 
 class Store(Protocol):
-    """The operations on objects of one kind of URL. All raise `ConnectionLost`, TarkitError, or OSError with a filename."""
+    """The operations on objects of one kind of URL.
+
+    All raise `ConnectionLost`, TarkitError, or OSError with a filename.
+    """
 
     def head(self, url: str, /) -> Info:
         """Return the description of an object. Raises FileNotFoundError."""
@@ -72,8 +75,12 @@ class Store(Protocol):
     def put(self, url: str, fresh: bool, /) -> Upload:
         """Begin to write an object; with `fresh` one that exists is an error."""
 
-    def list(self, url: str, after: str | None, /) -> Iterator[Info]:
-        """Yield the objects whose URL begins with `url`, by name, those behind the URL `after`; requested in pages."""
+    def list(self, url: str, after: str | None, depth: int | None = None, /) -> Iterator[Info]:
+        """Yield the objects whose URL begins with `url`, by name, those behind the URL `after`; requested in pages.
+
+        `depth` is how many directories deep the caller looks, 0 for those in the directory of `url` alone, None for
+        all; a store may yield what lies deeper.
+        """
 
 
 class ConnectionLost(Exception):
