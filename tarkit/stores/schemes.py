@@ -1,10 +1,13 @@
-"""The table of URL schemes, and names of URLs for messages. No store is imported here; see `connect`."""
+"""The table of URL schemes, and names of URLs for messages. The store of a scheme is imported by `connect`."""
 
 from __future__ import annotations
 
 import re
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, cast
 
-from tarkit.errors import Usage, show
+from tarkit.errors import MissingLibrary, Usage, show
 
 SCHEMES: dict[str, str] = {
     "s3": "tarkit.stores.objects",
@@ -12,14 +15,18 @@ SCHEMES: dict[str, str] = {
     "az": "tarkit.stores.objects",
     "http": "tarkit.stores.http",
     "https": "tarkit.stores.http",
+    "hf": "tarkit.stores.hub",
 }
 """Scheme in lower case -> name of its module, which has `open_store(options) -> Store`."""
 
 LISTED = frozenset(("s3", "gs", "az", "hf", "ais"))
-"""Schemes whose objects can be listed."""
+"""Schemes of the table whose objects can be listed."""
+
+OTHERS: str | None = "tarkit.stores.other"
+"""The module for schemes that are not in the table, which has `knows(scheme) -> bool`; it needs fsspec."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_LOGIN = re.compile(r"(://)[^/?#]*@")
+_LOGIN = re.compile(r"(://)[^/?#]+@")
 _SECRET = re.compile(r"([?&][^=&#]*(?:sig|token|secret|passw|key|credential)[^=&#]*=)[^&#]*", re.IGNORECASE)
 
 # scheme -> commands that read to stdout and write from stdin, for hints only
@@ -32,11 +39,30 @@ def scheme_of(text: str) -> str | None:
     return found[1].lower() if found else None
 
 
+def module_of(url: str) -> str | None:
+    """Return the name of the module for a URL: of the table, else the one for all others; None if none knows it."""
+    scheme = scheme_of(url) or ""
+    if scheme in SCHEMES or OTHERS is None:
+        return SCHEMES.get(scheme)
+    try:
+        return OTHERS if cast(Any, import_module(OTHERS)).knows(scheme) else None
+    except MissingLibrary:
+        return None
+
+
+def is_listed(url: str) -> bool:
+    """Whether globs and directories in a URL can be listed."""
+    return scheme_of(url) in LISTED or (scheme_of(url) not in SCHEMES and module_of(url) is not None)
+
+
 def unknown(url: str, writing: bool = False) -> Usage:
     """Return the error for a URL with an unknown scheme; its hint is a `pipe:` to use instead."""
     known = ", ".join(f"{each}://" for each in sorted(SCHEMES)) or "none is built in"
     what = f"{public_name(url)}: unknown scheme {scheme_of(url)}:// (known: {known})"
-    return Usage(what, f"use a command: 'pipe:{command_for(url, writing)}'")
+    hint = f"use a command: 'pipe:{command_for(url, writing)}'"
+    if OTHERS is not None and find_spec("fsspec") is None:
+        hint += "; fsspec may know it: pip install 'tarkit[fsspec]'"
+    return Usage(what, hint)
 
 
 def command_for(url: str, writing: bool = False) -> str:

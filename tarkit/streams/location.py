@@ -335,7 +335,7 @@ def _urls(url: str) -> list[Location]:
 
     In URLs of web servers `?` and `*` are ordinary characters.
     """
-    if schemes.scheme_of(url) not in schemes.LISTED or not (url.endswith("/") or _MAGIC.search(url)):
+    if not (url.endswith("/") or _MAGIC.search(url)) or not schemes.is_listed(url):
         return [_url(url)]
     from tarkit.stores import listing
 
@@ -409,7 +409,7 @@ def _pipe(command: str) -> Location:
 
 
 def _url(url: str, writing: bool = False) -> Location:
-    if schemes.scheme_of(url) not in schemes.SCHEMES:
+    if schemes.module_of(url) is None:
         raise schemes.unknown(url, writing)
     return Location("url", url, schemes.public_name(url))
 

@@ -106,7 +106,7 @@ def parse_source(source: bytes, pipes_allowed: bool) -> tuple[Kind, bytes]:
             raise MalformedRow(f"bad {prefix.decode()}: {error}") from error
     url = source.decode("utf-8", "surrogateescape")
     scheme = schemes.scheme_of(url)
-    if scheme and scheme not in schemes.SCHEMES:
+    if scheme and schemes.module_of(url) is None:
         unknown = schemes.unknown(url)
         raise MalformedRow(str(unknown), hint=unknown.hint)
     return ("url" if scheme else "path"), source

@@ -1,0 +1,271 @@
+"""Files of the Hugging Face Hub: `hf://datasets/ORG/NAME@REVISION/PATH`, read over its HTTP API.
+
+`hf://ORG/NAME/PATH` is a model, `hf://spaces/ORG/NAME/PATH` a space; without a revision `main` is read. A revision is
+looked up once in a process and becomes a commit, so that all files of a run are of one state of the repository.
+
+The requests and headers are those of the client library `huggingface_hub` (`get_hf_file_metadata`, `list_repo_tree`,
+`repo_info`). `HF_ENDPOINT` names another server; the token is `HF_TOKEN`, else that in the file of `hf auth login`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote, urljoin, urlsplit
+
+from tarkit.errors import TarkitError, Unsupported, Usage
+from tarkit.stores.http import HttpReply, answered, content, refused, send
+from tarkit.stores.schemes import public_name
+from tarkit.stores.store import ConnectionLost, Info, StoreOptions, Upload, denied, missing
+
+if TYPE_CHECKING:
+    from urllib3.response import BaseHTTPResponse
+
+_KINDS = "models|datasets|spaces"
+_URL = re.compile(
+    rf"(?i:hf)://(?:({_KINDS})/|(?!(?:{_KINDS}|buckets|kernels)/))([\w.-]+/[\w.-]+)"
+    r"(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?/(.*)",
+    re.DOTALL,
+)
+_FORM = "hf://datasets/ORG/NAME/PATH or hf://datasets/ORG/NAME@REVISION/PATH; ORG/NAME without datasets/ is a model"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_NEXT = re.compile(r'<([^>]*)>[^,]*;\s*rel="?next"?')  # of a header Link (RFC 8288)
+_RESET = re.compile(r";\s*r=0\s*;\s*t=(\d+)")  # of a header RateLimit: nothing left for t seconds
+_REDIRECTS = 10
+_KNOWN = 4096  # addresses of files that are kept
+
+_commits: dict[tuple[str, str], str] = {}  # (endpoint, URL of a repository with its revision) -> commit
+_lookup = threading.Lock()
+
+
+class HubPath(NamedTuple):
+    """What a URL stands for.
+
+    Attributes:
+        root: the URL up to the path of the file, as it was given.
+        kind: models, datasets or spaces.
+        repository: ORG/NAME.
+        revision: a branch, a tag or a commit.
+        path: of the file in the repository.
+    """
+
+    root: str
+    kind: str
+    repository: str
+    revision: str
+    path: str
+
+
+class Located(NamedTuple):
+    """Where the bytes of a file are, and the headers that describe it."""
+
+    address: str
+    version: str | None
+    size: int | None
+
+
+class HubStore:
+    """Files in the repositories of the Hub."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        self.options = options
+        self.endpoint = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+        token = None if options.anonymous else options.storage.get("token") or _token()
+        self._login = {"Authorization": f"Bearer {token}"} if token else {}
+        self._places: dict[str, Located] = {}
+
+    def head(self, url: str) -> Info:
+        """Return the description of a file."""
+        place = self._locate(url)
+        return Info(url, place.size, place.version)
+
+    def get(self, url: str, start: int, stop: int | None) -> HttpReply:
+        """Request bytes [start, stop) of a file, from the address that the Hub redirects to."""
+        place = self._places.get(url)
+        known = place is not None
+        place = place or self._locate(url)
+        headers = {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"} if start or stop is not None else {}
+        reply = self._send("GET", place.address, url, headers)
+        if not answered(reply):
+            self._places.pop(url, None)
+            reply.close()
+            if known and 400 <= reply.status < 500:  # addresses are valid for an hour or so
+                raise ConnectionLost(f"the server answers {reply.status} at the address that the Hub gave")
+            raise self._refused(url, reply)
+        try:
+            body = HttpReply(url, reply, start, stop, place.size)
+            if place.size is not None and body.info.size not in (None, place.size):
+                raise TarkitError(
+                    f"{public_name(url)}: the server sends {body.info.size} bytes, the Hub says {place.size}"
+                )
+        except BaseException:
+            reply.close()
+            raise
+        body.info = body.info._replace(version=place.version, size=place.size)
+        return body
+
+    def put(self, url: str, fresh: bool) -> Upload:
+        """Raise Unsupported: a change of a repository is a commit of all its files."""
+        found = split_url(url)
+        kind = "" if found.kind == "models" else f" --repo-type {found.kind.removesuffix('s')}"
+        raise Unsupported(
+            f"{public_name(url)}: writing to hf:// is not supported",
+            f"write files, then upload them in one commit: hf upload {found.repository} DIRECTORY{kind}",
+        )
+
+    def list(self, url: str, after: str | None, depth: int | None = None) -> Iterator[Info]:
+        """Yield the files whose URL begins with `url`, in the order of the Hub; a commit is always listed alike."""
+        found = split_url(url)
+        directory = found.path.rpartition("/")[0]
+        commit = self._commit(url, found)
+        address = f"{self.endpoint}/api/{found.kind}/{found.repository}/tree/{commit}"
+        if directory:
+            address += f"/{quote(directory, safe='')}"
+        page: str | None = f"{address}?recursive={'false' if depth == 0 else 'true'}&expand=false"
+        waiting = after is not None
+        while page is not None:
+            entries, page = self._page(url, page)
+            for entry in entries:
+                info = Info(found.root + entry["path"], entry.get("size"), _entry_version(entry))
+                if entry["type"] == "file" and entry["path"].startswith(found.path) and not waiting:
+                    yield info
+                waiting = waiting and info.url != after
+        if waiting:
+            raise TarkitError(f"{public_name(url)}: the list of files has changed while it was read")
+
+    def _page(self, url: str, page: str) -> tuple[Any, str | None]:
+        """Return the entries of a page of a list, and the URL of the next one."""
+        reply = self._send("GET", page, url, redirect=True)
+        if reply.status == 404 and reply.headers.get("X-Error-Code") == "EntryNotFound":
+            reply.close()
+            return [], None
+        entries = self._json(url, reply)
+        following = _NEXT.search(reply.headers.get("Link", ""))
+        return entries, urljoin(page, following[1]) if following else None
+
+    def _commit(self, url: str, found: HubPath) -> str:
+        """Return the commit of a revision, the same for all files of this process."""
+        if _COMMIT.fullmatch(found.revision):
+            return found.revision
+        with _lookup:
+            key = (self.endpoint, f"{found.kind}/{found.repository}@{found.revision}")
+            if key not in _commits:
+                revision = quote(found.revision, safe="")
+                address = f"{self.endpoint}/api/{found.kind}/{found.repository}/revision/{revision}"
+                described = self._json(url, self._send("GET", address, url, redirect=True))
+                commit = described.get("sha") if isinstance(described, dict) else None
+                if not isinstance(commit, str):
+                    raise TarkitError(f"{public_name(url)}: the Hub names no commit for {found.revision}")
+                _commits[key] = commit
+            return _commits[key]
+
+    def _locate(self, url: str) -> Located:
+        """Ask the Hub where the bytes of a file are. Redirects are followed while they lead to the Hub itself."""
+        found = split_url(url)
+        if not found.path or found.path.endswith("/"):
+            raise Usage(f"{public_name(url)}: the name of the file is missing", _FORM)
+        prefix = "" if found.kind == "models" else f"{found.kind}/"
+        commit = self._commit(url, found)
+        address = f"{self.endpoint}/{prefix}{found.repository}/resolve/{commit}/{quote(found.path)}"
+        for _ in range(_REDIRECTS):
+            reply = self._send("HEAD", address, url)
+            reply.close()
+            if reply.status >= 400:
+                raise self._refused(url, reply)
+            target = reply.headers.get("Location") if reply.status >= 300 else None
+            address = urljoin(address, target) if target else address
+            if target is None or not self._own(address):
+                break
+        else:
+            raise TarkitError(f"{public_name(url)}: more than {_REDIRECTS} redirects")
+        size = reply.headers.get("X-Linked-Size") or (None if target else reply.headers.get("Content-Length"))
+        version = _plain(reply.headers.get("X-Linked-ETag") or reply.headers.get("ETag"))
+        place = Located(address, version, int(size) if size and size.isdigit() else None)
+        if len(self._places) >= _KNOWN:
+            self._places.clear()
+        self._places[url] = place
+        return place
+
+    def _send(
+        self, method: str, address: str, url: str, headers: Mapping[str, str] | None = None, redirect: bool = False
+    ) -> BaseHTTPResponse:
+        """Send a request, with the token if it goes to the Hub itself; a redirect to another host has none."""
+        login = self._login if self._own(address) else {}
+        redirect = redirect or method == "GET"
+        return send(self.options, method, address, {**login, **(headers or {})}, name=url, redirect=redirect)
+
+    def _own(self, address: str) -> bool:
+        ours, theirs = urlsplit(self.endpoint), urlsplit(address)
+        return (ours.scheme, ours.netloc) == (theirs.scheme, theirs.netloc)
+
+    def _json(self, url: str, reply: BaseHTTPResponse) -> Any:
+        if not 200 <= reply.status < 300:
+            reply.close()
+            raise self._refused(url, reply)
+        try:
+            return json.loads(content(reply, url))
+        except ValueError:
+            raise ConnectionLost("the reply of the Hub is not JSON") from None
+
+    def _refused(self, url: str, reply: BaseHTTPResponse) -> Exception:
+        """Return the exception for a reply of the Hub; `X-Error-Code` says what is missing."""
+        name, found, code = public_name(url), split_url(url), reply.headers.get("X-Error-Code")
+        login = "the token was sent" if self._login else "a token is read from HF_TOKEN, or from hf auth login"
+        if code == "EntryNotFound":
+            return missing(name)
+        if code == "RevisionNotFound":
+            return TarkitError(f"{name}: {found.repository} has no revision {found.revision}")
+        if code == "GatedRepo":
+            return denied(name, "access must be requested", f"{login}; ask for access on the repository's page")
+        if code == "RepoNotFound" or (reply.status == 401 and not self._login):
+            what = f"there is no repository {found.repository} among {found.kind}, or it is private"
+            return TarkitError(f"{name}: {what}", login)
+        if reply.status in (401, 403):
+            return denied(name, f"the Hub answers {reply.status} {reply.reason or ''}".strip(), login)
+        if reply.status == 429 and (reset := _RESET.search(reply.headers.get("RateLimit", ""))):
+            return ConnectionLost("the Hub answers 429: too many requests", float(reset[1]))
+        return refused(url, reply, bool(self._login))
+
+
+def open_store(options: StoreOptions) -> HubStore:
+    """Return the store of hf."""
+    return HubStore(options)
+
+
+def split_url(url: str) -> HubPath:
+    """Return the parts of a URL."""
+    found = _URL.fullmatch(url)
+    if found is None:
+        raise Usage(f"{public_name(url)}: this is not the URL of a file on the Hub", _FORM)
+    kind, repository, revision, path = found.groups()
+    return HubPath(url[: found.start(4)], kind or "models", repository, unquote(revision or "main"), path)
+
+
+def _token() -> str | None:
+    """Return the token of the environment, else of the file that the Hub's own tools write."""
+    token = os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")
+    if not token and os.environ.get("HF_HUB_DISABLE_IMPLICIT_TOKEN", "").upper() not in ("1", "ON", "YES", "TRUE"):
+        cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        home = os.environ.get("HF_HOME") or os.path.join(cache, "huggingface")
+        path = os.environ.get("HF_TOKEN_PATH") or os.path.join(home, "token")
+        try:
+            with open(os.path.expandvars(os.path.expanduser(path)), encoding="utf-8") as file:
+                token = file.read()
+        except (OSError, UnicodeDecodeError):
+            return None
+    return "".join((token or "").split()) or None
+
+
+def _plain(etag: str | None) -> str | None:
+    """Return an ETag without its quotes, as lists name it."""
+    return etag.removeprefix("W/").strip('"') if etag else None
+
+
+def _entry_version(entry: Any) -> str | None:
+    """Return the ETag of a file in a list: its SHA-256 if it is stored outside of the repository, else its Git blob."""
+    version = (entry.get("lfs") or {}).get("oid") or entry.get("oid")
+    return version if isinstance(version, str) else None

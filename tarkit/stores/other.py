@@ -1,0 +1,371 @@
+"""Objects at URLs of any other scheme that fsspec knows: memory://, ftp://, sftp://, hdfs://, smb:// ...
+
+Many of these file systems publish a file while it is written, and one whose writer fails stays. So an object is written
+under another name in its directory, checked for its length, and renamed; where a file system cannot rename, writing is
+refused. A connection serves one request at a time, and is made anew after an error.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NoReturn, TypeVar
+from uuid import uuid4
+
+from tarkit.errors import MissingLibrary, TarkitError, Unsupported, Usage
+from tarkit.stores.schemes import public_name, scheme_of
+from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, missing
+
+try:
+    import fsspec  # type: ignore[import-untyped,unused-ignore]
+    from fsspec.asyn import AsyncFileSystem  # type: ignore[import-untyped,unused-ignore]
+except ImportError:
+    raise MissingLibrary("reading and writing this URL", "fsspec", "fsspec") from None
+
+_T = TypeVar("_T")
+_PIECE = 4 << 20  # bytes that are requested at a time
+_BLOCK = 1 << 16  # bytes that a file system may read ahead of what was requested
+_WRITTEN = 8 << 20  # bytes that are sent at a time
+_TIMEOUTS = ("ftp", "sftp", "ssh")  # protocols whose file systems take `timeout`, of a connection and of its replies
+_VERSIONS = (
+    "ETag", "etag", "e_tag", "version_id", "generation", "mtime", "modify", "modified", "last_modified",
+    "LastModified", "modificationTime", "updated", "created",
+)  # fmt: skip
+_MOVES = ("mv", "mv_file", "move", "_mv_file", "cp_file", "_cp_file", "copy")
+
+
+class OtherStore:
+    """Objects of the file systems of fsspec."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        self.options = options
+        self._connections: dict[tuple[int, str], Connection] = {}
+        self._lock = threading.Lock()
+
+    def head(self, url: str) -> Info:
+        """Return the description of an object."""
+        connection, path = self._place(url)
+        return connection.use(url, lambda system: _info(url, path, system))
+
+    def get(self, url: str, start: int, stop: int | None) -> OtherReply:
+        """Request bytes [start, stop) of an object; they are read piece by piece."""
+        connection, path = self._place(url)
+        return OtherReply(connection, url, path, self.head(url), start, stop)
+
+    def put(self, url: str, fresh: bool) -> OtherUpload:
+        """Begin to write an object. Raises Unsupported where the file system cannot rename."""
+        connection, path = self._place(url)
+        return OtherUpload(connection, url, path, fresh)
+
+    def list(self, url: str, after: str | None, depth: int | None = None) -> Iterator[Info]:
+        """Yield the objects whose URL begins with `url`, in the order of their names; directory by directory."""
+        directory = url[: max(url.rfind("/"), url.find("://") + 2) + 1]
+        for info in self._walk(directory, url, depth):
+            if after is None or info.url > after:
+                yield info
+
+    def _walk(self, directory: str, prefix: str, depth: int | None) -> Iterator[Info]:
+        connection, path = self._place(directory)
+        found: list[tuple[str, dict[str, Any]]] = []
+        try:
+            for entry in connection.use(directory, lambda system: _entries(path, system)):
+                name = entry["name"].rstrip("/").rpartition("/")[2]
+                found.append((name + "/" if entry["type"] == "directory" else name, entry))
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name, entry in sorted(found, key=lambda each: each[0]):
+            url = directory + name
+            if not url.startswith(prefix):
+                continue
+            if entry["type"] != "directory":
+                yield Info(url, entry.get("size") if entry["type"] == "file" else None, _version(entry))
+            elif depth is None or depth > 0:
+                yield from self._walk(url, prefix, None if depth is None else depth - 1)
+
+    def _place(self, url: str) -> tuple[Connection, str]:
+        """Return the connection of a URL, one for each server in each process, and the path there."""
+        if "::" in url:
+            raise Usage(f"{public_name(url)}: chains of URLs are not supported", "give one URL")
+        key = (os.getpid(), "/".join(url.split("/", 3)[:3]))
+        with self._lock:
+            connection = self._connections.get(key)
+            if connection is None:
+                connection = self._connections[key] = Connection(url, self.options)
+        return connection, connection.path(url)
+
+
+class Connection:
+    """A file system of one server, used by one thread at a time."""
+
+    def __init__(self, url: str, options: StoreOptions) -> None:
+        self._options = options
+        self._scheme = scheme_of(url) or ""
+        self._lock = threading.RLock()
+        self._system: Any = None
+        try:
+            self._class: Any = fsspec.get_filesystem_class(self._scheme)
+        except ImportError as error:
+            raise TarkitError(f"{public_name(url)}: {error}") from error
+
+    def path(self, url: str) -> str:
+        """Return the path of a URL in the file system."""
+        path: str = self._class._strip_protocol(self._scheme + url[len(self._scheme) :])
+        return path
+
+    def use(self, url: str, action: Callable[[Any], _T]) -> _T:
+        """Return what `action` returns for the file system; an error closes the connection."""
+        with self._lock:
+            try:
+                if self._system is None:
+                    self._system = self._connect(url)
+                return action(self._system)
+            except BaseException as error:
+                if not isinstance(error, (FileNotFoundError, TarkitError)):
+                    self._system = None  # nobody knows what the server still sends
+                if isinstance(error, Exception):
+                    _fail(url, error)
+                raise
+
+    def renames(self) -> bool:
+        """Whether the file system can give a file another name, or copy it on the server."""
+        bases = (fsspec.AbstractFileSystem, AsyncFileSystem, object)
+        return any(name in vars(each) for each in self._class.__mro__ if each not in bases for name in _MOVES)
+
+    def _connect(self, url: str) -> Any:
+        settings = {**self._class._get_kwargs_from_urls(url), **self._options.storage}
+        settings.pop("path", None)
+        if self._scheme in _TIMEOUTS:
+            settings.setdefault("timeout", self._options.timeout)
+        system = self._class(skip_instance_cache=True, **settings)
+        if self._scheme in ("sftp", "ssh"):
+            system.ftp.get_channel().settimeout(self._options.timeout)
+        return system
+
+
+class OtherReply:
+    """Bytes [start, stop) of an object, requested in pieces."""
+
+    def __init__(self, connection: Connection, url: str, path: str, info: Info, start: int, stop: int | None) -> None:
+        self.info = info
+        self._connection = connection
+        self._url = url
+        self._path = path
+        self._at = start
+        self._stop = stop if info.size is None else min(info.size if stop is None else stop, info.size)
+        self._rest = memoryview(b"")
+        self._closed = False
+
+    def read(self, n: int) -> bytes:
+        """Return up to `n` bytes, b"" at the end; raises ConnectionLost."""
+        if self._closed:
+            raise ConnectionLost("closed")
+        if not self._rest:
+            end = self._at + _PIECE if self._stop is None else min(self._at + _PIECE, self._stop)
+            if self._at >= end:
+                return b""
+            data = self._connection.use(self._url, lambda system: _bytes(self._path, self._at, end, system))
+            if len(data) != end - self._at and self._stop is not None:
+                raise ConnectionLost(f"{end - self._at - len(data)} bytes are missing from {self._at} on")
+            self._rest = memoryview(data)
+            self._at += len(data)
+        data, self._rest = bytes(self._rest[:n]), self._rest[n:]
+        return data
+
+    def close(self) -> None:
+        """Give up what was not read; a `read` in another thread ends with its piece."""
+        self._closed = True
+
+
+class OtherUpload:
+    """An object that is written under another name, `.NAME.xxxxxxxx.part`, and renamed once it is complete."""
+
+    def __init__(self, connection: Connection, url: str, path: str, fresh: bool) -> None:
+        """Make the directory, and begin the file.
+
+        Raises:
+            Unsupported: the file system cannot rename.
+            TarkitError: with `fresh`, the object exists.
+        """
+        self._connection = connection
+        self._url = url
+        self._path = path
+        self._fresh = fresh
+        self._size = 0
+        self._buffer = bytearray()
+        self._file: Any = None
+        if url.endswith("/"):
+            raise Usage(f"{public_name(url)}: the name of the object is missing")
+        if not connection.renames():
+            raise Unsupported(
+                f"{public_name(url)}: this file system cannot rename, so a file would be seen while it is written",
+                "write a file, then upload it",
+            )
+        directory, _, name = path.rpartition("/")
+        self._part = f"{path[: len(path) - len(name)]}.{name}.{uuid4().hex[:8]}.part"
+        self._refuse_existing()
+        self._use(lambda system: self._begin(directory, system))
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+        self._buffer += data
+        self._size += len(data)
+        if len(self._buffer) >= _WRITTEN:
+            self._flush()
+
+    def close(self) -> None:
+        """Complete the object, after its length was found to be right."""
+        self._flush()
+        self._use(lambda system: self._file.close())
+        self._file = None
+        self._refuse_existing()
+        self._use(self._rename)
+
+    def abort(self) -> None:
+        """Remove what was written."""
+        file, self._file = self._file, None
+
+        def remove(system: Any) -> None:
+            try:
+                if file is not None:
+                    file.close()
+            finally:
+                system.invalidate_cache()
+                system.rm_file(self._part)
+
+        try:
+            self._connection.use(self._url, remove)
+        except Exception:  # the reason for the abort is the error that is reported
+            pass
+
+    def _begin(self, directory: str, system: Any) -> None:
+        if directory:
+            try:
+                system.makedirs(directory, exist_ok=True)
+            except (NotImplementedError, FileExistsError):
+                pass
+        self._file = system.open(self._part, "wb", block_size=_WRITTEN)
+
+    def _flush(self) -> None:
+        data, self._buffer = bytes(self._buffer), bytearray()
+        if data:
+            self._use(lambda system: self._file.write(data))
+
+    def _rename(self, system: Any) -> None:
+        """Give the file its name, in place of one that is there, and look whether it has it."""
+        self._check(self._part, system)
+        try:
+            system.mv(self._part, self._path)
+        except Exception:
+            if not _exists(self._path, system):
+                raise
+        if _exists(self._part, system):
+            self._replace(system)
+        self._check(self._path, system)
+
+    def _replace(self, system: Any) -> None:
+        """Rename where a file of that name is in the way: that gets another name, and its own back after an error."""
+        old = self._part.removesuffix("part") + "old"
+        system.mv(self._path, old)
+        try:
+            system.mv(self._part, self._path)
+            self._check(self._path, system)
+        except BaseException:
+            system.mv(old, self._path)
+            raise
+        system.rm_file(old)
+
+    def _check(self, path: str, system: Any) -> None:
+        system.invalidate_cache()
+        size = system.info(path)["size"]
+        if size != self._size:
+            raise TarkitError(f"{public_name(self._url)}: {size} bytes arrived of {self._size}")
+
+    def _refuse_existing(self) -> None:
+        if self._fresh and self._use(lambda system: _exists(self._path, system)):
+            self.abort()
+            raise TarkitError(f"{public_name(self._url)}: this object exists", "--force replaces it")
+
+    def _use(self, action: Callable[[Any], _T]) -> _T:
+        try:
+            return self._connection.use(self._url, action)
+        except ConnectionLost as lost:
+            self.abort()
+            raise TarkitError(f"{public_name(self._url)}: {lost}; the object was not written") from lost
+        except BaseException:
+            self.abort()
+            raise
+
+
+def open_store(options: StoreOptions) -> OtherStore:
+    """Return the store of all schemes of fsspec."""
+    return OtherStore(options)
+
+
+@cache
+def knows(scheme: str) -> bool:
+    """Whether fsspec has a file system for a scheme."""
+    return scheme in fsspec.available_protocols() or scheme in fsspec.registry
+
+
+def _info(url: str, path: str, system: Any) -> Info:
+    system.invalidate_cache()
+    entry = system.info(path)
+    if entry["type"] == "directory":
+        raise IsADirectoryError(path)
+    return Info(url, entry.get("size"), _version(entry))
+
+
+def _version(entry: dict[str, Any]) -> str | None:
+    """Return what distinguishes a version of an object from others: an ETag, else a time."""
+    return next((f"{key} {entry[key]}" for key in _VERSIONS if entry.get(key)), None)
+
+
+def _entries(path: str, system: Any) -> list[dict[str, Any]]:
+    system.invalidate_cache()
+    entries: list[dict[str, Any]] = system.ls(path, detail=True)
+    return [entry for entry in entries if entry["name"].strip("/") != path.strip("/")]
+
+
+def _exists(path: str, system: Any) -> bool:
+    system.invalidate_cache()
+    try:  # `exists` of fsspec says no after any error
+        system.info(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _bytes(path: str, start: int, end: int, system: Any) -> bytes:
+    """Return bytes [start, end) of a file. It is opened for each piece: some file systems share one open file."""
+    with system.open(path, "rb", block_size=_BLOCK) as file:
+        file.seek(start)
+        parts = []
+        while start < end and (data := file.read(end - start)):
+            parts.append(data)
+            start += len(data)
+        return b"".join(parts)
+
+
+def _fail(url: str, error: Exception) -> NoReturn:
+    """Raise the exception for an error of a file system."""
+    if isinstance(error, (TarkitError, ConnectionLost)):
+        raise error
+    name, kinds = public_name(url), {each.__name__ for each in type(error).__mro__}
+    login = url.partition("://")[2].partition("/")[0].rpartition("@")[0]
+    text = str(error).partition("\n")[0]
+    for secret in filter(None, (login, login.partition(":")[2])):
+        text = text.replace(secret, "***")
+    text = text or type(error).__name__
+    if isinstance(error, FileNotFoundError):
+        raise missing(name) from error
+    if isinstance(error, IsADirectoryError):
+        raise IsADirectoryError(21, os.strerror(21), name) from error
+    if isinstance(error, PermissionError) or kinds & {"AuthenticationException"} or text.startswith("530"):
+        raise denied(name, text, "a login is read from the URL: SCHEME://USER:PASSWORD@HOST/PATH") from error
+    if isinstance(error, NotImplementedError):
+        raise Unsupported(f"{name}: this file system does not support it: {text}") from error
+    if isinstance(error, (OSError, EOFError)) or kinds & {"error_temp", "error_reply", "error_proto", "SSHException"}:
+        raise ConnectionLost(text) from error
+    raise TarkitError(f"{name}: {text}") from error

@@ -1,0 +1,307 @@
+"""Reading hf:// URLs, from a server that answers as the Hub does: its own client library is run against it as well."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarkit.errors import TarkitError, Unsupported, Usage
+from tarkit.stores import connect, hub, listing, transfer
+from tarkit.stores.hub import HubPath, HubStore, split_url
+from tarkit.stores.schemes import public_name
+from tarkit.stores.store import StoreOptions
+from tarkit.stores.transfer import RemoteObject
+from tests._tools import archive, contents, each_row
+from tests.conftest import Run
+from tests.stores._hub import HubServer, Repository, hub_server
+
+DATA = random.Random(7).randbytes(1_000_000)
+QUICK = StoreOptions(retries=3, timeout=2)
+ROOT = "hf://datasets/org/name/"
+FILES = {
+    "README.md": b"# name\n",
+    "empty": b"",
+    "data/train-0.tar": DATA,
+    "data/train-1.tar": DATA[:300_000],
+    "data/train-10.tar": DATA[:300_001],
+    "data/sub/train-2.tar": b"x",
+    "data/with space & #.tar": b"odd",
+}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubServer]:
+    """A Hub with a dataset, and no settings of this machine."""
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_DISABLE_IMPLICIT_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setattr(transfer, "FIRST", 100_000)
+    monkeypatch.setattr(transfer, "LARGEST", 400_000)
+    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(hub, "_commits", {})
+    with hub_server() as found:
+        monkeypatch.setenv("HF_ENDPOINT", found.url)
+        repository = found.repositories["datasets/org/name"] = Repository(lfs={n for n in FILES if n.endswith(".tar")})
+        repository.commit(FILES)
+        yield found
+
+
+def whole(url: str, options: StoreOptions = QUICK, lines: list[str] | None = None) -> bytes:
+    tell = (lambda line: None) if lines is None else lines.append
+    parts = []
+    with RemoteObject(HubStore(options), url, public_name(url), options, tell, transfer.FIRST).stream() as stream:
+        while data := stream.read(70_000):
+            parts.append(data)
+    return b"".join(parts)
+
+
+@each_row("name", list(FILES))
+def test_reads_all(name: str, server: HubServer) -> None:
+    assert whole(ROOT + name) == FILES[name]
+    info = HubStore(StoreOptions()).head(ROOT + name)
+    assert info.size == len(FILES[name])
+    listed = {each.url: each for each in HubStore(StoreOptions()).list(ROOT, None)}
+    assert listed[ROOT + name][:3] == info[:3]
+
+
+@each_row(
+    ("url", "expected"),
+    [
+        ("hf://o/n/a/b", HubPath("hf://o/n/", "models", "o/n", "main", "a/b")),
+        ("HF://models/o/n/a", HubPath("HF://models/o/n/", "models", "o/n", "main", "a")),
+        ("hf://datasets/o/n@v1/a@2", HubPath("hf://datasets/o/n@v1/", "datasets", "o/n", "v1", "a@2")),
+        ("hf://datasets/o/n/a@2", HubPath("hf://datasets/o/n/", "datasets", "o/n", "main", "a@2")),
+        ("hf://spaces/o/n@refs/pr/1/a", HubPath("hf://spaces/o/n@refs/pr/1/", "spaces", "o/n", "refs/pr/1", "a")),
+        ("hf://o/n@refs%2Fpr%2F1/a", HubPath("hf://o/n@refs%2Fpr%2F1/", "models", "o/n", "refs/pr/1", "a")),
+        ("hf://o/n@refs/convert/parquet/a", HubPath("hf://o/n@refs/convert/parquet/", "models", "o/n",
+                                                    "refs/convert/parquet", "a")),
+    ],
+)  # fmt: skip
+def test_urls(url: str, expected: HubPath) -> None:
+    assert split_url(url) == expected
+
+
+@each_row("url", ["hf://", "hf://a", "hf://datasets/o/n", "hf://o/n@/a", "hf://buckets/o/n/a", "hf://datasets/o/*"])
+def test_urls_that_name_no_file(url: str) -> None:
+    with pytest.raises(Usage, match="not the URL of a file"):
+        split_url(url)
+
+
+def test_agrees_with_the_client_library(server: HubServer, tmp_path: Path) -> None:
+    """What the Hub's own library finds on this server is what is found here: so the server answers as it expects."""
+    client = pytest.importorskip("huggingface_hub")
+    api = client.HfApi(endpoint=server.url, token=False)
+    listed = {entry.path: entry for entry in api.list_repo_tree("org/name", repo_type="dataset", recursive=True)}
+    files = {path: entry for path, entry in listed.items() if hasattr(entry, "blob_id")}
+    assert set(files) == set(FILES)
+    store = HubStore(StoreOptions())
+    for path, data in FILES.items():
+        url = client.hf_hub_url("org/name", path, repo_type="dataset", endpoint=server.url)
+        described = client.get_hf_file_metadata(url, endpoint=server.url, token=False)
+        ours = store.head(ROOT + path)
+        assert (described.size, described.etag) == (ours.size, ours.version) == (len(data), ours.version)
+        entry = files[path]
+        assert ours.version == (entry.lfs.sha256 if entry.lfs else entry.blob_id)
+        local = api.hf_hub_download("org/name", path, repo_type="dataset", cache_dir=tmp_path / "cache")
+        assert Path(local).read_bytes() == data == whole(ROOT + path)
+    sha = api.repo_info("org/name", repo_type="dataset", revision="main").sha
+    assert server.repositories["datasets/org/name"].revisions == {"main": sha}
+
+
+def test_errors_agree_with_the_client_library(server: HubServer) -> None:
+    client = pytest.importorskip("huggingface_hub")
+    server.repositories["datasets/org/gated"] = Repository(token="other", gated=True)
+    server.repositories["datasets/org/gated"].commit(FILES)
+    api = client.HfApi(endpoint=server.url, token=False)
+    for url, theirs, ours in (
+        ("org/none/a.tar", client.errors.RepositoryNotFoundError, "no repository org/none among datasets"),
+        ("org/name@v9/a.tar", client.errors.RevisionNotFoundError, "has no revision v9"),
+        ("org/name/a.tar", client.errors.EntryNotFoundError, "No such file"),
+        ("org/gated/empty", client.errors.GatedRepoError, "access must be requested"),
+    ):
+        found = split_url(f"hf://datasets/{url}")
+        with pytest.raises(theirs):
+            api.hf_hub_download(found.repository, found.path, repo_type="dataset", revision=found.revision)
+        with pytest.raises((TarkitError, FileNotFoundError), match=ours) as caught:
+            whole(f"hf://datasets/{url}")
+        assert f"hf://datasets/{url}" in str(caught.value)
+
+
+def test_tokens_go_to_the_hub_alone(server: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """From HF_TOKEN, else the file; to no other host, and into no message."""
+    server.repositories["datasets/org/name"].token = "t0ken"
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "token").write_text(" t0ken\n")
+    assert whole(ROOT + "data/train-0.tar") == DATA
+    monkeypatch.setenv("HF_TOKEN", "other")
+    with pytest.raises(TarkitError, match="or it is private") as caught:
+        whole(ROOT + "data/train-1.tar")
+    monkeypatch.setenv("HF_TOKEN", "t0ken")
+    monkeypatch.setattr(hub, "_commits", {})
+    assert whole(ROOT + "README.md") == FILES["README.md"]
+    assert len(list(HubStore(StoreOptions()).list(ROOT, None))) == len(FILES)
+    assert server.storage.log
+    assert all("Authorization" not in headers for _, _, headers in server.storage.log)
+    assert all("Authorization" in headers for _, _, headers in server.log)
+    monkeypatch.setenv("HF_TOKEN", "wr0ng")
+    for url in (ROOT + "README.md", "hf://datasets/org/none/x"):
+        with pytest.raises(TarkitError, match="permission denied") as caught:
+            whole(url)
+        assert "wr0ng" not in f"{caught.value}{caught.value.hint}"
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+    monkeypatch.delenv("HF_TOKEN")
+    server.log.clear()
+    for options in (StoreOptions(), StoreOptions(anonymous=True)):
+        with pytest.raises(TarkitError, match="or it is private"):
+            whole(ROOT + "README.md", options)
+    assert all("Authorization" not in headers for _, _, headers in server.log)
+
+
+def test_pages_on_another_host_get_no_token(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "t0ken")
+    there = server.storage.serve("/more", b"[]")
+    server.statuses = []
+    store = HubStore(StoreOptions())
+    store._commit(ROOT, split_url(ROOT))
+    server.statuses = [(302, {"Location": there})]
+    assert list(store.list(ROOT, None)) == []
+    assert "Authorization" not in server.storage.log[-1][2]
+
+
+def test_all_files_are_of_one_commit(server: HubServer) -> None:
+    """A commit to the branch while the process runs changes nothing; a commit and a tag are revisions too."""
+    repository = server.repositories["datasets/org/name"]
+    first = repository.revisions["main"]
+    assert whole(ROOT + "data/train-1.tar") == FILES["data/train-1.tar"]
+    second = repository.commit({"data/train-0.tar": b"new", "README.md": b"new"})
+    assert whole(ROOT + "data/train-0.tar") == DATA
+    assert [info.url for info in HubStore(StoreOptions()).list(ROOT + "data/train-10", None)] == [
+        ROOT + "data/train-10.tar"
+    ]
+    assert sum("/revision/" in path for _, path, _ in server.log) == 1
+    assert whole(f"hf://datasets/org/name@{second}/README.md") == b"new"
+    assert whole(f"hf://datasets/org/name@{first}/README.md") == FILES["README.md"]
+    assert sum("/revision/" in path for _, path, _ in server.log) == 1
+    repository.revisions["refs/pr/1"] = second
+    assert whole("hf://datasets/org/name@refs/pr/1/README.md") == b"new"
+
+
+def test_models_and_spaces(server: HubServer) -> None:
+    for kind, root in (("models", "hf://org/name/"), ("spaces", "hf://spaces/org/name/")):
+        repository = server.repositories[f"{kind}/org/name"] = Repository(lfs={"a"})
+        repository.commit({"a": kind.encode(), "b": b"b"})
+        assert whole(root + "a") == kind.encode()
+        assert whole(root + "b") == b"b"
+        assert [info.url for info in HubStore(StoreOptions()).list(root, None)] == [root + "a", root + "b"]
+
+
+def test_lists(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = HubStore(StoreOptions())
+
+    def listed(prefix: str, after: str | None = None, depth: int | None = None) -> list[str]:
+        from_ = None if after is None else ROOT + after
+        return [info.url.removeprefix(ROOT) for info in store.list(ROOT + prefix, from_, depth)]
+
+    assert listed("") == sorted(FILES)
+    assert listed("", depth=0) == ["README.md", "empty"]
+    assert listed("data/train-1") == ["data/train-1.tar", "data/train-10.tar"]
+    assert listed("none/") == listed("x") == []
+    for after in range(len(FILES)):
+        assert listed("", sorted(FILES)[after]) == sorted(FILES)[after + 1 :]
+    with pytest.raises(TarkitError, match="changed"):
+        listed("", "gone")
+    monkeypatch.setattr(connect, "_options", StoreOptions(retries=0))
+    connect._store.cache_clear()
+    assert [url.removeprefix(ROOT) for url in listing.matching(f"{ROOT}data/train-?.tar")] == [
+        "data/train-0.tar",
+        "data/train-1.tar",
+    ]
+    assert len(list(listing.matching(f"{ROOT}**/*.tar"))) == 5
+    assert list(listing.children(f"{ROOT}data/sub/")) == [f"{ROOT}data/sub/train-2.tar"]
+    connect._store.cache_clear()
+
+
+def test_a_list_that_breaks_is_continued(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file once, also if pages fail in between."""
+    monkeypatch.setattr(connect, "_options", StoreOptions(retries=2))
+    connect._store.cache_clear()
+    found = []
+    for info in connect.list_objects(ROOT):
+        found.append(info.url.removeprefix(ROOT))
+        if len(found) in (2, 3, 5):
+            server.statuses = [(503, {"Retry-After": "0"})]
+    assert found == sorted(FILES)
+    connect._store.cache_clear()
+
+
+def test_an_address_that_expires_is_asked_for_again(server: HubServer) -> None:
+    """The signed address of a file at the storage is valid for a while only."""
+
+    def expire(served: object, number: int) -> None:
+        if number > 2:
+            served.statuses = [403]  # type: ignore[attr-defined]
+
+    serve = server.storage.serve
+    server.storage.serve = lambda *args, **how: serve(*args, **{**how, "change": expire})  # type: ignore[method-assign]
+    lines: list[str] = []
+    assert whole(ROOT + "data/train-0.tar", StoreOptions(retries=5, timeout=2), lines) == DATA
+    assert lines
+    assert all("s1gned" not in line and line.startswith(ROOT) for line in lines)
+    assert server.signatures > 1
+
+
+@each_row(
+    ("status", "headers", "error"),
+    [
+        (500, {}, "500"),
+        (429, {"RateLimit": '"api";r=0;t=0'}, "429"),
+        (429, {"Retry-After": "0"}, "429"),
+        (418, {}, "418"),
+        (403, {}, "permission denied"),
+    ],
+)
+def test_a_hub_that_fails(status: int, headers: dict[str, str], error: str, server: HubServer) -> None:
+    server.statuses = [(status, headers)] * 99
+    with pytest.raises(TarkitError, match=error) as caught:
+        whole(ROOT + "README.md")
+    assert ROOT + "README.md" in str(caught.value)
+
+
+def test_a_busy_hub_is_asked_again(server: HubServer) -> None:
+    lines: list[str] = []
+    server.statuses = [(429, {"RateLimit": '"api";r=0;t=1'}), (503, {}), (504, {})]
+    assert whole(ROOT + "README.md", lines=lines) == FILES["README.md"]
+    assert len(lines) == 3
+
+
+def test_a_length_that_differs_is_an_error(server: HubServer) -> None:
+    """What the storage sends is not what the Hub has described."""
+    serve = server.storage.serve
+    server.storage.serve = lambda path, data, **how: serve(path, data[:-1], **how)  # type: ignore[method-assign]
+    with pytest.raises(TarkitError, match="the Hub says"):
+        whole(ROOT + "data/train-0.tar")
+
+
+def test_writing_is_refused_with_a_hint() -> None:
+    with pytest.raises(Unsupported) as caught:
+        HubStore(StoreOptions()).put(ROOT + "a.tar", False)
+    assert "hf upload org/name DIRECTORY --repo-type dataset" in str(caught.value.hint)
+
+
+def test_commands_read_it(server: HubServer, run: Run) -> None:
+    """A glob of shards through a command."""
+    repository = server.repositories["datasets/org/name"]
+    shards = {f"s-{n}.tar": archive({f"{n}.txt": b"x"}) for n in range(3)}
+    repository.commit(shards)
+    repository.lfs |= set(shards)
+    connect._store.cache_clear()
+    run("cat", f"{ROOT}s-*.tar", "-o", "all.tar")
+    assert [name for name, _ in contents(Path("all.tar").read_bytes())] == ["0.txt", "1.txt", "2.txt"]
+    Path("s-0.tar").write_bytes(shards["s-0.tar"])
+    assert "hf upload org/name" in run("cat", "s-0.tar", "-o", f"{ROOT}x.tar", exit=1).stderr
+    connect._store.cache_clear()
