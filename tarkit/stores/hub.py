@@ -80,7 +80,7 @@ class HubStore:
 
     def head(self, url: str) -> Info:
         """Return the description of a file."""
-        place = self._locate(url)
+        place = self._places.get(url) or self._locate(url)
         return Info(url, place.size, place.version)
 
     def get(self, url: str, start: int, stop: int | None) -> HttpReply:
@@ -139,7 +139,7 @@ class HubStore:
 
     def _page(self, url: str, page: str) -> tuple[Any, str | None]:
         """Return the entries of a page of a list, and the URL of the next one."""
-        reply = self._send("GET", page, url, redirect=True)
+        reply = self._send("GET", page, url)
         if reply.status == 404 and reply.headers.get("X-Error-Code") == "EntryNotFound":
             reply.close()
             return [], None
@@ -156,7 +156,7 @@ class HubStore:
             if key not in _commits:
                 revision = quote(found.revision, safe="")
                 address = f"{self.endpoint}/api/{found.kind}/{found.repository}/revision/{revision}"
-                described = self._json(url, self._send("GET", address, url, redirect=True))
+                described = self._json(url, self._send("GET", address, url))
                 commit = described.get("sha") if isinstance(described, dict) else None
                 if not isinstance(commit, str):
                     raise TarkitError(f"{public_name(url)}: the Hub names no commit for {found.revision}")
@@ -190,13 +190,10 @@ class HubStore:
         self._places[url] = place
         return place
 
-    def _send(
-        self, method: str, address: str, url: str, headers: Mapping[str, str] | None = None, redirect: bool = False
-    ) -> BaseHTTPResponse:
-        """Send a request, with the token if it goes to the Hub itself; a redirect to another host has none."""
-        login = self._login if self._own(address) else {}
-        redirect = redirect or method == "GET"
-        return send(self.options, method, address, {**login, **(headers or {})}, name=url, redirect=redirect)
+    def _send(self, method: str, address: str, url: str, headers: Mapping[str, str] | None = None) -> BaseHTTPResponse:
+        """Send a request, with the token if it goes to the Hub itself; redirects of GET are followed, without it."""
+        headers = {**(self._login if self._own(address) else {}), **(headers or {})}
+        return send(self.options, method, address, headers, name=url, redirect=method == "GET")
 
     def _own(self, address: str) -> bool:
         ours, theirs = urlsplit(self.endpoint), urlsplit(address)

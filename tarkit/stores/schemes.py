@@ -16,6 +16,7 @@ SCHEMES: dict[str, str] = {
     "http": "tarkit.stores.http",
     "https": "tarkit.stores.http",
     "hf": "tarkit.stores.hub",
+    "ais": "tarkit.stores.ais",
 }
 """Scheme in lower case -> name of its module, which has `open_store(options) -> Store`."""
 

@@ -52,7 +52,7 @@ class HttpServer:
         self.stop = threading.Event()
         self.lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"served_by": self})
-        self.server = _Server(("127.0.0.1", 0), handler)
+        self.server = QuietServer(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -78,7 +78,9 @@ def http_server() -> Iterator[HttpServer]:
         server.close()
 
 
-class _Server(ThreadingHTTPServer):
+class QuietServer(ThreadingHTTPServer):
+    """A server whose clients may go away."""
+
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:

@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from tests.stores._http import HttpServer, http_server
+from tests.stores._http import HttpServer, QuietServer, http_server
 
 
 @dataclass
@@ -59,8 +59,7 @@ class HubServer:
         self.statuses: list[tuple[int, dict[str, str]]] = []
         self.signatures = 0
         handler = type("Handler", (_Handler,), {"hub": self})
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.server.daemon_threads = True
+        self.server = QuietServer(("127.0.0.1", 0), handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
         Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 

@@ -287,6 +287,15 @@ def test_a_length_that_differs_is_an_error(server: HubServer) -> None:
         whole(ROOT + "data/train-0.tar")
 
 
+def test_connections_that_break_are_taken_up(server: HubServer) -> None:
+    serve = server.storage.serve
+    server.storage.serve = lambda *args, **how: serve(*args, **how, drop=40_000)  # type: ignore[method-assign]
+    lines: list[str] = []
+    assert whole(ROOT + "data/train-0.tar", lines=lines) == DATA
+    assert len(lines) > 10
+    assert server.signatures == 1
+
+
 def test_writing_is_refused_with_a_hint() -> None:
     with pytest.raises(Unsupported) as caught:
         HubStore(StoreOptions()).put(ROOT + "a.tar", False)

@@ -1,0 +1,347 @@
+"""Objects in buckets of AIStore: `ais://BUCKET/NAME`, `ais://@UUID#NAMESPACE/BUCKET/NAME`, by its own HTTP API.
+
+`AIS_ENDPOINT` names a gateway of the cluster, `AIS_AUTHN_TOKEN` (or the file of `ais auth login`) is the token.
+Gateways redirect requests for objects to the target that stores them. The token is sent to the gateway alone.
+
+The calls are those of AIStore's Python client: `/v1/objects/BUCKET/NAME` by GET, HEAD and PUT, multipart uploads by
+POST and DELETE (from AIStore 4.0 on), lists by GET of `/v1/buckets/BUCKET`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from urllib.parse import quote, urlencode, urljoin
+
+from tarkit.errors import TarkitError, Usage
+from tarkit.stores.http import HttpReply, answered, content, refused, send
+from tarkit.stores.schemes import public_name, scheme_of
+from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, missing
+from tarkit.stores.transfer import Patience
+
+if TYPE_CHECKING:
+    from urllib3.response import BaseHTTPResponse
+
+_T = TypeVar("_T")
+
+PROVIDERS = {"ais": "ais", "s3": "aws", "gs": "gcp", "az": "azure"}
+"""Scheme -> the name of the provider of its buckets."""
+
+PART = 16 << 20
+"""Bytes of a part of an upload; a smaller object is written by one request."""
+
+PARTS = 4
+"""Parts of one upload that are sent at a time."""
+
+_REDIRECTS = (301, 302, 307, 308)
+_ETAG = re.compile(r"\bETag=([^,]+)")
+_NO_BUCKET = re.compile(r'bucket "[^"]*" does not exist')
+_CONFLICT = 409  # another client is writing the object
+
+
+class AisStore:
+    """Objects of an AIStore cluster."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        self.options = options
+        self.endpoint = (options.storage.get("endpoint") or os.environ.get("AIS_ENDPOINT") or "").rstrip("/")
+        if self.endpoint and "://" not in self.endpoint:
+            self.endpoint = f"http://{self.endpoint}"
+        token = None if options.anonymous else options.storage.get("token") or _token()
+        self._login = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def head(self, url: str) -> Info:
+        """Return the description of an object."""
+        reply = self._request("HEAD", url, {"props": "name,size,version,custom"}, {})
+        reply.close()
+        size = reply.headers.get("Content-Length", "")  # left out by older ones for an empty object
+        return Info(url, int(size) if size.isdigit() else 0, _version(reply.headers))
+
+    def get(self, url: str, start: int, stop: int | None) -> HttpReply:
+        """Request bytes [start, stop) of an object."""
+        headers = {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"} if start or stop is not None else {}
+        reply = self._request("GET", url, {}, headers)
+        try:
+            body = HttpReply(url, reply, start, stop)
+        except BaseException:
+            reply.close()
+            raise
+        body.info = body.info._replace(version=_version(reply.headers))
+        return body
+
+    def put(self, url: str, fresh: bool) -> AisUpload:
+        """Begin to write an object."""
+        return AisUpload(self, url, fresh)
+
+    def list(self, url: str, after: str | None, depth: int | None = None) -> Iterator[Info]:
+        """Yield the objects whose URL begins with `url`, by name, those behind `after`. All depths are listed."""
+        root, bucket, prefix, query = split_url(url)
+        last = "" if after is None else split_url(after)[2]
+        value: dict[str, Any] = {"prefix": prefix, "props": "name,size,version", "pagesize": 0, "flags": "0"}
+        if last and query["provider"] == "ais":
+            value["start_after"] = last
+        while True:
+            page = self._page(url, bucket, query, value)
+            for entry in page.get("entries") or ():
+                if entry["name"].startswith(prefix) and entry["name"] > last:
+                    yield Info(root + entry["name"], int(entry.get("size") or 0), entry.get("version"))
+            token = page.get("continuation_token")
+            if not token:
+                return
+            value = {**value, "continuation_token": token, "uuid": page.get("uuid", "")}
+            value.pop("start_after", None)
+
+    def _page(self, url: str, bucket: str, query: Mapping[str, str], value: object) -> Any:
+        address = self._address(url, f"/v1/buckets/{quote(bucket)}", query)
+        body = json.dumps({"action": "list", "name": "", "value": value}).encode()
+        headers = {**self._login, "Content-Type": "application/json", "Accept": "application/json"}
+        reply = send(self.options, "GET", address, headers, name=url, body=body)
+        if not 200 <= reply.status < 300:
+            self._fail(url, reply)
+        try:
+            return json.loads(content(reply, url))
+        except ValueError:
+            raise ConnectionLost("the reply of the cluster is not JSON") from None
+
+    def _request(self, method: str, url: str, query: Mapping[str, str], headers: Mapping[str, str]) -> BaseHTTPResponse:
+        """Request an object; return the reply of success."""
+        reply = send(self.options, method, self.address(url, query), {**self._login, **headers}, name=url)
+        if not answered(reply):
+            self._fail(url, reply)
+        return reply
+
+    def act(self, method: str, url: str, action: str, query: Mapping[str, str], value: object = None) -> bytes:
+        """Request an action on an object, which the gateway reads before it redirects; return the reply's body."""
+        body = json.dumps({"action": action, "name": "", "value": value}).encode()
+        headers = {**self._login, "Content-Type": "application/json"}
+        reply = send(self.options, method, self.address(url, query), headers, name=url, body=body)
+        if not 200 <= reply.status < 300:
+            self._fail(url, reply, writing=True)
+        return content(reply, url)
+
+    def upload(self, url: str, query: Mapping[str, str], data: bytes) -> None:
+        """Send an object, or a part of one, to its target.
+
+        The gateway is asked for it by the headers alone: it redirects without reading a body.
+        """
+        headers = {"Content-Length": str(len(data))}
+        asked = {**self._login, **headers, "Connection": "close"}
+        address = self.address(url, query)
+        reply = send(self.options, "PUT", address, asked, name=url, redirect=False)
+        target = reply.headers.get("Location")
+        if reply.status not in _REDIRECTS or target is None:
+            if 200 <= reply.status < 300:
+                reply.close()
+                raise TarkitError(f"{public_name(url)}: the gateway names no target", "is AIS_ENDPOINT a gateway?")
+            self._fail(url, reply, writing=True)
+        reply.close()
+        reply = send(self.options, "PUT", urljoin(address, target), headers, name=url, body=data, redirect=False)
+        if not 200 <= reply.status < 300:
+            self._fail(url, reply, writing=True)
+        content(reply, url)
+
+    def address(self, url: str, query: Mapping[str, str]) -> str:
+        """Return the address of an object at the gateway."""
+        _, bucket, name, place = split_url(url)
+        if not name:
+            raise Usage(f"{public_name(url)}: the name of the object is missing", "ais://BUCKET/NAME")
+        return self._address(url, f"/v1/objects/{quote(bucket)}/{quote(name)}", {**place, **query})
+
+    def _address(self, url: str, path: str, query: Mapping[str, str]) -> str:
+        if not self.endpoint:
+            raise Usage(f"{public_name(url)}: no cluster is named", "set AIS_ENDPOINT, such as http://HOST:51080")
+        return f"{self.endpoint}{path}?{urlencode(query)}"
+
+    def _fail(self, url: str, reply: BaseHTTPResponse, writing: bool = False) -> NoReturn:
+        """Raise the exception for a reply that is no success; its body says why, in JSON."""
+        name = public_name(url)
+        try:  # a reply to HEAD has the message in a header
+            body = reply.headers.get("Hdr-Error") or content(reply, url)
+            said = str(json.loads(body).get("message", ""))
+        except (ValueError, AttributeError, ConnectionLost):
+            said = ""
+        said = said.partition("\n")[0][:300]
+        if reply.status == _CONFLICT:
+            raise ConnectionLost(f"the cluster answers 409: {said}")
+        if reply.status == 404 and _NO_BUCKET.search(said):
+            raise TarkitError(f"{name}: there is no such bucket: {said}")
+        if reply.status == 404 and not writing:
+            raise missing(name)
+        if reply.status in (401, 403):
+            raise denied(
+                name, said or str(reply.status), "a token is read from AIS_AUTHN_TOKEN, or from ais auth login"
+            )
+        error = refused(url, reply, bool(self._login))
+        if isinstance(error, (ConnectionLost, FileNotFoundError)) or not said:
+            raise error
+        raise TarkitError(f"{error}: {said}")
+
+
+class AisUpload:
+    """An object that is written: by one PUT if it is small, else in parts, several at a time."""
+
+    def __init__(self, store: AisStore, url: str, fresh: bool) -> None:
+        self._store = store
+        self._url = url
+        self._fresh = fresh
+        self._size = 0
+        self._buffer = bytearray()
+        self._upload: dict[str, str] | None = None
+        self._number = 0
+        self._flight: deque[Future[None]] = deque()
+        self._pool: ThreadPoolExecutor | None = None
+        self._given_up = Event()
+        store.address(url, {})
+        if fresh:
+            self._refuse_existing()
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+        self._size += len(data)
+        self._buffer += data
+        while len(self._buffer) >= PART:
+            self._guarded(self._send_part)
+
+    def close(self) -> None:
+        """Complete the object, and look whether the cluster has it in its full length."""
+        self._guarded(self._complete)
+
+    def abort(self) -> None:
+        """Abort the upload of parts, so that none stays in the cluster."""
+        self._given_up.set()
+        upload, self._upload = self._upload, None
+        self._buffer = bytearray()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+        self._flight.clear()
+        if upload is not None:
+            try:
+                self._store.act("DELETE", self._url, "mpt-abort", upload)
+            except Exception:  # the reason for the abort is the error that is reported
+                pass
+
+    def _complete(self) -> None:
+        if self._fresh:
+            self._refuse_existing()
+        if self._upload is None:
+            data = bytes(self._buffer)
+            self._patient(lambda: self._store.upload(self._url, {}, data))
+        else:
+            if self._buffer:
+                self._send_part()
+            while self._flight:
+                self._flight.popleft().result()
+            parts = [{"part-number": number, "etag": ""} for number in range(1, self._number + 1)]
+            self._store.act("POST", self._url, "mpt-complete", self._upload, parts)
+            self._upload = None
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+        size = self._patient(lambda: self._store.head(self._url)).size
+        if size != self._size:
+            raise TarkitError(f"{public_name(self._url)}: the cluster has {size} bytes of {self._size}")
+
+    def _send_part(self) -> None:
+        """Begin to send what was written, up to PART bytes; wait for an earlier part if enough are under way."""
+        data = bytes(self._buffer[:PART])
+        del self._buffer[:PART]
+        if self._upload is None:
+            reply = self._patient(lambda: self._store.act("POST", self._url, "mpt-upload", {}))
+            found = reply.decode().strip().strip('"')
+            if not found:
+                raise TarkitError(f"{public_name(self._url)}: the cluster begins no upload of parts")
+            self._upload = {"uploadId": found}
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(PARTS, thread_name_prefix="part")
+        if len(self._flight) >= PARTS:
+            self._flight.popleft().result()
+        self._number += 1
+        query = {**self._upload, "partNumber": str(self._number)}
+
+        def send_part() -> None:
+            self._patient(lambda: self._store.upload(self._url, query, data))
+
+        self._flight.append(self._pool.submit(send_part))
+
+    def _patient(self, action: Callable[[], _T]) -> _T:
+        """Repeat a request that may be made again, until it succeeds."""
+        patience = Patience(self._store.options, lambda line: None, self._given_up)
+        where = f"{public_name(self._url)}: "
+        while True:
+            try:
+                return action()
+            except ConnectionLost as lost:
+                patience.count(where, lost)
+                patience.pause(where, lost)
+                if self._given_up.is_set():
+                    raise
+
+    def _refuse_existing(self) -> None:
+        try:
+            self._patient(lambda: self._store.head(self._url))
+        except FileNotFoundError:
+            return
+        raise TarkitError(f"{public_name(self._url)}: this object exists", "--force replaces it")
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """Do it; after an error give up the object."""
+        try:
+            action()
+        except ConnectionLost as lost:
+            self.abort()
+            raise TarkitError(f"{public_name(self._url)}: {lost}; the object was not written") from lost
+        except BaseException:
+            self.abort()
+            raise
+
+
+def open_store(options: StoreOptions) -> AisStore:
+    """Return the store of ais."""
+    return AisStore(options)
+
+
+def split_url(url: str) -> tuple[str, str, str, dict[str, str]]:
+    """Return the URL of a bucket with a slash, its name, that of the object, and the query that stands for the rest.
+
+    A first component with `@` or `#` is a namespace, of this cluster (`#NAMESPACE`) or of one attached to it.
+    """
+    scheme = scheme_of(url) or ""
+    rest = url[len(scheme) + 3 :]
+    query = {"provider": PROVIDERS.get(scheme, scheme)}
+    if rest[:1] in ("@", "#"):
+        namespace, _, rest = rest.partition("/")
+        cluster, _, name = namespace.removeprefix("@").partition("#")
+        query["namespace"] = f"@{cluster}#{name}"
+    bucket, slash, name = rest.partition("/")
+    if not bucket:
+        raise Usage(f"{public_name(url)}: the bucket is missing", f"{scheme}://BUCKET/NAME")
+    return f"{url[: len(url) - len(name)]}{'' if slash else '/'}", bucket, name, query
+
+
+def _token() -> str | None:
+    """Return the token of the environment, else of the file that `ais auth login` writes."""
+    token = os.environ.get("AIS_AUTHN_TOKEN")
+    if not token:
+        path = os.environ.get("AIS_AUTHN_TOKEN_FILE") or "~/.config/ais/cli/auth.token"
+        try:
+            with open(os.path.expanduser(path), encoding="utf-8") as file:
+                token = json.load(file).get("token")
+        except (OSError, ValueError, AttributeError):
+            return None
+    return token.strip() if isinstance(token, str) and token.strip() else None
+
+
+def _version(headers: Mapping[str, str]) -> str | None:
+    """Return the version of an object, else its ETag, which HEAD has among the metadata of the provider.
+
+    The checksum in the reply to a range may be that of the range.
+    """
+    etag = headers.get("ETag") or next(iter(_ETAG.findall(headers.get("Ais-Custom-Md", ""))), "")
+    return headers.get("Ais-Version") or etag.strip('"') or None

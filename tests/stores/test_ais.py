@@ -1,0 +1,251 @@
+"""Reading, writing and listing ais:// URLs, on a stub of a cluster that AIStore's own client agrees with."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tarkit.errors import TarkitError, Usage
+from tarkit.stores import ais, connect, listing, transfer
+from tarkit.stores.ais import AisStore, split_url
+from tarkit.stores.schemes import public_name
+from tarkit.stores.store import StoreOptions
+from tarkit.stores.transfer import RemoteObject
+from tests._tools import archive, contents, each_row
+from tests.conftest import Run
+from tests.stores._ais import AisCluster, ais_cluster
+
+DATA = random.Random(7).randbytes(1_000_000)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[AisCluster]:
+    """A cluster, small ranges and parts, and no settings of this machine."""
+    for name in ("AIS_AUTHN_TOKEN", "AIS_AUTHN_TOKEN_FILE", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(transfer, "FIRST", 100_000)
+    monkeypatch.setattr(transfer, "LARGEST", 400_000)
+    monkeypatch.setattr(transfer, "_PAUSE", 0.01)
+    monkeypatch.setattr(ais, "PART", 150_000)
+    connect._store.cache_clear()
+    with ais_cluster() as found:
+        monkeypatch.setenv("AIS_ENDPOINT", found.url)
+        yield found
+    connect._store.cache_clear()
+
+
+@pytest.fixture
+def store(cluster: AisCluster) -> AisStore:
+    return AisStore(StoreOptions(retries=3, timeout=5))
+
+
+def put(store: AisStore, url: str, data: bytes, fresh: bool = False) -> None:
+    upload = store.put(url, fresh)
+    for start in range(0, len(data), 70_000):
+        upload.write(memoryview(data)[start : start + 70_000])
+    upload.close()
+
+
+def whole(store: AisStore, url: str) -> bytes:
+    parts = []
+    with RemoteObject(store, url, public_name(url), store.options, first=transfer.FIRST).stream() as stream:
+        while data := stream.read(70_000):
+            parts.append(data)
+    return b"".join(parts)
+
+
+@each_row(
+    ("url", "expected"),
+    [
+        ("ais://b/a/x", ("ais://b/", "b", "a/x", {"provider": "ais"})),
+        ("ais://b", ("ais://b/", "b", "", {"provider": "ais"})),
+        ("ais://@uuid#ns/b/x", ("ais://@uuid#ns/b/", "b", "x", {"provider": "ais", "namespace": "@uuid#ns"})),
+        ("ais://@uuid/b/x", ("ais://@uuid/b/", "b", "x", {"provider": "ais", "namespace": "@uuid#"})),
+        ("ais://#ns/b/x", ("ais://#ns/b/", "b", "x", {"provider": "ais", "namespace": "@#ns"})),
+        ("s3://b/x", ("s3://b/", "b", "x", {"provider": "aws"})),
+    ],
+)
+def test_urls(url: str, expected: object) -> None:
+    assert split_url(url) == expected
+    assert public_name(url) == url
+
+
+def test_what_is_written_is_read(cluster: AisCluster, store: AisStore) -> None:
+    """Whole, and in parts; also in a namespace, and with names that need escapes."""
+    for size in (0, 1, 149_999, 150_000, 150_001, 1_000_000):
+        for url in (f"ais://b/{size}", f"ais://@uuid#ns/b/d d/{size}#?%41"):
+            put(store, url, DATA[:size])
+            assert whole(store, url) == DATA[:size]
+            assert store.head(url).size == size
+    assert not cluster.uploads
+    assert ("ais", "@uuid#ns", "b", "d d/1#?%41") in cluster.objects
+    assert {role for role, method, path, _ in cluster.log if method == "GET"} == {"gateway", "target"}
+
+
+def test_agrees_with_the_client_library(cluster: AisCluster, store: AisStore) -> None:
+    """What AIStore's own client writes is read, and the reverse: so the stub answers as it expects."""
+    aistore = pytest.importorskip("aistore")
+    from aistore.sdk.namespace import Namespace
+
+    client = aistore.Client(cluster.url)
+    for bucket, root in (
+        (client.bucket("b"), "ais://b/"),
+        (client.bucket("b", namespace=Namespace(uuid="uuid", name="ns")), "ais://@uuid#ns/b/"),
+    ):
+        bucket.object("one").get_writer().put_content(DATA)
+        assert whole(store, f"{root}one") == DATA
+        upload = bucket.object("d d/two#").multipart_upload().create()
+        for number in (1, 2):
+            upload.add_part(number).put_content(DATA[:10])
+        upload.complete()
+        assert whole(store, f"{root}d d/two#") == DATA[:10] * 2
+        for size in (0, 10, 500_000):
+            put(store, f"{root}ours/{size}", DATA[:size])
+            found = bucket.object(f"ours/{size}")
+            assert found.get_reader().read_all() == DATA[:size]
+            assert found.head().size == size
+        assert bucket.object("one").get_reader(byte_range="bytes=5-9").read_all() == DATA[5:10]
+        theirs = [(root + entry.name, entry.size) for entry in bucket.list_all_objects()]
+        assert [info[:2] for info in store.list(root, None)] == theirs
+        assert len(theirs) == 5
+
+
+def test_tokens_go_to_the_gateway_alone(
+    cluster: AisCluster, store: AisStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster.token = "t0ken"
+    with pytest.raises(TarkitError, match=r"permission denied.*token required") as caught:
+        whole(store, "ais://b/a")
+    assert "AIS_AUTHN_TOKEN" in str(caught.value.hint)
+    with pytest.raises(TarkitError, match="permission denied"):
+        put(store, "ais://b/a", b"x")
+    file = tmp_path / ".config" / "ais" / "cli" / "auth.token"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"token": "t0ken"}))
+    for _ in range(2):
+        store = AisStore(StoreOptions())
+        put(store, "ais://b/a", DATA)
+        assert whole(store, "ais://b/a") == DATA
+        assert len(list(store.list("ais://b/", None))) == 1
+        file.unlink(missing_ok=True)
+        monkeypatch.setenv("AIS_AUTHN_TOKEN", "t0ken")
+    assert any(role == "target" for role, *_ in cluster.log)
+    assert all("Authorization" not in headers for role, _, _, headers in cluster.log if role == "target")
+    monkeypatch.setenv("AIS_AUTHN_TOKEN", "wr0ng")
+    with pytest.raises(TarkitError) as caught:
+        whole(AisStore(StoreOptions()), "ais://b/a")
+    assert "wr0ng" not in f"{caught.value}{caught.value.hint}"
+
+
+def test_an_upload_is_seen_when_it_is_complete(cluster: AisCluster, store: AisStore) -> None:
+    for size in (1000, 900_000):
+        upload = store.put("ais://b/a", False)
+        upload.write(DATA[:size])
+        assert not cluster.objects
+        upload.abort()
+        assert not cluster.objects
+        assert not cluster.uploads
+
+
+@each_row("size", [1000, 900_000])
+def test_writes_that_fail(size: int, cluster: AisCluster, store: AisStore) -> None:
+    """A busy target is asked again; one that fails for good leaves no object; one that loses bytes is an error."""
+    cluster.statuses = [503, 409, 500]
+    put(store, "ais://b/a", DATA[:size])
+    assert whole(store, "ais://b/a") == DATA[:size]
+    cluster.statuses = [507] * 99
+    with pytest.raises(TarkitError, match=r"507.*told so"):
+        put(store, "ais://b/new", DATA[:size])
+    cluster.statuses = []
+    assert ("ais", "", "b", "new") not in cluster.objects
+    cluster.short = True
+    with pytest.raises(TarkitError, match="the cluster has"):
+        put(store, "ais://b/short", DATA[:size])
+    cluster.short = False
+    assert not cluster.uploads
+    cluster.objects.clear()
+
+
+def test_a_part_that_fails_gives_up_the_upload(cluster: AisCluster, store: AisStore) -> None:
+    upload = store.put("ais://b/a", False)
+    upload.write(DATA[:160_000])
+    cluster.statuses = [418] * 4
+    with pytest.raises(TarkitError, match="418"):
+        upload.write(DATA)
+    cluster.statuses = []
+    upload.abort()
+    assert not cluster.objects
+
+
+def test_fresh_replaces_nothing(cluster: AisCluster, store: AisStore) -> None:
+    put(store, "ais://b/a", b"one", fresh=True)
+    with pytest.raises(TarkitError, match="exists"):
+        put(store, "ais://b/a", b"two", fresh=True)
+    assert whole(store, "ais://b/a") == b"one"
+
+
+def test_lists(cluster: AisCluster, store: AisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["a-1.tar", "a-10.tar", "a-2.tar", "a/b/c.tar", "a/d.tar", "a0.tar", "b.tar", "empty.tar"]
+    for name in names:
+        put(store, f"ais://b/{name}", b"" if name == "empty.tar" else name.encode())
+
+    def listed(url: str, after: str | None = None) -> list[str]:
+        return [info.url.removeprefix("ais://b/") for info in store.list(url, after)]
+
+    assert listed("ais://b/") == listed("ais://b") == names
+    assert listed("ais://b/a-") == names[:3]
+    assert listed("ais://b/none") == []
+    for at in range(len(names)):
+        assert listed("ais://b/", f"ais://b/{names[at]}") == names[at + 1 :]
+    assert {info.size for info in store.list("ais://b/", None)} == {0, 5, 6, 7, 8, 9}
+    monkeypatch.setattr(connect, "_options", store.options)
+    assert [url[8:] for url in listing.matching("ais://b/a-?.tar")] == ["a-1.tar", "a-2.tar"]
+
+
+def test_errors(cluster: AisCluster, store: AisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FileNotFoundError):
+        whole(store, "ais://b/none")
+    for url in ("ais://none/a", "ais://@other#/b/a"):
+        with pytest.raises(TarkitError, match="no such bucket"):
+            whole(store, url)
+        for fresh in (False, True):
+            with pytest.raises(TarkitError, match="no such bucket"):
+                put(store, url, b"x", fresh)
+        with pytest.raises(TarkitError, match="no such bucket"):
+            list(store.list(url, None))
+    for url in ("ais://", "ais://b", "ais://b/"):
+        with pytest.raises(Usage):
+            whole(store, url)
+        with pytest.raises(Usage):
+            put(store, url, b"x")
+    monkeypatch.delenv("AIS_ENDPOINT")
+    with pytest.raises(Usage, match="no cluster"):
+        whole(AisStore(StoreOptions()), "ais://b/a")
+    monkeypatch.setenv("AIS_ENDPOINT", "127.0.0.1:1")
+    with pytest.raises(TarkitError, match="no connection"):
+        whole(AisStore(StoreOptions(retries=0)), "ais://b/a")
+
+
+def test_reads_that_break_go_on(cluster: AisCluster, store: AisStore) -> None:
+    put(store, "ais://b/a", DATA)
+    cluster.drop = 70_000
+    cluster.statuses = [503]
+    assert whole(store, "ais://b/a") == DATA
+    remote = RemoteObject(store, "ais://b/a", "a", store.options)
+    put(store, "ais://b/a", DATA[::-1])
+    with pytest.raises(TarkitError, match="has changed"):
+        remote.read(200_000, 300_000)
+
+
+def test_commands_read_and_write(cluster: AisCluster, run: Run) -> None:
+    """Shards are written and read back through the command line."""
+    Path("in.tar").write_bytes(archive({f"{n}.txt": b"x" for n in range(5)}))
+    run("split", "-c", "2", "-o", "ais://b/out/s-%d.tar", "in.tar")
+    assert [place[3] for place in cluster.objects] == [f"out/s-{n}.tar" for n in range(3)]
+    run("cat", "ais://b/out/s-*.tar", "-o", "all.tar")
+    assert [name for name, _ in contents(Path("all.tar").read_bytes())] == [f"{n}.txt" for n in range(5)]
