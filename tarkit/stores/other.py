@@ -25,7 +25,7 @@ except ImportError:
     raise MissingLibrary("reading and writing this URL", "fsspec", "fsspec") from None
 
 _T = TypeVar("_T")
-_PIECE = 4 << 20  # bytes that are requested at a time
+_PIECE = 8 << 20  # bytes that are requested at a time
 _BLOCK = 1 << 16  # bytes that a file system may read ahead of what was requested
 _WRITTEN = 8 << 20  # bytes that are sent at a time
 _TIMEOUTS = ("ftp", "sftp", "ssh")  # protocols whose file systems take `timeout`, of a connection and of its replies
@@ -165,12 +165,21 @@ class OtherReply:
             end = self._at + _PIECE if self._stop is None else min(self._at + _PIECE, self._stop)
             if self._at >= end:
                 return b""
-            data = self._connection.use(self._url, lambda system: _bytes(self._path, self._at, end, system))
+            data = self._connection.use(self._url, lambda system: self._piece(end, system))
             if len(data) != end - self._at and self._stop is not None:
                 raise ConnectionLost(f"{end - self._at - len(data)} bytes are missing from {self._at} on")
             self._rest = memoryview(data)
             self._at += len(data)
         data, self._rest = bytes(self._rest[:n]), self._rest[n:]
+        return data
+
+    def _piece(self, end: int, system: Any) -> bytes:
+        """Return the bytes up to `end`. They are of the version of `info`, if it is there before and after."""
+        data = _bytes(self._path, self._at, end, system)
+        if _info(self._url, self._path, system) != self.info:
+            raise TarkitError(
+                f"{public_name(self._url)}: the object has changed while it was read", "read it again from its start"
+            )
         return data
 
     def close(self) -> None:

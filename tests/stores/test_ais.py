@@ -236,7 +236,7 @@ def test_reads_that_break_go_on(cluster: AisCluster, store: AisStore) -> None:
     cluster.drop = 70_000
     cluster.statuses = [503]
     assert whole(store, "ais://b/a") == DATA
-    remote = RemoteObject(store, "ais://b/a", "a", store.options)
+    remote = RemoteObject(store, "ais://b/a", "a", store.options, first=100_000)
     put(store, "ais://b/a", DATA[::-1])
     with pytest.raises(TarkitError, match="has changed"):
         remote.read(200_000, 300_000)
