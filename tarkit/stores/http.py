@@ -25,7 +25,7 @@ try:
     import urllib3
     from urllib3.exceptions import HTTPError, MaxRetryError, NameResolutionError, NewConnectionError, SSLError
 except ImportError:
-    raise MissingLibrary("reading http:// and https://", "urllib3", "s3") from None
+    raise MissingLibrary("reading http://, https://, hf:// and ais://", "urllib3", "s3") from None
 
 if TYPE_CHECKING:
     from urllib3.response import BaseHTTPResponse

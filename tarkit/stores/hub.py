@@ -74,6 +74,8 @@ class HubStore:
     def __init__(self, options: StoreOptions) -> None:
         self.options = options
         self.endpoint = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+        if not self.endpoint.startswith(("http://", "https://")):
+            raise Usage("HF_ENDPOINT is not a URL", "such as https://huggingface.co")
         token = None if options.anonymous else options.storage.get("token") or _token()
         self._login = {"Authorization": f"Bearer {token}"} if token else {}
         self._places: dict[str, Located] = {}

@@ -20,7 +20,6 @@ from tarkit.stores.store import ConnectionLost, Info, StoreOptions, denied, miss
 
 try:
     import fsspec  # type: ignore[import-untyped,unused-ignore]
-    from fsspec.asyn import AsyncFileSystem  # type: ignore[import-untyped,unused-ignore]
 except ImportError:
     raise MissingLibrary("reading and writing this URL", "fsspec", "fsspec") from None
 
@@ -130,8 +129,8 @@ class Connection:
 
     def renames(self) -> bool:
         """Whether the file system can give a file another name, or copy it on the server."""
-        bases = (fsspec.AbstractFileSystem, AsyncFileSystem, object)
-        return any(name in vars(each) for each in self._class.__mro__ if each not in bases for name in _MOVES)
+        classes = [each for each in self._class.__mro__ if each.__module__ not in ("fsspec.spec", "fsspec.asyn")]
+        return any(name in vars(each) for each in classes for name in _MOVES)
 
     def _connect(self, url: str) -> Any:
         settings = {**self._class._get_kwargs_from_urls(url), **self._options.storage}
