@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache
+from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import Any, NoReturn, TypeVar
 from uuid import uuid4
 
@@ -139,7 +140,10 @@ class Connection:
             settings.setdefault("timeout", self._options.timeout)
         system = self._class(skip_instance_cache=True, **settings)
         if self._scheme in ("sftp", "ssh"):
-            system.ftp.get_channel().settimeout(self._options.timeout)
+            channel = system.ftp.get_channel()
+            channel.settimeout(self._options.timeout)
+            # blocks are sent one by one, and the end of each would wait for an acknowledgement
+            channel.get_transport().sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
         return system
 
 
@@ -348,6 +352,8 @@ def _exists(path: str, system: Any) -> bool:
 def _bytes(path: str, start: int, end: int, system: Any) -> bytes:
     """Return bytes [start, end) of a file. It is opened for each piece: some file systems share one open file."""
     with system.open(path, "rb", block_size=_BLOCK) as file:
+        if hasattr(file, "readv"):  # of SFTP: requests all blocks at once, where `read` waits for each
+            return b"".join(file.readv([(start, end - start)]))
         file.seek(start)
         parts = []
         while start < end and (data := file.read(end - start)):
