@@ -30,16 +30,18 @@ from tarkit.streams.source import (
     ReadAdapter,
     Source,
     StreamSource,
+    WindowSource,
     read_function,
 )
 from tarkit.tar import block
 
+SMALL = 1 << 12  # bytes of the first request for an object of which not all may be read
 SNIFFED = 512  # bytes by which the format is recognised
 
 
 def open_source(
     location: Location, *, ahead: bool = False, tmpdir: str | None = None, stream: bool = False
-) -> FileSource | StreamSource:
+) -> WindowSource | StreamSource:
     """Open one input. Compression and zip are detected by the first bytes and decoded to a stream.
 
     Args:
@@ -57,7 +59,7 @@ def open_source(
     if location.kind == "pipe":
         return _stream(CommandReader(location.text), location, ahead, tmpdir)
     if location.kind == "url":
-        return _stream(ReadAdapter(connect.open_object(location.text).stream()), location, ahead, tmpdir)
+        return _open_url(location, ahead, tmpdir, stream)
     if location.file is not None:
         return _stream(ReadAdapter(location.file), location, ahead, tmpdir)
     if location.kind == "path":
@@ -82,6 +84,23 @@ def open_source(
     # other processes that share stdin continue at its offset
     reader = DescriptorReader(fd, location.name) if file.path is None else FileReader(file, offset)
     return _stream(reader, location, ahead, tmpdir, None if offset else file)
+
+
+def _open_url(location: Location, ahead: bool, tmpdir: str | None, stream: bool) -> WindowSource | StreamSource:
+    """Open an object of a store: by ranges, unless it is compressed, `stream` is set, or its store sends no parts."""
+    from tarkit.streams.remote import RemoteSource
+
+    remote = connect.open_object(location.text, first=None if stream else SMALL)
+    if not stream and remote.info.ranges:
+        source = RemoteSource(remote, location.name)
+        try:
+            if _codec(bytes(source.peek(0, SNIFFED)[:SNIFFED]), location) is None:
+                return source
+        except BaseException:
+            source.close()
+            raise
+        source.close()
+    return _stream(ReadAdapter(remote.stream()), location, ahead, tmpdir)
 
 
 def _stream(
@@ -170,7 +189,7 @@ class DatasetReader:
     dropped: int = 0
 
     def __post_init__(self) -> None:
-        self._again: list[FileSource] = []
+        self._again: list[WindowSource] = []
 
     def __iter__(self) -> Iterator[TarSample]:
         """Yield the samples."""
@@ -201,7 +220,7 @@ class DatasetReader:
         if self._again:
             yield from self._again
             return
-        waiting: deque[FileSource | StreamSource] = deque()
+        waiting: deque[WindowSource | StreamSource] = deque()
         copy: CopiedStream | None = None
         rest = iter(self.locations)
         while True:

@@ -61,7 +61,7 @@ class Upload(Protocol):
 
 
 class Store(Protocol):
-    """The operations on objects of one kind of URL. All raise `ConnectionLost`, TarkitError, or OSError with a filename."""
+    """The operations on objects of one kind of URL. All raise `ConnectionLost`, TarkitError or OSError."""
 
     def head(self, url: str, /) -> Info:
         """Return the description of an object. Raises FileNotFoundError."""

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDone
+from contextlib import closing
 from typing import Self
 
 from tarkit.errors import TarkitError, Unsupported
@@ -89,6 +90,7 @@ class RemoteObject:
         self.options = options
         self.tell = tell
         self._info: Info | None = None
+        self._head = b""  # the first bytes, once they were requested as a range
         self._first: Transfer | None = Transfer(self, 0, first)
         self._first.start()
         assert self._info is not None
@@ -108,16 +110,25 @@ class RemoteObject:
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop), fewer only at the end of the object."""
-        transfer = Transfer(self, start, stop)
-        try:
-            return transfer.rest()
-        finally:
-            transfer.close()
-
-    def stream(self) -> Stream:
-        """Return a reader of all bytes, in order. The first call reuses the reply to the first request."""
+        stop = stop if self.info.size is None else min(stop, self.info.size)
         first, self._first = self._first, None
-        return Stream(self, first or Transfer(self, 0, FIRST if self.info.ranges else None))
+        if first is not None:
+            with closing(first):
+                self._head = first.rest() if self.info.ranges and first.stop is not None and start < first.stop else b""
+        if stop <= max(start, len(self._head)):
+            return self._head[start:stop]
+        with closing(Transfer(self, start, stop)) as transfer:
+            return transfer.rest()
+
+    def stream(self, start: int = 0, stop: int | None = None) -> Stream:
+        """Return a reader of bytes [start, stop), in order. The first request serves the first one of all."""
+        first, self._first = self._first, None
+        if first is not None and (start > 0 or stop is not None):
+            first.close()
+            first = None
+        if first is None:
+            first = Transfer(self, start, start + FIRST if self.info.ranges else None)
+        return Stream(self, first, stop)
 
     def close(self) -> None:
         """Close the connection of the first request, if no stream uses it."""
@@ -195,10 +206,18 @@ class Transfer:
 
 
 class Stream:
-    """All bytes of an object, in order; several ranges are requested at a time."""
+    """Bytes of an object, in order; several ranges are requested at a time.
 
-    def __init__(self, remote: RemoteObject, first: Transfer) -> None:
+    Args:
+        first: the transfer of the first range.
+        stop: where the bytes end; None is the end of the object.
+    """
+
+    def __init__(self, remote: RemoteObject, first: Transfer, stop: int | None = None) -> None:
         self._remote = remote
+        self._stop = remote.info.size if stop is None else stop
+        if first.stop is not None and self._stop is not None:
+            first.stop = min(first.stop, self._stop)
         self._first: Transfer | None = first
         self._next = first.stop  # where the next range begins; None: the first has all
         self._size = FIRST
@@ -238,12 +257,12 @@ class Stream:
 
     def _request_more(self) -> None:
         """Request further ranges, up to FLIGHT at a time."""
-        size = self._remote.info.size
-        while self._next is not None and size is not None and self._next < size and len(self._flight) < FLIGHT:
+        end = self._stop
+        while self._next is not None and end is not None and self._next < end and len(self._flight) < FLIGHT:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(FLIGHT, thread_name_prefix="range")
             self._size = min(2 * self._size, LARGEST)
-            start, self._next = self._next, min(self._next + self._size, size)
+            start, self._next = self._next, min(self._next + self._size, end)
             transfer = Transfer(self._remote, start, self._next)
             self._flight.append((transfer, self._pool.submit(transfer.rest)))
 

@@ -87,6 +87,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     served_by: HttpServer
 
     def log_message(self, format: str, *args: object) -> None:
