@@ -10,10 +10,9 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotDone
 from contextlib import closing
-from typing import Self
+from functools import partial
+from typing import Generic, Self, TypeVar
 
 from tarkit.errors import TarkitError, Unsupported
 from tarkit.stores.store import ConnectionLost, Info, Reply, Store, StoreOptions
@@ -33,6 +32,36 @@ _SKIPPED = 1 << 18  # bytes at the end of a reply that are read rather than that
 _WAIT = 0.2  # seconds: a signal that arrives just before a wait is handled when the wait ends
 
 Tell = Callable[[str], None]
+Result = TypeVar("Result")
+
+
+class Task(Generic[Result]):
+    """A call in a thread. A request blocks signals while it waits for its server; waiting for a task does not.
+
+    The thread is a daemon, so that the program can end while a request still waits.
+    """
+
+    def __init__(self, work: Callable[[], Result]) -> None:
+        self._work = work
+        self._found: list[Result] = []
+        self._error: BaseException | None = None
+        self._done = threading.Event()
+        threading.Thread(target=self._run, name="store", daemon=True).start()
+
+    def result(self) -> Result:
+        """Wait for the end of the call; return its result, or raise its exception."""
+        while not self._done.wait(_WAIT):
+            pass
+        if self._error is not None:
+            raise self._error
+        return self._found[0]
+
+    def _run(self) -> None:
+        try:
+            self._found.append(self._work())
+        except BaseException as error:
+            self._error = error
+        self._done.set()
 
 
 class Patience:
@@ -92,7 +121,7 @@ class RemoteObject:
         self._info: Info | None = None
         self._head = b""  # the first bytes, once they were requested as a range
         self._first: Transfer | None = Transfer(self, 0, first)
-        self._first.start()
+        Task(self._first.start).result()
         assert self._info is not None
         self.info: Info = self._info
         if not self.info.ranges:
@@ -114,11 +143,15 @@ class RemoteObject:
         first, self._first = self._first, None
         if first is not None:
             with closing(first):
-                self._head = first.rest() if self.info.ranges and first.stop is not None and start < first.stop else b""
+                self._head = (
+                    Task(first.rest).result()
+                    if self.info.ranges and first.stop is not None and start < first.stop
+                    else b""
+                )
         if stop <= max(start, len(self._head)):
             return self._head[start:stop]
         with closing(Transfer(self, start, stop)) as transfer:
-            return transfer.rest()
+            return Task(transfer.rest).result()
 
     def stream(self, start: int = 0, stop: int | None = None) -> Stream:
         """Return a reader of bytes [start, stop), in order. The first request serves the first one of all."""
@@ -209,78 +242,54 @@ class Stream:
     """Bytes of an object, in order; several ranges are requested at a time.
 
     Args:
-        first: the transfer of the first range.
+        first: the transfer of the first range, or of all if the store sends no parts.
         stop: where the bytes end; None is the end of the object.
     """
 
     def __init__(self, remote: RemoteObject, first: Transfer, stop: int | None = None) -> None:
         self._remote = remote
         self._stop = remote.info.size if stop is None else stop
-        if first.stop is not None and self._stop is not None:
-            first.stop = min(first.stop, self._stop)
-        self._first: Transfer | None = first
-        self._next = first.stop  # where the next range begins; None: the first has all
-        self._size = FIRST
-        self._flight: deque[tuple[Transfer, Future[bytes]]] = deque()
-        self._pool: ThreadPoolExecutor | None = None
+        self._whole = None if remote.info.ranges else first
+        self._flight: deque[tuple[Transfer, Task[bytes]]] = deque()
         self._rest = memoryview(b"")
+        self._size = FIRST
+        self._next = self._stop
+        if self._whole is None and first.stop is not None and self._stop is not None:
+            self._next = first.stop = min(first.stop, self._stop)
+            self._flight.append((first, Task(first.rest)))
 
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes, b"" at the end."""
-        self._request_more()
+        if self._whole is not None:
+            return Task(partial(self._whole.read, n)).result()
         while not self._rest:
-            if self._first is not None:
-                data = self._first.read(n)
-                if data:
-                    return data
-                self._first.close()
-                self._first = None
+            self._request_more()
             if not self._flight:
                 return b""
-            self._rest = memoryview(self._landed())
-            self._request_more()
+            transfer, task = self._flight.popleft()
+            with closing(transfer):
+                self._rest = memoryview(task.result())
         data, self._rest = bytes(self._rest[:n]), self._rest[n:]
         return data
 
     def close(self) -> None:
         """Close all connections."""
-        if self._first is not None:
-            self._first.close()
-        for transfer, future in self._flight:
-            future.cancel()
+        for transfer, _ in self._flight:
             transfer.close()
         self._flight.clear()
+        if self._whole is not None:
+            self._whole.close()
         self._rest = memoryview(b"")
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-        self._remote.close()
 
     def _request_more(self) -> None:
         """Request further ranges, up to FLIGHT at a time."""
-        end = self._stop
-        while self._next is not None and end is not None and self._next < end and len(self._flight) < FLIGHT:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(FLIGHT, thread_name_prefix="range")
+        while (
+            self._next is not None and self._stop is not None and self._next < self._stop and len(self._flight) < FLIGHT
+        ):
             self._size = min(2 * self._size, LARGEST)
-            start, self._next = self._next, min(self._next + self._size, end)
+            start, self._next = self._next, min(self._next + self._size, self._stop)
             transfer = Transfer(self._remote, start, self._next)
-            self._flight.append((transfer, self._pool.submit(transfer.rest)))
-
-    def _landed(self) -> bytes:
-        """Return the bytes of the range that was requested first, once all are there."""
-        transfer, future = self._flight.popleft()
-        try:
-            while True:
-                try:
-                    return future.result(_WAIT)
-                except NotDone:
-                    if future.done():
-                        raise
-        except BaseException:
-            transfer.close()
-            raise
-        finally:
-            transfer.close()
+            self._flight.append((transfer, Task(transfer.rest)))
 
     def __enter__(self) -> Self:
         return self
