@@ -153,7 +153,7 @@ def test_an_object_that_changes_is_an_error(server: HttpServer) -> None:
 def test_a_length_that_is_wrong_is_an_error(server: HttpServer) -> None:
     """A reply shorter than its Content-Length; where it has a Content-Range, that says what there is."""
     url = server.serve("/a", DATA[:1000], headers={"Content-Length": "2000"}, ranges=False)
-    with pytest.raises(TarkitError, match="time-out|early"):
+    with pytest.raises(TarkitError, match=r"time-out|early"):
         whole(url)
     assert whole(server.serve("/a", DATA[:1000], headers={"Content-Length": "2000"})) == DATA[:1000]
 
