@@ -10,8 +10,8 @@ import click
 
 from tarkit.api.output import Output, numbered_output
 from tarkit.api.plan import Names, parse_division, parse_files, parse_samples
+from tarkit.api.shards import MapOptions
 from tarkit.cli import options
-from tarkit.cli.category_options import MapOptions
 from tarkit.cli.command import choice, option
 from tarkit.cli.console import ConsoleRun
 from tarkit.errors import TarkitError, Usage, show
@@ -38,7 +38,7 @@ class ShardNames:
 
     def names(self, run: ConsoleRun, map_: MapOptions) -> Names:
         """Return the templates of all categories, and the map. Raises Usage."""
-        if map_.spec is None:
+        if map_.map is None:
             return Names([self._template()])
         folder = self.text.removeprefix("file:")
         if folder in (DEFAULT_NAME, "."):
@@ -85,7 +85,7 @@ def _names(
 names_options = options.group(
     "names",
     _names,
-    *options.shard_names(DEFAULT_NAME + ".tar"),
+    options.shard_names(DEFAULT_NAME + ".tar"),
     option("Output", "--ext", metavar="SUFFIX", help="Suffix of bare names: tgz, zip.  [default: .tar]"),
 )
 files_options = options.group(

@@ -10,8 +10,9 @@ import click
 
 from tarkit.api.output import text_output
 from tarkit.api.plan import Division, Files, SampleOptions, lay_out_tree
+from tarkit.api.shards import MapOptions
 from tarkit.cli import options
-from tarkit.cli.category_options import MapOptions, map_options
+from tarkit.cli.category_options import categories
 from tarkit.cli.command import Command, option
 from tarkit.cli.console import ConsoleRun, current
 from tarkit.cli.shard_options import ShardNames, division_options, files_options, names_options, samples_options
@@ -67,7 +68,7 @@ class ShardOptions:
 @names_options
 @division_options
 @samples_options
-@map_options
+@categories
 @pack_options
 @option("Plan", "--dry-run", is_flag=True, help="Print the plan, and write nothing.")
 @option("Plan", "--show-keys", is_flag=True, help="Same, with the keys of samples.")
@@ -82,7 +83,7 @@ class ShardOptions:
 def shard(
     directory: str | None,
     names: ShardNames,
-    map_: MapOptions,
+    categories: MapOptions,
     division: Division,
     files: Files,
     samples: SampleOptions,
@@ -99,14 +100,14 @@ def shard(
     Without -c, -s, -n or --even a shard has at most 1G (10^9 bytes). The file of --map has patterns for names:
     {"fish-%d.tar": ["train/n0144.*", "glob:train/n0153/*"]}.
     """
-    chosen = ShardOptions(files, samples, division, names, pack, map_, json=json_, **given)
+    chosen = ShardOptions(files, samples, division, names, pack, categories, json=json_, **given)
     if sum((chosen.shows, pack.plan is not None, chosen.recipe is not None, pack.resume)) > 1:
         raise Usage("--dry-run, --plan, --recipe and --resume: choose one")
     if chosen.update and (pack.force or pack.resume):
         raise Usage("--update adds to existing shards: it cannot be used with --force or --resume")
     if chosen.update and samples.classes is None and not all(label.by_name for label in samples.labels):
         raise Usage("--update requires the numbers of the classes", "--classes FILE, as --classes-out wrote it")
-    if (division.shards is not None or division.even) and map_.spec is not None:
+    if (division.shards is not None or division.even) and categories.map is not None:
         raise Usage("-n and --even cannot be used with --map")
     if pack.from_plan is not None:
         _run_saved(current(), directory, chosen)
@@ -166,7 +167,7 @@ def _beside(run: ConsoleRun, chosen: ShardOptions) -> list[str | None]:
     run.reserve(wanted.classes, "the list of classes to read", written=False)
     run.reserve(table, "the table", written=False)
     written = (run.report, pack.plan, pack.manifest, pack.depfile, chosen.recipe, wanted.classes_out)
-    return [*written, table, wanted.classes, chosen.map.spec]
+    return [*written, table, wanted.classes, chosen.map.text]
 
 
 def _weighs(run: ConsoleRun, chosen: ShardOptions) -> bool:

@@ -150,21 +150,36 @@ class FieldValue:
 
 
 class ByMap:
-    """The number of the category of a sample; `unmatched` is called with those in none, and may raise."""
+    """The number of the category of a sample.
 
-    def __init__(self, categories: Map, unmatched: Callable[[TarSample], None]) -> None:
-        self._map = categories
-        self._unmatched = unmatched
+    Attributes:
+        unmatched: how many samples were in none.
+        first: the key of the first of them.
+    """
+
+    def __init__(self, categories: Map, on_unmatched: str) -> None:
+        """With `on_unmatched="error"` a sample in no category is an error, else it is left out."""
+        self.map = categories
+        self.on_unmatched = on_unmatched
+        self.unmatched = 0
+        self.first = b""
 
     def __call__(self, sample: TarSample) -> int | None:
         """Return the number of the category. Raises TarkitError when there are two."""
         sample.complete()
         names = (raw[0] for raw in sample.raw if raw[5] not in KEYLESS and split_name(raw[0]) is not None)
-        found = self._map.category(names, sample.key)
-        if found is None:
-            self._unmatched(sample)
-            return None
-        return found.place
+        found = self.map.category(names, sample.key)
+        if found is not None:
+            return found.place
+        if not self.unmatched:
+            self.first = sample.key or b""
+        self.unmatched += 1
+        if self.on_unmatched == "error":
+            what = f"{sample.source.name}: at {sample.start}: {show(self.first)} is in no category of {self.map.name}"
+            spell = self.map.spell
+            how = f"{spell('unmatched')} TEMPLATE writes such samples, {spell('on_unmatched', 'warn')} drops them"
+            raise TarkitError(what, how)
+        return None
 
 
 def _share(text: str, share: str) -> Fraction:
