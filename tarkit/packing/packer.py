@@ -31,6 +31,7 @@ class PackOptions:
     `parallel` shards are written at a time; None: one, or up to MOST for many files. `force` replaces existing shards,
     `resume` keeps those that are as planned. With `skip_missing` samples with a missing file are left out. `mtime` is
     the time of entries in seconds, None for that of each file. `post` is a command that is run for each shard.
+    `manifest` and `depfile` are files that are written after the last shard.
     """
 
     parallel: int | None = None
@@ -39,6 +40,9 @@ class PackOptions:
     skip_missing: bool = False
     mtime: int | None = 0
     post: str | None = None
+    manifest: str | None = None
+    depfile: str | None = None
+    depfile_target: str | None = None
 
 
 @dataclass
