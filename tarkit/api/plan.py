@@ -80,7 +80,7 @@ class PlanOptions:
         if (division.shards is not None or division.even) and self.categories.map is not None:
             raise Usage(f"{spell('shards')} and {spell('even')} cannot be used with {spell('map')}")
 
-    def weighs(self, run: Run, skip_missing: bool) -> bool:
+    def needs_sizes(self, run: Run, skip_missing: bool) -> bool:
         """Return whether sizes of files are needed before the files are read."""
         division = self.division
         by_size = division.size is not None or division.even or not division.limited
@@ -220,7 +220,7 @@ def lay_out_tree(
         chosen.files.match,
         chosen.files.exclude,
         hidden(chosen.root, found.templates, [*beside, plan, options.manifest, options.depfile]),
-        sized=not (writes or recipe) or chosen.weighs(run, options.skip_missing),
+        sized=not (writes or recipe) or chosen.needs_sizes(run, options.skip_missing),
         missing=options.skip_missing,
     )
     numbers, known = [0] * len(found.templates), None
@@ -535,7 +535,7 @@ class Plan:
         """
         at_least(0, processes=processes)
         files = written_file(manifest), written_file(depfile), depfile_target
-        options = PackOptions(_workers(processes), force, resume, skip_missing, mtime, post, *files)
+        options = PackOptions(_workers(processes), force, resume, skip_missing, mtime, post, *files, as_argument)
         names = self._names(template, compress, fsync)
         if isinstance(self._chosen, str):
             if template is not None:

@@ -255,26 +255,6 @@ class Parts:
         return ByHash(self.parts, self.salt or "", group)
 
 
-def make_parts(parts: str | Mapping[str, object] | int, *rules: str | None) -> Parts:
-    """Return the parts that arguments request.
-
-    Args:
-        parts: `"train,val=0.1"`, `{"train": 0.9, "val": 0.1}`, or the number of folds.
-        rules: group, group_field, salt and stratify.
-
-    Raises:
-        Usage: the shares do not sum to 1, or a name is invalid.
-    """
-    from tarkit.shards.partition import folds, parse_parts
-
-    if isinstance(parts, int):
-        at_least(2, parts=parts)
-        return Parts(folds(parts), *rules)
-    if isinstance(parts, Mapping):
-        parts = ",".join(name if share is None else f"{name}={share}" for name, share in parts.items())
-    return Parts(parse_parts(parts), *rules)
-
-
 # ---- Categories, each of which is a series of shards that a map names
 
 
@@ -555,9 +535,19 @@ class SplitOptions:
     @property
     def divided(self) -> Parts | None:
         """The parts, if any."""
-        if self.parts is None:
+        from tarkit.shards.partition import folds, parse_parts
+
+        parts = self.parts
+        if parts is None:
             return None
-        return make_parts(self.parts, self.group, self.group_field, self.salt, self.stratify)
+        if isinstance(parts, Mapping):
+            parts = ",".join(name if share is None else f"{name}={share}" for name, share in parts.items())
+        if isinstance(parts, str):
+            found = parse_parts(parts, self.spell("parts"))
+        else:
+            at_least(2, parts=parts)
+            found = folds(parts)
+        return Parts(found, self.group, self.group_field, self.salt, self.stratify)
 
     def number(self, template: ShardTemplate) -> int:
         """Return the number of equal shards: that of `shards`, else of the names of a template. Raises Usage."""

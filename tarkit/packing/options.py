@@ -113,14 +113,14 @@ def parse_samples(
     if label_from_dir:
         from tarkit.packing.labels import parse_label
 
-        labels = [parse_label(word) for word in label_from_dir]
+        labels = [parse_label(word, spell) for word in label_from_dir]
     elif classes or classes_out:
         raise Usage(f"{spell('classes')} and {spell('classes_out')} require {spell('label_from_dir')}")
     if require:
         from tarkit.packing.transform import parse_required
 
-        fields = parse_required(require)
-    rule = parse_key(key, last_dot)
+        fields = parse_required(require, spell)
+    rule = parse_key(key, last_dot, spell)
     return SampleOptions(rule, rename, fields, on_missing_field, labels, classes, classes_out, join)
 
 
@@ -137,7 +137,7 @@ def parse_division(
 ) -> Division:
     """Return the division. Raises Usage for limits that exclude each other."""
     size = None if size is None else str(size)
-    found = Division(count, size, size_rule, shards, even, dirs, parse_sort(sort))
+    found = Division(count, size, size_rule, shards, even, dirs, parse_sort(sort, spell))
     equal = f"{spell('shards')} and {spell('even')} cannot be used with"
     if (shards is not None or even) and (count is not None or size is not None):
         raise Usage(f"{equal} {spell('count')} or {spell('size')}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from tarkit.errors import TarkitError, Usage, show
+from tarkit.errors import Spelling, TarkitError, Usage, as_option, show
 from tarkit.packing.batch import Batch, Group, batched
 from tarkit.packing.divide import Dirs, by_number, collapse, directory_rank, equal, falling, level, pack, weigh
 from tarkit.packing.layout import PackLayout
@@ -37,13 +37,13 @@ class Sort(NamedTuple):
 UNSORTED = Sort()
 
 
-def parse_sort(text: str | None) -> Sort:
+def parse_sort(text: str | None, spell: Spelling = as_option) -> Sort:
     """Parse `key`, `-key` or `shuffle:SEED`, or ishard's `alpha:inc`, `alphanumeric:dec`. Raises Usage."""
     if text is None:
         return UNSORTED
     found = _SORT.fullmatch(text)
     if not found or (found[3] and int(found[3]) >= 2**63):
-        raise Usage(f"--sort {show(text)}: not key, -key, shuffle or shuffle:SEED", "SEED is a number >= 0")
+        raise Usage(f"{spell('sort')} {show(text)}: not key, -key, shuffle or shuffle:SEED", "SEED is a number >= 0")
     if text.startswith("shuffle"):
         return Sort("shuffle", int(found[3]) if found[3] else None)
     return Sort("falling" if found[1] or found[2] == "dec" else "rising")
@@ -167,10 +167,9 @@ def plan_notes(tree: Tree, transform: SampleTransform, keyless: Keyless) -> Iter
     rule, required = transform.rule, transform.required
     if rule.unmatched:
         yield PlanNote(f"--key: names without a match, which are their own keys: {rule.unmatched} of {tree.files}")
-    if transform.unmatched and transform.on_unmatched == "warn":
-        first = show(transform.unmatched_first)
-        what = f"samples in no category, left out: {transform.unmatched}, {first} first; --unmatched packs them"
-        yield PlanNote(what)
+    if transform.map is not None and transform.unmatched and transform.on_unmatched == "warn":
+        what = f"samples in no category, left out: {transform.unmatched}, {show(transform.unmatched_first)} first"
+        yield PlanNote(f"{what}; {transform.map.spell('unmatched')} packs them")
     if required is not None and required.lacking + required.others:
         counts = f"samples that lack a field: {required.lacking}; files of other fields: {required.others}"
         yield PlanNote(f"--require: {counts}")

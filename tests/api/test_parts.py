@@ -107,7 +107,7 @@ def test_a_part_without_samples(archive: Archive) -> None:
         ({"parts": 2, "group": "x", "group_field": "cls"}, "group and group_field: choose one"),
         ({"parts": 2, "max_shards": 3}, "max_shards cannot be used with parts: it needs one series of shards"),
         ({"parts": 1}, "parts=1"),
-        ({"parts": {"a": 0.5}}, "the shares sum to 0.5"),
+        ({"parts": {"a": 0.5}}, "parts 'a=0.5': the shares sum to 0.5"),
         ({"parts": 2, "map": "m"}, "map and parts cannot be used together"),
         ({"parts": 2, "shards": 3}, "shards cannot be used with parts: it needs one series of shards"),
         ({"shards": 3, "count": 3}, "shards cannot be used with count or size"),

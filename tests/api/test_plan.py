@@ -271,8 +271,10 @@ def test_shards_that_are_there(here: Path) -> None:
     planned = tarkit.plan("tree", count=4)
     names = [shard.name for shard in planned.write("a-%d.tar")]
     before = [Path(name).read_bytes() for name in names]
-    with pytest.raises(tarkit.TarkitError, match=r"^a-0\.tar and 4 more: there are shards of this name$"):
+    with pytest.raises(tarkit.TarkitError, match=r"^a-0\.tar and 4 more: there are shards of this name$") as error:
         planned.write("a-%d.tar")
+    hint = "resume keeps those that are as planned, update packs what is new, force replaces them"
+    assert error.value.hint == hint
     os.unlink(names[1])
     kept = os.stat(names[0]).st_ino
     assert [shard.name for shard in planned.write("a-%d.tar", resume=True)] == names
@@ -362,9 +364,11 @@ def test_errors_of_outputs(here: Path) -> None:
         ({"rename": "nix"}, "rename='nix'"),
         ({"symlinks": "nix"}, "symlinks='nix'"),
         ({"on_missing": "skip"}, "on_missing='skip': it is one of error, warn, keep, exclude"),
-        ({"sort": "nix"}, "'nix'"),
-        ({"key": "("}, "'('"),
-        ({"match": "("}, "'('"),
+        ({"sort": "nix"}, "sort 'nix': not key"),
+        ({"key": "("}, "key '('"),
+        ({"match": "("}, "match '('"),
+        ({"require": "|"}, "require '|': an empty name of a field"),
+        ({"label_from_dir": "a/b"}, "label_from_dir 'a/b': not FIELD"),
         ({"shards": 2, "count": 3}, "cannot be used"),
         ({"shards": 2, "dirs": "separate"}, "cannot be used"),
         ({"classes": "file"}, "classes and classes_out require label_from_dir"),
