@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tarkit.api.indexed import IndexedDataset as IndexedDataset
     from tarkit.api.mix import mix as mix
     from tarkit.api.plan import Plan as Plan
+    from tarkit.api.plan import load_plan as load_plan
     from tarkit.api.plan import plan as plan
     from tarkit.api.run import TarkitWarning as TarkitWarning
     from tarkit.api.sample import Sample as Sample
@@ -59,6 +60,7 @@ _MODULES = {
     "check": "tarkit.api.check",
     "create": "tarkit.api.create",
     "index": "tarkit.api.index",
+    "load_plan": "tarkit.api.plan",
     "mix": "tarkit.api.mix",
     "open": "tarkit.api.dataset",
     "plan": "tarkit.api.plan",
@@ -86,6 +88,7 @@ __all__ = [
     "check",
     "create",
     "index",
+    "load_plan",
     "mix",
     "open",
     "plan",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from collections.abc import Callable
 
 
 class TarkitError(Exception):
@@ -103,6 +104,27 @@ class Interrupted(BaseException):
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
         self.signum = signum
+
+
+# ---- The words of errors about options, which one function checks for the command line and for Python
+
+_OPTIONS = {"count": "-c", "size": "-s", "shards": "-n", "output": "-o"}
+
+
+Spelling = Callable[..., str]
+"""Returns an option, or an option with a value, as the user writes it: `as_option` or `as_argument`."""
+
+
+def as_option(name: str, value: object = True) -> str:
+    """Return an option of the command line: `--on-unmatched warn`."""
+    option = _OPTIONS.get(name) or f"--{name.replace('_', '-')}"
+    return option if value is True else f"{option} {value}"
+
+
+def as_argument(name: str, value: object = True) -> str:
+    """Return an argument of a function: `on_unmatched='warn'`."""
+    name = "template" if name == "output" else name
+    return name if value is True else f"{name}={value!r}"
 
 
 def show(name: bytes | str) -> str:

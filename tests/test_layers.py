@@ -92,8 +92,7 @@ FOLDERS = {
     "tarkit": "errors shards checking api",
     "views": "errors streams tables samples inspecting packing",
     "cli": (
-        "errors problems signals streams.codecs streams tar tables samples inspecting proc shards checking sorting "
-        "packing api tarkit views"
+        "errors problems signals streams tar samples inspecting proc shards checking sorting packing api tarkit views"
     ),
     "__main__": "cli",
     "commands": (

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, Unpack
 
 from tarkit.api.chain import Archives, Chain, at_least, locate, names, one_of, whole, words
+from tarkit.api.output import written_file
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample, pass_by
 from tarkit.api.steps import Buffer
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from tarkit.api.chain import Input
     from tarkit.api.check import Report
     from tarkit.api.indexed import IndexedDataset
+    from tarkit.api.shards import CategoryArguments, Even, Remainder
     from tarkit.api.stats import Stats
     from tarkit.checking.targets import Target
+    from tarkit.shards.template import Notation
     from tarkit.shards.writer import Shard
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
@@ -545,40 +548,48 @@ class Dataset(Chain):
 
     def split(
         self,
-        template: str | os.PathLike[str],
+        template: str | os.PathLike[str] | None = None,
         *,
         count: int | None = None,
         size: int | str | None = None,
         size_rule: SizeRule = "tar",
         max_shards: int | None = None,
+        shards: int | None = None,
+        even: Even = "count",
+        remainder: Remainder = "spread",
         parts: str | Mapping[str, object] | int | None = None,
         group: str | None = None,
         group_field: str | None = None,
         salt: str | None = None,
         stratify: str | None = None,
+        map: str | os.PathLike[str] | Mapping[str, Sequence[str]] | None = None,
         start: int | None = None,
         append: bool = False,
         force: bool = False,
         post: str | None = None,
+        manifest: str | os.PathLike[str] | None = None,
+        notation: Notation = "auto",
         compress: str | None = None,
         fsync: bool = False,
+        **categories: Unpack[CategoryArguments],
     ) -> list[Shard]:
         """Write numbered shards. A sample stays whole, and a shard gets its name when it is complete.
 
         Args:
-            template: the names, `"train-%06d.tar"` or `"train-{000..099}.tar"`.
-            count: how many samples a shard has at most.
-            size: how many bytes a shard has at most, as a number or `"500M"`. Without count and size it is 1 GB.
+            template: the names, `"train-%06d.tar"` or `"train-{000..099}.tar"`; with `map` the directory.
+            count, size: samples and bytes (a number or `"500M"`) in a shard at most. Without a limit it is 1 GB.
             size_rule: `"tar"`: no tar exceeds `size`; `"content"`: a shard closes once its contents reach it.
             max_shards: the number of shards to write at most.
-            parts: `{"train": 0.9, "val": 0.1}`, or a number of folds: a series for each; `{part}` is its name.
-            group, group_field, salt, stratify: what decides about a part, as in `tarkit split --help-all`.
+            shards: the number of shards, with equally many samples, or with `even="size"` about equally many bytes.
+            parts: `{"train": 0.9, "val": 0.1}`, or a number of folds: a series for each. The name of a part replaces
+                `{part}` in the template; without it, it is put before the name of the file.
+            map: a series for each category: `{"cats-%d.tar": ["cat/.*"]}`, or a file with such JSON, or with lines.
             start: the number of the first shard; `append` continues existing series, `force` replaces their shards.
-            post: a command that runs after each shard, whose name is in place of `{}`.
-            compress, fsync: as for `write`.
+            post, manifest: a command that runs after each shard; a file for a table of the shards.
+            compress, fsync: as for `write`; others, and map_sep, first_match, unmatched, on_unmatched, on_bad_line:
+                as in `tarkit split --help-all`, where `notation` is `--template`.
 
-        Returns:
-            The shards: name, samples, size of the tar in bytes, sha256, first and last key.
+        Returns the shards: name, samples, size of the tar in bytes, sha256, first and last key.
 
         Raises:
             TarkitError: shards of these names exist, and neither `append` nor `force`.
@@ -588,14 +599,12 @@ class Dataset(Chain):
         >>> [(shard.name, shard.samples) for shard in shards]
         [('part-000.tar', 2), ('part-001.tar', 1)]
         """
-        from tarkit.api.shards import make_parts, shards_output, write_series
+        from tarkit.api.shards import MapOptions, SplitOptions, write_split
 
-        one_of("size_rule", size_rule, SizeRule)
-        divided = make_parts(parts, group, group_field, salt, stratify)
-        how: dict[str, Any] = {"start": start, "append": append, "force": force, "post": post}
-        limits = (count, size, size_rule, max_shards)
-        target = shards_output(template, *limits, divided, compress=compress, fsync=fsync, **how)
-        return write_series(self, target, divided)
+        limits, equal = (count, size, size_rule, max_shards), (shards, even, remainder)
+        series = (parts, group, group_field, salt, stratify, MapOptions(map, **categories))
+        how = (start, append, force, post, written_file(manifest), notation, compress, fsync)
+        return write_split(self, self.start(), SplitOptions(*(template, *limits, *equal, *series, *how))).done
 
 
 def _flat(given: Iterable[str | Iterable[str]]) -> tuple[str, ...]:

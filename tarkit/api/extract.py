@@ -55,8 +55,8 @@ def extract(
     taken = [status_of(path) for path in (*texts, *reserved)]
     inputs = {(status.st_dev, status.st_ino) for status in [os.fstat(0), *taken] if status is not None}
     temporary = directory if os.path.isdir(directory) else None
-    with OutputDirectory(directory, force, inputs) as folder:
-        extraction = Extraction(folder, policy, time)
+    with OutputDirectory(directory, force, inputs) as output:
+        extraction = Extraction(output, policy, time)
         if report is not None:
             below = os.path.relpath(os.path.realpath(report), os.path.realpath(directory))
             extraction.reserved = os.fsencode(below)
@@ -66,7 +66,7 @@ def extract(
             for sample in flow.again(extraction.policy):
                 extraction.plan(sample)
             if extraction.existing and not force:
-                raise _in_the_way(folder, extraction)
+                raise _in_the_way(output, extraction)
             extraction.policy = policy
         with flow:
             extraction.begin()
@@ -91,8 +91,8 @@ def _readable_twice(location: Location) -> bool:
     return source.seekable
 
 
-def _in_the_way(folder: OutputDirectory, extraction: Extraction) -> TarkitError:
-    first = os.fsdecode(os.path.join(folder.path, extraction.first))
+def _in_the_way(output: OutputDirectory, extraction: Extraction) -> TarkitError:
+    first = os.fsdecode(os.path.join(output.path, extraction.first))
     more = f" and {extraction.existing - 1} more" if extraction.existing > 1 else ""
     return TarkitError(
         f"{first}{more}: there are files of these names", "--force replaces them, -C names another directory"

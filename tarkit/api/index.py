@@ -173,14 +173,14 @@ def verify(run: Run, locations: Sequence[Location], chosen: IndexOptions) -> Ite
 
 def _present(locations: Sequence[Location], chosen: IndexOptions) -> list[str]:
     """Return the formats of existing indexes beside the shards; raise TarkitError when there is none."""
-    folder = chosen.output or ""
+    directory = chosen.output or ""
     texts = [location.text for location in locations]
     formats = [
         name
         for name in FORMATS
-        if name != "wids" and any(os.path.exists(index_path(name, text, folder or None)) for text in texts)
+        if name != "wids" and any(os.path.exists(index_path(name, text, directory or None)) for text in texts)
     ]
-    path = os.path.join(folder, wids.NAME) if folder else wids.list_path(texts)
+    path = os.path.join(directory, wids.NAME) if directory else wids.list_path(texts)
     if path and os.path.exists(path):
         formats.append("wids")
     if not formats:
@@ -195,13 +195,13 @@ def _jobs(
     for location in locations:
         open_shard(location).close()
     each = [name for name in chosen.formats if name != "wids"]
-    folder, one = None, None
+    directory, one = None, None
     if chosen.output is not None:
         one = parse_output(chosen.output)
         if one.kind == "path" and (chosen.output.endswith("/") or os.path.isdir(one.text)):
             if not os.path.isdir(one.text):
                 raise FileNotFoundError(2, os.strerror(2), one.text)
-            folder, one = one.text, None
+            directory, one = one.text, None
     if chosen.output is not None and one is not None:
         refuse_template(chosen.output, "a directory that is there takes all: -o DIR/")
         if len(each) * len(locations) + ("wids" in chosen.formats) != 1:
@@ -210,13 +210,13 @@ def _jobs(
         Output(one, None).refuse_terminal(f"an index for {each[0]}")
     jobs = []
     for location in locations:
-        outputs = [(name, index_path(name, location.text, folder), "path") for name in each]
+        outputs = [(name, index_path(name, location.text, directory), "path") for name in each]
         if one is not None:
             outputs = [(name, one.text, one.kind) for name in each]
         for name, path, _ in outputs:
             if path == location.text:
                 raise Usage(f"{location.name}: its {name} index would have its own name")
-        tmpdir = run.scratch(folder or os.path.dirname(os.path.abspath(location.text)))
+        tmpdir = run.scratch(directory or os.path.dirname(os.path.abspath(location.text)))
         policy = run.policy
         jobs.append(
             IndexTask(
@@ -227,7 +227,9 @@ def _jobs(
         return jobs, None
     if one is not None:
         return jobs, (one.text, one.kind)
-    place = os.path.join(folder, wids.NAME) if folder else wids.list_path([location.text for location in locations])
+    place = (
+        os.path.join(directory, wids.NAME) if directory else wids.list_path([location.text for location in locations])
+    )
     if place is None:
         raise Usage("the shards are in several directories", f"say where their list goes: -o {wids.NAME}")
     return jobs, (place, "path")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import sys
@@ -12,11 +11,10 @@ from typing import Any, TypeVar
 
 import click
 
-from tarkit.api.output import file_name, refuse_overwrite, status_of
+from tarkit.api.output import file_name
 from tarkit.api.run import Run
 from tarkit.cli.messages import bars, say
 from tarkit.errors import Usage
-from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
 
 Item = TypeVar("Item")
@@ -42,33 +40,11 @@ class ConsoleRun(Run):
         self.quiet = quiet
         self.progress = progress
         self.extra = ""  # more words for the summary
-        self.places: dict[str, tuple[str, bool, str]] = {}
         self.started = time.monotonic()
         self.report = None if report is None else file_name(report)
         if self.report == "-":
             raise Usage("--report -: stdout is for data", "name a file, such as /dev/stderr")
         self.reserve(self.report, "the report")
-
-    def refuse(self, inputs: Sequence[Location], *written: str | None) -> None:
-        """Raise Usage when the report, or another file that is written besides the output, is an input."""
-        for path in (self.report, *written):
-            refuse_overwrite(status_of(path), inputs)
-
-    def reserve(self, path: str | None, what: str, written: bool = True) -> None:
-        """Register a file that is read or written; raise Usage when it is written and has a second role."""
-        if path is None or path == "-":
-            return
-        directory = os.path.dirname(path)
-        if written and directory and not os.path.isdir(directory):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        try:
-            if not stat.S_ISREG(os.stat(path).st_mode):
-                return
-        except OSError:
-            pass
-        other = self.places.setdefault(os.path.realpath(path), (what, written, path))
-        if other[0] != what and (written or other[1]):
-            raise Usage(f"{path} is {other[0]}, and {what} too")
 
     def note(self, text: str) -> None:
         """Print a line with --verbose."""

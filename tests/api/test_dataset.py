@@ -378,7 +378,7 @@ def test_shards_that_are_there(archive: Archive) -> None:
     first = contents("s")
     with pytest.raises(tarkit.TarkitError, match="there are shards of this name") as error:
         data.split("s/%d.tar", count=3)
-    assert error.value.hint == "append=True continues after them, force=True replaces them"
+    assert error.value.hint == "force replaces them; append keeps them, and appends all inputs after them"
     assert contents("s") == first
     assert [each.name for each in data.split("s/%d.tar", count=5, append=True)] == ["s/4.tar", "s/5.tar"]
     data.split("s/%d.tar", count=5, force=True, post="echo {} >> log")
