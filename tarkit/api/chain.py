@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast, get_args
 
@@ -34,6 +34,10 @@ class Origin(Protocol):
     @property
     def whole(self) -> bool:
         """Whether all samples of the archives are read, in order."""
+
+    @property
+    def distinct(self) -> bool:
+        """Whether a key may come back, so that keys have to be judged in the output."""
 
     def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> Reader:
         """Begin to read for a run.
@@ -69,6 +73,11 @@ class Archives:
         """Whether all of their samples are read."""
         return self.shard_slice is None
 
+    @property
+    def distinct(self) -> bool:
+        """Whether there are several."""
+        return len(self.locations) > 1
+
     def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> DatasetReader:
         """Begin to read for a run; see `Origin`."""
         if self._kept is not None:
@@ -88,6 +97,11 @@ class Archives:
         reader.announce = lambda name: run.note(f"reading {name}") if reader.policy is run.policy else None
         self._kept = reader if self.spool else None
         return reader
+
+    def only(self, places: Sequence[int]) -> Archives:
+        """Return those with these numbers, in this order, to be read once."""
+        readable = self._readable()
+        return replace(self, locations=tuple(readable[place] for place in places))
 
     def _readable(self) -> tuple[Location, ...]:
         """Return the archives, to be read from their start. Raises Unsupported for a stream that was read before.
@@ -125,6 +139,11 @@ class FileInput:
         self.current: FileReading | None = None
         self._start: int | None = None
 
+    @property
+    def seekable(self) -> bool:
+        """Whether it can be read again."""
+        return bool(getattr(self.file, "seekable", bool)())
+
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes."""
         data: object = self.file.read(n)
@@ -143,7 +162,7 @@ class FileInput:
                 what = f"{self.name}: a file object that cannot seek can be read once"
                 raise Unsupported(what, "write it to a file, and open that")
             self.file.seek(self._start)
-        elif getattr(self.file, "seekable", bool)():
+        elif self.seekable:
             self._start = self.file.tell()
         self.current = reading
 
@@ -186,12 +205,23 @@ class Chain:
         return not self._steps and self._origin.whole
 
     @property
+    def of_archives(self) -> bool:
+        """Whether its origin is archives, and not a mix."""
+        return isinstance(self._origin, Archives)
+
+    @property
     def keeps_all(self) -> bool:
         """Whether about as many bytes come out as there are."""
         return self._origin.whole and all(step.keeps_all for step in self._steps)
 
     def samples(
-        self, run: Run, *, moves: bool = True, directory: str | None = None, spool: bool = False
+        self,
+        run: Run,
+        *,
+        moves: bool = True,
+        directory: str | None = None,
+        spool: bool = False,
+        inputs: Reader | None = None,
     ) -> tuple[Iterator[TarSample], Flow]:
         """Begin a run: return the samples after all steps, as ranges of bytes, and the state of the run.
 
@@ -200,9 +230,10 @@ class Chain:
             moves: whether samples are copied to other archives, which breaks hard links between samples.
             directory: that of the output, for temporary files.
             spool: whether streams are kept in temporary files, so that the inputs can be read twice.
+            inputs: those of a run with `spool`, to read them again.
         """
         origin, steps = self._origin, self._steps
-        inputs = origin.open(
+        inputs = inputs or origin.open(
             run,
             run.scratch(directory),
             gather=_gathers(steps),
@@ -210,7 +241,7 @@ class Chain:
             spool=spool or any(step.rereads for step in steps),
         )
         inputs.moves = moves
-        flow = Flow(run, inputs, distinct=len(origin.locations) > 1)
+        flow = Flow(run, inputs, distinct=origin.distinct)
         samples = iter(inputs)
         for number, step in enumerate(steps):
             flow.again = partial(self._again, flow, number)
@@ -223,7 +254,7 @@ class Chain:
         inputs = flow.inputs
         before, inputs.policy = inputs.policy, policy
         try:
-            inner = Flow(Run(policy, inputs.tmpdir), inputs, distinct=len(self.locations) > 1)
+            inner = Flow(Run(policy, inputs.tmpdir), inputs, distinct=self._origin.distinct)
             samples = iter(inputs)
             with inner:
                 for step in self._steps[:number]:
@@ -243,6 +274,11 @@ class Chain:
     def then(self, step: Step) -> Self:
         """Add a step."""
         return type(self)(self._origin, self.start, (*self._steps, step))
+
+    def only(self, places: Sequence[int]) -> Self:
+        """Return the samples of the archives with these numbers, in this order."""
+        assert isinstance(self._origin, Archives)
+        return type(self)(self._origin.only(places), self.start, self._steps)
 
 
 def _gathers(steps: Sequence[Step]) -> bool:
