@@ -38,9 +38,13 @@ if TYPE_CHECKING:
     from tarkit.errors import Unsupported as Unsupported
     from tarkit.errors import Usage as Usage
     from tarkit.shards.writer import Shard as Shard
+    from tarkit.sorting.audit import Audit as Audit
+    from tarkit.sorting.keys import Disorder as Disorder
 
 _MODULES = {
+    "Audit": "tarkit.sorting.audit",
     "Dataset": "tarkit.api.dataset",
+    "Disorder": "tarkit.sorting.keys",
     "FieldStats": "tarkit.api.stats",
     "Finding": "tarkit.checking.findings",
     "IndexedDataset": "tarkit.api.indexed",
@@ -66,7 +70,9 @@ _MODULES = {
 }
 
 __all__ = [
+    "Audit",
     "Dataset",
+    "Disorder",
     "FieldStats",
     "Finding",
     "IndexedDataset",

@@ -89,7 +89,7 @@ FOLDERS = {
         "errors media problems stores streams.codecs streams tar tables zip parallel samples export extraction "
         "inspecting mixing indexing proc shards checking sorting packing"
     ),
-    "tarkit": "errors shards checking api",
+    "tarkit": "errors shards checking sorting api",
     "views": "errors streams tables samples inspecting packing",
     "cli": (
         "errors problems signals streams.codecs streams tar tables samples inspecting proc shards checking sorting "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast, get_args
@@ -330,18 +330,19 @@ def refuse_twice(locations: Iterable[Location]) -> None:
 # ---- Arguments
 
 
-def words(given: str | Iterable[str]) -> tuple[str, ...]:
+def words(given: str | Iterable[str], name: str = "") -> tuple[str, ...]:
     """Return an argument that is a list of words; a str is one word, not a list of its characters."""
     found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     for word in found:
         if not isinstance(word, str):
-            raise TypeError(f"a str or a list of str is needed, not {type(word).__name__}")
+            argument = f"{name}={given!r}: " if name else ""
+            raise TypeError(f"{argument}a str or a list of str is needed, not {type(word).__name__}")
     return found
 
 
-def names(given: str | Iterable[str]) -> tuple[str, ...]:
+def names(given: str | Iterable[str], name: str = "") -> tuple[str, ...]:
     """Return the same for names of problems and fields, which commas may separate, as on the command line."""
-    return tuple(name.strip() for word in words(given) for name in word.split(",") if name.strip())
+    return tuple(part.strip() for word in words(given, name) for part in word.split(",") if part.strip())
 
 
 def one_of(name: str, value: str | None, choices: object) -> None:
@@ -350,11 +351,25 @@ def one_of(name: str, value: str | None, choices: object) -> None:
         raise Usage(f"{name}={value!r}: it is one of {', '.join(get_args(choices))}")
 
 
+def text(**arguments: str) -> None:
+    """Raise TypeError for a value that is not a str."""
+    _need("a str", lambda value: isinstance(value, str), arguments)
+
+
+def number(**arguments: float) -> None:
+    """Raise TypeError for a value that is not a number."""
+    _need("a number", lambda value: hasattr(value, "__float__"), arguments)
+
+
 def whole(**arguments: int) -> None:
     """Raise TypeError for a value that is not a whole number."""
+    _need("a whole number", lambda value: hasattr(value, "__index__"), arguments)
+
+
+def _need(what: str, fits: Callable[[object], bool], arguments: Mapping[str, object]) -> None:
     for name, value in arguments.items():
-        if not hasattr(value, "__index__"):
-            raise TypeError(f"{name}={value!r}: a whole number is needed, not {type(value).__name__}")
+        if not fits(value):
+            raise TypeError(f"{name}={value!r}: {what} is needed, not {type(value).__name__}")
 
 
 def at_least(least: int, **arguments: int | None) -> None:

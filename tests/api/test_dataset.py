@@ -445,3 +445,65 @@ def test_extract_stays_inside(archive: Archive) -> None:
         tarkit.open(archive({"../a.x": b"1"}, "in.tar")).extract("out")
     assert error.value.name == "unsafe-name"
     assert not Path("a.x").exists()
+
+
+# ---- Order
+
+
+def test_orders_as_the_command_does(archive: Archive, run: Run) -> None:
+    """By key, name, MD5 and a list of keys."""
+    archive({f"{name}.{field}": b"1" for name in ("b", "a-1", "a", "B", "a1") for field in ("y", "x")}, "in.tar")
+    Path("list").write_text("a1\nB\nb\na\na-1\nc\n")
+    data = tarkit.open("in.tar")
+    for given, words in (
+        ({"by": "__key__"}, "--by key"),
+        ({"by": "__name__"}, "--by name"),
+        ({"by": "__md5__"}, "--by md5"),
+        ({"by": "__name__", "type": "natural", "reverse": True}, "--by name -t natural -r"),
+        ({"order_file": "list"}, "--order-file list"),
+        ({"order_file": Path("list")}, "--order-file list"),
+    ):
+        data.sort(**given).write("out.tar")
+        run("sort", "in.tar", "-o", "expected.tar", *words.split())
+        assert Path("out.tar").read_bytes() == Path("expected.tar").read_bytes()
+        assert tarkit.open("out.tar").find_disorder(**given) is None
+        found = data.find_disorder(**given)
+        assert found is not None
+        ran = run("sort", "in.tar", "--check-only", *words.split(), exit=1)
+        said = f"in.tar: at {found.offset}: '{found.after.decode()}' is out of order after '{found.before.decode()}'"
+        assert ran.lines[0] == f"tarkit: {said}"
+        assert data.head(found.position + 1)[-1].key == found.after.decode()
+    Path("list").write_text("a\nb\n")
+    with pytest.raises(tarkit.TarkitError, match="'B' is not in list"):
+        list(data.sort(order_file="list"))
+
+
+def test_disorder_behind_steps(archive: Archive) -> None:
+    """The samples that the steps leave are looked at, with the problems that a sort has."""
+    archive({"c.x": b"1", "a.x": b"2", "b.y": b"3"}, "in.tar")
+    data = tarkit.open("in.tar")
+    assert data.match("[ab]").find_disorder() is None
+    with pytest.raises(tarkit.Problem, match="missing-field"):
+        data.find_disorder(by="x")
+    assert tarkit.open("in.tar", allow="missing-field").slice(2).find_disorder(by="x") is None
+
+
+def test_audit_as_the_command_does(archive: Archive, run: Run) -> None:
+    """The numbers are those of its report."""
+    archive({f"{name}.cls": name[:1].encode() for name in ["a1", "a2", "b1", "c1", "b2", "a3"]}, "in.tar")
+    for by in (None, "cls"):
+        words = [] if by is None else ["--by", by]
+        run("shuffle", "in.tar", "--audit", "--report", "r.json", *words)
+        found = tarkit.open("in.tar").audit(by)
+        assert found.report() == json.loads(Path("r.json").read_text())["audit"]
+    assert isinstance(found, tarkit.Audit)
+    assert (found.samples, found.classes, found.same and found.same.found) == (6, 3, 1)
+
+
+def test_epochs_as_the_command_does(archive: Archive, run: Run) -> None:
+    """A loop over epoch."""
+    archive(MANY, "in.tar")
+    run("shuffle", "in.tar", "--seed", "3", "--epochs", "3", "-o", "e{epoch}.tar")
+    for epoch in range(3):
+        tarkit.open("in.tar").shuffle(3, epoch=epoch).write("out.tar")
+        assert Path("out.tar").read_bytes() == Path(f"e{epoch}.tar").read_bytes()
