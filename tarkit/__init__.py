@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tarkit.api.dataset import open as open
     from tarkit.api.dataset import stats as stats
     from tarkit.api.index import index as index
+    from tarkit.api.index import verify_index as verify_index
     from tarkit.api.indexed import IndexedDataset as IndexedDataset
     from tarkit.api.mix import mix as mix
     from tarkit.api.plan import Plan as Plan
@@ -67,6 +68,7 @@ _MODULES = {
     "open": "tarkit.api.dataset",
     "plan": "tarkit.api.plan",
     "stats": "tarkit.api.dataset",
+    "verify_index": "tarkit.api.index",
 }
 
 __all__ = [
@@ -96,6 +98,7 @@ __all__ = [
     "open",
     "plan",
     "stats",
+    "verify_index",
 ]
 
 

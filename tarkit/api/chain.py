@@ -19,6 +19,7 @@ from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location, expand_inputs
+from tarkit.tar.block import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     Input = str | os.PathLike[str] | BinaryIO | Location
@@ -364,6 +365,19 @@ def number(**arguments: float) -> None:
 def whole(**arguments: int) -> None:
     """Raise TypeError for a value that is not a whole number."""
     _need("a whole number", lambda value: hasattr(value, "__index__"), arguments)
+
+
+def function(**arguments: object) -> None:
+    """Raise TypeError for a value that cannot be called."""
+    _need("a function", callable, arguments)
+
+
+def seconds(**arguments: int) -> None:
+    """Raise TypeError for a value that is not a whole number, and Usage for a time that no archive can have."""
+    whole(**arguments)
+    for name, value in arguments.items():
+        if not EARLIEST <= value <= LATEST:
+            raise Usage(f"{name}={value}: it is from {EARLIEST} to {LATEST} seconds since 1970, the years 1 to 9999")
 
 
 def _need(what: str, fits: Callable[[object], bool], arguments: Mapping[str, object]) -> None:

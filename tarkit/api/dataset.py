@@ -12,7 +12,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self
 
-from tarkit.api.chain import Archives, Chain, at_least, locate, names, number, one_of, text, whole, words
+from tarkit.api.chain import (
+    Archives,
+    Chain,
+    at_least,
+    function,
+    locate,
+    names,
+    number,
+    one_of,
+    seconds,
+    text,
+    whole,
+    words,
+)
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample, pass_by
 from tarkit.api.steps import Buffer
@@ -37,6 +50,7 @@ OnMissing = Literal["error", "warn", "skip", "keep"]
 SortType = Literal["auto", "str", "int", "float", "natural"]
 Generator = Literal["tarkit", "pcg"]
 SizeRule = Literal["tar", "content"]
+FileTime = Literal["source", "now"]
 TableFormat = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 
 
@@ -418,6 +432,17 @@ class Dataset(Chain):
 
         return find_disorder(self, order_key(by, type, reverse, order_file), self.start())
 
+    def fields(self) -> list[str]:
+        """Return the names of all fields, in the order in which they come for the first time.
+
+        >>> import tarkit
+        >>> tarkit.open("train-*.tar").fields()
+        ['jpg', 'cls']
+        """
+        from tarkit.api.table import find_fields
+
+        return find_fields(self, self.start())
+
     def audit(self, by: str | None = None) -> Audit:
         """Measure how well mixed the samples are: how many neighbours are also neighbours by their keys.
 
@@ -536,12 +561,19 @@ class Dataset(Chain):
         write_table(self, opened, run, asked, format=form, key=key, header=header, on_missing=on_missing)
         return run.samples
 
-    def extract(self, directory: str | os.PathLike[str], *, force: bool = False) -> int:
-        """Unpack all samples into a directory; files get the times of their entries.
+    def extract(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        mtime: FileTime | int = "source",
+    ) -> int:
+        """Unpack all samples into a directory.
 
         Args:
             directory: the directory; it is created if it does not exist.
             force: replace existing files.
+            mtime: the times of the files: those of their entries, the present, or seconds since 1970.
 
         Returns:
             The number of files.
@@ -556,12 +588,23 @@ class Dataset(Chain):
         """
         from tarkit.api.extract import extract
 
-        return extract(self, os.fspath(directory), self.start(), force=force)
+        time = None if mtime == "now" else -1
+        if not isinstance(mtime, str):
+            seconds(mtime=mtime)
+            time = mtime * 10**9
+        else:
+            one_of("mtime", mtime, FileTime)
+        return extract(self, os.fspath(directory), self.start(), force=force, time=time)
 
     # ---- Write
 
     def write(
-        self, output: str | os.PathLike[str] | BinaryIO, *, compress: str | None = None, fsync: bool = False
+        self,
+        output: str | os.PathLike[str] | BinaryIO,
+        *,
+        compress: str | None = None,
+        fsync: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Shard:
         """Write one archive. The file gets its name when it is complete, so that after an error there is none.
 
@@ -570,6 +613,7 @@ class Dataset(Chain):
                 compress.
             compress: a codec, `"zst"` or `"gz:9"`, whatever the suffix.
             fsync: whether the file is on the disk before it gets its name.
+            progress: called after each sample with the number of samples and of bytes of the tar so far.
 
         Returns:
             Its name, its number of samples, the size of its tar in bytes, its first and last key.
@@ -586,8 +630,11 @@ class Dataset(Chain):
         from tarkit.api.output import Output
         from tarkit.shards.writer import Shard
 
+        if progress is not None:
+            function(progress=progress)
         run, opened = self.start(), Output.named(output, compress, fsync)
-        first, last = write_archive(self, opened, run)
+        each = None if progress is None else lambda position: progress(run.samples, position)
+        first, last = write_archive(self, opened, run, each)
         return Shard(opened.location.name, run.samples, run.bytes, 0, first, last, "")
 
     def split(

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from tarkit.api.chain import at_least, number, one_of
+from tarkit.api.chain import at_least, function, number, one_of
 from tarkit.api.sample import WHOLE, Sample
 from tarkit.api.steps import Flow, Step
 from tarkit.api.writers import encode_value
@@ -73,8 +73,7 @@ class CallFunction(SampleWork):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not callable(self.function):
-            raise TypeError(f"a function is needed, not {type(self.function).__name__}")
+        function(function=self.function)
 
     def runner(self, how: RunOptions, flow: Flow) -> AbstractContextManager[Runner]:
         """Return a runner that calls the function in this process, or in copies of it."""

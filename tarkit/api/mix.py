@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal, TypedDict, Unpack
 
-from tarkit.api.chain import FileInput, at_least, one_of, refuse_twice, whole
+from tarkit.api.chain import FileInput, at_least, function, one_of, refuse_twice, whole
 from tarkit.api.dataset import Dataset, open
 from tarkit.api.run import Run
 from tarkit.api.steps import Flow, Reader, Step
@@ -84,6 +84,7 @@ def mix(
         raise Usage(f"{next(iter(reading))}: it is for sources that are names", "give it to tarkit.open")
     found = open_sources(spec, lambda locations, interleave: open(locations, interleave=interleave, **reading), given)
     if each is not None:
+        function(each=each)
         for source in found:
             source.data = each(source.data)
             if not isinstance(source.data, Dataset):

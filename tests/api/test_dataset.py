@@ -447,6 +447,39 @@ def test_extract_stays_inside(archive: Archive) -> None:
     assert not Path("a.x").exists()
 
 
+def test_times_of_files(archive: Archive) -> None:
+    """Those of the entries, the present, or any."""
+    data = tarkit.open(archive(MANY))
+    name = next(iter(MANY))
+    for mtime, expected in (("source", 1234567890), (99, 99), (0, 0), (-5, -5)):
+        data.extract("out", force=True, mtime=mtime)  # type: ignore[arg-type]
+        assert os.stat(f"out/{name}").st_mtime == expected
+    data.extract("out", force=True, mtime="now")
+    assert os.stat(f"out/{name}").st_mtime > 1.5e9
+    for wrong, kind in (("then", tarkit.Usage), (10**12, tarkit.Usage), (1.5, TypeError)):
+        with pytest.raises(kind, match="mtime="):
+            data.extract("out", force=True, mtime=wrong)  # type: ignore[arg-type]
+
+
+def test_fields_as_the_command_lists_them(archive: Archive, run: Run) -> None:
+    """In the order of the samples that have them first."""
+    data = tarkit.open(archive({"a.x": b"1", "a.B": b"1", "b.\xe9": b"2", "b.x": b"1", "c.a b": b""}, "in.tar"))
+    assert data.fields() == ["x", "b", "\xe9", "a b"]
+    assert "\n".join(data.fields()) + "\n" == run("tsv", "in.tar", "--available").stdout.decode()
+    assert data.match("b").select("x").fields() == ["x"]
+
+
+def test_progress(archive: Archive, run: Run) -> None:
+    """The numbers that --log prints, after each sample."""
+    data, seen = tarkit.open(archive(MANY, "in.tar")), list[tuple[int, int]]()
+    data.write("out.tar", progress=lambda samples, size: seen.append((samples, size)))
+    ran = run("cat", "in.tar", "--log", "1", "-o", "other.tar")
+    assert ran.lines == [f"tarkit: {samples} samples, {size} bytes" for samples, size in seen]
+    assert Path("out.tar").read_bytes() == Path("other.tar").read_bytes()
+    with pytest.raises(TypeError, match="progress=3: a function is needed, not int"):
+        data.write("out.tar", progress=3)  # type: ignore[arg-type]
+
+
 # ---- Order
 
 
