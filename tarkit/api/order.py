@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tarkit.api.chain import Chain, one_of, words
 from tarkit.api.output import total_size
@@ -14,12 +14,14 @@ from tarkit.api.steps import Flow, Step
 from tarkit.errors import Usage
 from tarkit.samples.pipeline import neighbours
 from tarkit.samples.sample import TarSample
-from tarkit.sorting.audit import Audit, measure
 from tarkit.sorting.keys import Disorder, OrderFile, SortKey, Type, check_order
 from tarkit.sorting.memory import in_place, parse_memory
 from tarkit.sorting.shuffle import pcg_keys, random_keys
 from tarkit.sorting.sorter import Rank, Sorter
 from tarkit.streams.location import Location
+
+if TYPE_CHECKING:
+    from tarkit.sorting.audit import Audit
 
 
 @dataclass
@@ -142,6 +144,8 @@ def find_disorder(data: Chain, key: SortKey | OrderFile, run: Run) -> Disorder |
 
 def audit_order(data: Chain, by: str | None, run: Run) -> Audit:
     """Measure how well mixed samples are; `by` is the field of their classes."""
+    from tarkit.sorting.audit import measure
+
     samples, flow = data.samples(run, moves=False)
     with flow:
         found = measure(samples, None if by is None else _ranked(SortKey([by]), run))
