@@ -113,7 +113,7 @@ def _source(where: str, source: Any) -> tuple[SourceSpec, Dataset | None]:
     if isinstance(source, Dataset):
         source = {"shards": source}
     elif isinstance(source, (tuple, list)) and len(source) == 2 and isinstance(source[0], Dataset):
-        source = {"shards": source[0], "weight": source[1]} if hasattr(source[1], "__float__") else None
+        source = {"shards": source[0], "weight": float(source[1])} if hasattr(source[1], "__float__") else None
     if not isinstance(source, Mapping):
         raise TypeError(
             "a mix is of datasets, pairs (dataset, weight) or dicts: tarkit.mix([(tarkit.open('a.tar'), 2), ...])"

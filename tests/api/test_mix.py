@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def test_mix_as_the_command_does(archive: Archive, run: Run) -> None:
         ({"until": "all", "repeat": True}, ["--until", "all", "--repeat"]),
     ):
         expected = run("mix", "a.tar@2", "b.tar@1", "--seed", "5", "-o", "-", *words).stdout
-        data = tarkit.mix([(a, 2), b], seed=5, **options)  # type: ignore[arg-type]
+        data = tarkit.mix([(a, Fraction(2)), b], seed=5, **options)  # type: ignore[arg-type]
         for _ in range(2):
             file = io.BytesIO()
             data.write(file)
