@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tarkit.api.dataset import open as open
     from tarkit.api.dataset import stats as stats
     from tarkit.api.index import index as index
+    from tarkit.api.index import verify_index as verify_index
     from tarkit.api.indexed import IndexedDataset as IndexedDataset
     from tarkit.api.mix import mix as mix
     from tarkit.api.plan import Plan as Plan
@@ -39,9 +40,13 @@ if TYPE_CHECKING:
     from tarkit.errors import Unsupported as Unsupported
     from tarkit.errors import Usage as Usage
     from tarkit.shards.writer import Shard as Shard
+    from tarkit.sorting.audit import Audit as Audit
+    from tarkit.sorting.keys import Disorder as Disorder
 
 _MODULES = {
+    "Audit": "tarkit.sorting.audit",
     "Dataset": "tarkit.api.dataset",
+    "Disorder": "tarkit.sorting.keys",
     "FieldStats": "tarkit.api.stats",
     "Finding": "tarkit.checking.findings",
     "IndexedDataset": "tarkit.api.indexed",
@@ -65,10 +70,13 @@ _MODULES = {
     "open": "tarkit.api.dataset",
     "plan": "tarkit.api.plan",
     "stats": "tarkit.api.dataset",
+    "verify_index": "tarkit.api.index",
 }
 
 __all__ = [
+    "Audit",
     "Dataset",
+    "Disorder",
     "FieldStats",
     "Finding",
     "IndexedDataset",
@@ -93,6 +101,7 @@ __all__ = [
     "open",
     "plan",
     "stats",
+    "verify_index",
 ]
 
 

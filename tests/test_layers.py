@@ -78,7 +78,7 @@ FOLDERS = {
     "export": "errors problems tar tables samples",
     "extraction": "errors problems streams tar samples",
     "inspecting": "errors media problems streams tar samples",
-    "mixing": "errors problems stores streams samples",
+    "mixing": "errors stores streams",
     "indexing": "errors problems streams.codecs streams tar tables samples export",
     "proc": "errors media problems signals streams tar tables samples",
     "shards": "errors problems stores streams tar tables samples",
@@ -89,10 +89,11 @@ FOLDERS = {
         "errors media problems stores streams.codecs streams tar tables zip parallel samples export extraction "
         "inspecting mixing indexing proc shards checking sorting packing"
     ),
-    "tarkit": "errors shards checking api",
+    "tarkit": "errors shards checking sorting api",
     "views": "errors streams tables samples inspecting packing",
     "cli": (
-        "errors problems signals streams tar samples inspecting proc shards checking sorting packing api tarkit views"
+        "errors problems signals streams.codecs streams tar samples inspecting proc shards checking sorting "
+        "packing api tarkit views"
     ),
     "__main__": "cli",
     "commands": (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast, get_args
 
@@ -19,6 +19,7 @@ from tarkit.samples.fields import Fields
 from tarkit.samples.sample import TarSample
 from tarkit.samples.select import Select, Slice
 from tarkit.streams.location import Location, expand_inputs
+from tarkit.tar.block import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     Input = str | os.PathLike[str] | BinaryIO | Location
@@ -34,6 +35,10 @@ class Origin(Protocol):
     @property
     def whole(self) -> bool:
         """Whether all samples of the archives are read, in order."""
+
+    @property
+    def distinct(self) -> bool:
+        """Whether a key may come back, so that keys have to be judged in the output."""
 
     def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> Reader:
         """Begin to read for a run.
@@ -69,6 +74,11 @@ class Archives:
         """Whether all of their samples are read."""
         return self.shard_slice is None
 
+    @property
+    def distinct(self) -> bool:
+        """Whether there are several."""
+        return len(self.locations) > 1
+
     def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> DatasetReader:
         """Begin to read for a run; see `Origin`."""
         if self._kept is not None:
@@ -88,6 +98,11 @@ class Archives:
         reader.announce = lambda name: run.note(f"reading {name}") if reader.policy is run.policy else None
         self._kept = reader if self.spool else None
         return reader
+
+    def only(self, places: Sequence[int]) -> Archives:
+        """Return those with these numbers, in this order, to be read once."""
+        readable = self._readable()
+        return replace(self, locations=tuple(readable[place] for place in places))
 
     def _readable(self) -> tuple[Location, ...]:
         """Return the archives, to be read from their start. Raises Unsupported for a stream that was read before.
@@ -125,6 +140,11 @@ class FileInput:
         self.current: FileReading | None = None
         self._start: int | None = None
 
+    @property
+    def seekable(self) -> bool:
+        """Whether it can be read again."""
+        return bool(getattr(self.file, "seekable", bool)())
+
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes."""
         data: object = self.file.read(n)
@@ -143,7 +163,7 @@ class FileInput:
                 what = f"{self.name}: a file object that cannot seek can be read once"
                 raise Unsupported(what, "write it to a file, and open that")
             self.file.seek(self._start)
-        elif getattr(self.file, "seekable", bool)():
+        elif self.seekable:
             self._start = self.file.tell()
         self.current = reading
 
@@ -186,12 +206,23 @@ class Chain:
         return not self._steps and self._origin.whole
 
     @property
+    def of_archives(self) -> bool:
+        """Whether its origin is archives, and not a mix."""
+        return isinstance(self._origin, Archives)
+
+    @property
     def keeps_all(self) -> bool:
         """Whether about as many bytes come out as there are."""
         return self._origin.whole and all(step.keeps_all for step in self._steps)
 
     def samples(
-        self, run: Run, *, moves: bool = True, directory: str | None = None, spool: bool = False
+        self,
+        run: Run,
+        *,
+        moves: bool = True,
+        directory: str | None = None,
+        spool: bool = False,
+        inputs: Reader | None = None,
     ) -> tuple[Iterator[TarSample], Flow]:
         """Begin a run: return the samples after all steps, as ranges of bytes, and the state of the run.
 
@@ -200,9 +231,10 @@ class Chain:
             moves: whether samples are copied to other archives, which breaks hard links between samples.
             directory: that of the output, for temporary files.
             spool: whether streams are kept in temporary files, so that the inputs can be read twice.
+            inputs: those of a run with `spool`, to read them again.
         """
         origin, steps = self._origin, self._steps
-        inputs = origin.open(
+        inputs = inputs or origin.open(
             run,
             run.scratch(directory),
             gather=_gathers(steps),
@@ -210,7 +242,7 @@ class Chain:
             spool=spool or any(step.rereads for step in steps),
         )
         inputs.moves = moves
-        flow = Flow(run, inputs, distinct=len(origin.locations) > 1)
+        flow = Flow(run, inputs, distinct=origin.distinct)
         samples = iter(inputs)
         for number, step in enumerate(steps):
             flow.again = partial(self._again, flow, number)
@@ -223,7 +255,7 @@ class Chain:
         inputs = flow.inputs
         before, inputs.policy = inputs.policy, policy
         try:
-            inner = Flow(Run(policy, inputs.tmpdir), inputs, distinct=len(self.locations) > 1)
+            inner = Flow(Run(policy, inputs.tmpdir), inputs, distinct=self._origin.distinct)
             samples = iter(inputs)
             with inner:
                 for step in self._steps[:number]:
@@ -243,6 +275,11 @@ class Chain:
     def then(self, step: Step) -> Self:
         """Add a step."""
         return type(self)(self._origin, self.start, (*self._steps, step))
+
+    def only(self, places: Sequence[int]) -> Self:
+        """Return the samples of the archives with these numbers, in this order."""
+        assert isinstance(self._origin, Archives)
+        return type(self)(self._origin.only(places), self.start, self._steps)
 
 
 def _gathers(steps: Sequence[Step]) -> bool:
@@ -294,18 +331,19 @@ def refuse_twice(locations: Iterable[Location]) -> None:
 # ---- Arguments
 
 
-def words(given: str | Iterable[str]) -> tuple[str, ...]:
+def words(given: str | Iterable[str], name: str = "") -> tuple[str, ...]:
     """Return an argument that is a list of words; a str is one word, not a list of its characters."""
     found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     for word in found:
         if not isinstance(word, str):
-            raise TypeError(f"a str or a list of str is needed, not {type(word).__name__}")
+            argument = f"{name}={given!r}: " if name else ""
+            raise TypeError(f"{argument}a str or a list of str is needed, not {type(word).__name__}")
     return found
 
 
-def names(given: str | Iterable[str]) -> tuple[str, ...]:
+def names(given: str | Iterable[str], name: str = "") -> tuple[str, ...]:
     """Return the same for names of problems and fields, which commas may separate, as on the command line."""
-    return tuple(name.strip() for word in words(given) for name in word.split(",") if name.strip())
+    return tuple(part.strip() for word in words(given, name) for part in word.split(",") if part.strip())
 
 
 def one_of(name: str, value: str | None, choices: object) -> None:
@@ -314,11 +352,38 @@ def one_of(name: str, value: str | None, choices: object) -> None:
         raise Usage(f"{name}={value!r}: it is one of {', '.join(get_args(choices))}")
 
 
+def text(**arguments: str) -> None:
+    """Raise TypeError for a value that is not a str."""
+    _need("a str", lambda value: isinstance(value, str), arguments)
+
+
+def number(**arguments: float) -> None:
+    """Raise TypeError for a value that is not a number."""
+    _need("a number", lambda value: hasattr(value, "__float__"), arguments)
+
+
 def whole(**arguments: int) -> None:
     """Raise TypeError for a value that is not a whole number."""
+    _need("a whole number", lambda value: hasattr(value, "__index__"), arguments)
+
+
+def function(**arguments: object) -> None:
+    """Raise TypeError for a value that cannot be called."""
+    _need("a function", callable, arguments)
+
+
+def seconds(**arguments: int) -> None:
+    """Raise TypeError for a value that is not a whole number, and Usage for a time that no archive can have."""
+    whole(**arguments)
     for name, value in arguments.items():
-        if not hasattr(value, "__index__"):
-            raise TypeError(f"{name}={value!r}: a whole number is needed, not {type(value).__name__}")
+        if not EARLIEST <= value <= LATEST:
+            raise Usage(f"{name}={value}: it is from {EARLIEST} to {LATEST} seconds since 1970, the years 1 to 9999")
+
+
+def _need(what: str, fits: Callable[[object], bool], arguments: Mapping[str, object]) -> None:
+    for name, value in arguments.items():
+        if not fits(value):
+            raise TypeError(f"{name}={value!r}: {what} is needed, not {type(value).__name__}")
 
 
 def at_least(least: int, **arguments: int | None) -> None:

@@ -12,7 +12,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, Unpack
 
-from tarkit.api.chain import Archives, Chain, at_least, locate, names, one_of, whole, words
+from tarkit.api.chain import (
+    Archives,
+    Chain,
+    at_least,
+    function,
+    locate,
+    names,
+    number,
+    one_of,
+    seconds,
+    text,
+    whole,
+    words,
+)
 from tarkit.api.output import written_file
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample, pass_by
@@ -33,11 +46,14 @@ if TYPE_CHECKING:
     from tarkit.checking.targets import Target
     from tarkit.shards.template import Notation
     from tarkit.shards.writer import Shard
+    from tarkit.sorting.audit import Audit
+    from tarkit.sorting.keys import Disorder
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
 SortType = Literal["auto", "str", "int", "float", "natural"]
 Generator = Literal["tarkit", "pcg"]
 SizeRule = Literal["tar", "content"]
+FileTime = Literal["source", "now"]
 TableFormat = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
 
 
@@ -82,7 +98,7 @@ def open(
     at_least(1, interleave=interleave)
     at_least(0, prefetch=prefetch, maxerr=maxerr)
     archives = Archives(locate(inputs), _slice(shard_slice), interleave, prefetch)
-    allowed, skipped = names(allow), names(skip)
+    allowed, skipped = names(allow, "allow"), names(skip, "skip")
     Policy(allowed, skipped)  # raises for names that are no problems
 
     def start() -> Run:
@@ -209,6 +225,7 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").match("^a/")]
         ['a/0', 'a/1']
         """
+        text(pattern=pattern)
         return self.choose(Select(match=pattern))
 
     def keys(self, keys: str | Iterable[str]) -> Dataset:
@@ -218,12 +235,15 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").keys(["b/0", "c/0"])]
         ['b/0']
         """
-        wanted = frozenset(key.encode("utf-8", "surrogateescape") for key in words(keys))
+        wanted = frozenset(key.encode("utf-8", "surrogateescape") for key in words(keys, "keys"))
         return self.choose(Select(keys=KeyList("keys", wanted)))
 
     def sample(self, share: float, seed: int) -> Dataset:
         """Keep each sample with the probability `share`, from 0 to 1; the same samples for the same `seed`."""
         whole(seed=seed)
+        number(share=share)
+        if not 0 <= share <= 1:
+            raise Usage(f"share={share}: it is from 0 to 1")
         return self.choose(Select(sample=share, seed=seed))
 
     def slice(self, start: int, stop: int | None = None, step: int = 1) -> Dataset:
@@ -247,16 +267,16 @@ class Dataset(Chain):
         >>> [dict(sample) for sample in tarkit.open("a.tar").select("label:cls")]
         [{'label': b'3'}, {'label': b'1'}]
         """
-        return self.change(Fields(keep=parse_fields(" ".join(_flat(fields)))))
+        return self.change(Fields(keep=parse_fields(" ".join(_flat(fields, "fields")))))
 
     def drop(self, *patterns: str | Iterable[str]) -> Dataset:
         """Leave out the fields that match one of these globs: `drop("*.png", "txt")`."""
-        return self.change(Fields(drop=_flat(patterns)))
+        return self.change(Fields(drop=_flat(patterns, "patterns")))
 
     def require(self, *fields: str | Iterable[str], on_missing: OnMissing = "error") -> Dataset:
         """Require fields; `"jpg|png"` requires either. `on_missing` is the action for a sample that lacks one."""
         one_of("on_missing", on_missing, OnMissing)
-        required = [tuple(map(os.fsencode, each.split("|"))) for each in names(_flat(fields))]
+        required = [tuple(map(os.fsencode, each.split("|"))) for each in names(_flat(fields, "fields"))]
         return self.change(Fields(require=required, on_missing=on_missing))
 
     def rekey(self, template: str) -> Dataset:
@@ -270,6 +290,7 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").rekey("{stem}/{index:02d}")]
         ['train-0/00', 'train-0/01', 'train-1/02']
         """
+        text(template=template)
         return self.change(Fields(rekey=template))
 
     # ---- Order
@@ -280,6 +301,7 @@ class Dataset(Chain):
         type: SortType = "auto",
         *,
         reverse: bool = False,
+        order_file: str | os.PathLike[str] | None = None,
         memory: int | None = None,
     ) -> Dataset:
         """Sort the samples by key or by values in them; equal ones keep their order.
@@ -287,9 +309,11 @@ class Dataset(Chain):
         Scattered parts of a sample are joined.
 
         Args:
-            by: a field, a path into JSON (`"json.label"`), `"size"`, `"size.jpg"`, `"width.jpg"`; or several.
+            by: a field, a path into JSON (`"json.label"`), `"size"`, `"size.jpg"`, `"width.jpg"`; the path of the first
+                entry, `"__name__"`, or the MD5 of the key, `"__md5__"`; or several.
             type: how values are compared; `"auto"` compares numbers by value, and puts them before text.
             reverse: sort in descending order.
+            order_file: in place of these, a file with the keys in order, one a line. Another key is an error.
             memory: bytes that may be held, at least 1 MB; the rest is sorted in temporary files. The default is a
                 quarter of the machine's.
 
@@ -297,13 +321,11 @@ class Dataset(Chain):
         >>> [sample.key for sample in tarkit.open("train-*.tar").sort(by="cls")]
         ['a/1', 'a/0', 'b/0']
         """
-        from tarkit.api.order import Order
-        from tarkit.sorting.keys import SortKey
+        from tarkit.api.order import Order, order_key
         from tarkit.sorting.memory import LEAST
 
-        one_of("type", type, SortType)
         at_least(LEAST, memory=memory)
-        return self.then(Order(SortKey(words(by), type, reverse), memory=memory, gathers=True))
+        return self.then(Order(order_key(by, type, reverse, order_file), memory=memory, gathers=True))
 
     def shuffle(self, seed: int, *, epoch: int = 0, rng: Generator = "tarkit", memory: int | None = None) -> Dataset:
         """Put all samples into a random order, the same for the same inputs, `seed` and `epoch`.
@@ -389,9 +411,57 @@ class Dataset(Chain):
         """
         from tarkit.api.map import RunCommand
 
+        text(command=command)
         return self.then(RunCommand(processes, ordered, retries, timeout, on_error, command))
 
     # ---- Inspect
+
+    def find_disorder(
+        self,
+        by: str | Sequence[str] = "__key__",
+        type: SortType = "auto",
+        *,
+        reverse: bool = False,
+        order_file: str | os.PathLike[str] | None = None,
+    ) -> Disorder | None:
+        """Return the first sample that is not in the order of `sort` with these arguments; None if all are.
+
+        >>> import tarkit
+        >>> tarkit.open("a.tar").find_disorder()
+        >>> tarkit.open("a.tar").find_disorder(by="cls")
+        Disorder(position=1, archive='a.tar', offset=2048, before=b'a/0', after=b'a/1')
+        """
+        from tarkit.api.order import find_disorder, order_key
+
+        return find_disorder(self, order_key(by, type, reverse, order_file), self.start())
+
+    def fields(self) -> list[str]:
+        """Return the names of all fields, in the order in which they come for the first time.
+
+        >>> import tarkit
+        >>> tarkit.open("train-*.tar").fields()
+        ['jpg', 'cls']
+        """
+        from tarkit.api.table import find_fields
+
+        return find_fields(self, self.start())
+
+    def audit(self, by: str | None = None) -> Audit:
+        """Measure how well mixed the samples are: how many neighbours are also neighbours by their keys.
+
+        Args:
+            by: a field of classes, such as `"cls"`, for which neighbours of one class are counted too.
+
+        >>> import tarkit
+        >>> found = tarkit.open("train-*.tar").audit(by="cls")
+        >>> found.kept.found, found.kept.pairs, found.same.found
+        (2, 2, 0)
+        """
+        from tarkit.api.order import audit_order
+
+        if by is not None:
+            text(by=by)
+        return audit_order(self, by, self.start())
 
     def indexed(self) -> IndexedDataset:
         """Read all headers, for `len` and access by number and key.
@@ -416,6 +486,8 @@ class Dataset(Chain):
         """Count samples, fields and sizes; see `tarkit.stats`."""
         from tarkit.api.stats import count_dataset, summarize
 
+        if by is not None:
+            text(by=by)
         at_least(0, processes=processes)
         return summarize(count_dataset(self, self.start(), by, processes or os.cpu_count() or 1))
 
@@ -487,17 +559,24 @@ class Dataset(Chain):
         one_of("on_missing", on_missing, OnMissing)
         one_of("format", format, TableFormat)
         run, opened = self.start(), Output.named(output, series=None).for_text()
-        asked = None if columns is None else checked(parse_columns(" ".join(words(columns))))
+        asked = None if columns is None else checked(parse_columns(" ".join(words(columns, "columns"))))
         form = format or format_of(opened.location.text)
         write_table(self, opened, run, asked, format=form, key=key, header=header, on_missing=on_missing)
         return run.samples
 
-    def extract(self, directory: str | os.PathLike[str], *, force: bool = False) -> int:
-        """Unpack all samples into a directory; files get the times of their entries.
+    def extract(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        force: bool = False,
+        mtime: FileTime | int = "source",
+    ) -> int:
+        """Unpack all samples into a directory.
 
         Args:
             directory: the directory; it is created if it does not exist.
             force: replace existing files.
+            mtime: the times of the files: those of their entries, the present, or seconds since 1970.
 
         Returns:
             The number of files.
@@ -512,12 +591,23 @@ class Dataset(Chain):
         """
         from tarkit.api.extract import extract
 
-        return extract(self, os.fspath(directory), self.start(), force=force)
+        time = None if mtime == "now" else -1
+        if not isinstance(mtime, str):
+            seconds(mtime=mtime)
+            time = mtime * 10**9
+        else:
+            one_of("mtime", mtime, FileTime)
+        return extract(self, os.fspath(directory), self.start(), force=force, time=time)
 
     # ---- Write
 
     def write(
-        self, output: str | os.PathLike[str] | BinaryIO, *, compress: str | None = None, fsync: bool = False
+        self,
+        output: str | os.PathLike[str] | BinaryIO,
+        *,
+        compress: str | None = None,
+        fsync: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Shard:
         """Write one archive. The file gets its name when it is complete, so that after an error there is none.
 
@@ -526,6 +616,7 @@ class Dataset(Chain):
                 compress.
             compress: a codec, `"zst"` or `"gz:9"`, whatever the suffix.
             fsync: whether the file is on the disk before it gets its name.
+            progress: called after each sample with the number of samples and of bytes of the tar so far.
 
         Returns:
             Its name, its number of samples, the size of its tar in bytes, its first and last key.
@@ -542,8 +633,11 @@ class Dataset(Chain):
         from tarkit.api.output import Output
         from tarkit.shards.writer import Shard
 
+        if progress is not None:
+            function(progress=progress)
         run, opened = self.start(), Output.named(output, compress, fsync)
-        first, last = write_archive(self, opened, run)
+        each = None if progress is None else lambda position: progress(run.samples, position)
+        first, last = write_archive(self, opened, run, each)
         return Shard(opened.location.name, run.samples, run.bytes, 0, first, last, "")
 
     def split(
@@ -607,9 +701,9 @@ class Dataset(Chain):
         return write_split(self, self.start(), SplitOptions(*(template, *limits, *equal, *series, *how))).done
 
 
-def _flat(given: Iterable[str | Iterable[str]]) -> tuple[str, ...]:
+def _flat(given: Iterable[str | Iterable[str]], name: str) -> tuple[str, ...]:
     """Return the words of arguments each of which is a word or a list of words."""
-    return tuple(word for each in given for word in words(each))
+    return tuple(word for each in given for word in words(each, name))
 
 
 def _slice(given: slice | None) -> Slice | None:
@@ -617,7 +711,9 @@ def _slice(given: slice | None) -> Slice | None:
         return None
     if not isinstance(given, slice):
         raise TypeError(f"shard_slice={given!r}: a slice is needed, such as slice(0, 100)")
-    start, stop, step = given.start or 0, given.stop, given.step or 1
+    start, stop, step = given.start, given.stop, given.step
+    start, step = 0 if start is None else start, 1 if step is None else step
+    whole(start=start, stop=start if stop is None else stop, step=step)
     if min(start, step - 1, start if stop is None else stop) < 0:
         raise Usage(f"{given}: a slice counts from the start, with a step of at least 1")
     return start, stop, step

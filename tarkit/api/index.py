@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tarkit.api.chain import locate
+from tarkit.api.chain import at_least, locate, names
 from tarkit.api.output import Output, refuse_overwrite, status_of, total_size
 from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage
@@ -29,25 +29,27 @@ if TYPE_CHECKING:
 def index(
     inputs: Input | Iterable[Input],
     format: str | Iterable[str],
-    output: str | None = None,
+    output: str | os.PathLike[str] | None = None,
     *,
     md5: bool = False,
     force: bool = False,
     fsync: bool = False,
     processes: int = 1,
+    allow: str | Iterable[str] = (),
+    skip: str | Iterable[str] = (),
+    on_problem: Callable[[str], None] | None = None,
     tmpdir: str | None = None,
 ) -> list[str]:
     """Write index files beside shards.
 
     Args:
-        inputs: plain archives, as for `tarkit.open`.
+        inputs: plain archives, as for `tarkit.open`; so are allow, skip, on_problem and tmpdir.
         format: dali, energon, webshart, tsv, parquet, wids; or several.
         output: the one index, or a directory for all; without it they go beside the shards.
         md5: whether a wids index has the MD5 sums of the shards.
         force: whether files of these names that are no such indexes are replaced.
         fsync: whether each index is on the disk before it gets its name.
         processes: how many shards are read at a time.
-        tmpdir: the directory of temporary files.
 
     Returns:
         The paths of the indexes.
@@ -56,14 +58,74 @@ def index(
     >>> tarkit.index("a.tar", format="dali")
     ['a.idx']
     """
-    formats = [format] if isinstance(format, str) else list(format)
-    chosen = IndexOptions(check_formats(formats), output, processes, md5, force, fsync)
-    return write(Run(tmpdir=tmpdir), locate(inputs), chosen)
+    chosen = _options(format, output, processes, md5, force, fsync)
+    if not chosen.formats:
+        raise Usage("format names no format")
+    return write(_run(allow, skip, on_problem, tmpdir), locate(inputs), chosen)
 
 
-def check_formats(names: Iterable[str]) -> list[str]:
+def verify_index(
+    inputs: Input | Iterable[Input],
+    format: str | Iterable[str] = (),
+    output: str | os.PathLike[str] | None = None,
+    *,
+    md5: bool = False,
+    processes: int = 1,
+    allow: str | Iterable[str] = (),
+    skip: str | Iterable[str] = (),
+    on_problem: Callable[[str], None] | None = None,
+    tmpdir: str | None = None,
+) -> list[str]:
+    """Compare index files with their shards.
+
+    Args:
+        inputs: the shards; the other arguments are as for `tarkit.index`.
+        format: the formats; without it, all indexes that exist.
+
+    Returns:
+        A line for each fault.
+
+    Raises:
+        TarkitError: there is no index.
+
+    >>> import tarkit
+    >>> paths = tarkit.index("a.tar", format="dali")
+    >>> tarkit.verify_index("a.tar")
+    []
+    """
+    chosen = _options(format, output, processes, md5)
+    return list(verify(_run(allow, skip, on_problem, tmpdir), locate(inputs), chosen))
+
+
+def _options(
+    format: str | Iterable[str],
+    output: str | os.PathLike[str] | None,
+    processes: int,
+    md5: bool,
+    force: bool = False,
+    fsync: bool = False,
+) -> IndexOptions:
+    at_least(1, processes=processes)
+    chosen = check_formats(names(format, "format"))
+    if md5 and "wids" not in chosen:
+        raise Usage("md5 requires the format wids")
+    return IndexOptions(chosen, None if output is None else os.fspath(output), processes, md5, force, fsync)
+
+
+def _run(
+    allow: str | Iterable[str],
+    skip: str | Iterable[str],
+    on_problem: Callable[[str], None] | None,
+    tmpdir: str | None,
+) -> Run:
+    run = Run(tmpdir=tmpdir, on_problem=on_problem)
+    run.policy = Policy(names(allow, "allow"), names(skip, "skip"), warn=run.warn)
+    return run
+
+
+def check_formats(formats: Iterable[str]) -> list[str]:
     """Return the names of formats, each once; raise Usage for an unknown one."""
-    chosen = list(dict.fromkeys(names))
+    chosen = list(dict.fromkeys(formats))
     for name in chosen:
         if name not in FORMATS:
             raise Usage(f"--format {name}: no such format", " ".join(FORMATS))

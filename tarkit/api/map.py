@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from tarkit.api.chain import at_least, one_of
+from tarkit.api.chain import at_least, function, number, one_of
 from tarkit.api.sample import WHOLE, Sample
 from tarkit.api.steps import Flow, Step
 from tarkit.api.writers import encode_value
@@ -38,8 +38,10 @@ class SampleWork(Step):
     def __post_init__(self) -> None:
         at_least(0, processes=self.processes, retries=self.retries)
         one_of("on_error", self.on_error, OnError)
-        if self.timeout is not None and not self.timeout > 0:
-            raise Usage(f"timeout={self.timeout}: it is more than 0 seconds, or None")
+        if self.timeout is not None:
+            number(timeout=self.timeout)
+            if not self.timeout > 0:
+                raise Usage(f"timeout={self.timeout}: it is more than 0 seconds, or None")
 
     def runner(self, how: RunOptions, flow: Flow) -> AbstractContextManager[Runner]:
         """Return the runner that processes the samples."""
@@ -71,8 +73,7 @@ class CallFunction(SampleWork):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not callable(self.function):
-            raise TypeError(f"a function is needed, not {type(self.function).__name__}")
+        function(function=self.function)
 
     def runner(self, how: RunOptions, flow: Flow) -> AbstractContextManager[Runner]:
         """Return a runner that calls the function in this process, or in copies of it."""

@@ -1,20 +1,27 @@
-"""The steps that put samples in order: a sort, or a random order."""
+"""The steps that put samples in order, a sort or a random order, and what tells how they are ordered."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from tarkit.api.chain import Chain, one_of, words
 from tarkit.api.output import total_size
 from tarkit.api.run import Run
 from tarkit.api.steps import Flow, Step
+from tarkit.errors import Usage
+from tarkit.samples.pipeline import neighbours
 from tarkit.samples.sample import TarSample
-from tarkit.sorting.keys import OrderFile, SortKey
+from tarkit.sorting.keys import Disorder, OrderFile, SortKey, Type, check_order
 from tarkit.sorting.memory import in_place, parse_memory
 from tarkit.sorting.shuffle import pcg_keys, random_keys
 from tarkit.sorting.sorter import Rank, Sorter
 from tarkit.streams.location import Location
+
+if TYPE_CHECKING:
+    from tarkit.sorting.audit import Audit
 
 
 @dataclass
@@ -103,6 +110,58 @@ class Random:
             flow.run.note(f"{total} samples for --rng pcg")
             keys = pcg_keys(total, self.seed + self.epoch)
         return lambda sample, ordinal: next(keys)
+
+
+def order_key(
+    by: str | Sequence[str], type: Type, reverse: bool, order_file: str | os.PathLike[str] | None
+) -> SortKey | OrderFile:
+    """Return the key for the arguments of `Dataset.sort`."""
+    one_of("type", type, Type)
+    fields = words(by, "by")
+    if not fields:
+        raise Usage("by names no field")
+    if order_file is None:
+        return SortKey(fields, type, reverse)
+    if fields != ("__key__",) or type != "auto" or reverse:
+        raise Usage("order_file cannot be used with by, type or reverse")
+    return OrderFile(os.fsdecode(order_file))
+
+
+def find_disorder(data: Chain, key: SortKey | OrderFile, run: Run) -> Disorder | None:
+    """Return the first sample that is out of order."""
+    samples, flow = data.samples(run, moves=False)
+
+    def counted() -> Iterator[TarSample]:
+        for sample in samples:
+            run.samples += sample.key is not None
+            yield sample
+
+    with flow:
+        found = check_order(neighbours(counted(), run.policy), _ranked(key, run))
+        flow.finish()
+    return found
+
+
+def audit_order(data: Chain, by: str | None, run: Run) -> Audit:
+    """Measure how well mixed samples are; `by` is the field of their classes."""
+    from tarkit.sorting.audit import measure
+
+    samples, flow = data.samples(run, moves=False)
+    with flow:
+        found = measure(samples, None if by is None else _ranked(SortKey([by]), run))
+        flow.finish()
+    run.samples = found.samples
+    return found
+
+
+def _ranked(key: SortKey | OrderFile, run: Run) -> Rank:
+    """Return the function that gives the rank of each sample, or asks the policy about one that has none."""
+
+    def rank(sample: TarSample, ordinal: int) -> bytes | None:
+        found = key(sample, ordinal)
+        return key.absent(sample, run.policy) if found is None else found
+
+    return rank
 
 
 def _watched(run: Run, samples: Iterator[TarSample], locations: Sequence[Location]) -> Iterator[TarSample]:

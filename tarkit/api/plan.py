@@ -619,7 +619,7 @@ def plan(
     >>> [shard.samples for shard in tarkit.plan("photos", count=2).write("photos-%02d.tar")]
     [2, 1]
     """
-    at_least(1, count=count, shards=shards)
+    at_least(1, count=count, size=None if isinstance(size, str) else size, shards=shards)
     _check_words(size_rule, dirs, rename, on_missing, symlinks)
     files = parse_files(keep_root, symlinks, prefix, match, words(exclude))
     labels = words(label_from_dir), classes, written_file(classes_out)

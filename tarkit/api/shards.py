@@ -467,7 +467,8 @@ class SplitOptions:
     spell: Spelling = as_argument
 
     def __post_init__(self) -> None:
-        at_least(1, count=self.count, max_shards=self.max_shards, shards=self.shards)
+        size = None if isinstance(self.size, str) else self.size
+        at_least(1, count=self.count, size=size, max_shards=self.max_shards, shards=self.shards)
         at_least(0, start=self.start)
         one_of("size_rule", self.size_rule, SizeRule)
         one_of("even", self.even, Even)

@@ -103,9 +103,10 @@ class Step:
 
 @dataclass
 class Choose(Step):
-    """Choose samples."""
+    """Choose samples. A list of keys that is `shared` by several sources is not reported: `ReportKeys` does that."""
 
     select: Select
+    shared: bool = False
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -120,10 +121,22 @@ class Choose(Step):
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples that are chosen."""
         select = self.select
-        if select.keys is not None:
+        if select.keys is not None and not self.shared:
             select = replace(select, keys=KeyList(select.keys.name, select.keys.wanted, select.keys.require_all))
             flow.finals.append(lambda: report_keys(flow.run, select))
         return select(samples, flow.run.policy)
+
+
+@dataclass
+class ReportKeys(Step):
+    """Report after the last sample which keys of a shared list were found."""
+
+    select: Select
+
+    def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
+        """Return the samples."""
+        flow.finals.append(lambda: report_keys(flow.run, self.select))
+        return samples
 
 
 @dataclass

@@ -53,8 +53,27 @@ WRONG: dict[str, tuple[Call, type[Exception], str]] = {
     "shard_slice": (lambda data: tarkit.open("a.tar", shard_slice=3), TypeError, "shard_slice=3: a slice is needed"),  # type: ignore[arg-type]
     "number as output": (lambda data: data.write(3), TypeError, "a path or a binary file object, not int"),  # type: ignore[arg-type]
     "text file": (lambda data: data.write(io.StringIO()), tarkit.Usage, "a text file"),  # type: ignore[arg-type]
-    "number as field": (lambda data: data.select(3), TypeError, "a str or a list of str is needed, not int"),  # type: ignore[arg-type]
-    "numbers as keys": (lambda data: data.keys([1, 2]), TypeError, "a str or a list of str is needed, not int"),  # type: ignore[list-item]
+    "number as field": (lambda data: data.select(3), TypeError, "fields=3: a str or a list of str is needed"),  # type: ignore[arg-type]
+    "numbers as keys": (lambda data: data.keys([1, 2]), TypeError, r"keys=\[1, 2\]: a str or a list of str"),  # type: ignore[list-item]
+    "share": (lambda data: data.sample("x", 1), TypeError, "share='x': a number is needed, not str"),  # type: ignore[arg-type]
+    "share of 2": (lambda data: data.sample(2, 1), tarkit.Usage, "share=2: it is from 0 to 1"),
+    "slice": (lambda data: data.slice("a"), TypeError, "start='a': a whole number is needed, not str"),  # type: ignore[arg-type]
+    "stop": (lambda data: data.slice(0, "a"), TypeError, "stop='a': a whole number is needed"),  # type: ignore[arg-type]
+    "no step": (lambda data: data.slice(0, 3, 0), tarkit.Usage, "with a step of at least 1"),
+    "pattern": (lambda data: data.match(3), TypeError, "pattern=3: a str is needed, not int"),  # type: ignore[arg-type]
+    "no pattern": (lambda data: data.match(None), TypeError, "pattern=None: a str is needed"),  # type: ignore[arg-type]
+    "rekey": (lambda data: data.rekey(3), TypeError, "template=3: a str is needed, not int"),  # type: ignore[arg-type]
+    "stats": (lambda data: data.stats(by=3), TypeError, "by=3: a str is needed, not int"),  # type: ignore[arg-type]
+    "stats of names": (lambda data: tarkit.stats("a.tar", by=3), TypeError, "by=3: a str is needed"),  # type: ignore[arg-type]
+    "timeout": (lambda data: data.map(dict, timeout="x"), TypeError, "timeout='x': a number is needed"),  # type: ignore[arg-type]
+    "command": (lambda data: data.proc(3), TypeError, "command=3: a str is needed, not int"),  # type: ignore[arg-type]
+    "size of split": (lambda data: data.split("x-%d.tar", size=1.5), TypeError, "size=1.5: a whole number"),  # type: ignore[arg-type]
+    "sort by nothing": (lambda data: data.sort(by=[]), tarkit.Usage, "by names no field"),
+    "sort by a number": (lambda data: data.sort(by=3), TypeError, "by=3: a str or a list of str is needed"),  # type: ignore[arg-type]
+    "order_file": (lambda data: data.sort("cls", order_file="x"), tarkit.Usage, "order_file cannot be used with by"),
+    "no order_file": (lambda data: data.sort(order_file="x"), tarkit.TarkitError, "x: No such file or directory"),
+    "find_disorder": (lambda data: data.find_disorder(type="x"), tarkit.Usage, "type='x': it is one of"),  # type: ignore[arg-type]
+    "audit": (lambda data: data.audit(by=3), TypeError, "by=3: a str is needed"),  # type: ignore[arg-type]
     "number of a sample": (lambda data: data.indexed()[10000], IndexError, "no sample 10000: the dataset has 10"),
     "negative number": (lambda data: data.indexed()[-11], IndexError, "no sample -11: the dataset has 10"),
     "field": (lambda data: data.head()[0]["jpg"], KeyError, "jpg: no such field; the sample 00 has txt, cls"),

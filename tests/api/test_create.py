@@ -131,3 +131,40 @@ def test_no_recipe(here: Path) -> None:
     """An error of the operating system, which names the file."""
     with pytest.raises(FileNotFoundError, match="nix"):
         tarkit.create("nix", "out.tar")
+
+
+@each_row(
+    "options,words",
+    [
+        ({"depfile": "out.d"}, ["--depfile", "out.d"]),
+        ({"depfile": Path("out.d"), "depfile_target": "x"}, ["--depfile", "out.d", "--depfile-target", "x"]),
+    ],
+)
+def test_depfile(options: dict[str, Any], words: list[str], run: Run) -> None:
+    """That of the command."""
+    fill()
+    Path("recipe").write_text(RECIPE)
+    run("create", "recipe", "-o", "out.tar", *words)
+    wanted = Path("out.d").read_bytes()
+    Path("out.d").unlink()
+    tarkit.create("recipe", "out.tar", **options)
+    assert Path("out.d").read_bytes() == wanted
+
+
+@each_row(
+    "output,options,message",
+    [
+        ("out.tar", {"depfile_target": "x"}, "depfile_target requires depfile"),
+        ("-", {"depfile": "out.d"}, "depfile_target=NAME"),
+        ("out.tar", {"depfile": "recipe"}, "recipe is the depfile, and the recipe or the output too"),
+        ("out.tar", {"depfile": "./out.tar"}, "out.tar is the depfile"),
+        ("out.tar", {"mtime": 10**12}, "seconds since 1970"),
+    ],
+)
+def test_wrong_depfiles(output: str, options: dict[str, Any], message: str, here: Path) -> None:
+    """Nothing is written."""
+    fill()
+    Path("recipe").write_text(RECIPE)
+    with pytest.raises(tarkit.Usage, match=message):
+        tarkit.create("recipe", output, **options)
+    assert sorted(os.listdir()) == ["photos", "recipe"]

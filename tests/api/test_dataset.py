@@ -447,51 +447,96 @@ def test_extract_stays_inside(archive: Archive) -> None:
     assert not Path("a.x").exists()
 
 
-# ---- Mix
-
-
-def test_mix_as_the_command_does(archive: Archive, run: Run) -> None:
-    """The same draws by the same seed."""
-    archive({f"a{i}.x": b"1" for i in range(30)}, "a.tar")
-    archive({f"b{i}.x": b"2" for i in range(9)}, "b.tar")
-    a, b = tarkit.open("a.tar"), tarkit.open("pipe:cat b.tar")
-    for options, words in (
-        ({}, []),
-        ({"until": "all"}, ["--until", "all"]),
-        ({"total": 12}, ["--total", "12"]),
-        ({"total": 60, "repeat": True}, ["--total", "60", "--repeat"]),
-        ({"until": "all", "repeat": True}, ["--until", "all", "--repeat"]),
-    ):
-        expected = run("mix", "a.tar@2", "b.tar@1", "--seed", "5", "-o", "-", *words).stdout
-        data = tarkit.mix([(a, 2), b], seed=5, **options)  # type: ignore[arg-type]
-        for _ in range(2):
-            file = io.BytesIO()
-            data.write(file)
-            assert entries(file.getvalue()) == entries(expected)
-        assert [f"{each.key}.x" for each in data] == [name for name, _ in entries(expected)]
-
-
-def test_a_mix_that_cannot_be(archive: Archive) -> None:
-    """No dataset, a weight of 0, no end, a dataset without samples."""
+def test_times_of_files(archive: Archive) -> None:
+    """Those of the entries, the present, or any."""
     data = tarkit.open(archive(MANY))
-    for sources, options in (([], {}), ([(data, 0)], {}), ([data], {"repeat": True})):
-        with pytest.raises(tarkit.Usage):
-            tarkit.mix(sources, seed=1, **options)
-    with pytest.raises(tarkit.TarkitError, match="no sample to draw"):
-        list(tarkit.mix([data.match("nix")], seed=1))
-    once = tarkit.mix([tarkit.open(io.BufferedReader(Once(tar(MANY))))], seed=1, total=25, repeat=True)
-    with pytest.raises(tarkit.Unsupported, match="can be read once"):
-        list(once)
+    name = next(iter(MANY))
+    for mtime, expected in (("source", 1234567890), (99, 99), (0, 0), (-5, -5)):
+        data.extract("out", force=True, mtime=mtime)  # type: ignore[arg-type]
+        assert os.stat(f"out/{name}").st_mtime == expected
+    data.extract("out", force=True, mtime="now")
+    assert os.stat(f"out/{name}").st_mtime > 1.5e9
+    for wrong, kind in (("then", tarkit.Usage), (10**12, tarkit.Usage), (1.5, TypeError)):
+        with pytest.raises(kind, match="mtime="):
+            data.extract("out", force=True, mtime=wrong)  # type: ignore[arg-type]
 
 
-class Once(io.RawIOBase):
-    """A stream that cannot seek."""
+def test_fields_as_the_command_lists_them(archive: Archive, run: Run) -> None:
+    """In the order of the samples that have them first."""
+    data = tarkit.open(archive({"a.x": b"1", "a.B": b"1", "b.\xe9": b"2", "b.x": b"1", "c.a b": b""}, "in.tar"))
+    assert data.fields() == ["x", "b", "\xe9", "a b"]
+    assert "\n".join(data.fields()) + "\n" == run("tsv", "in.tar", "--available").stdout.decode()
+    assert data.match("b").select("x").fields() == ["x"]
 
-    def __init__(self, data: bytes) -> None:
-        self._file = io.BytesIO(data)
 
-    def readable(self) -> bool:
-        return True
+def test_progress(archive: Archive, run: Run) -> None:
+    """The numbers that --log prints, after each sample."""
+    data, seen = tarkit.open(archive(MANY, "in.tar")), list[tuple[int, int]]()
+    data.write("out.tar", progress=lambda samples, size: seen.append((samples, size)))
+    ran = run("cat", "in.tar", "--log", "1", "-o", "other.tar")
+    assert ran.lines == [f"tarkit: {samples} samples, {size} bytes" for samples, size in seen]
+    assert Path("out.tar").read_bytes() == Path("other.tar").read_bytes()
+    with pytest.raises(TypeError, match="progress=3: a function is needed, not int"):
+        data.write("out.tar", progress=3)  # type: ignore[arg-type]
 
-    def readinto(self, buffer: Any) -> int:
-        return self._file.readinto(buffer)
+
+# ---- Order
+
+
+def test_orders_as_the_command_does(archive: Archive, run: Run) -> None:
+    """By key, name, MD5 and a list of keys."""
+    archive({f"{name}.{field}": b"1" for name in ("b", "a-1", "a", "B", "a1") for field in ("y", "x")}, "in.tar")
+    Path("list").write_text("a1\nB\nb\na\na-1\nc\n")
+    data = tarkit.open("in.tar")
+    for given, words in (
+        ({"by": "__key__"}, "--by key"),
+        ({"by": "__name__"}, "--by name"),
+        ({"by": "__md5__"}, "--by md5"),
+        ({"by": "__name__", "type": "natural", "reverse": True}, "--by name -t natural -r"),
+        ({"order_file": "list"}, "--order-file list"),
+        ({"order_file": Path("list")}, "--order-file list"),
+    ):
+        data.sort(**given).write("out.tar")
+        run("sort", "in.tar", "-o", "expected.tar", *words.split())
+        assert Path("out.tar").read_bytes() == Path("expected.tar").read_bytes()
+        assert tarkit.open("out.tar").find_disorder(**given) is None
+        found = data.find_disorder(**given)
+        assert found is not None
+        ran = run("sort", "in.tar", "--check-only", *words.split(), exit=1)
+        said = f"in.tar: at {found.offset}: '{found.after.decode()}' is out of order after '{found.before.decode()}'"
+        assert ran.lines[0] == f"tarkit: {said}"
+        assert data.head(found.position + 1)[-1].key == found.after.decode()
+    Path("list").write_text("a\nb\n")
+    with pytest.raises(tarkit.TarkitError, match="'B' is not in list"):
+        list(data.sort(order_file="list"))
+
+
+def test_disorder_behind_steps(archive: Archive) -> None:
+    """The samples that the steps leave are looked at, with the problems that a sort has."""
+    archive({"c.x": b"1", "a.x": b"2", "b.y": b"3"}, "in.tar")
+    data = tarkit.open("in.tar")
+    assert data.match("[ab]").find_disorder() is None
+    with pytest.raises(tarkit.Problem, match="missing-field"):
+        data.find_disorder(by="x")
+    assert tarkit.open("in.tar", allow="missing-field").slice(2).find_disorder(by="x") is None
+
+
+def test_audit_as_the_command_does(archive: Archive, run: Run) -> None:
+    """The numbers are those of its report."""
+    archive({f"{name}.cls": name[:1].encode() for name in ["a1", "a2", "b1", "c1", "b2", "a3"]}, "in.tar")
+    for by in (None, "cls"):
+        words = [] if by is None else ["--by", by]
+        run("shuffle", "in.tar", "--audit", "--report", "r.json", *words)
+        found = tarkit.open("in.tar").audit(by)
+        assert found.report() == json.loads(Path("r.json").read_text())["audit"]
+    assert isinstance(found, tarkit.Audit)
+    assert (found.samples, found.classes, found.same and found.same.found) == (6, 3, 1)
+
+
+def test_epochs_as_the_command_does(archive: Archive, run: Run) -> None:
+    """A loop over epoch."""
+    archive(MANY, "in.tar")
+    run("shuffle", "in.tar", "--seed", "3", "--epochs", "3", "-o", "e{epoch}.tar")
+    for epoch in range(3):
+        tarkit.open("in.tar").shuffle(3, epoch=epoch).write("out.tar")
+        assert Path("out.tar").read_bytes() == Path(f"e{epoch}.tar").read_bytes()

@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tarkit.api.dataset import open as open_dataset
+from tarkit.api.mix import Laps, MixReader, Mixture, open_sources
+from tarkit.api.run import Run
 from tarkit.errors import TarkitError, Usage
-from tarkit.mixing.mixer import Laps, Mix, Stock, Until, derived, locate
+from tarkit.mixing.mixer import Mix, Stock, Until, derived, locate
 from tarkit.mixing.spec import MixSpec, SourceSpec, parse_mix, parse_source, read_spec
-from tarkit.problems import Policy
 from tests._tools import each_row
 from tests.conftest import Archive
 
@@ -394,9 +396,10 @@ def test_seeds_of_parts() -> None:
 # ---- one source
 
 
-def samples(spec: SourceSpec, **settings: Any) -> Laps:
+def samples(spec: SourceSpec, again: bool = False) -> Laps:
     """The laps of a source."""
-    return Laps(spec, locate(spec, lambda line: None), Policy(), 1, **settings)
+    [source] = open_sources(MixSpec([spec]), lambda locations, turns: open_dataset(locations, interleave=turns))
+    return Laps(source, 1, MixReader(Mixture([source], 1, None, "all", again), Run(), None))
 
 
 def lap(laps: Laps) -> str:
@@ -416,10 +419,10 @@ def test_laps(shards: str) -> None:
     """Each call gives all from the start; what comes again has ~2, ~3 behind its key."""
     laps = samples(SourceSpec("s", [shards]), again=True)
     assert lap(laps) == "a0 a1 b0 b1 c0 c1 d0 d1"
-    assert not laps.repeated
+    assert not laps.reader.repeated
     assert lap(laps) == "a0~2 a1~2 b0~2 b1~2 c0~2 c1~2 d0~2 d1~2"
     assert lap(laps) == "a0~3 a1~3 b0~3 b1~3 c0~3 c1~3 d0~3 d1~3"
-    assert laps.repeated
+    assert laps.reader.repeated
 
 
 def test_nstreams_and_nrepeats(shards: str) -> None:
