@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tarkit.api.dataset import stats as stats
     from tarkit.api.index import index as index
     from tarkit.api.indexed import IndexedDataset as IndexedDataset
+    from tarkit.api.map import WorkOptions as WorkOptions
     from tarkit.api.mix import mix as mix
     from tarkit.api.plan import Plan as Plan
     from tarkit.api.plan import plan as plan
@@ -56,6 +57,7 @@ _MODULES = {
     "TarkitWarning": "tarkit.api.run",
     "Unsupported": "tarkit.errors",
     "Usage": "tarkit.errors",
+    "WorkOptions": "tarkit.api.map",
     "check": "tarkit.api.check",
     "create": "tarkit.api.create",
     "index": "tarkit.api.index",
@@ -82,6 +84,7 @@ __all__ = [
     "TarkitWarning",
     "Unsupported",
     "Usage",
+    "WorkOptions",
     "__version__",
     "check",
     "create",

@@ -81,6 +81,11 @@ class Mixture:
     whole = False
 
     @property
+    def distinct(self) -> bool:
+        """Whether there are several archives."""
+        return len(self.locations) > 1
+
+    @property
     def locations(self) -> tuple[Location, ...]:
         """All archives."""
         return tuple(location for data, _ in self.sources for location in data.locations)

@@ -133,7 +133,7 @@ class ShardsOutput:
 
     def write(self, data: Chain, run: Run) -> Series:
         """Write all samples of a dataset; return the series."""
-        self.refuse_inputs(data.locations)
+        self.refuse_inputs(data.inputs)
         samples, flow = data.samples(run, directory=self.output.directory)
         return self.write_samples(without_strays(apart(samples, flow), run.policy), flow)
 
@@ -141,9 +141,12 @@ class ShardsOutput:
         """Write samples of a run, all of which have keys; return the series."""
         run, total = flow.run, total_size(flow.inputs.locations)
         before = run.samples
-        series = self.series(run)
         full = False
         with flow:
+            for what, _, path in run.places.values():
+                if what != "the output" and self.matches(path):
+                    raise Usage(f"{path} is {what}, and has a name that the shards may get")
+            series = self.series(run)
             try:
                 for sample in run.watch(samples, lambda: series.position, total):
                     if not series.add(sample):
@@ -362,15 +365,16 @@ def write_equal(
     Raises:
         TarkitError: there are fewer samples than shards.
     """
-    output.refuse_inputs(data.locations)
+    output.refuse_inputs(data.inputs)
     samples, flow = data.samples(run, directory=output.output.directory, spool=True)
-    samples = without_strays(apart(samples, flow), run.policy)
-    if even == "size":
-        size = _closing_size(run, _again(flow), shards)
-        output.limits = replace(output.limits, size=size, rule="content")
-    else:
-        samples = _sized(run, output, samples, flow, shards, remainder)
-    return output.write_samples(samples, flow)
+    with flow:
+        samples = without_strays(apart(samples, flow), run.policy)
+        if even == "size":
+            size = _closing_size(run, _again(flow), shards)
+            output.limits = replace(output.limits, size=size, rule="content")
+        else:
+            samples = _sized(run, output, samples, flow, shards, remainder)
+        return output.write_samples(samples, flow)
 
 
 def _again(flow: Flow) -> Iterator[TarSample]:

@@ -59,7 +59,7 @@ def write_table(
         shown: changes rows on their way out.
     """
     samples, flow = _named(data, run, output)
-    with flow, output.open(data.locations) as sink:
+    with flow, flow.open(output, data.inputs) as sink:
 
         def write(rows: bytes) -> None:
             rows = shown(rows)
@@ -90,7 +90,7 @@ def list_fields(data: Chain, output: Output, run: Run) -> None:
     """Write the names of all fields of a dataset, one a line, in the order of their first samples."""
     samples, flow = _named(data, run, output)
     seen: dict[bytes, None] = {}
-    with flow, output.open(data.locations) as sink:
+    with flow, flow.open(output, data.inputs) as sink:
         for sample in run.watch(samples, lambda: run.bytes, None):
             fields = View(sample).fields
             if not fields.keys() <= seen.keys():
