@@ -270,8 +270,9 @@ class Chain:
         try:
             with Flow(Run(policy, inputs.tmpdir), inputs, distinct=self._origin.distinct) as inner:
                 samples = iter(source)
-                for step in self._steps[start:number]:
-                    samples = step(samples, inner)
+                for each in range(start, number):
+                    inner.again = partial(self._again, inner, first, each)
+                    samples = self._steps[each](samples, inner)
                 yield from samples
         finally:
             inputs.policy = before

@@ -377,7 +377,7 @@ class Dataset(Chain):
         >>> data = tarkit.open("a.tar").map(lambda sample: {**sample, "size.txt": len(sample["jpg"])})
         >>> [(sample.key, list(sample)) for sample in data.head(1)]
         [('a/0', ['jpg', 'cls', 'size.txt'])]
-        >>> data = tarkit.open("a.tar").map(lambda values: {"cls": values["cls"] + 1}, decode=True)
+        >>> data = tarkit.open("a.tar").select("cls").map(lambda values: {"cls": values["cls"] + 1}, decode=True)
         >>> [dict(sample) for sample in data.head(1)]
         [{'cls': b'4'}]
         """
@@ -421,9 +421,9 @@ class Dataset(Chain):
             options: see `tarkit.WorkOptions`.
 
         >>> import tarkit
-        >>> data = tarkit.open("a.tar").proc("wc -c < sample.jpg > sample.size", processes=2)
-        >>> [(sample.key, sample["size"]) for sample in data.head(1)]
-        [('a/0', b'3\n')]
+        >>> data = tarkit.open("a.tar").proc("md5sum < sample.jpg > sample.md5", processes=2)
+        >>> [(sample.key, sample["md5"][:6]) for sample in data]
+        [('a/0', b'f97c5d'), ('a/1', b'b8a9f7')]
         """
         from tarkit.api.map import RunCommand, parsed
 

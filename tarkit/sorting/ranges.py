@@ -36,7 +36,7 @@ class PlacedSample(TarSample):
     def entries(self) -> list[Entry]:
         if not self._named:
             found = []
-            for entry in TarReader(self.source, self.start):
+            for entry in TarReader(self.source, self.start) if self.start < self.stop else ():
                 found.append(entry)
                 if entry.stop >= self.stop:
                     break
@@ -128,6 +128,7 @@ class RangeList:
         """Return the place of ranges of the current input; those of a stream are copied to temporary space."""
         source, number = self._source, len(self._names) - 1
         assert source is not None
+        spans = spans or [(0, 0)]  # a sample without fields
         if source.seekable:
             if len(spans) == 1:
                 start, stop = spans[0]
