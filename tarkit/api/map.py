@@ -14,7 +14,6 @@ from tarkit.api.output import Output, total_size
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample
 from tarkit.api.steps import Flow, Step
-from tarkit.api.writers import encode_value
 from tarkit.errors import Usage, show
 from tarkit.proc.engine import Finished, Runner, RunOptions
 from tarkit.proc.policy import FailurePolicy, OnError, merge_rejects, parse_limit
@@ -226,6 +225,7 @@ class CallFunction(SampleWork):
 
     def runner(self, how: RunOptions, run: Run, tmpdir: str | None) -> AbstractContextManager[Runner]:
         """Return a runner that calls the function."""
+        from tarkit.api.writers import encode_value
         from tarkit.proc.function import FunctionOptions, function_runner
 
         plain = self.decode or isinstance(self.function, str)
