@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, TypedDict
 
-from tarkit.api.chain import at_least, locate, one_of
+from tarkit.api.chain import at_least, locate, one_of, whole
 from tarkit.api.output import Output, total_size
 from tarkit.api.run import Run
 from tarkit.api.sample import WHOLE, Sample
@@ -133,6 +133,7 @@ class SampleWork(Step):
 
     def __post_init__(self) -> None:
         at_least(0, processes=self.processes, retries=self.retries)
+        whole(mtime=0 if self.mtime is None else self.mtime)
         one_of("on_error", self.on_error, OnError)
         if self.timeout is not None and not self.timeout > 0:
             raise Usage(f"timeout={self.timeout}: it is more than 0 seconds, or None")

@@ -222,6 +222,7 @@ BAD: dict[str, tuple[Callable[[tarkit.Dataset], object], type[Exception], str]] 
         tarkit.Usage,
         "^on_error='error' cannot be used with max_errors or rejects",
     ),
+    "time": (lambda data: data.map(dict, mtime="now"), TypeError, "mtime='now': a whole number is needed"),  # type: ignore[arg-type]
     "stdout": (lambda data: data.map(dict, rejects="-"), tarkit.Usage, "^rejects needs a file"),
     "steps": (lambda data: data.match("1").map(dict, redo="in.tar"), tarkit.Usage, "redo reads all samples"),
     "rekey": (lambda data: list(data.map(dict, redo="in.tar").rekey("x")), tarkit.Usage, "rekey cannot .* redo"),
