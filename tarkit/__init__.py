@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tarkit.api.index import index as index
     from tarkit.api.index import verify_index as verify_index
     from tarkit.api.indexed import IndexedDataset as IndexedDataset
+    from tarkit.api.map import WorkOptions as WorkOptions
     from tarkit.api.mix import mix as mix
     from tarkit.api.plan import Plan as Plan
     from tarkit.api.plan import load_plan as load_plan
@@ -62,6 +63,7 @@ _MODULES = {
     "TarkitWarning": "tarkit.api.run",
     "Unsupported": "tarkit.errors",
     "Usage": "tarkit.errors",
+    "WorkOptions": "tarkit.api.map",
     "check": "tarkit.api.check",
     "create": "tarkit.api.create",
     "index": "tarkit.api.index",
@@ -92,6 +94,7 @@ __all__ = [
     "TarkitWarning",
     "Unsupported",
     "Usage",
+    "WorkOptions",
     "__version__",
     "check",
     "create",

@@ -83,7 +83,7 @@ FOLDERS = {
     "proc": "errors media problems signals streams tar tables samples",
     "shards": "errors problems stores streams tar tables samples",
     "checking": "errors problems streams spill tar tables samples shards",
-    "sorting": "errors problems streams tar tables samples shards",
+    "sorting": "errors problems streams spill tar tables samples shards",
     "packing": "errors problems streams.codecs streams spill tar tables parallel samples export shards sorting",
     "api": (
         "errors media problems stores streams.codecs streams tar tables zip parallel samples export extraction "

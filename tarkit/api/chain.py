@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast, get_args
@@ -22,6 +23,8 @@ from tarkit.streams.location import Location, expand_inputs
 from tarkit.tar.block import EARLIEST, LATEST
 
 if TYPE_CHECKING:
+    from tarkit.samples.text import Mode
+
     Input = str | os.PathLike[str] | BinaryIO | Location
 
 
@@ -55,7 +58,8 @@ class Origin(Protocol):
 class Archives:
     """Archives that are read one after another: `shard_slice` of each, of which `interleave` take turns.
 
-    With `spool` streams are kept in temporary files, so that several runs can be made.
+    With `spool` streams are kept in temporary files, so that several runs can be made. `mode` says which samples are
+    made of text that is in place of archives.
     """
 
     locations: tuple[Location, ...]
@@ -63,6 +67,7 @@ class Archives:
     interleave: int = 1
     prefetch: int = 0
     spool: bool = False
+    mode: Mode = "tar"
 
     def __post_init__(self) -> None:
         self._kept: DatasetReader | None = None
@@ -72,15 +77,22 @@ class Archives:
     @property
     def whole(self) -> bool:
         """Whether all of their samples are read."""
-        return self.shard_slice is None
+        return self.shard_slice is None and self.mode == "tar"
 
     @property
     def distinct(self) -> bool:
         """Whether there are several."""
-        return len(self.locations) > 1
+        return len(self.locations) > 1 and self.mode == "tar"
 
-    def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> DatasetReader:
+    def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> Reader:
         """Begin to read for a run; see `Origin`."""
+        if self.mode != "tar":
+            from tarkit.samples.text import TextReader
+
+            for location in self.locations if spool or self.spool else ():
+                if location.kind != "path" or _is_stream(location):
+                    raise Unsupported(f"{location.name}: text that is read twice must be in a file")
+            return TextReader(self._readable(), run.policy, self.mode, self.shard_slice, tmpdir)
         if self._kept is not None:
             self._kept.policy = run.policy
             return self._kept
@@ -201,6 +213,16 @@ class Chain:
         return self._origin.locations
 
     @property
+    def inputs(self) -> list[Location]:
+        """All files that are read: the archives, and those that steps read besides."""
+        return [*self.locations, *(location for step in self._steps for location in step.reads)]
+
+    @property
+    def works(self) -> bool:
+        """Whether a step runs code of the user."""
+        return any(step.works for step in self._steps)
+
+    @property
     def unchanged(self) -> bool:
         """Whether all samples come as they are, in the order that they have."""
         return not self._steps and self._origin.whole
@@ -244,22 +266,36 @@ class Chain:
         inputs.moves = moves
         flow = Flow(run, inputs, distinct=origin.distinct)
         samples = iter(inputs)
-        for number, step in enumerate(steps):
-            flow.again = partial(self._again, flow, number)
-            samples = step(samples, flow)
-        flow.again = partial(self._again, flow, len(steps))
+        first: tuple[int, Iterable[TarSample]] = 0, inputs
+        with ExitStack() as stack:
+            stack.push(flow)  # what the first steps have started ends with an error of a later one
+            for number, step in enumerate(steps):
+                flow.again = partial(self._again, flow, first, number)
+                flow.whole = origin.whole and all(each.keeps_all for each in steps[:number])
+                samples = step(samples, flow)
+                if step.works and (spool or any(each.rereads for each in steps[number + 1 :])):
+                    from tarkit.sorting.ranges import KeptSamples
+
+                    first = number + 1, KeptSamples(samples, inputs.tmpdir)
+                    samples = iter(first[1])
+            flow.again = partial(self._again, flow, first, len(steps))
+            stack.pop_all()
         return samples, flow
 
-    def _again(self, flow: Flow, number: int, policy: Policy) -> Iterator[TarSample]:
-        """Return the samples in front of step `number`."""
-        inputs = flow.inputs
-        before, inputs.policy = inputs.policy, policy
+    def _again(
+        self, flow: Flow, first: tuple[int, Iterable[TarSample]], number: int, policy: Policy
+    ) -> Iterator[TarSample]:
+        """Return the samples in front of step `number`: those of `first`, through the steps from its number on."""
+        inputs, (start, source) = flow.inputs, first
+        before = inputs.policy
+        if source is inputs:
+            inputs.policy = policy
         try:
-            inner = Flow(Run(policy, inputs.tmpdir), inputs, distinct=self._origin.distinct)
-            samples = iter(inputs)
-            with inner:
-                for step in self._steps[:number]:
-                    samples = step(samples, inner)
+            with Flow(Run(policy, inputs.tmpdir), inputs, distinct=self._origin.distinct) as inner:
+                samples = iter(source)
+                for each in range(start, number):
+                    inner.again = partial(self._again, inner, first, each)
+                    samples = self._steps[each](samples, inner)
                 yield from samples
         finally:
             inputs.policy = before

@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from tarkit.api.chain import Input
     from tarkit.api.check import Report
     from tarkit.api.indexed import IndexedDataset
+    from tarkit.api.map import SampleWork, WorkOptions
     from tarkit.api.shards import CategoryArguments, Even, Remainder
     from tarkit.api.stats import Stats
     from tarkit.checking.targets import Target
+    from tarkit.samples.text import Mode
     from tarkit.shards.template import Notation
     from tarkit.shards.writer import Shard
     from tarkit.sorting.audit import Audit
@@ -67,6 +69,7 @@ def open(
     interleave: int = 1,
     prefetch: int = 0,
     shard_slice: slice | None = None,
+    mode: Mode = "tar",
     tmpdir: str | None = None,
 ) -> Dataset:
     """Open archives as a dataset. Their names are looked up now; they are read when samples are requested.
@@ -82,6 +85,8 @@ def open(
         interleave: how many archives are open at a time, giving a sample each in turn.
         prefetch: how many archives are opened ahead; streams among them are read in threads.
         shard_slice: which samples of each archive are taken: `slice(0, 100)` for the first hundred.
+        mode: `"tar"` for archives. Of text, `"lines"` and `"pages"` (up to a form feed) make a sample of each line or
+            page, its field txt, and `"keys"` a sample without fields for each line, its key.
         tmpdir: the directory of temporary files.
 
     Raises:
@@ -97,7 +102,13 @@ def open(
     """
     at_least(1, interleave=interleave)
     at_least(0, prefetch=prefetch, maxerr=maxerr)
-    archives = Archives(locate(inputs), _slice(shard_slice), interleave, prefetch)
+    if mode != "tar":
+        from tarkit.samples.text import Mode
+
+        one_of("mode", mode, Mode)
+        if interleave > 1 or prefetch:
+            raise Usage("interleave and prefetch need archives: they cannot be used with mode")
+    archives = Archives(locate(inputs), _slice(shard_slice), interleave, prefetch, mode=mode)
     allowed, skipped = names(allow, "allow"), names(skip, "skip")
     Policy(allowed, skipped)  # raises for names that are no problems
 
@@ -144,9 +155,10 @@ def read(
     interleave: int = 1,
     prefetch: int = 0,
     spool: bool = False,
+    mode: Mode = "tar",
 ) -> Dataset:
     """Return a dataset that reports to `run`, for a command; other arguments are as for `open` and `Archives`."""
-    return Dataset(Archives(tuple(locations), shard_slice, interleave, prefetch, spool), lambda: run)
+    return Dataset(Archives(tuple(locations), shard_slice, interleave, prefetch, spool, mode), lambda: run)
 
 
 class Dataset(Chain):
@@ -159,7 +171,7 @@ class Dataset(Chain):
         source: Source | None = None
         samples, flow = self.samples(self.start(), moves=False)
         with flow:
-            for sample in samples:
+            for sample in flow.counted(samples):
                 if sample.key is None:
                     continue
                 if sample.more is not None:
@@ -355,13 +367,13 @@ class Dataset(Chain):
 
     def map(
         self,
-        function: Callable[[Sample], Any],
+        function: Callable[..., Any],
         *,
-        processes: int = 1,
-        ordered: bool = True,
-        retries: int = 0,
-        timeout: float | None = None,
-        on_error: Literal["error", "skip", "keep"] = "error",
+        batch: int | None = None,
+        init: Callable[[], Any] | None = None,
+        decode: bool = False,
+        allow_pickle: bool = False,
+        **options: Unpack[WorkOptions],
     ) -> Dataset:
         """Replace each sample by what a function returns for it.
 
@@ -369,19 +381,20 @@ class Dataset(Chain):
             function: called with a `Sample`. It returns a mapping of fields to values (as `TarWriter.write` takes
                 them; an item `__key__` is a new key), a list or an iterator of these, or None to leave the sample out.
                 Fields that are not in the mapping are dropped.
-            processes: how many copies of this process call it; 0 is one per CPU. With 1 and no timeout it is called in
-                this process. What it prints in a copy is dropped.
-            ordered: whether results keep the order of the samples.
-            retries: how often a call that failed is repeated.
-            timeout: seconds after which a call fails, and the process that made it is ended.
-            on_error: what becomes of a sample whose call fails: `"error"` ends the run, `"skip"` leaves it out with a
-                warning, `"keep"` passes it on unchanged.
+            batch: call it with lists of so many samples; it returns a list with a result for each.
+            init: called without arguments before the first sample, once in each process.
+            decode: call it with a dict of values in place of a `Sample`: text, numbers, JSON, arrays by the names of
+                the fields, and the key as `__key__`. Values that it changes are encoded likewise.
+            allow_pickle: decode pickles too, which can run any code.
+            options: processes, ordered, timeout, on_error, max_errors, rejects, redo, retries and mtime, as
+                `tarkit.WorkOptions` describes them.
 
         A process that ends early is not replaced. The sample that it worked on fails and is not tried again. Other
         processes do the rest of what was sent to it, until none is left; they call `function` again for the few samples
         whose results were lost.
 
         Raises:
+            Usage: arguments that are out of range or do not go together.
             TarkitError: when the dataset is read, for a call that failed; its `__cause__` is the exception, if the
                 function was called in this process.
 
@@ -389,30 +402,97 @@ class Dataset(Chain):
         >>> data = tarkit.open("a.tar").map(lambda sample: {**sample, "size.txt": len(sample["jpg"])})
         >>> [(sample.key, list(sample)) for sample in data.head(1)]
         [('a/0', ['jpg', 'cls', 'size.txt'])]
+        >>> data = tarkit.open("a.tar").select("cls").map(lambda values: {"cls": values["cls"] + 1}, decode=True)
+        >>> [dict(sample) for sample in data.head(1)]
+        [{'cls': b'4'}]
         """
-        from tarkit.api.map import CallFunction
+        from tarkit.api.map import CallFunction, parsed
 
-        return self.then(CallFunction(processes, ordered, retries, timeout, on_error, function))
+        for each in (function, init):
+            if each is not None and not callable(each):
+                raise TypeError(f"a function is needed, not {type(each).__name__}")
+        how = parsed("map", options)
+        return self._process(
+            CallFunction(function=function, batch=batch, init=init, decode=decode, allow_pickle=allow_pickle, **how)
+        )
 
     def proc(
         self,
-        command: str,
+        command: str | None = None,
         *,
-        processes: int = 1,
-        ordered: bool = True,
-        retries: int = 0,
-        timeout: float | None = None,
-        on_error: Literal["error", "skip", "keep"] = "error",
+        script: str | os.PathLike[str] | None = None,
+        multi: bool = False,
+        subdirs: bool = False,
+        shell: str | None = None,
+        base: str = "sample",
+        add_log: str | None = None,
+        keep_dir: bool = False,
+        **options: Unpack[WorkOptions],
     ) -> Dataset:
         """Run a shell command for each sample, in a directory where its fields are the files `sample.FIELD`.
 
         The files `sample.*` that it leaves there are the new sample; see `tarkit proc --help`. Its output is dropped;
-        an error has the last lines of stderr. Other arguments are as for `map`.
+        an error has the last lines of stderr.
+
+        Args:
+            command: the command.
+            script: a file to run in its place.
+            multi: it makes many samples, of files `sample-000000.FIELD`.
+            subdirs: the directories in which there are files `sample.*` are samples.
+            shell: the shell that runs it, by default bash.
+            base: the name of the files before the dot.
+            add_log: the field for what it prints.
+            keep_dir: leave the directories of the samples, in the `tmpdir` of `tarkit.open`.
+            options: see `tarkit.WorkOptions`.
+
+        >>> import tarkit
+        >>> data = tarkit.open("a.tar").proc("md5sum < sample.jpg > sample.md5", processes=2)
+        >>> [(sample.key, sample["md5"][:6]) for sample in data]
+        [('a/0', b'f97c5d'), ('a/1', b'b8a9f7')]
         """
-        from tarkit.api.map import RunCommand
+        from tarkit.api.map import RunCommand, parsed
+
+        if (command is None) == (script is None):
+            raise Usage("proc runs a command or a script: one of them is needed")
+        if command is not None:
+            text(command=command)
+        file, how = None if script is None else os.fspath(script), parsed("proc", options)
+        return self._process(
+            RunCommand(
+                command=command,
+                script=file,
+                multi=multi,
+                subdirs=subdirs,
+                shell=shell,
+                base=base,
+                add_log=add_log,
+                keep_dir=keep_dir,
+                **how,
+            )
+        )
+
+    def worker(self, command: str, **options: Unpack[WorkOptions]) -> Dataset:
+        """Send the samples to programs that read a tar stream and write one.
+
+        Args:
+            command: a shell command. It is started `processes` times, and each gets many samples. Results have the keys
+                of their samples, in their order; a sample without a result is left out.
+            options: see `tarkit.WorkOptions`.
+
+        >>> import tarkit
+        >>> [sample.key for sample in tarkit.open("a.tar").worker("cat")]
+        ['a/0', 'a/1']
+        """
+        from tarkit.api.map import RunProgram, parsed
 
         text(command=command)
-        return self.then(RunCommand(processes, ordered, retries, timeout, on_error, command))
+        return self._process(RunProgram(command=command, **parsed("worker", options)))
+
+    def _process(self, work: SampleWork) -> Dataset:
+        """Add a step that processes samples."""
+        if work.reads and not self.unchanged:
+            raise Usage("redo reads all samples of its inputs: it cannot follow other steps, mode or shard_slice")
+        return self.then(work)
 
     # ---- Inspect
 

@@ -51,7 +51,7 @@ def extract(
         refuse_braces(directory, "make the directory first if that is its name")
     elif not os.path.isdir(directory):
         raise Usage(f"-C {show(directory)}: it is a file, not a directory")
-    texts = [location.text for location in data.locations if location.kind == "path"]
+    texts = [location.text for location in data.inputs if location.kind == "path"]
     taken = [status_of(path) for path in (*texts, *reserved)]
     inputs = {(status.st_dev, status.st_ino) for status in [os.fstat(0), *taken] if status is not None}
     temporary = directory if os.path.isdir(directory) else None
@@ -60,15 +60,16 @@ def extract(
         if report is not None:
             below = os.path.relpath(os.path.realpath(report), os.path.realpath(directory))
             extraction.reserved = os.fsencode(below)
-        samples, flow = data.samples(run, moves=False, directory=temporary)
-        if all(map(_readable_twice, data.locations)):
-            extraction.policy = policy.silent()
-            for sample in flow.again(extraction.policy):
-                extraction.plan(sample)
-            if extraction.existing and not force:
-                raise _in_the_way(output, extraction)
-            extraction.policy = policy
+        twice = all(map(_readable_twice, data.locations))
+        samples, flow = data.samples(run, moves=False, directory=temporary, spool=twice and data.works)
         with flow:
+            if twice:
+                extraction.policy = policy.silent()
+                for sample in flow.again(extraction.policy):
+                    extraction.plan(sample)
+                if extraction.existing and not force:
+                    raise _in_the_way(output, extraction)
+                extraction.policy = policy
             extraction.begin()
             for sample in run.watch(samples, lambda: extraction.written, total_size(data.locations)):
                 extraction.write(sample)

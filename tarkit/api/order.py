@@ -59,6 +59,7 @@ class Order(Step):
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples in order."""
         run, key = flow.run, self.key
+        flow.passes = None
         rank: Rank
         if key is not None:
             rank = key

@@ -7,13 +7,16 @@ import os
 import stat
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tarkit.api.output import refuse_overwrite, status_of
 from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
 from tarkit.streams.location import Location
+
+if TYPE_CHECKING:
+    from tarkit.proc.engine import CommandOutput
 
 Item = TypeVar("Item")
 
@@ -28,9 +31,11 @@ class Run:
         facts: what else there is to report, by name; the command line writes it to `--report`.
         places: the files that the run reads or writes besides its inputs and outputs: by their real path what each is,
             whether it is written, and its name.
+        shows_progress, verbose: whether progress is shown, and every detail reported.
     """
 
     shows_progress = False
+    verbose = False
     report: str | None = None
 
     def __init__(
@@ -71,6 +76,9 @@ class Run:
         other = self.places.setdefault(os.path.realpath(path), (what, written, path))
         if other[0] != what and (written or other[1]):
             raise Usage(f"{path} is {other[0]}, and {what} too")
+
+    def relay(self, key: bytes, log: Sequence[CommandOutput]) -> None:
+        """Pass on what a command or function printed for a sample."""
 
     def note(self, text: str) -> None:
         """Report a detail."""

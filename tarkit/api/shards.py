@@ -147,7 +147,7 @@ class ShardsOutput:
 
     def write(self, data: Chain, run: Run) -> Series:
         """Write all samples of a dataset; return the series."""
-        self.refuse_inputs(data.locations)
+        self.refuse_inputs(data.inputs)
         samples, flow = data.samples(run, directory=self.output.directory)
         return self.write_samples(without_strays(apart(samples, flow), run.policy), flow)
 
@@ -155,9 +155,12 @@ class ShardsOutput:
         """Write samples of a run, all of which have keys; return the series."""
         run, total = flow.run, total_size(flow.inputs.locations)
         before = run.samples
-        series = self.series(run)
         full = False
         with flow:
+            for what, _, path in run.places.values():
+                if what != "the output" and self.matches(path):
+                    raise Usage(f"{path} is {what}, and has a name that the shards may get")
+            series = self.series(run)
             try:
                 for sample in run.watch(samples, lambda: series.position, total):
                     if not series.add(sample):
@@ -364,14 +367,15 @@ def _write_equal(data: Chain, output: ShardsOutput, run: Run, chosen: SplitOptio
     template = output.lots[0].template
     shards = chosen.number(template)
     template.name(output.starts[0] + shards - 1)  # raises if there is no such name
-    output.refuse_inputs(data.locations)
+    output.refuse_inputs(data.inputs)
     samples, flow = data.samples(run, directory=output.output.directory, spool=True)
-    samples = without_strays(apart(samples, flow), run.policy)
-    if chosen.even == "count":
-        return output.write_samples(_sized(run, output, samples, flow, shards, chosen), flow)
-    size = _closing_size(run, _again(flow), shards)
-    output.limits = replace(output.limits, size=size, rule="content")
-    series = output.write_samples(samples, flow)
+    with flow:
+        samples = without_strays(apart(samples, flow), run.policy)
+        if chosen.even == "count":
+            return output.write_samples(_sized(run, output, samples, flow, shards, chosen), flow)
+        size = _closing_size(run, _again(flow), shards)
+        output.limits = replace(output.limits, size=size, rule="content")
+        series = output.write_samples(samples, flow)
     if 0 < len(series.done) < shards and len(series.done) != output.limits.shards:
         run.tell(f"{len(series.done)} shards and no more: so large are some samples")
     return series

@@ -357,7 +357,7 @@ def test_errors_of_outputs(here: Path) -> None:
     [
         ({"count": 0}, "count=0: it is at least 1"),
         ({"shards": -1}, "shards=-1: it is at least 1"),
-        ({"size": 0}, "invalid size '0'"),
+        ({"size": 0}, "size=0: it is at least 1"),
         ({"size": "10Q"}, "10Q"),
         ({"size_rule": "nix"}, "size_rule='nix'"),
         ({"dirs": "keep"}, "dirs='keep': it is one of pack, separate, collapse"),
