@@ -409,6 +409,23 @@ class Dataset(Chain):
             )
         return IndexedDataset(self.locations, self.start())
 
+    def get(self, key: str) -> Sample:
+        """Return the first sample with a key. An index next to a shard finds it, else the archives are read up to it.
+
+        An index (see `tarkit.index`; dali, tsv or webshart) is used if it lists the key, is not older than its shard,
+        and agrees with it; it is not used after steps. For more than a few samples use `keys` or `indexed`.
+
+        Raises:
+            KeyError: no sample has this key. It is a TarkitError too, which names keys that there are.
+
+        >>> import tarkit
+        >>> tarkit.open("train-*.tar").get("b/0")["jpg"]
+        b'two'
+        """
+        from tarkit.api.indexed import get
+
+        return get(self, key)
+
     def stats(self, by: str | None = None, *, processes: int = 1) -> Stats:
         """Count samples, fields and sizes; see `tarkit.stats`."""
         from tarkit.api.stats import count_dataset, summarize
