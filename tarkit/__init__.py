@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tarkit.errors import TarkitError as TarkitError
     from tarkit.errors import Unsupported as Unsupported
     from tarkit.errors import Usage as Usage
+    from tarkit.inspecting.census import Share as Share
     from tarkit.shards.writer import Shard as Shard
 
 _MODULES = {
@@ -50,6 +51,7 @@ _MODULES = {
     "Sample": "tarkit.api.sample",
     "Shard": "tarkit.shards.writer",
     "ShardWriter": "tarkit.api.writers",
+    "Share": "tarkit.inspecting.census",
     "Stats": "tarkit.api.stats",
     "TarWriter": "tarkit.api.writers",
     "TarkitError": "tarkit.errors",
@@ -76,6 +78,7 @@ __all__ = [
     "Sample",
     "Shard",
     "ShardWriter",
+    "Share",
     "Stats",
     "TarWriter",
     "TarkitError",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tarkit.api.indexed import IndexedDataset
     from tarkit.api.stats import Stats
     from tarkit.checking.targets import Target
+    from tarkit.inspecting.classes import ClassNames
     from tarkit.shards.writer import Shard
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
@@ -94,6 +95,9 @@ def stats(
     inputs: Input | Iterable[Input],
     *,
     by: str | None = None,
+    classes: ClassNames = None,
+    world: int | None = None,
+    workers: int | None = None,
     processes: int = 1,
     allow: str | Iterable[str] = (),
     skip: str | Iterable[str] = (),
@@ -105,6 +109,10 @@ def stats(
     Args:
         inputs: as for `tarkit.open`; so are allow, skip, on_problem and tmpdir.
         by: a field whose values are counted too: `"cls"`, or a path into JSON such as `"json.label"`.
+        classes: names of numbered classes for the report, as a list or in a file with a name on each line; by default
+            those in `classes.txt` beside an archive.
+        world, workers: how many nodes, and data-loader workers on each, share the shards as webdataset divides them;
+            `Stats.shares` has the samples of each.
         processes: how many archives are read at a time; 0 is one per CPU. Samples that went through steps are counted
             one after another.
 
@@ -112,9 +120,11 @@ def stats(
     >>> found = tarkit.stats("train-*.tar", by="cls")
     >>> found.samples, found.fields["jpg"].count, found.classes
     (3, 3, {'3': 2, '1': 1})
+    >>> [share.samples for share in tarkit.stats("train-*.tar", world=2).shares]
+    [2, 1]
     """
     data = open(inputs, allow=allow, skip=skip, on_problem=on_problem, tmpdir=tmpdir)
-    return data.stats(by, processes=processes)
+    return data.stats(by, classes=classes, world=world, workers=workers, processes=processes)
 
 
 def read(
@@ -426,12 +436,22 @@ class Dataset(Chain):
 
         return get(self, key)
 
-    def stats(self, by: str | None = None, *, processes: int = 1) -> Stats:
+    def stats(
+        self,
+        by: str | None = None,
+        *,
+        classes: ClassNames = None,
+        world: int | None = None,
+        workers: int | None = None,
+        processes: int = 1,
+    ) -> Stats:
         """Count samples, fields and sizes; see `tarkit.stats`."""
-        from tarkit.api.stats import count_dataset, summarize
+        from tarkit.api.stats import count_dataset
 
+        at_least(1, world=world, workers=workers)
         at_least(0, processes=processes)
-        return summarize(count_dataset(self, self.start(), by, processes or os.cpu_count() or 1))
+        how: dict[str, Any] = {"world": world, "workers": workers, "processes": processes or os.cpu_count() or 1}
+        return count_dataset(self, self.start(), by, classes, **how)
 
     def check(
         self,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tarkit.api.chain import Chain
-from tarkit.api.output import total_size
+from tarkit.api.output import Output, total_size
 from tarkit.api.run import Run
-from tarkit.inspecting.census import OTHERS, Census, count_input
+from tarkit.errors import Usage
+from tarkit.inspecting.census import OTHERS, Census, Share, count_input, shares_of
 from tarkit.parallel import results_in_order
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
@@ -18,7 +20,8 @@ from tarkit.samples.sample import TarSample
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
-    from tarkit.inspecting.classes import ClassCounts
+    from tarkit.inspecting.classes import ClassCounts, ClassNames
+    from tarkit.views.report import Balance, Section
 
 
 @dataclass(frozen=True)
@@ -35,53 +38,99 @@ class FieldStats:
     max: int
 
 
-@dataclass(frozen=True)
 class Stats:
-    """The result of `tarkit.stats`.
+    """The result of `tarkit.stats`. As a str it is the report that the command `stats` prints.
 
     Attributes:
         samples: the number of samples.
         bytes: the length of all tars together.
-        fields: the fields, in lower case, the largest first; 4096 at most.
-        shards: the number of samples in each shard, by its name.
-        classes: with `by`, the number of samples that have each value, the most frequent first.
-        missing: with `by`, the number of samples without the field.
-        others: with `by`, the number of samples with values beyond the first 4096 different ones.
+        dropped: the number of samples that were left out because of a problem.
+        shares: with `world` or `workers`, the samples that each node and each of its workers gets.
     """
 
-    samples: int
-    bytes: int
-    fields: dict[str, FieldStats]
-    shards: dict[str, int]
-    classes: dict[str, int] = field(default_factory=dict)
-    missing: int = 0
-    others: int = 0
+    def __init__(self, counts: Counts, balance: Balance | None, shares: list[Share], selected: bool) -> None:
+        """Use `tarkit.stats`. `selected` says that samples were left out by choice."""
+        self._counts, self._balance, self._selected = counts, balance, selected
+        self._total = counts.total()
+        self.samples = self._total.samples
+        self.bytes = self._total.size
+        self.dropped = self._total.dropped
+        self.shares = shares
 
-
-def summarize(counts: Counts) -> Stats:
-    """Return the public form of counts."""
-    from tarkit.inspecting.classes import class_order
-
-    total, found = counts.total(), counts.classes
-    shards: dict[str, int] = {}
-    for shard in counts.shards:
-        shards[shard.name] = shards.get(shard.name, 0) + shard.samples
-    rows = sorted(total.fields.items(), key=lambda row: (-row[1].bytes, row[0]))
-    return Stats(
-        total.samples,
-        total.size,
-        {
+    @cached_property
+    def fields(self) -> dict[str, FieldStats]:
+        """The fields, in lower case, the largest first; 4096 at most."""
+        rows = sorted(self._total.fields.items(), key=lambda row: (-row[1].bytes, row[0]))
+        return {
             name.decode("utf-8", "surrogateescape"): FieldStats(
                 sizes.count, sizes.bytes, sizes.minimum, sizes.median, sizes.maximum
             )
             for name, sizes in rows
             if name != OTHERS
-        },
-        shards,
-        dict(class_order(found.counts)) if found is not None else {},
-        found.missing if found is not None else 0,
-        found.others if found is not None else 0,
-    )
+        }
+
+    @property
+    def shards(self) -> dict[str, int]:
+        """The number of samples in each shard, by its name."""
+        shards: dict[str, int] = {}
+        for shard in self._counts.shards:
+            shards[shard.name] = shards.get(shard.name, 0) + shard.samples
+        return shards
+
+    @property
+    def classes(self) -> dict[str, int]:
+        """With `by`, the number of samples that have each value, the most frequent first."""
+        from tarkit.inspecting.classes import class_order
+
+        return {} if self._balance is None else dict(class_order(self._balance.classes.counts))
+
+    @property
+    def missing(self) -> int:
+        """With `by`, the number of samples without the field."""
+        return 0 if self._balance is None else self._balance.classes.missing
+
+    @property
+    def others(self) -> int:
+        """With `by`, the number of samples with values beyond the first 4096 different ones."""
+        return 0 if self._balance is None else self._balance.classes.others
+
+    def __repr__(self) -> str:
+        return f"<tarkit.Stats of {len(self._counts.shards)} shards: {self.samples} samples, {self.bytes} bytes>"
+
+    def __str__(self) -> str:
+        from tarkit.views.text import report_lines
+
+        return report_lines(self.sections()).removesuffix("\n")
+
+    def describe(self) -> dict[str, Any]:
+        """Return all counts as values of JSON, as `tarkit stats --json` prints them."""
+        from tarkit.views.report import as_json
+
+        return as_json(self._total, self._counts.shards, self.shares, self._balance)
+
+    def sections(self) -> list[Section]:
+        """Return the tables of the report."""
+        from tarkit.views.report import sections
+
+        return sections(self._total, self._counts.shards, self.shares, self._balance)
+
+    def page(self) -> str:
+        """Return the report as one page of HTML, which needs nothing else."""
+        from tarkit.views.html import report_page
+
+        names = [shard.name for shard in self._counts.shards] or ["no shards"]
+        title = names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+        which = "selected" if self._selected else "all"
+        return report_page(title, f"Statistics of {which} samples", self.sections())
+
+    def write_html(self, output: str | os.PathLike[str] | BinaryIO) -> None:
+        """Write the page of `tarkit stats --html` to a path, `"-"` for stdout, or a binary file object.
+
+        >>> import tarkit
+        >>> tarkit.stats("train-*.tar", by="cls").write_html("stats.html")
+        """
+        with Output.named(output, series=None).for_text().open() as sink:
+            sink.write(self.page().encode("utf-8", "surrogateescape"))
 
 
 @dataclass
@@ -99,23 +148,41 @@ class Counts:
         return total
 
 
-def count_dataset(data: Chain, run: Run, by: str | None = None, processes: int = 1) -> Counts:
+def count_dataset(
+    data: Chain,
+    run: Run,
+    by: str | None = None,
+    classes: ClassNames = None,
+    *,
+    world: int | None = None,
+    workers: int | None = None,
+    processes: int = 1,
+) -> Stats:
     """Count a dataset: whole archives several at a time, else sample by sample.
 
-    Args:
-        by: a field whose values are counted, or a path into JSON.
-        processes: how many archives are read at a time.
+    Arguments are as for `tarkit.stats`; `processes` is at least 1.
     """
-    counts = Counts(classes=_no_classes(by))
+    balance = None
+    if by is not None:
+        from tarkit.inspecting.classes import ClassCounts, find_class_names
+        from tarkit.views.report import Balance
+
+        balance = Balance(by, ClassCounts(), find_class_names(classes, data.locations))
+    elif classes is not None:
+        raise Usage("classes are the names of the values of a field", "name the field: by='cls'")
+    counts = Counts(classes=balance.classes if balance else None)
     if data.unchanged:
         _count_archives(counts, data.locations, run, by, processes)
     else:
         _count_samples(counts, data, run, by)
-    total = counts.total()
-    run.samples, run.shards, run.bytes, run.dropped = total.samples, len(counts.shards), total.size, total.dropped
-    if counts.classes is not None and run.samples and not counts.classes.counts:
+    shares: list[Share] = []
+    if world is not None or workers is not None:
+        shares = shares_of([each.samples for each in counts.shards], world or 1, workers or 1)
+    stats = Stats(counts, balance, shares, data.selected)
+    run.samples, run.shards, run.bytes, run.dropped = stats.samples, len(counts.shards), stats.bytes, stats.dropped
+    if balance is not None and run.samples and not balance.classes.counts:
         run.warn(f"no sample has {by!r}")
-    return counts
+    return stats
 
 
 @dataclass

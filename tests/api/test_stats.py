@@ -44,8 +44,9 @@ def expected(run: Run, *words: str) -> dict[str, Any]:
 
 def plain(stats: tarkit.Stats) -> dict[str, Any]:
     """Stats as dicts."""
+    names = ("samples", "bytes", "shards", "classes", "missing")
     fields = {name: {**vars(sizes)} for name, sizes in stats.fields.items()}
-    return {**{name: value for name, value in vars(stats).items() if name != "others"}, "fields": fields}
+    return {**{name: getattr(stats, name) for name in names}, "fields": fields}
 
 
 @pytest.mark.forks
@@ -60,8 +61,38 @@ def test_the_numbers_of_the_command(by: str | None, archive: Archive, run: Run) 
         assert [list(found[each]) for each in ("fields", "shards", "classes")] == [
             list(wanted[each]) for each in ("fields", "shards", "classes")
         ]
-    assert tarkit.open("s?.tar").stats(by) == tarkit.stats(names, by=by)
+    assert tarkit.open("s?.tar").stats(by).describe() == tarkit.stats(names, by=by).describe()
     assert wanted["samples"] == 68
+
+
+@each_row(
+    ("words", "arguments"),
+    [
+        ((), {}),
+        (("--by", "cls"), {"by": "cls"}),
+        (("--by", "cls", "--classes", "names"), {"by": "cls", "classes": ["cat", "a dog", "emu"]}),
+        (("--by", "cls", "--classes", "names"), {"by": "cls", "classes": Path("names")}),
+        (("--world", "3"), {"world": 3}),
+        (("--workers", "2", "--by", "json.label"), {"workers": 2, "by": "json.label"}),
+    ],
+)
+def test_the_outputs_of_the_command(words: list[str], arguments: dict[str, Any], archive: Archive, run: Run) -> None:
+    """Text, JSON and the page, byte for byte; also of samples that are selected."""
+    names = [archive(members(i * 20, i * 20 + 17), f"s{i}.tar") for i in range(3)]
+    Path("names").write_text("cat\n\na dog\nemu\n")
+    data = tarkit.open(names)
+    for chosen, options in ((data, []), (data.where("has(cls)"), ["--where", "has(cls)"])):
+        found = chosen.stats(**arguments)
+        assert f"{found}\n".encode() == run("stats", *words, *options, *names).stdout
+        assert found.describe() == json.loads(run("stats", "--json", *words, *options, *names).stdout)
+        found.write_html("page.html")
+        assert Path("page.html").read_bytes() == run("stats", "--html", "-", *words, *options, *names).stdout
+        page = io.BytesIO()
+        found.write_html(page)
+        assert page.getvalue() == Path("page.html").read_bytes()
+    shares = data.stats(world=2, workers=3).shares
+    assert [(each.node, each.worker, each.shards) for each in shares[:3]] == [(0, None, 2), (0, 0, 1), (0, 1, 1)]
+    assert repr(data.stats()) == "<tarkit.Stats of 3 shards: 51 samples, 153600 bytes>"
 
 
 @each_feed
@@ -130,6 +161,9 @@ def test_problems(archive: Archive) -> None:
         ({"inputs": []}, "the list of inputs is empty"),
         ({"inputs": "*.nix"}, "nix"),
         ({"processes": -1}, "processes=-1: it is at least 0"),
+        ({"world": 0}, "world=0: it is at least 1"),
+        ({"workers": 0}, "workers=0: it is at least 1"),
+        ({"classes": "names"}, "classes are the names of the values of a field"),
         ({"skip": "nix"}, "nix"),
     ],
 )
