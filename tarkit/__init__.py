@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from tarkit.api.dataset import stats as stats
     from tarkit.api.index import index as index
     from tarkit.api.indexed import IndexedDataset as IndexedDataset
+    from tarkit.api.inspect import FieldStats as FieldStats
+    from tarkit.api.inspect import Stats as Stats
     from tarkit.api.mix import mix as mix
     from tarkit.api.plan import Plan as Plan
     from tarkit.api.plan import plan as plan
     from tarkit.api.run import TarkitWarning as TarkitWarning
     from tarkit.api.sample import Sample as Sample
-    from tarkit.api.stats import FieldStats as FieldStats
-    from tarkit.api.stats import Stats as Stats
     from tarkit.api.writers import ShardWriter as ShardWriter
     from tarkit.api.writers import TarWriter as TarWriter
     from tarkit.checking.findings import Finding as Finding
@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from tarkit.errors import Unsupported as Unsupported
     from tarkit.errors import Usage as Usage
     from tarkit.inspecting.census import Share as Share
+    from tarkit.inspecting.item import EntryName as EntryName
     from tarkit.shards.writer import Shard as Shard
 
 _MODULES = {
     "Dataset": "tarkit.api.dataset",
-    "FieldStats": "tarkit.api.stats",
+    "EntryName": "tarkit.inspecting.item",
+    "FieldStats": "tarkit.api.inspect",
     "Finding": "tarkit.checking.findings",
     "IndexedDataset": "tarkit.api.indexed",
     "Plan": "tarkit.api.plan",
@@ -52,7 +54,7 @@ _MODULES = {
     "Shard": "tarkit.shards.writer",
     "ShardWriter": "tarkit.api.writers",
     "Share": "tarkit.inspecting.census",
-    "Stats": "tarkit.api.stats",
+    "Stats": "tarkit.api.inspect",
     "TarWriter": "tarkit.api.writers",
     "TarkitError": "tarkit.errors",
     "TarkitWarning": "tarkit.api.run",
@@ -69,6 +71,7 @@ _MODULES = {
 
 __all__ = [
     "Dataset",
+    "EntryName",
     "FieldStats",
     "Finding",
     "IndexedDataset",

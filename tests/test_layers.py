@@ -85,15 +85,15 @@ FOLDERS = {
     "checking": "errors problems streams spill tar tables samples shards",
     "sorting": "errors problems streams tar tables samples shards",
     "packing": "errors problems streams.codecs streams spill tar tables parallel samples export shards sorting",
-    "views": "errors streams tables samples inspecting packing",
+    "views": "errors streams tables inspecting packing",
     "api": (
         "errors media problems stores streams.codecs streams tar tables zip parallel samples export extraction "
         "inspecting mixing indexing proc shards checking sorting packing views"
     ),
     "tarkit": "errors inspecting shards checking api",
     "cli": (
-        "errors problems signals streams.codecs streams tar tables samples inspecting proc shards checking sorting "
-        "packing views api tarkit"
+        "errors problems signals streams.codecs streams tar tables samples proc shards checking sorting packing "
+        "views api tarkit"
     ),
     "__main__": "cli",
     "commands": (

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from tarkit.api.chain import Input
     from tarkit.api.check import Report
     from tarkit.api.indexed import IndexedDataset
-    from tarkit.api.stats import Stats
+    from tarkit.api.inspect import Stats
     from tarkit.checking.targets import Target
     from tarkit.inspecting.classes import ClassNames
+    from tarkit.inspecting.item import EntryName
     from tarkit.shards.writer import Shard
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
@@ -436,6 +437,60 @@ class Dataset(Chain):
 
         return get(self, key)
 
+    def entries(self) -> Iterator[EntryName]:
+        """Read the names of all entries: path, key, field and size of each. No content of a plain archive is read.
+
+        Entries without a key, which are no fields of a sample, are among them; their key and field are None.
+
+        >>> import tarkit
+        >>> for path, key, field, size in tarkit.open("a.tar").keys("a/0").entries():
+        ...     print(path, "->", key, field, size)
+        a/0.jpg -> a/0 jpg 3
+        a/0.cls -> a/0 cls 1
+        """
+        from tarkit.inspecting.item import names_of
+
+        samples, flow = self.samples(self.start(), moves=False)
+        with flow:
+            for sample in samples:
+                yield from names_of(sample)
+            flow.finish()
+
+    def gallery(
+        self,
+        output: str | os.PathLike[str] | BinaryIO,
+        *,
+        by: str | None = None,
+        classes: ClassNames = None,
+        count: int | None = 200,
+    ) -> int:
+        """Write a page of HTML that shows the first samples: pictures, sounds, texts, classes, histograms, search.
+
+        Reducing large pictures requires `tarkit[images]`. A page whose pictures would have more than 8 MB leaves some
+        of them out, with a warning.
+
+        Args:
+            output: a path, `"-"` for stdout, or a binary file object.
+            by: the field with the class of a sample: `"cls"`, `"json.label"`; by default it is found by its name.
+            classes: names of numbered classes, as for `tarkit.stats`.
+            count: how many samples; None for all.
+
+        Returns:
+            The number of samples on the page.
+
+        >>> import tarkit
+        >>> tarkit.open("train-*.tar").gallery("gallery.html", by="cls")
+        3
+        """
+        from tarkit.api.inspect import write_gallery
+        from tarkit.api.output import Output
+
+        at_least(0, count=count)
+        run, opened = self.start(), Output.named(output, series=None).for_text()
+        if left := write_gallery(self, opened, run, by, classes, count):
+            run.warn(f"{left} pictures and sounds left out, the page is too large: show fewer samples with count")
+        return run.samples
+
     def stats(
         self,
         by: str | None = None,
@@ -446,7 +501,7 @@ class Dataset(Chain):
         processes: int = 1,
     ) -> Stats:
         """Count samples, fields and sizes; see `tarkit.stats`."""
-        from tarkit.api.stats import count_dataset
+        from tarkit.api.inspect import count_dataset
 
         at_least(1, world=world, workers=workers)
         at_least(0, processes=processes)

@@ -7,8 +7,8 @@ import os
 import click
 
 from tarkit.api.dataset import read
+from tarkit.api.inspect import Stats, count_dataset
 from tarkit.api.output import Output, text_output
-from tarkit.api.stats import Stats, count_dataset
 from tarkit.cli import options
 from tarkit.cli.command import Command, option
 from tarkit.cli.console import current

@@ -1,4 +1,7 @@
-"""Count the samples, fields and sizes of a dataset; of plain archives only headers are read."""
+"""What is in a dataset: counts of samples, fields and sizes, and a page of its first samples.
+
+To count plain archives only headers are read.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tarkit.api.chain import Chain
@@ -13,7 +17,6 @@ from tarkit.api.output import Output, total_size
 from tarkit.api.run import Run
 from tarkit.errors import Usage
 from tarkit.inspecting.census import OTHERS, Census, Share, count_input, shares_of
-from tarkit.parallel import results_in_order
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
 from tarkit.samples.sample import TarSample
@@ -203,6 +206,8 @@ def _count_archives(counts: Counts, locations: Sequence[Location], run: Run, by:
     if policy.maxerr:  # so many errors may be passed over in all inputs together
         found = map(partial(_count_input, policy, run.tmpdir, by), locations)
     else:
+        from tarkit.parallel import results_in_order  # not loaded for first_samples
+
         work = partial(_count_apart, allowed=policy.allowed, skipped=policy.skipped, tmpdir=run.tmpdir, by=by)
         found = results_in_order(work, locations, min(processes, len(locations)), run.tmpdir)
     if run.shows_progress:
@@ -279,3 +284,90 @@ def _class_counter(classes: ClassCounts | None, by: str | None, policy: Policy) 
     from tarkit.samples.values import Name
 
     return partial(classes.add, Name(by), policy)
+
+
+# ---- The first samples
+
+
+def first_samples(
+    data: Chain,
+    run: Run,
+    limit: int | None,
+    *,
+    directory: str | None = None,
+    all_keys: bool = False,
+    partial: bool = False,
+) -> Iterator[TarSample]:
+    """Yield the first samples of a dataset. Nothing after the last of them is read.
+
+    Args:
+        limit: how many; None for all.
+        directory: that of the output, for temporary files.
+        all_keys: whether keys that were not found before the limit are reported too.
+        partial: whether samples before damage that ends the run are yielded.
+    """
+    samples, flow = data.samples(run, moves=False, directory=directory)
+    if isinstance(flow.inputs, DatasetReader):
+        flow.inputs.partial = partial
+    with flow:
+        for sample in run.watch(islice(samples, limit), lambda: run.bytes, None):
+            yield sample
+            run.bytes += sample.content
+        if run.samples == limit and not all_keys:  # reading ended early
+            flow.finals.clear()
+        flow.finish()
+
+
+def with_classes(
+    samples: Iterator[TarSample], by: str | None, run: Run
+) -> Iterator[tuple[TarSample, tuple[str, str] | None]]:
+    """Yield samples, each with the field `by` and its value there; None without `by`.
+
+    Raises:
+        Problem: the field cannot be read, unless the policy lets it pass.
+    """
+    if by is None:
+        for sample in samples:
+            yield sample, None
+        return
+    from tarkit.inspecting.classes import class_of
+    from tarkit.samples.values import Name
+
+    name, found = Name(by), False
+    for sample in samples:
+        value = class_of(name, sample, run.policy) if sample.key is not None else None
+        found = found or value is not None
+        yield sample, (by, value or "")
+    if run.samples and not found:
+        run.warn(f"no sample has {by!r}")
+
+
+def write_gallery(
+    data: Chain,
+    output: Output,
+    run: Run,
+    by: str | None = None,
+    classes: ClassNames = None,
+    count: int | None = None,
+    *,
+    all_keys: bool = False,
+) -> int:
+    """Write a page with the first `count` samples; see `Dataset.gallery` and `first_samples`.
+
+    Returns:
+        The number of pictures and sounds that were left out, since the page is full.
+    """
+    from tarkit.inspecting.classes import find_class_names
+    from tarkit.inspecting.item import describe_sample
+    from tarkit.views.html import Gallery
+
+    gallery = Gallery(find_class_names(classes, data.locations))
+    with output.open(data.locations) as sink:
+        samples = first_samples(data, run, count, directory=output.directory, all_keys=all_keys)
+        for sample, label in with_classes(samples, by, run):
+            gallery.add(describe_sample(sample, gallery.take), label)
+        first, *rest = (location.name for location in data.locations)
+        title = first + (f" and {len(rest)} more" if rest else "")
+        which = f"The first {run.samples} of the" if run.samples == count else "All"
+        sink.write(gallery.page(title, f"{which} {'selected ' if data.selected else ''}samples"))
+    return gallery.left_out

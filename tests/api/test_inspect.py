@@ -1,9 +1,10 @@
-"""tarkit.stats and Dataset.stats: the numbers of `tarkit stats --json`."""
+"""What is in datasets: counts as of `tarkit stats`; texts, values, names and pages as of `tarkit show`."""
 
 from __future__ import annotations
 
 import io
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import tarkit
 from tests._tools import each_row
-from tests.conftest import Archive, Feed, Run, each_feed, tar
+from tests.conftest import Archive, Feed, Link, Run, each_feed, tar
 
 
 def members(start: int, stop: int) -> dict[str, Any]:
@@ -171,3 +172,97 @@ def test_errors(arguments: dict[str, Any], message: str, archive: Archive) -> No
     """No statistics of nothing."""
     with pytest.raises(tarkit.TarkitError, match=message.replace("*", r"\*")):
         tarkit.stats(**{"inputs": archive(members(0, 3)), **arguments})
+
+
+# ---- The views of `show`
+
+PICTURE = bytes.fromhex(  # one pixel
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cfc0000003010100c9fe92ef"
+    "0000000049454e44ae426082"
+)
+SHOWN: list[tuple[str, Any]] = [
+    ("README", b"hi"),
+    ("d/a.png", PICTURE),
+    ("d/a.cls", b"1"),
+    ("d/a.\udcff\n.txt", b"\x1b[1m \xe9 text\n" * 100),
+    ("d/.hidden", b""),
+    ("d/b.ln", Link("d/a.png", tarfile.SYMTYPE)),
+    ("d/b.bin", b"\0\1" * (1 << 20)),
+    *((f"d/{i}.cls", b"%d" % (i % 2)) for i in range(9)),
+]
+
+
+@each_feed
+def test_samples_as_text_and_as_values(feed: Feed, archive: Archive, run: Run) -> None:
+    """The lines and the JSON of the command, while a sample is read and, if it is not large, later."""
+    name = archive(SHOWN)
+    word = f"pipe:cat {name}" if feed.kind == "pipe" else feed(name)
+    data = tarkit.open(word)
+    lines = run("show", "--all", word).stdout
+    values = [json.loads(line) for line in run("show", "--json", word).stdout.splitlines()]
+    assert "".join(f"{sample}\n" for sample in data).encode() == lines
+    assert [sample.describe() for sample in data] == values
+    assert [sample.describe() for sample in data.head(3)] == values[:3]
+    assert data.get("d/b").describe() == values[1]
+    kept = [sample for sample in data if sample.key != "d/b"]
+    assert [sample.describe() for sample in kept] == values[:1] + values[2:]
+    [chosen] = data.keys("d/a").select("cls").rekey("new")
+    [line] = run("show", "--json", word, "--slice", "0", "-f", "cls", "--rekey", "new").stdout.splitlines()
+    assert chosen.describe() == json.loads(line)
+
+
+@each_feed
+def test_entries(feed: Feed, archive: Archive, run: Run) -> None:
+    """The names that `show --names -0` prints, of entries without a key too; also of an archive without samples."""
+    name = archive(SHOWN)
+    word = f"pipe:cat {name}" if feed.kind == "pipe" else feed(name)
+    found = [*tarkit.open(word).entries()]
+    texts = [text or "" if not isinstance(text, int) else str(text) for each in found for text in each]
+    raw = "".join(f"{text}\0" for text in texts).encode("utf-8", "surrogateescape")
+    assert raw == run("show", "--names", "-0", word).stdout
+    assert found[0] == ("README", None, None, 2)
+    assert found[3].field == "\udcff\n.txt"
+    archive({"README": b"hi"}, "none.tar")
+    assert [each.path for each in tarkit.open("none.tar").entries()] == ["README"]
+
+
+@each_row(
+    ("words", "arguments"),
+    [
+        ((), {}),
+        (("--by", "cls"), {"by": "cls"}),
+        (("-c", "3", "--classes", "names"), {"count": 3, "classes": ["cat", "a <dog>"]}),
+        (("--all", "--classes", "names", "--by", "cls"), {"count": None, "classes": "names", "by": "cls"}),
+    ],
+)
+def test_gallery(words: list[str], arguments: dict[str, Any], archive: Archive, run: Run) -> None:
+    """The page of the command, byte for byte."""
+    name = archive(SHOWN + [(f"e/{i}.cls", b"1") for i in range(200)])
+    Path("names").write_text("cat\na <dog>\n")
+    data = tarkit.open([name, name])
+    for chosen, options in ((data, []), (data.match("d/"), ["--match", "d/"]), (data.drop("png"), ["--drop", "png"])):
+        count = chosen.gallery("page.html", **arguments)
+        page = Path("page.html").read_bytes()
+        assert page == run("show", name, name, "--html", "-", *words, *options).stdout
+        assert count == page.count(b"<article")
+        memory = io.BytesIO()
+        assert chosen.gallery(memory, **arguments) == count
+        assert memory.getvalue() == page
+
+
+def test_a_gallery_that_is_refused(archive: Archive) -> None:
+    """What makes no sense is an error, and then there is no page; a class that is nowhere is a warning."""
+    data = tarkit.open(archive(SHOWN))
+    with pytest.raises(tarkit.Usage, match="count=-1: it is at least 0"):
+        data.gallery("page.html", count=-1)
+    with pytest.raises(tarkit.Usage, match=r"in\.tar is both input and output"):
+        data.gallery("in.tar")
+    with pytest.raises(FileNotFoundError):
+        data.gallery("page.html", classes="nowhere")
+    whole = Path("in.tar").read_bytes()
+    Path("cut.tar").write_bytes(whole[:4000])
+    with pytest.raises(tarkit.Problem, match="truncated"):
+        tarkit.open("cut.tar").gallery("page.html")
+    assert not Path("page.html").exists()
+    with pytest.warns(tarkit.TarkitWarning, match="no sample has 'label'"):
+        assert data.gallery("page.html", by="label") == 11
