@@ -214,13 +214,9 @@ def names_of(sample: TarSample) -> Iterator[EntryName]:
     while sample.more is not None:
         sample.source.release(sample.stop)
         sample.more()
-    key = _text(sample.key or b"")
+    key = (sample.key or b"").decode("utf-8", "surrogateescape")
     for entry in sample.entries:
-        keyed = sample.key is not None and key_of(entry) is not None
-        field = _text(entry.name[len(sample.key or b"") + 1 :]) if keyed else None
+        path = entry.name.decode("utf-8", "surrogateescape")
         size = entry.real if entry.sparse else entry.size
-        yield EntryName(_text(entry.name), key if keyed else None, field, size)
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
+        keyed = sample.key is not None and key_of(entry) is not None
+        yield EntryName(path, key, path[len(key) + 1 :], size) if keyed else EntryName(path, None, None, size)

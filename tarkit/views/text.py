@@ -215,8 +215,12 @@ def name_line(name: EntryName, nul: bool) -> bytes:
     path, key, field, size = name
     if nul:
         return f"{path}\0{key or ''}\0{field or ''}\0{size}\0".encode("utf-8", "surrogateescape")
-    become = "no key" if key is None or field is None else f"{escaped(key)} | {escaped(field)}"
-    return f"{size:>10}  {escaped(path)} -> {become}\n".encode()
+    shown = escaped(path)
+    if key is None or field is None:
+        become = "no key"
+    else:
+        become = f"{key} | {field}" if shown == path else f"{escaped(key)} | {escaped(field)}"  # both are parts of it
+    return f"{size:>10}  {shown} -> {become}\n".encode()
 
 
 # ---- Plans of shards: the layout that `shard --dry-run` prints
