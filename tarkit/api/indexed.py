@@ -188,7 +188,8 @@ def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields
         else:
             raise _not_found(data, key, fields, lacking)
         run.samples = 1
-        flow.finish()
+        for final in flow.finals:  # what the search left out is not counted
+            final()
 
 
 def _find(
