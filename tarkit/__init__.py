@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tarkit.api.index import index as index
     from tarkit.api.index import verify_index as verify_index
     from tarkit.api.indexed import IndexedDataset as IndexedDataset
+    from tarkit.api.inspect import FieldStats as FieldStats
+    from tarkit.api.inspect import Stats as Stats
     from tarkit.api.map import WorkOptions as WorkOptions
     from tarkit.api.mix import mix as mix
     from tarkit.api.plan import Plan as Plan
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from tarkit.api.plan import plan as plan
     from tarkit.api.run import TarkitWarning as TarkitWarning
     from tarkit.api.sample import Sample as Sample
-    from tarkit.api.stats import FieldStats as FieldStats
-    from tarkit.api.stats import Stats as Stats
     from tarkit.api.writers import ShardWriter as ShardWriter
     from tarkit.api.writers import TarWriter as TarWriter
     from tarkit.checking.findings import Finding as Finding
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from tarkit.errors import TarkitError as TarkitError
     from tarkit.errors import Unsupported as Unsupported
     from tarkit.errors import Usage as Usage
+    from tarkit.inspecting.census import Share as Share
+    from tarkit.inspecting.item import EntryName as EntryName
     from tarkit.shards.writer import Shard as Shard
     from tarkit.sorting.audit import Audit as Audit
     from tarkit.sorting.keys import Disorder as Disorder
@@ -48,7 +50,8 @@ _MODULES = {
     "Audit": "tarkit.sorting.audit",
     "Dataset": "tarkit.api.dataset",
     "Disorder": "tarkit.sorting.keys",
-    "FieldStats": "tarkit.api.stats",
+    "EntryName": "tarkit.inspecting.item",
+    "FieldStats": "tarkit.api.inspect",
     "Finding": "tarkit.checking.findings",
     "IndexedDataset": "tarkit.api.indexed",
     "Plan": "tarkit.api.plan",
@@ -57,7 +60,8 @@ _MODULES = {
     "Sample": "tarkit.api.sample",
     "Shard": "tarkit.shards.writer",
     "ShardWriter": "tarkit.api.writers",
-    "Stats": "tarkit.api.stats",
+    "Share": "tarkit.inspecting.census",
+    "Stats": "tarkit.api.inspect",
     "TarWriter": "tarkit.api.writers",
     "TarkitError": "tarkit.errors",
     "TarkitWarning": "tarkit.api.run",
@@ -79,6 +83,7 @@ __all__ = [
     "Audit",
     "Dataset",
     "Disorder",
+    "EntryName",
     "FieldStats",
     "Finding",
     "IndexedDataset",
@@ -88,6 +93,7 @@ __all__ = [
     "Sample",
     "Shard",
     "ShardWriter",
+    "Share",
     "Stats",
     "TarWriter",
     "TarkitError",

@@ -4,6 +4,7 @@ TarkitError            1   an error for the user; str(error) is the whole messag
 ├── Problem            1   a defect of an archive: archive, offset, detail, [name]
 ├── MissingLibrary     1   an optional library is not installed; the hint installs it
 ├── Unsupported        1   valid input that cannot be processed
+├── MissingKey         1   no sample has a key; it is a KeyError too
 ├── CommandFailed      1   a command of the user ended with a status other than 0
 └── Usage              2   usage error
 Interrupted                a signal (BaseException, so that `except Exception` does not catch it)
@@ -52,6 +53,12 @@ class MissingLibrary(TarkitError):
 
 class Unsupported(TarkitError):
     """Valid input that cannot be processed."""
+
+
+class MissingKey(TarkitError, KeyError):
+    """No sample has a key."""
+
+    __str__ = Exception.__str__  # a KeyError quotes its message
 
 
 class CommandFailed(TarkitError):

@@ -85,20 +85,20 @@ FOLDERS = {
     "checking": "errors problems streams spill tar tables samples shards",
     "sorting": "errors problems streams spill tar tables samples shards",
     "packing": "errors problems streams.codecs streams spill tar tables parallel samples export shards sorting",
+    "views": "errors streams tables inspecting packing",
     "api": (
         "errors media problems stores streams.codecs streams tar tables zip parallel samples export extraction "
-        "inspecting mixing indexing proc shards checking sorting packing"
+        "inspecting mixing indexing proc shards checking sorting packing views"
     ),
-    "tarkit": "errors shards checking sorting api",
-    "views": "errors streams tables samples inspecting packing",
+    "tarkit": "errors inspecting shards checking sorting api",
     "cli": (
-        "errors problems signals streams.codecs streams tar samples inspecting proc shards checking sorting "
-        "packing api tarkit views"
+        "errors problems signals streams.codecs streams tar samples proc shards checking sorting packing views api "
+        "tarkit"
     ),
     "__main__": "cli",
     "commands": (
-        "errors problems streams tar samples export inspecting mixing indexing proc shards checking sorting "
-        "packing api views cli"
+        "errors problems streams samples export inspecting mixing indexing proc shards checking sorting packing "
+        "views api cli"
     ),
 }
 MOST_FILES = 22

@@ -233,6 +233,11 @@ class Chain:
         return isinstance(self._origin, Archives)
 
     @property
+    def selected(self) -> bool:
+        """Whether samples are chosen, so that some may be left out."""
+        return not self._origin.whole or any(isinstance(step, Choose) for step in self._steps)
+
+    @property
     def keeps_all(self) -> bool:
         """Whether about as many bytes come out as there are."""
         return self._origin.whole and all(step.keeps_all for step in self._steps)

@@ -41,10 +41,12 @@ if TYPE_CHECKING:
     from tarkit.api.chain import Input
     from tarkit.api.check import Report
     from tarkit.api.indexed import IndexedDataset
+    from tarkit.api.inspect import Stats
     from tarkit.api.map import SampleWork, WorkOptions
     from tarkit.api.shards import CategoryArguments, Even, Remainder
-    from tarkit.api.stats import Stats
     from tarkit.checking.targets import Target
+    from tarkit.inspecting.classes import ClassNames
+    from tarkit.inspecting.item import EntryName
     from tarkit.samples.text import Mode
     from tarkit.shards.template import Notation
     from tarkit.shards.writer import Shard
@@ -124,6 +126,9 @@ def stats(
     inputs: Input | Iterable[Input],
     *,
     by: str | None = None,
+    classes: ClassNames = None,
+    world: int | None = None,
+    workers: int | None = None,
     processes: int = 1,
     allow: str | Iterable[str] = (),
     skip: str | Iterable[str] = (),
@@ -135,6 +140,10 @@ def stats(
     Args:
         inputs: as for `tarkit.open`; so are allow, skip, on_problem and tmpdir.
         by: a field whose values are counted too: `"cls"`, or a path into JSON such as `"json.label"`.
+        classes: names of numbered classes for the report, as a list or in a file with a name on each line; by default
+            those in `classes.txt` beside an archive.
+        world, workers: how many nodes, and data-loader workers on each, share the shards as webdataset divides them;
+            `Stats.shares` has the samples of each.
         processes: how many archives are read at a time; 0 is one per CPU. Samples that went through steps are counted
             one after another.
 
@@ -142,9 +151,11 @@ def stats(
     >>> found = tarkit.stats("train-*.tar", by="cls")
     >>> found.samples, found.fields["jpg"].count, found.classes
     (3, 3, {'3': 2, '1': 1})
+    >>> [share.samples for share in tarkit.stats("train-*.tar", world=2).shares]
+    [2, 1]
     """
     data = open(inputs, allow=allow, skip=skip, on_problem=on_problem, tmpdir=tmpdir)
-    return data.stats(by, processes=processes)
+    return data.stats(by, classes=classes, world=world, workers=workers, processes=processes)
 
 
 def read(
@@ -562,14 +573,95 @@ class Dataset(Chain):
             )
         return IndexedDataset(self.locations, self.start())
 
-    def stats(self, by: str | None = None, *, processes: int = 1) -> Stats:
+    def get(self, key: str) -> Sample:
+        """Return the first sample with a key. An index next to a shard finds it, else the archives are read up to it.
+
+        An index (see `tarkit.index`; dali, tsv or webshart) is used if it lists the key, is not older than its shard,
+        and agrees with it; it is not used after steps. For more than a few samples use `keys` or `indexed`.
+
+        Raises:
+            KeyError: no sample has this key. It is a TarkitError too, which names keys that there are.
+
+        >>> import tarkit
+        >>> tarkit.open("train-*.tar").get("b/0")["jpg"]
+        b'two'
+        """
+        from tarkit.api.indexed import get
+
+        return get(self, key)
+
+    def entries(self) -> Iterator[EntryName]:
+        """Read the names of all entries: path, key, field and size of each. No content of a plain archive is read.
+
+        Entries without a key, which are no fields of a sample, are among them; their key and field are None.
+
+        >>> import tarkit
+        >>> for path, key, field, size in tarkit.open("a.tar").keys("a/0").entries():
+        ...     print(path, "->", key, field, size)
+        a/0.jpg -> a/0 jpg 3
+        a/0.cls -> a/0 cls 1
+        """
+        from tarkit.inspecting.item import names_of
+
+        samples, flow = self.samples(self.start(), moves=False)
+        with flow:
+            for sample in samples:
+                yield from names_of(sample)
+            flow.finish()
+
+    def gallery(
+        self,
+        output: str | os.PathLike[str] | BinaryIO,
+        *,
+        by: str | None = None,
+        classes: ClassNames = None,
+        count: int | None = 200,
+    ) -> int:
+        """Write a page of HTML that shows the first samples: pictures, sounds, texts, classes, histograms, search.
+
+        Reducing large pictures requires `tarkit[images]`. A page whose pictures would have more than 8 MB leaves some
+        of them out, with a warning.
+
+        Args:
+            output: a path, `"-"` for stdout, or a binary file object.
+            by: the field with the class of a sample: `"cls"`, `"json.label"`; by default it is found by its name.
+            classes: names of numbered classes, as for `tarkit.stats`.
+            count: how many samples; None for all.
+
+        Returns:
+            The number of samples on the page.
+
+        >>> import tarkit
+        >>> tarkit.open("train-*.tar").gallery("gallery.html", by="cls")
+        3
+        """
+        from tarkit.api.inspect import write_gallery
+        from tarkit.api.output import Output
+
+        at_least(0, count=count)
+        run, opened = self.start(), Output.named(output, series=None).for_text()
+        if left := write_gallery(self, opened, run, by, classes, count):
+            run.warn(f"{left} pictures and sounds left out, the page is too large: show fewer samples with count")
+        return run.samples
+
+    def stats(
+        self,
+        by: str | None = None,
+        *,
+        classes: ClassNames = None,
+        world: int | None = None,
+        workers: int | None = None,
+        processes: int = 1,
+    ) -> Stats:
         """Count samples, fields and sizes; see `tarkit.stats`."""
-        from tarkit.api.stats import count_dataset, summarize
+        from tarkit.api.inspect import count_dataset
 
         if by is not None:
             text(by=by)
+        at_least(1, world=world, workers=workers)
         at_least(0, processes=processes)
-        return summarize(count_dataset(self, self.start(), by, processes or os.cpu_count() or 1))
+        how: dict[str, Any] = {"world": world, "workers": workers, "processes": processes or os.cpu_count() or 1}
+        return count_dataset(self, self.start(), by, classes, **how)
 
     def check(
         self,

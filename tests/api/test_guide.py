@@ -74,5 +74,5 @@ def test_every_command_has_a_row() -> None:
     table = text.partition("## Commands and Python")[2].partition("\n## ")[0]
 
     assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(COMMANDS)
-    for owner, name in re.findall(r"`(tarkit|Dataset|Plan|Report)\.(\w+)`", table):
+    for owner, name in re.findall(r"`(tarkit|Dataset|Plan|Report|Sample|Stats)\.(\w+)`", table):
         assert hasattr(tarkit if owner == "tarkit" else getattr(tarkit, owner), name), f"{owner}.{name}"

@@ -8,12 +8,13 @@ import os
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tarkit
 from tests._tools import each_row
-from tests.conftest import Archive, Run, tar
+from tests.conftest import Archive, Feed, Run, each_feed, tar
 
 SHARDS = {
     f"{shard}.tar": {f"{shard}/{i}.{field}": f"{shard}{i}{field}".encode() * 99 for i in range(50) for field in "xy"}
@@ -111,6 +112,66 @@ def test_a_file_that_changes(change: str, indexed: tarkit.IndexedDataset) -> Non
         with pytest.raises(tarkit.TarkitError, match="the file was changed while it was read"):
             look()
     assert dict(indexed["a/3"]) == expected("a", 3)
+
+
+# ---- One sample by its key
+
+
+@each_feed
+def test_get(run: Run, archive: Archive, feed: Feed) -> None:
+    """The fields are those of `tarkit get KEY.FIELD`, and `keys` writes what `tarkit get KEY` does."""
+    members = {"d/a.txt": b"x", "d/a.bin": b"b" * (2 << 20), "d/b.txt": b"y", "d/c.txt": b"z"}
+    name = archive(members)
+    word = f"pipe:cat {name}" if feed.kind == "pipe" else feed(name)
+    for key in ("d/a", "d/c"):
+        sample = tarkit.open(word).get(key)
+        assert sample.key == key
+        for field in sample:
+            assert sample[field] == run("get", f"{key}.{field}", feed(name)).stdout
+        tarkit.open(word).keys(key).write("whole.tar")
+        assert Path("whole.tar").read_bytes() == run("get", key, feed(name)).stdout
+    assert tarkit.open(word).select("txt").rekey("new/{key}").get("new/d/b")["txt"] == b"y"
+
+
+@each_row("format", [None, "dali", "tsv", "webshart"])
+def test_get_by_an_index(format: Any, archive: Archive) -> None:
+    """With it what lies before the sample is not read; without it, damage there is an error."""
+    for name, members in SHARDS.items():
+        archive(members, name)
+        if format:
+            tarkit.index(name, format=format)
+    later = Path("b.tar").stat().st_mtime_ns
+    with open("b.tar", "r+b") as file:
+        file.seek(tarkit.open("b.tar").indexed()["b/24"].offset)
+        file.write(b"\xff" * 512)
+    os.utime("b.tar", ns=(later, later))
+    data = tarkit.open(["a.tar", "b.tar"])
+    assert dict(data.get("b/20")) == expected("b", 20)
+    if format:
+        assert dict(data.get("b/30")) == expected("b", 30)
+    else:
+        with pytest.raises(tarkit.Problem, match="bad-header"):
+            data.get("b/30")
+    os.utime("b.tar", ns=(later + 10**12, later + 10**12))
+    messages: list[str] = []
+    assert dict(tarkit.open("b.tar", on_problem=messages.append).get("b/2")) == expected("b", 2)
+    assert ["index not used: it is older than the shard" in each for each in messages] == [True] * bool(format)
+
+
+def test_get_what_is_not_there(archive: Archive) -> None:
+    """A KeyError that is an error of tarkit, and names keys; of a field that is not there it names the fields."""
+    data = tarkit.open([archive(members, name) for name, members in SHARDS.items()])
+    with pytest.raises(KeyError) as found:
+        data.get("c/0")
+    assert isinstance(found.value, tarkit.TarkitError)
+    assert str(found.value) == "no sample 'c/0': searched 2 inputs"
+    assert found.value.hint == "the first keys are 'a/0', 'a/1', 'a/2', 'a/3', 'a/4'"
+    with pytest.raises(KeyError, match="no such field; the sample a/0 has x, y"):
+        data.get("a/0")["z"]
+    with pytest.raises(tarkit.TarkitError, match="no sample 'a/0'"):
+        data.keys(["b/0"]).get("a/0")
+    with pytest.raises(TypeError, match="a key is a str, not int"):
+        data.get(0)  # type: ignore[arg-type]
 
 
 def test_a_file_that_is_replaced(indexed: tarkit.IndexedDataset) -> None:

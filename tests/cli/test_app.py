@@ -23,7 +23,16 @@ from tarkit import __version__, errors
 from tarkit.cli import app
 from tarkit.cli.app import COMMANDS, group
 from tarkit.cli.command import FIRST, LAST, Command, Option, sections
-from tarkit.errors import CommandFailed, Interrupted, MissingLibrary, Problem, TarkitError, Unsupported, Usage
+from tarkit.errors import (
+    CommandFailed,
+    Interrupted,
+    MissingKey,
+    MissingLibrary,
+    Problem,
+    TarkitError,
+    Unsupported,
+    Usage,
+)
 from tarkit.problems import PROBLEMS
 from tests._served import served
 from tests._tools import PATIENT, TARKIT, archive, at_terminal, each_row, program, tarkit
@@ -311,6 +320,7 @@ def raising(error: BaseException | type[BaseException]) -> click.Command:
             "tarkit: this needs That, which is not installed\nhint: pip install 'tarkit[those]'\n",
         ),
         (Unsupported("what"), 1, "tarkit: what\n"),
+        (MissingKey("no sample 'a'"), 1, "tarkit: no sample 'a'\n"),
         (CommandFailed("a\nb", 3, "why"), 1, "tarkit: command ended with status 3: a\\x0ab: why\n"),
         (Usage("what", "do this"), 2, "tarkit: what\nhint: do this\n"),
         (
@@ -334,7 +344,8 @@ def test_errors(error: Exception, status: int, stderr: str, call: Call, monkeypa
 def test_every_class_is_tried() -> None:
     """The test above knows all of the family."""
     family = {name for name, kind in vars(errors).items() if inspect.isclass(kind) and issubclass(kind, TarkitError)}
-    assert family == {"TarkitError", "Problem", "MissingLibrary", "Unsupported", "CommandFailed", "Usage"}
+    leaves = {"Problem", "MissingKey", "MissingLibrary", "Unsupported", "CommandFailed", "Usage"}
+    assert family == leaves | {"TarkitError"}
 
 
 @each_row("error", [KeyError("x"), AssertionError("x"), EOFError("x"), click.Abort()])

@@ -139,6 +139,27 @@ def test_file_hands_out_what_it_has_just_read() -> None:
     assert len(reads) == len(far) + 1
 
 
+def test_recent_bytes_are_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after an error while the window moved; after it was closed they are read again, as the file is then."""
+    path = tmp_path / "in"
+    path.write_bytes(DATA)
+    source = FileSource(os.open(path, os.O_RDONLY), "in")
+    for pos in range(0, 30_000, 1000):
+        source.peek(pos, 512)
+    low, high = source._base, source._end
+    assert high - low > 20_000
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "preadv", lambda *given: (_ for _ in ()).throw(OSError(5, "bad disk")))
+        with pytest.raises(OSError, match="bad disk"):
+            source.peek(high - 10_000, 20_000)
+    for start in range(low, high - 100, 700):
+        assert source.recent(start, start + 100) == DATA[start : start + 100]
+    source.peek(low, 512)
+    path.write_bytes(bytes(len(DATA)))
+    source.close()
+    assert source.recent(low, low + 100) == bytes(100)
+
+
 def test_file_reads_further_ahead_when_entries_are_small() -> None:
     """Peeks that follow each other closely become few reads, of no byte twice; peeks that jump stay small."""
     source = on_disk(bytes(4 * MIB))
