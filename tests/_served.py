@@ -1,8 +1,8 @@
-"""A `tarkit` for shells that starts at once: the process that tests makes a copy of itself, with tarkit loaded.
+"""A `tarkit` for shells that starts at once: the test process forks itself, with tarkit loaded.
 
-A small client hands over its descriptors, words, folder and environment, and ends as the copy has ended. The files and
-pipes are the very same; what is not is who is whose child, limits, and whom a signal reaches. The client is in C, since
-Python takes longer to start than most commands of the tests; where there is no compiler each `tarkit` starts anew.
+A small client sends its descriptors, arguments, directory and environment, and ends with the status of the fork. The
+files and pipes are the same; parent processes, limits and the targets of signals are not. The client is in C, since
+Python takes longer to start than most commands of the tests; without a compiler each `tarkit` is a new process.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ int main(int argc, char **argv) {
     _exit(status);
 }
 """
-MOST = 200  # descriptors that are handed over; the system takes 253 at a time
+MOST = 200  # maximum number of descriptors that are sent; the system takes 253 at a time
 
 
 @functools.cache
 def served(base: Path) -> Path:
-    """A folder in `base` with such a `tarkit`, which is answered as long as this process lives."""
+    """Return a directory in `base` with such a `tarkit`, which works as long as this process lives."""
     folder = base / "served"
     folder.mkdir()
     if compiler := shutil.which("cc"):

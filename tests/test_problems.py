@@ -103,7 +103,7 @@ def test_maxerr() -> None:
     assert policy.dropped == {"truncated": 1, "bad-header": 1}
 
 
-def test_many_of_a_kind_are_not_all_said() -> None:
+def test_many_of_a_kind_are_not_all_printed() -> None:
     """The first few of a kind are printed, then a message that more follow; other kinds are not affected."""
     said: list[str] = []
     policy = Policy(skip=["all"], warn=said.append)
@@ -143,7 +143,7 @@ def test_names(allow: list[str], skip: list[str], allowed: set[str], skipped: se
         (["all"], ["all"], r"--allow and --skip both name"),
     ],
 )
-def test_names_that_make_no_sense(allow: list[str], skip: list[str], message: str) -> None:
+def test_unknown_names(allow: list[str], skip: list[str], message: str) -> None:
     """An unknown name is a usage error that lists the known ones."""
     with pytest.raises(Usage, match=message) as error:
         Policy(allow, skip)

@@ -1,7 +1,7 @@
 """README.md and docs/: blocks of `sh`, `python`, `c` and `make` are run, section by section.
 
-Blocks marked `console` need a network or change the machine; of those only the options are looked up. test_docs.py
-compares the tour of README.md with what it prints.
+Blocks marked `console` need a network or change the machine; only their options are checked. test_docs.py compares the
+tour of README.md with its output.
 """
 
 from __future__ import annotations
@@ -402,7 +402,7 @@ def test_the_blocks_of_a_section_run(
             _run(folder, "bash", "-euo", "pipefail", "-c", block.text)
         elif block.language == "python":
             monkeypatch.chdir(folder)
-            exec(block.text, {})  # here, where webdataset need not be loaded once more
+            exec(block.text, {})  # in this process, so that webdataset is not loaded again
             assert len(capsys.readouterr().out.splitlines()) == PRINTED[section]
         elif block.language == "c":
             (folder / "upper-tar.c").write_text(block.text)
@@ -423,7 +423,7 @@ MESSAGES = {"URLs": "cat s3://bucket/a.tar -o b.tar", "A truncated download": "c
 
 
 @pytest.mark.forks
-def test_messages_are_those_of_today(folder: Path) -> None:
+def test_messages_are_up_to_date(folder: Path) -> None:
     """The messages that sections show are what a command prints, to the last byte."""
     program("bash")
     _fill(folder, "")
@@ -463,8 +463,8 @@ def _anchors(text: str) -> set[str]:
 
 
 @each_row("page", PAGES)
-def test_links_lead_somewhere(page: Path) -> None:
-    """A link into the repository names an existing file, and an existing heading."""
+def test_links_have_targets(page: Path) -> None:
+    """A link into the repository points to an existing file and an existing heading."""
     text = page.read_text(encoding="utf-8")
     for target, anchor in re.findall(r"\]\((?!https?://)([^)#\s]*)#?([^)\s]*)\)", text):
         path = (page.parent / target).resolve() if target else page
@@ -473,8 +473,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @each_row("page", PAGES)
-def test_no_word_of_this_machine(page: Path) -> None:
-    """Documents have no path of a development machine."""
+def test_no_paths_of_a_development_machine(page: Path) -> None:
+    """Documents contain no path of a development machine."""
     text = page.read_text(encoding="utf-8")
 
     assert not re.search(r"(?<!tarkit)/(work|home|root|Users|tmp)/", text)
