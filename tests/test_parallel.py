@@ -85,8 +85,7 @@ def test_many_items_of_each(count: int, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.forks
 @pytest.mark.parametrize("late", [False, True])
 def test_threads(late: bool) -> None:
-    """While another thread runs no process is forked, since its locks could block the child; the work is done in this
-    process."""
+    """No process is forked while another thread runs, whose locks could block the child; the work is done here."""
     over = threading.Event()
     thread = threading.Thread(target=over.wait)
     found = results_in_order(square, range(4 * parallel.AHEAD), 2, share=1)
@@ -302,7 +301,7 @@ def test_a_signal_as_a_lock_is_taken(moment: str) -> None:
 @pytest.mark.forks
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_all(signum: signal.Signals, here: Path) -> None:
-    """A signal ends the worker processes and their commands, even if these ignore TERM, and removes unfinished
+    """A signal ends worker processes and their commands, even those that ignore TERM, and removes unfinished
     outputs."""
     process = Copied([sys.executable, "-c", PROGRAM], stderr=subprocess.PIPE, start_new_session=True)
     pids = [pid_in(f"{job}.pid") for job in range(2)]

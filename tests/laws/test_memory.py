@@ -263,8 +263,7 @@ def test_a_large_field_of_a_stream(words: str, here: Path, growth: Growth) -> No
 
 @each_row(("shards", "rows", "most"), [(1, 6000, 4600), (100, 12000, 2000)])
 def test_a_plan_in_any_order(shards: int, rows: int, most: int, here: Path, growth: Growth) -> None:
-    """Rows of a plan in any order wait in a file, not in memory; those of one unordered shard take about 400 bytes
-    each."""
+    """Rows of a plan in any order wait in a file, not in memory; rows of one unordered shard take about 400 bytes."""
     with open("p.tsv", "wb") as file:
         file.write(b"shard\tposition\tname\tsource\tsize\n")
         for row in range(rows):

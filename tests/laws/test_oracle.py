@@ -285,8 +285,7 @@ def test_we_read_what_webdataset_writes(webdataset: Any, run: Run) -> None:
 def test_shards_end_where_those_of_webdataset_do(
     limits: dict[str, int], options: list[str], webdataset: Any, run: Run
 ) -> None:
-    """split ends shards where ShardWriter does, by count and by the size of the contents
-    (docs/formats/webdataset.md)."""
+    """split ends shards where ShardWriter does, by count and by size of the contents (docs/formats/webdataset.md)."""
     sizes = [1000, 1000, 500, 500, 3000, 1, 2999, 1, 1000, 1000]
     with webdataset.ShardWriter("wds-%d.tar", encoder=False, mtime=0, verbose=0, **limits) as writer:
         for number, size in enumerate(sizes):
