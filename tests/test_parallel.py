@@ -301,8 +301,7 @@ def test_a_signal_as_a_lock_is_taken(moment: str) -> None:
 @pytest.mark.forks
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_all(signum: signal.Signals, here: Path) -> None:
-    """A signal ends worker processes and their commands, even those that ignore TERM, and removes unfinished
-    outputs."""
+    """A signal ends workers and their commands, even those that ignore TERM, and removes unfinished outputs."""
     process = Copied([sys.executable, "-c", PROGRAM], stderr=subprocess.PIPE, start_new_session=True)
     pids = [pid_in(f"{job}.pid") for job in range(2)]
     assert len(list(here.glob(".*.part"))) == 2

@@ -46,8 +46,7 @@ def samples(draw: st.DrawFn, at_least: int = 0) -> Members:
 
 @st.composite
 def archives(draw: st.DrawFn, at_least: int = 0) -> bytes:
-    """An archive of samples, stray entries and directories, in any format that can store them, with any length of its
-    end."""
+    """An archive of samples, stray entries and directories, in any suitable format, with any length of its end."""
     rows = draw(samples(at_least))
     for stray in draw(st.lists(st.sampled_from(STRAYS), unique=True, max_size=2)):
         rows.insert(draw(st.integers(0, len(rows))), (stray, draw(st.sampled_from([None, b"note"]))))
@@ -237,8 +236,7 @@ def test_shuffle(data: bytes, size: int, seed: int) -> None:
 @laws
 @given(archives(), st.integers(-99, 99), st.integers(0, 3))
 def test_full_shuffle(data: bytes, seed: int, count: int) -> None:
-    """A full shuffle keeps entries and whole samples, and puts entries without a key first; sort(shuffle(x)) =
-    sort(x)."""
+    """A full shuffle keeps all samples, and puts entries without a key first; sort(shuffle(x)) = sort(x)."""
     with stored(data) as (folder, words):
         outs = {tarkit("shuffle", word, "--seed", str(seed)).stdout for word in words}
         assert len(outs) == 1

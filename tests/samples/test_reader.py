@@ -203,8 +203,7 @@ def test_samples_equal_the_reference(words: list[str]) -> None:
 @settings(max_examples=50)
 @given(NAMES, st.lists(st.integers(0, 10), max_size=3), st.integers(0, 4000))
 def test_groups_equal_the_reference(words: list[str], stops: list[int], limit: int) -> None:
-    """Groups are the same wherever reading is interrupted or a large sample taken; `plain` holds for plain samples
-    only."""
+    """Groups are the same wherever reading stops or a large sample is taken; `plain` holds for plain samples only."""
     entries = list(TarReader(on_disk(of_words(words) + MARKER)).raw())
     expected = list(group_entries(entries))
     groups, found = EntryGroups(), []
@@ -529,7 +528,7 @@ def test_large(small: None) -> None:
         writer.finish(1024)
     assert sink.data == data
     assert sizes == [(b"a", 1, False), (b"b", 3, True), (b"c", 1, False)]
-    assert [s.more for s in SampleReader(on_disk(data), Policy())] == [None] * 3, "a file's samples are known whole"
+    assert [s.more for s in SampleReader(on_disk(data), Policy())] == [None] * 3, "samples of a file are complete"
 
 
 def test_large_with_strays_at_its_end(small: None) -> None:
@@ -601,7 +600,7 @@ def read_without_spooling(kind: str, act: str, step: int, monkeypatch: pytest.Mo
     """Read all samples, and check that none is spooled."""
     shrink(monkeypatch)
     monkeypatch.setattr(sources, "HELD", 1 << 16)
-    monkeypatch.setattr(sources, "TemporaryFile", lambda *_: pytest.fail("it was kept"))
+    monkeypatch.setattr(sources, "TemporaryFile", lambda *_: pytest.fail("the sample was spooled"))
     source, count = stream(LONG[kind], step), 0
     policy = Policy(skip=["bad-header"]) if "damage" in kind else Policy()
     for sample in SampleReader(source, policy):
@@ -659,7 +658,7 @@ def test_recent() -> None:
     assert [recent.add(key) for key in (b"a", b"b", b"a", b"c", b"a")] == [False, False, True, False, True]
     assert not recent.add(b"d")
     assert recent.add(b"b"), "a, b, c, d: the last three are known"
-    assert not recent.add(b"a"), "and a, the oldest, is not"
+    assert not recent.add(b"a"), "a, the oldest, is forgotten"
     assert not any(recent.add(b"%d" % number) for number in range(1000))
     assert [recent.add(b"%d" % number) for number in (997, 998, 999)] == [True] * 3
     assert not recent.add(b"996")
@@ -673,7 +672,7 @@ def test_repeated_keys_within_the_bound(ascending: bool) -> None:
     recent = Recent(2000)
     assert not any(recent.add(b"%04d.x" % number) for number in order)
     assert recent.add(b"0500.x" if ascending else b"0501.x")
-    assert not recent.add(b"0499.x"), "what is older may be forgotten"
+    assert not recent.add(b"0499.x"), "older keys may be forgotten"
 
 
 def test_samples_of_a_file_stay_readable() -> None:

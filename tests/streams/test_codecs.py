@@ -513,8 +513,7 @@ LZOP = b"\x89LZO\x00\r\n\x1a\n"
     ],
 )
 def test_foreign_codecs(head: bytes, path: str | None, name: str | None) -> None:
-    """Codecs are recognized by their first bytes, after skippable frames too; brotli, without magic bytes, by
-    suffix."""
+    """Codecs are recognized by first bytes, after skippable frames too; brotli, without magic bytes, by suffix."""
     assert codec_by_magic(head) is None
     found = foreign_codec(head, path)
     assert (found and found.name) == name

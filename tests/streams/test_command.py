@@ -145,7 +145,7 @@ def test_ending_includes_children(command: str, here: Path) -> None:
     pid = pid_in("pid")
     reader.close()
     assert gone(pid)
-    assert reader.process.returncode == -signal.SIGTERM, "asked to end, not made to"
+    assert reader.process.returncode == -signal.SIGTERM, "it ends by TERM, not by KILL"
 
 
 @pytest.mark.parametrize("who", ["leader", "child"])

@@ -85,7 +85,7 @@ def test_space_is_reused() -> None:
     del ranges[1]
     gc.collect(1)
     again = hold(600), hold(400)
-    assert size(spool) == 5000, "600 and 400 fit where 1000 was"
+    assert size(spool) == 5000, "600 and 400 take the space of 1000"
     assert [each.read(0, each.size) for each in again] == [DATA[:600], DATA[:400]]
     for _ in range(20):
         held = hold(3000)

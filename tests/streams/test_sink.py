@@ -95,7 +95,7 @@ def test_mode(umask: int, new: int) -> None:
         with open_sink("path", name):
             if before is not None:
                 [part] = [each for each in listing() if each.endswith(PART)]
-                assert mode(part) == before, "nor is it more open before it is complete"
+                assert mode(part) == before, "the unfinished file has the same mode"
         assert mode(name) == (new if before is None else before)
 
 
@@ -484,8 +484,7 @@ def test_pipe() -> None:
 
 @each_row("command", ["cat > /dev/null; exit 3", "exit 3", "cat | (exit 3)", "(exit 3) | cat"])
 def test_a_command_that_fails(command: str, here: Path) -> None:
-    """The status of any part of the pipeline counts, whether it reads or not; the message ends with stderr's last
-    line."""
+    """The status of any part of the pipeline counts, if it reads or not; the message ends with stderr's last line."""
     with pytest.raises(CommandFailed) as error, open_sink("pipe", f"echo why >&2; {command}") as sink:
         sink.write(bytes(4_000_000))
     assert error.value.status == 3
