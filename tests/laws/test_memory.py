@@ -100,7 +100,7 @@ def peak() -> Iterator[Growth]:
 def baseline(peak: Growth, tmp_path_factory: pytest.TempPathFactory) -> int:
     """Return the peak of a run with one tiny sample."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("baseline"))
+        patch.chdir(tmp_path_factory.mktemp("least"))
         Path("few.tar").write_bytes(member("a.txt", b"x") + MARKER)
         return peak("cat few.tar")
 

@@ -387,8 +387,7 @@ def test_class_bars() -> None:
 
 
 def test_charts() -> None:
-    """There are charts of classes, in fields and JSON members, then of sizes; repeated values are classes of
-    samples."""
+    """Classes in fields and JSON members have charts, then sizes; repeated values are classes of samples."""
     samples = [
         SampleItems(b"%d" % i, "x", 0, [
             text("cls", f"{i % 2}\n"), text("txt", f"text {i}"),
