@@ -451,7 +451,7 @@ def test_extract_stays_inside(archive: Archive) -> None:
 
 
 def test_mix_as_the_command_does(archive: Archive, run: Run) -> None:
-    """The draws are those of the command, for the same seed."""
+    """The same draws by the same seed."""
     archive({f"a{i}.x": b"1" for i in range(30)}, "a.tar")
     archive({f"b{i}.x": b"2" for i in range(9)}, "b.tar")
     a, b = tarkit.open("a.tar"), tarkit.open("pipe:cat b.tar")
@@ -472,7 +472,7 @@ def test_mix_as_the_command_does(archive: Archive, run: Run) -> None:
 
 
 def test_a_mix_that_cannot_be(archive: Archive) -> None:
-    """No dataset, a weight of 0, no end, and a dataset without samples are errors."""
+    """No dataset, a weight of 0, no end, a dataset without samples."""
     data = tarkit.open(archive(MANY))
     for sources, options in (([], {}), ([(data, 0)], {}), ([data], {"repeat": True})):
         with pytest.raises(tarkit.Usage):

@@ -1,5 +1,4 @@
-"""tarkit split into several series: --map, --parts, --folds, --stratify; and --even size; no sample is lost or
-doubled."""
+"""tarkit split into several series: --map, --parts, --folds, --stratify; --even size; and that no sample is lost."""
 
 from __future__ import annotations
 

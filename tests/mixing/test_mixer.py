@@ -395,7 +395,7 @@ def test_seeds_of_parts() -> None:
 
 
 def samples(spec: SourceSpec, **settings: Any) -> Laps:
-    """Return the laps of a source."""
+    """The laps of a source."""
     return Laps(spec, locate(spec, lambda line: None), Policy(), 1, **settings)
 
 

@@ -336,7 +336,7 @@ def test_sparse_files(name: str) -> None:
 
 
 def test_entries_without_key_come_first() -> None:
-    """Entries without a key come first, in both directions and for any sort key."""
+    """In either direction, by whatever one sorts."""
     for key in (SortKey(), SortKey(reverse=True), SortKey(["x"]), SortKey(by="md5"), SortKey(by="name")):
         [alone] = samples([("d", None), ("README", b"")])
         [sample] = samples({"a.x": b""})
