@@ -30,27 +30,27 @@ class Content(NamedTuple):
 class Dataset(NamedTuple):
     """The files of a set; npy and tree have files beside the archive, npy also lists of them."""
 
-    folder: Path
+    directory: Path
 
     @property
     def tar(self) -> Path:
         """All samples, in order."""
-        return self.folder / "all.tar"
+        return self.directory / "all.tar"
 
     @property
     def files(self) -> Path:
         """The directory of the files that the archive was made from."""
-        return self.folder / "files"
+        return self.directory / "files"
 
     @property
     def recipe(self) -> Path:
         """The recipe that makes the archive from the files."""
-        return self.folder / "recipe"
+        return self.directory / "recipe"
 
     @property
     def list(self) -> Path:
         """Names of the files, relative to their directory, for GNU tar's -T."""
-        return self.folder / "list"
+        return self.directory / "list"
 
 
 def header(name: str, size: int) -> bytes:
@@ -135,11 +135,11 @@ def _tree(part: Dataset, final: Dataset, samples: int) -> None:
 
     def entries() -> Iterator[bytes]:
         for index in range(samples):
-            folder = f"class{index // 1000:03d}"
-            (part.files / folder).mkdir(parents=True, exist_ok=True)
+            directory = f"class{index // 1000:03d}"
+            (part.files / directory).mkdir(parents=True, exist_ok=True)
             picture = numbers.randbytes(500 + index % 1000)
             for field, content in (("cls", b"%d" % (index // 1000)), ("jpg", picture)):
-                name = f"{folder}/{index:08d}.{field}"
+                name = f"{directory}/{index:08d}.{field}"
                 (part.files / name).write_bytes(content)
                 yield entry(name, content)
 
@@ -171,7 +171,7 @@ def dataset(place: Path, name: str, part: int) -> Dataset:
 def make(place: Path, name: str, part: int) -> Content:
     """Make one `part`-th of the set `name` under `place`, unless it exists; return its content."""
     final = dataset(place, name, part)
-    if not final.folder.exists():
+    if not final.directory.exists():
         samples, size, maker = SETS[name]
         need = 2 * size * samples // part
         if shutil.disk_usage(place).free < need:
@@ -179,9 +179,9 @@ def make(place: Path, name: str, part: int) -> Content:
         draft = Path(tempfile.mkdtemp(dir=place, prefix=f"{name}.part-"))
         try:
             maker(Dataset(draft), final, samples // part)
-            draft.rename(final.folder)
+            draft.rename(final.directory)
         except OSError:
-            if not final.folder.exists():  # else another benchmark was faster
+            if not final.directory.exists():  # else another benchmark was faster
                 raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)

@@ -203,11 +203,11 @@ def desert(poster: Poster) -> str:
 def main() -> None:
     """Write all pictures."""
     painters = {each.__name__: each for each in (mountains, sea, canyon, forest, city, desert)}
-    folder = Path(sys.argv[1])
+    directory = Path(sys.argv[1])
     scale = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     number = 0
     for name, count in CLASSES.items():
-        (folder / name).mkdir(parents=True)
+        (directory / name).mkdir(parents=True)
         for _ in range(count * scale):
             number += 1
             rng = random.Random(number)
@@ -222,11 +222,11 @@ def main() -> None:
             body = ("a full moon" if time == "night" else "a pale sun") if light else "an empty sky"
             caption = f"{words[0].upper()}{words[1:]}, under {body}: {time}."
             told = {"time": time, "sun": light, "seed": number}
-            base = folder / name / f"{number:04d}"
+            base = directory / name / f"{number:04d}"
             base.with_suffix(".png").write_bytes(poster.png())
             base.with_suffix(".txt").write_text(caption + "\n")
             base.with_suffix(".json").write_text(json.dumps(told) + "\n")
-    print(f"{number} pictures in {folder}")
+    print(f"{number} pictures in {directory}")
 
 
 if __name__ == "__main__":

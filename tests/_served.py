@@ -76,20 +76,20 @@ MOST = 200  # maximum number of descriptors that are sent; the system takes 253 
 @functools.cache
 def served(base: Path) -> Path:
     """Return a directory in `base` with such a `tarkit`, which works as long as this process lives."""
-    folder = base / "served"
-    folder.mkdir()
+    directory = base / "served"
+    directory.mkdir()
     if compiler := shutil.which("cc"):
-        place = str(folder / "place")
+        place = str(directory / "place")
         names = [f"-DMOST={MOST}", f'-DPLACE="{place}"']
-        subprocess.run([compiler, *names, "-xc", "-", "-o", folder / "tarkit"], input=CLIENT, check=True)
+        subprocess.run([compiler, *names, "-xc", "-", "-o", directory / "tarkit"], input=CLIENT, check=True)
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(place)
         listening.listen(64)
         threading.Thread(target=_accept, args=(listening,), daemon=True).start()
     else:
-        (folder / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
-        (folder / "tarkit").chmod(0o755)
-    return folder
+        (directory / "tarkit").write_text(f'#!/bin/sh\nexec {shlex.join(TARKIT)} "$@"\n')
+        (directory / "tarkit").chmod(0o755)
+    return directory
 
 
 def _accept(listening: socket.socket) -> None:
@@ -104,10 +104,10 @@ def _answer(asked: socket.socket) -> None:
         try:
             with asked.makefile("rb") as file:
                 head, _, words = file.read().partition(b"\0\0")
-            folder, *environment = head.split(b"\0")
+            directory, *environment = head.split(b"\0")
 
             def first() -> None:
-                os.chdir(folder)
+                os.chdir(directory)
                 os.environ.clear()
                 os.environb.update(each.split(b"=", 1) for each in environment)
 

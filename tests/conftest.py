@@ -159,7 +159,7 @@ def body(archive: bytes) -> bytes:
 def keys(archive: bytes | Path | str) -> str:
     """Return the keys of the samples in an archive, separated by spaces; entries without a key are left out."""
     named = (name.rpartition("/") for name, _ in entries(archive))
-    found = [folder + slash + base.partition(".")[0] for folder, slash, base in named if "." in base.lstrip(".")]
+    found = [directory + slash + base.partition(".")[0] for directory, slash, base in named if "." in base.lstrip(".")]
     return " ".join(key for key, _ in groupby(found))
 
 

@@ -110,7 +110,7 @@ LONGEST_FUNCTION = 60
 CITED = {}
 
 
-def folder(module: str) -> str:
+def directory(module: str) -> str:
     """Return the directory of a module of tarkit, with dots; for a module at the top its own name."""
     package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
     return package.partition(".")[2] or module.removeprefix("tarkit.")
@@ -151,12 +151,12 @@ def assert_no_cycle(graph: dict[str, set[str]]) -> None:
 
 def test_imports_follow_the_table() -> None:
     """A directory imports those of its row in FOLDERS, all of them and no others."""
-    found: dict[str, set[str]] = {folder(name): set() for name in MODULES}
+    found: dict[str, set[str]] = {directory(name): set() for name in MODULES}
     wrong = []
     for name in MODULES:
-        at = folder(name)
+        at = directory(name)
         for imported in own(name):
-            to = folder(imported)
+            to = directory(imported)
             if to != at:
                 found[at].add(to)
                 if to not in FOLDERS.get(at, "").split():
@@ -180,13 +180,13 @@ def test_commands_are_one_file_each() -> None:
 
     None imports the app: commands depend on the rest of cli.
     """
-    assert {name for name in MODULES if folder(name) == "commands"} == {
+    assert {name for name in MODULES if directory(name) == "commands"} == {
         "tarkit.commands",
         *(f"tarkit.commands.{name}" for name in COMMANDS),
     }
     for name in MODULES:
         assert not [each for each in own(name) if each.startswith("tarkit.commands.")], name
-        assert folder(name) != "commands" or "tarkit.cli.app" not in own(name), name
+        assert directory(name) != "commands" or "tarkit.cli.app" not in own(name), name
 
 
 def test_no_directory_is_crowded() -> None:
@@ -221,9 +221,9 @@ def test_cited_documents_are_in_the_repository() -> None:
 
 
 EDGE = {
-    "click": lambda name: folder(name) in ("cli", "commands"),
-    "tqdm": lambda name: folder(name) == "cli",
-    "rich": lambda name: folder(name) in ("commands", "views"),
+    "click": lambda name: directory(name) in ("cli", "commands"),
+    "tqdm": lambda name: directory(name) == "cli",
+    "rich": lambda name: directory(name) in ("commands", "views"),
     "PIL": lambda name: name in ("tarkit.views.pictures", "tarkit.views.terminal", "tarkit.media.coding_pictures"),
     "filetype": lambda name: name == "tarkit.media.kinds",
     "braceexpand": lambda name: name == "tarkit.streams.location",
@@ -287,7 +287,7 @@ def test_side_effects_are_at_the_edge(name: str) -> None:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             word = f"{node.value.id}.{node.attr}"
             if word in ("os.environ", "os.getenv", "os.environb"):
-                assert folder(name) in ("api", "cli", "commands"), f"{name} uses {word}"
+                assert directory(name) in ("api", "cli", "commands"), f"{name} uses {word}"
             elif word in WORLD and WORLD[word] is not None:
                 assert name in WORLD[word], f"{name} uses {word}"
             assert word not in ("os._exit", "os.system", "os.popen", "time.time") or name in (

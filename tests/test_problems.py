@@ -191,7 +191,7 @@ def test_exit_codes() -> None:
         if kind.__module__ == "tarkit.errors":
             assert str(kind.exit_code) == codes[kind.__name__]
         assert kind.exit_code == (2 if issubclass(kind, Usage) else 1)
-    assert not issubclass(errors.Interrupted, Exception), "nothing may swallow it"
+    assert not issubclass(errors.Interrupted, Exception), "`except Exception` must not catch it"
 
 
 @each_row(
@@ -225,7 +225,7 @@ def test_command_failed(status: int, tail: str, message: str) -> None:
     ],
 )
 def test_show(name: bytes | str, shown: str) -> None:
-    """A name is shown on one line whatever its bytes, and different names differ."""
+    """A name is shown on one line for any bytes, and different names differ."""
     assert show(name) == shown
 
 

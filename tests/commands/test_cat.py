@@ -32,8 +32,8 @@ ABC: dict[str, Content] = {
     "c.json": b'{"n": 3}',  # at 6656, end marker at 7680
 }
 SIX: dict[str, Content] = {
-    f"{folder}/{key}.{field}": f"{folder}{key}{field}".encode()
-    for folder in "de"
+    f"{directory}/{key}.{field}": f"{directory}{key}{field}".encode()
+    for directory in "de"
     for key in "abc"
     for field in ("cls", "jpg")
 }
@@ -953,7 +953,7 @@ def test_problems_in_pairs(
 
 @each_feed
 def test_a_volume_label_is_not_a_field(run: Run, archive: Archive, feed: Feed) -> None:
-    """GNU's volume label is an entry without a key, whatever its name."""
+    """GNU's volume label is an entry without a key, for any name."""
     rows: list[tuple[str, Content]] = [("abc.jpg", Link("", b"V")), ("k00.jpg", b"1"), ("k00.cls", b"2")]
     word = feed(archive(rows, format=GNU))
     assert run("cat", word, "-f", "jpg").stdout == tar(rows[1:2], GNU)

@@ -22,7 +22,7 @@ from tests.conftest import GNU, PAX, Archive, Feed, Link, Ran, Run, each_feed, k
 DATA = Path(__file__).parents[1] / "data"
 
 
-def told(ran: Ran) -> list[str]:
+def messages(ran: Ran) -> list[str]:
     """Return the messages of problems."""
     return [line for line in ran.stdout.decode().splitlines() if line.endswith("]")]
 
@@ -59,7 +59,7 @@ def test_differences(run: Run, archive: Archive, feed: Feed) -> None:
     two = feed(archive(changed, "2.tar"))
     for words in ([], ["-p", "2"]) if feed.kind == "gzip" else ([],):
         ran = run("check", one, "--same-as", two, *words, exit=1)
-        assert told(ran) == [
+        assert messages(ran) == [
             f"1.tar: at 8192: 'k4' ('cls', 'jpg') is not in {two} [missing-sample]",
             f"1.tar: at 10240: 'k5' ('cls', 'jpg') is not in {two} [missing-sample]",
             f"{two}: at 2048: 'k1' differs in 'cls', compared with 1.tar at 2048 [changed-sample]",
@@ -83,10 +83,10 @@ def test_many_differences(run: Run, archive: Archive, here: Path) -> None:
     assert len(extra) == 3
     assert lines[-5:-3] == ["19 more [extra-sample]; -v prints all", "6 more [changed-sample]; -v prints all"]
     assert lines[-2].startswith("the other, d: ")
-    assert len(told(run("check", "3.tar", "--same-as", "d", "-v", exit=1))) == 31
+    assert len(messages(run("check", "3.tar", "--same-as", "d", "-v", exit=1))) == 31
     assert len(objects(run("check", "3.tar", "--same-as", "d", "--json", exit=1), "problem")) == 31
     ran = run("check", "d/1.tar", "d/2.tar", "--allow", "repeated-key", "--same-as", "3.tar", exit=1)
-    assert "d/1.tar: at 0: 'a0' ('cls', 'jpg') is not in 3.tar [missing-sample]" in told(ran)
+    assert "d/1.tar: at 0: 'a0' ('cls', 'jpg') is not in 3.tar [missing-sample]" in messages(ran)
     assert "\nthis set, d/1.tar and 1 more: " in ran.stdout.decode()
 
 
@@ -159,7 +159,7 @@ def test_damaged_shards_have_no_verdict(run: Run, archive: Archive) -> None:
     other = archive(tar(R)[:4096], "2.tar")
     for pair in ((name, other), (other, name)):
         ran = run("check", pair[0], "--same-as", pair[1], exit=1)
-        assert len(told(ran)) > 2
+        assert len(messages(ran)) > 2
         assert ran.stdout.decode().splitlines()[-1] == "no verdict: some shards are damaged"
         ran = run("check", pair[0], "--same-as", pair[1], "--allow", "no-end-marker", exit=1)
         assert ran.stdout.decode().splitlines()[-1] == "not the same samples"
@@ -253,7 +253,7 @@ def test_long_entries(run: Run, archive: Archive, here: Path, monkeypatch: pytes
     run("check", name, "--same-as", "x.tar.gz")
     run("check", name, "--same-as", f"pipe:cat {name}")
     other = archive([("a.bin", big[:-1] + b"?"), ("a.cls", b"1"), ("b.bin", big[:-1]), ("b.cls", b"2")], "2.tar")
-    assert [line.split(": ")[2] for line in told(run("check", name, "--same-as", other, exit=1))] == [
+    assert [line.split(": ")[2] for line in messages(run("check", name, "--same-as", other, exit=1))] == [
         "'a' differs in 'bin', compared with in.tar at 0 [changed-sample]"
     ]
 

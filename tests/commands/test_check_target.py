@@ -129,11 +129,11 @@ def as_tarkit(members: Rows) -> list[tuple[str, list[str]]]:
     """Return keys and fields of grouped members, with fields in lower case as in webdataset."""
     samples: list[tuple[str, list[str]]] = []
     for name, _ in members:
-        folder, slash, base = name.rpartition("/")
+        directory, slash, base = name.rpartition("/")
         if "." in base.lstrip(".") and not base.startswith("."):
             key, _, field = base.partition(".")
-            if not samples or samples[-1][0] != folder + slash + key:
-                samples.append((folder + slash + key, []))
+            if not samples or samples[-1][0] != directory + slash + key:
+                samples.append((directory + slash + key, []))
             samples[-1][1].append(field.lower())
     return samples
 

@@ -38,12 +38,12 @@ GOOD: list[tuple[str, Content]] = [
 ]
 
 
-def tree(folder: str) -> dict[str, tuple[object, ...]]:
+def tree(root: str) -> dict[str, tuple[object, ...]]:
     """Return the contents of a directory: contents, links, times and modes of files."""
     found: dict[str, tuple[object, ...]] = {}
-    for path in sorted(Path(folder).rglob("*")):
+    for path in sorted(Path(root).rglob("*")):
         status = path.lstat()
-        name = str(path.relative_to(folder))
+        name = str(path.relative_to(root))
         if path.is_symlink():
             found[name] = ("link", os.readlink(path))
         elif path.is_dir():

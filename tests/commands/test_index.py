@@ -33,9 +33,9 @@ def shards(archive: Archive) -> list[str]:
     return two(archive)
 
 
-def files(folder: str = "s") -> dict[str, bytes]:
+def files(directory: str = "s") -> dict[str, bytes]:
     """Return the files in a directory."""
-    return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
+    return {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir())}
 
 
 @pytest.mark.forks

@@ -164,7 +164,7 @@ def test_samp_5(run: Run, here: Path) -> None:
 
 @each_row("size", ["512", "1KiB", "31KiB", "100KiB", "1MiB"])
 def test_samp_1(size: str, run: Run, f1: Path) -> None:
-    """Ex-SAMP-1: the files of a base name are in one shard, whatever its size."""
+    """Ex-SAMP-1: the files of a base name are in one shard, for any size."""
     [home] = [
         names
         for shard in layout(run, f1, "--key", "base", "-s", size, *ISHARD)

@@ -353,15 +353,15 @@ def test_a_table_reads_back(rows: list[tuple[bytes | None, ...]], sparse: bool) 
     for key, contents in zip(KEYS, rows, strict=False):
         cells = [content if content is not None or sparse else b"" for content in contents]
         samples += [(f"{key}.{name}", cell) for name, cell in zip(NAMES, cells, strict=True) if cell is not None]
-    with TemporaryDirectory() as folder:
-        Path(folder, "in.tar").write_bytes(tar(samples))
+    with TemporaryDirectory() as directory:
+        Path(directory, "in.tar").write_bytes(tar(samples))
         for format in ("tsv", "jsonl") if sparse else ("tsv", "jsonl", "csv"):
-            table, again = f"{folder}/t.{format}", f"{folder}/again.tar"
+            table, again = f"{directory}/t.{format}", f"{directory}/again.tar"
             words = ["-f", " ".join(NAMES), "--on-missing-field", "keep", "--format", format]
-            tarkit("tsv", f"{folder}/in.tar", *words, "-o", table)
+            tarkit("tsv", f"{directory}/in.tar", *words, "-o", table)
             tarkit("create", "--format", format, table, "-o", again)
             assert entries(again) == samples
-            words = ["cat", f"{folder}/in.tar", "--keys-from", f"{table}:__key__", "--require-all"]
+            words = ["cat", f"{directory}/in.tar", "--keys-from", f"{table}:__key__", "--require-all"]
             ran = tarkit(*words, exit=0 if samples else 1)  # a table without rows is not a list of keys
             assert ran.stdout == (tar(samples) if samples else b"")
 

@@ -64,8 +64,8 @@ def grouped(rows: Members) -> list[tuple[str | None, Members]]:
     """Group entries by key; those without a key belong to the next sample, at the end to the last."""
 
     def key(name: str) -> str | None:
-        folder, slash, base = name.rpartition("/")
-        return None if base.find(".") < 1 else folder + slash + base.partition(".")[0]
+        directory, slash, base = name.rpartition("/")
+        return None if base.find(".") < 1 else directory + slash + base.partition(".")[0]
 
     groups: list[tuple[str | None, Members]] = []
     waiting: Members = []
@@ -91,10 +91,10 @@ def flat(groups: list[tuple[str | None, Members]]) -> Members:
 def stored(data: bytes) -> Iterator[tuple[Path, list[str]]]:
     """Make a directory with this archive; yield it and the inputs: a file, and a compressed file, read as a stream."""
     with TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "in.tar").write_bytes(data)
-        (folder / "in.tar.gz").write_bytes(gzip.compress(data, 1))
-        yield folder, [f"{folder}/in.tar", f"{folder}/in.tar.gz"]
+        directory = Path(name)
+        (directory / "in.tar").write_bytes(data)
+        (directory / "in.tar.gz").write_bytes(gzip.compress(data, 1))
+        yield directory, [f"{directory}/in.tar", f"{directory}/in.tar.gz"]
 
 
 def piped(data: bytes) -> int:
@@ -107,8 +107,8 @@ def piped(data: bytes) -> int:
     return read
 
 
-def shards(folder: Path) -> list[bytes]:
-    return [path.read_bytes() for path in sorted(folder.glob("out-*"))]
+def shards(directory: Path) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(directory.glob("out-*"))]
 
 
 @laws
@@ -127,12 +127,12 @@ def test_cat_changes_nothing(data: bytes) -> None:
 @given(archives(at_least=1), st.sampled_from(["-c 1", "-c 2", "-s 1K", "-s 10240", "-s 20K", "-n 1", "-c 3 -s 20480"]))
 def test_shards_together_are_the_archive(data: bytes, limits: str) -> None:
     """cat(split(x)) has the entries of x to the last byte, from any feed."""
-    with stored(data) as (folder, words):
+    with stored(data) as (directory, words):
         made = []
         for word in words:
-            tarkit("split", word, *limits.split(), "-o", f"{folder}/out-%03d.tar", "--force")
-            assert tarkit("cat", f"{folder}/out-*.tar").stdout == ended(body(data))
-            made.append(shards(folder))
+            tarkit("split", word, *limits.split(), "-o", f"{directory}/out-%03d.tar", "--force")
+            assert tarkit("cat", f"{directory}/out-*.tar").stdout == ended(body(data))
+            made.append(shards(directory))
         assert made[0] == made[1]
         assert b"".join(map(body, made[0])) == body(data)
 
@@ -141,9 +141,9 @@ def test_shards_together_are_the_archive(data: bytes, limits: str) -> None:
 @given(archives(at_least=2), st.integers(1, 4), st.integers(1, 5))
 def test_shards_are_as_full_as_the_limits_allow(data: bytes, count: int, records: int) -> None:
     """No shard exceeds a limit, unless it is one sample; the first sample of the next shard would exceed it."""
-    with stored(data) as (folder, words):
-        tarkit("split", words[0], "-c", str(count), "-s", str(records * 10240), "-o", f"{folder}/out-%03d.tar")
-        made = shards(folder)
+    with stored(data) as (directory, words):
+        tarkit("split", words[0], "-c", str(count), "-s", str(records * 10240), "-o", f"{directory}/out-%03d.tar")
+        made = shards(directory)
         groups = [grouped(entries(shard)) for shard in made]
         assert flat([group for each in groups for group in each]) == entries(data)
         for number, shard in enumerate(made):
@@ -237,21 +237,21 @@ def test_shuffle(data: bytes, size: int, seed: int) -> None:
 @given(archives(), st.integers(-99, 99), st.integers(0, 3))
 def test_full_shuffle(data: bytes, seed: int, count: int) -> None:
     """A full shuffle keeps all samples, and puts entries without a key first; sort(shuffle(x)) = sort(x)."""
-    with stored(data) as (folder, words):
+    with stored(data) as (directory, words):
         outs = {tarkit("shuffle", word, "--seed", str(seed)).stdout for word in words}
         assert len(outs) == 1
-        (folder / "out.tar").write_bytes(outs.pop())
-        out = entries(folder / "out.tar")
+        (directory / "out.tar").write_bytes(outs.pop())
+        out = entries(directory / "out.tar")
         assert sorted(map(str, out)) == sorted(map(str, entries(data)))
         groups = [without_edges(rows) for _, rows in grouped(entries(data))]
         assert all(out[(at := out.index(rows[0])) : at + len(rows)] == rows for rows in groups)
         inside = flat([(None, rows) for rows in groups])
         strays = [row for row in entries(data) if row not in inside]
         assert out[: len(strays)] == strays
-        assert tarkit("sort", folder / "out.tar").stdout == tarkit("sort", words[0]).stdout
+        assert tarkit("sort", directory / "out.tar").stdout == tarkit("sort", words[0]).stdout
         if count:
-            tarkit("shuffle", words[1], "--seed", str(seed), "-c", str(count), "-o", folder / "out-%d.tar", "-q")
-            parts = [path.read_bytes() for path in sorted(folder.glob("out-*"))]
+            tarkit("shuffle", words[1], "--seed", str(seed), "-c", str(count), "-o", directory / "out-%d.tar", "-q")
+            parts = [path.read_bytes() for path in sorted(directory.glob("out-*"))]
             assert [row for part in parts for row in entries(part)] == (out if groups else [])
 
 
@@ -344,18 +344,18 @@ def test_create(rows: Members, parallel: str) -> None:
     """All names and contents of a recipe are in the archive, which split and cat accept unchanged."""
     rows = [(name, content) for name, content in rows if isinstance(content, bytes)]
     with TemporaryDirectory() as name:
-        folder = Path(name)
+        directory = Path(name)
         lines = []
         for number, (entry, content) in enumerate(rows):
-            (folder / f"{number}").write_bytes(content)
+            (directory / f"{number}").write_bytes(content)
             source = (f"{number}", f"hex:{content.hex()}", f"pipe:cat {shlex.quote(name)}/{number}")[number % 7 % 3]
             lines.append(f"{entry}\t{source}\n")
         recipe = os.fsencode("".join(lines))
-        out = tarkit("create", "-C", folder, "-p", parallel, stdin=recipe).stdout
-        assert parallel == "1" or out == tarkit("create", "-C", folder, stdin=recipe).stdout
+        out = tarkit("create", "-C", directory, "-p", parallel, stdin=recipe).stdout
+        assert parallel == "1" or out == tarkit("create", "-C", directory, stdin=recipe).stdout
         assert entries(out) == rows
-        (folder / "made.tar").write_bytes(out)
-        assert tarkit("cat", folder / "made.tar").stdout == out
+        (directory / "made.tar").write_bytes(out)
+        assert tarkit("cat", directory / "made.tar").stdout == out
 
 
 @laws

@@ -26,7 +26,6 @@ SIZE = 24_000_000
 
 # Each run is a fork of a process that has loaded the commands and nothing else, so that they are loaded once. Its peak
 # according to `wait4` would include the process that it was forked from, so the run reports it itself.
-# as `wait4` has it would count the process that it was forked from, so it says it by itself.
 CODE = """
 import hashlib, json, os, resource, shlex, signal, subprocess, sys, traceback
 from importlib import import_module

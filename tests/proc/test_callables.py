@@ -253,7 +253,7 @@ def together(
     ],
 )
 def test_other_processes_continue(tmp_path: Path, processes: int, size: int, bad: set[int]) -> None:
-    """Of processes that end one by one only the current samples fail, in order, anywhere in the input.
+    """If processes end one by one only the current samples fail, in order, anywhere in the input.
 
     The function is called again only for samples whose results were lost.
     """

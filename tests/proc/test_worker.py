@@ -168,14 +168,14 @@ def test_programs_that_read_all_before_they_answer(monkeypatch: pytest.MonkeyPat
         shell("cat > all; cat all; rm all"),
         python("held = globals().setdefault('held', [])\nheld.append(1)\nput(entry.name, data)"),
     ):
-        folder = os.getcwd()
+        directory = os.getcwd()
         try:
             os.chdir("/tmp")
             assert written(
                 run([*words[:-1], words[-1].replace("all", f"/tmp/all.{os.getpid()}")], archive(MANY))
             ) == list(MANY.items())
         finally:
-            os.chdir(folder)
+            os.chdir(directory)
     assert written(run(python(ECHO), archive(MANY), 3)) == list(MANY.items())
 
 

@@ -80,7 +80,7 @@ def test_stem(name: str, expected: str) -> None:
 
 
 def test_all() -> None:
-    """Whether a selection changes anything is known in advance."""
+    """`all` tells in advance whether a selection changes anything."""
     assert Fields().all
     assert Fields(on_missing="skip").all
     assert not Fields(parse_fields("jpg")).all

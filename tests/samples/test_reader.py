@@ -203,7 +203,7 @@ def test_samples_equal_the_reference(words: list[str]) -> None:
 @settings(max_examples=50)
 @given(NAMES, st.lists(st.integers(0, 10), max_size=3), st.integers(0, 4000))
 def test_groups_equal_the_reference(words: list[str], stops: list[int], limit: int) -> None:
-    """Groups are the same wherever reading stops or a large sample is taken; `plain` holds for plain samples only."""
+    """Groups are the same for any pauses of reading and any large samples; `plain` holds for plain samples only."""
     entries = list(TarReader(on_disk(of_words(words) + MARKER)).raw())
     expected = list(group_entries(entries))
     groups, found = EntryGroups(), []

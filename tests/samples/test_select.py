@@ -86,7 +86,7 @@ def test_select(settings: dict[str, Any], expected: str) -> None:
 
 
 def test_all() -> None:
-    """Whether a selection changes anything is known in advance."""
+    """`all` tells in advance whether a selection changes anything."""
     assert Select().all
     assert Select(seed=3).all
     assert not any(Select(**{name: 1}).all for name in ("sample", "count"))

@@ -302,10 +302,10 @@ def test_length_of_numbers(start: int, step: int, total: int, width: int) -> Non
     assert span.length == (lengths.pop() if len(lengths) == 1 else None)
 
 
-def touch(folder: Path, names: str) -> None:
+def touch(directory: Path, names: str) -> None:
     for name in names.split(" "):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).touch()
 
 
 @each_row(

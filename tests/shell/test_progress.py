@@ -52,7 +52,7 @@ def screen(said: str) -> list[str]:
         for piece in line.split("\r"):
             shown = piece + shown[len(piece) :]
         lines.append(shown.rstrip())
-    assert lines.pop() == "", "the prompt of the shell would stand behind it"
+    assert lines.pop() == "", "the output does not end with a line end"
     return lines
 
 

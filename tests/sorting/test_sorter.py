@@ -63,15 +63,15 @@ ORDERS = ["", "-r", "-s size", "-s size -r", "--by md5", "--by name", "-t natura
 def test_sort(data: bytes, by: str) -> None:
     """Whole samples are permuted; a second sort changes nothing; any feed and memory limit give the same output."""
     words = by.split()
-    with stored(data) as (folder, names):
+    with stored(data) as (directory, names):
         once = tarkit("sort", names[0], *words).stdout
         assert tarkit("sort", names[1], *words).stdout == once
         with little_memory():
             for name in names:
                 assert tarkit("sort", name, *words).stdout == once
-        (folder / "once.tar").write_bytes(once)
-        assert tarkit("sort", folder / "once.tar", *words).stdout == once
-        tarkit("sort", folder / "once.tar", *words, "--check-only")
+        (directory / "once.tar").write_bytes(once)
+        assert tarkit("sort", directory / "once.tar", *words).stdout == once
+        tarkit("sort", directory / "once.tar", *words, "--check-only")
     assert sorted(entries(once), key=repr) == sorted(entries(data), key=repr)
     samples = {key for key, _ in grouped(entries(data)) if key}
     assert [key for key, _ in grouped(entries(once)) if key] == sorted(samples) or by != ""
@@ -301,7 +301,7 @@ def test_a_sorter_is_freed() -> None:
 
 
 def test_gathering_from_several_inputs(run: Run, here: Path) -> None:
-    """Of a key in two inputs, the entries of the first input come before those of the second."""
+    """The entries of a key in the first input come before those in the second."""
     Path("1.tar").write_bytes(archive({"a.1": b"", "b.1": b"", "a.2": b""}))
     Path("2.tar").write_bytes(archive({"b.2": b"", "a.3": b"", "b.3": b"", "a.4": b""}))
     ran = run("sort", "1.tar", "2.tar", "--allow", "joined-sample", "--report", "r")
@@ -313,7 +313,7 @@ def test_gathering_from_several_inputs(run: Run, here: Path) -> None:
 
 
 def test_an_invalid_value_in_a_gathered_sample(run: Run, here: Path) -> None:
-    """An invalid value names its sample in the input, wherever the sample was moved to."""
+    """An invalid value names its sample in the input, after any move of the sample."""
     Path("1.tar").write_bytes(member("a.x", b"1") + archive({"b.n": b"1", "a.n": b"one"}))
     for stdin in (None, Path("1.tar").read_bytes()):
         with little_memory():

@@ -32,8 +32,8 @@ def source(tmp_path: Path) -> Iterator[int]:
 class Target:
     """A descriptor to write to, and the bytes that arrive there."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
-        self.path = folder / "target"
+    def __init__(self, kind: str, directory: Path) -> None:
+        self.path = directory / "target"
         self.received = bytearray()
         self.reader: threading.Thread | None = None
         if kind in ("file", "append"):

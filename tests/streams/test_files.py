@@ -36,11 +36,11 @@ def number_of(sources: list[FileSource]) -> int:
     return sum(source.file.opened is not None for source in sources)
 
 
-def written(folder: Path, count: int) -> list[FileSource]:
+def written(directory: Path, count: int) -> list[FileSource]:
     """Return sources for files that contain their numbers."""
     for number in range(count):
-        (folder / f"{number:03}").write_bytes(b"%03d" % number)
-    return [FileSource(opened(folder / f"{number:03}"), f"{number:03}") for number in range(count)]
+        (directory / f"{number:03}").write_bytes(b"%03d" % number)
+    return [FileSource(opened(directory / f"{number:03}"), f"{number:03}") for number in range(count)]
 
 
 def test_few_files_are_open(few: None, tmp_path: Path) -> None:

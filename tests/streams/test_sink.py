@@ -136,7 +136,7 @@ def test_a_name_that_is_too_long() -> None:
 
 @each_row("text", ["missing/out", "file/out", "missing/", "file/", "folder", "folder/", "."])
 def test_paths_that_cannot_be_files(text: str, here: Path) -> None:
-    """The message has the name as it was given."""
+    """The message has the name that was given."""
     Path("file").touch()
     Path("folder").mkdir()
     with pytest.raises(OSError, match=r"No such|Not a dir|Is a dir") as error:

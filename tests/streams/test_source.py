@@ -132,7 +132,7 @@ def test_file_returns_what_it_has_just_read() -> None:
     for start, stop in near + far:
         assert source.recent(start, stop) == DATA[start:stop], (start, stop)
     assert reads == [start for start, _ in far]
-    source.peek(20_000, 270_000)  # more than the read-ahead ever
+    source.peek(20_000, 270_000)  # more than any read-ahead
     assert source.recent(20_000, 289_000) == DATA[20_000:289_000]
     source.close()
     assert source.recent(20_000, 20_100) == DATA[20_000:20_100]
