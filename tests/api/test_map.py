@@ -181,7 +181,7 @@ def test_what_cannot_be_a_sample(returned: object, message: str, archive: Archiv
 
 @pytest.mark.forks
 def test_an_exception_of_the_function(archive: Archive) -> None:
-    """It ends the run with the sample and the line; if it was called in this process it is the cause as well."""
+    """An exception ends the run with the sample and the line; in this process it is the cause as well."""
 
     def fails(sample: tarkit.Sample) -> tarkit.Sample:
         if sample.key == "d/017":

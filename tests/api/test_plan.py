@@ -159,7 +159,7 @@ def test_the_tree_is_listed_anew(here: Path) -> None:
 
 
 def test_shards_that_are_there(here: Path) -> None:
-    """They are an error before the listing; force replaces them, resume keeps those that are as planned."""
+    """Existing shards are an error before the listing; force replaces them, resume keeps those that are as planned."""
     fill()
     planned = tarkit.plan("tree", count=4)
     names = [shard.name for shard in planned.write("a-%d.tar")]
@@ -181,7 +181,7 @@ def test_shards_that_are_there(here: Path) -> None:
 
 @each_row("when", ["listed", "written"])
 def test_a_file_that_is_gone(when: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its sample is dropped with a warning, or it is an error, if it is removed during the listing or later."""
+    """The sample of a removed file is dropped with a warning, or is an error, for a removal in the listing or later."""
     fill()
     sizes, pack = tree.Tree._sizes, plan.pack
 

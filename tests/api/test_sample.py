@@ -207,7 +207,7 @@ def large(archive: Archive) -> tuple[str, dict[str, dict[str, bytes]]]:
 
 
 def test_large_samples_of_files_outlive_the_iteration(archive: Archive) -> None:
-    """They are read on access from the file that was opened, even if it was moved."""
+    """Large samples of files are read on access from the file that was opened, even if it was moved."""
     name, expected = large(archive)
     found = list(tarkit.open(name))
     assert {each.key: each.sizes for each in found} == {
@@ -221,7 +221,8 @@ def test_large_samples_of_files_outlive_the_iteration(archive: Archive) -> None:
 
 @pytest.mark.parametrize("way", ["pipe", "gzip", "object"])
 def test_large_samples_of_streams(way: str, archive: Archive) -> None:
-    """They can be read until the next one is requested, or the end is reached; then reading is an error."""
+    """Large samples of streams are readable until the next sample is requested, or the end is reached; then it is an
+    error."""
     name, expected = large(archive)
     raw = Path(name).read_bytes()
     Path("in.tar.gz").write_bytes(gzip.compress(raw, 1))

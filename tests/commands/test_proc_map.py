@@ -303,7 +303,7 @@ def test_filters_and_augmentation(run: Run, archive: Archive, here: Path) -> Non
 def test_a_library_that_is_missing(
     library: str, words: list[str], needs: str, extra: str, run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends the run with any policy for failures; the hint installs it."""
+    """A missing library ends the run with any policy for failures; the hint installs it."""
     Path("fun.py").write_text(
         textwrap.dedent(FUNCTIONS) + "def picture(s): return {'png': 3}\ndef array(s): return {'npy': 3}\n"
     )

@@ -650,7 +650,7 @@ def test_a_shard_of_another_run(
 
 
 def test_resume_of_shards_that_were_moved(run: Run, tree: Tree) -> None:
-    """A shard that --post moved away is not written again, according to the journal; without the journal it is."""
+    """A shard that --post moved away is in the journal, and is not written again; --post runs again where it failed."""
     tree()
     age()
     os.mkdir("away")
@@ -834,7 +834,7 @@ def test_rows_of_a_layout_are_as_others() -> None:
 def test_a_file_that_is_cut_where_a_read_ends(
     command: str, run: Run, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file that ends exactly where a read ends is noticed as shorter."""
+    """A file that is cut where a read ends is packed as before or after the cut, or is an error."""
     tree({"b.x": b"2" * 100_000})
     Path("recipe").write_text("b.x t/b.x\n")
     read = os.read

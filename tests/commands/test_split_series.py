@@ -386,7 +386,7 @@ def test_classes_come_in_their_shares(fields: Any, option: str, run: Run, archiv
 
 
 def test_a_sample_without_class(run: Run, archive: Archive) -> None:
-    """It is an error, dropped, or a class of its own; and counted in each case."""
+    """A sample without a class is an error, dropped, or in a class of its own; and counted in each case."""
     members = {"1.cls": b"1", "2.txt": b"2", "3.cls": b"1", "4.cls": b"1"}
     word = archive(members)
     words = ("split", word, "-c", "9", "--parts", HALF, "--stratify", "cls", "--report", "r.json")
@@ -637,7 +637,7 @@ def test_large_samples_of_streams(run: Run, archive: Archive, feed: Feed, monkey
 
 @each_feed
 def test_samples_of_one_key_that_meet(run: Run, archive: Archive, feed: Feed) -> None:
-    """Samples of two inputs with one key, whose neighbours go elsewhere, would be one sample: an error."""
+    """Samples of two inputs with one key are an error if those between them go to another series."""
     words = [feed(archive({"a.x": b"1", "b.x": b"2"}, "1.tar")), feed(archive({"a.x": b"3", "c.x": b""}, "2.tar"))]
     cut = ("--map", '{"a-%d":["a","c"],"b-%d":["b"]}', "-c", "9", "--report", "r.json")
     ran = run("split", *words, *cut, exit=1)

@@ -581,7 +581,7 @@ def test_html_has_the_report(run: Run, archive: Archive) -> None:
 
 
 def test_html_is_complete_or_absent(run: Run, archive: Archive) -> None:
-    """It gets its name at the end, and cannot be one of the inputs."""
+    """The page gets its name at the end, and cannot be one of the inputs."""
     name = archive(tar(ROWS)[:3000])
     run("stats", name, "--html", "page.html", exit=1)
     assert not Path("page.html").exists()
