@@ -221,8 +221,7 @@ def test_large_samples_of_files_outlive_the_iteration(archive: Archive) -> None:
 
 @pytest.mark.parametrize("way", ["pipe", "gzip", "object"])
 def test_large_samples_of_streams(way: str, archive: Archive) -> None:
-    """Large samples of streams are readable until the next sample is requested, or the end is reached; then it is an
-    error."""
+    """Large samples of streams are readable until the next sample is requested; then reading is an error."""
     name, expected = large(archive)
     raw = Path(name).read_bytes()
     Path("in.tar.gz").write_bytes(gzip.compress(raw, 1))
