@@ -120,7 +120,7 @@ def test_a_large_source_without_a_size(run: Run, monkeypatch: pytest.MonkeyPatch
     assert run("create", stdin=b"a.x pipe:cat data\na.y text:end").stdout == made({"a.x": data, "a.y": b"end"})
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/comm"), reason="no /proc here")
+@pytest.mark.skipif(not os.path.exists("/proc/self/comm"), reason="the system has no /proc")
 def test_files_with_a_wrong_size(create: Any) -> None:
     """Files in /proc have the size 0, and a link has the size of its target."""
     Path("data").write_bytes(b"x" * 70_000)

@@ -34,7 +34,7 @@ def by_seed(words: str, seed: int, epoch: int = 0) -> str:
 
 def like_webdataset(words: str, seed: int, size: int, initial: int = 100) -> str:
     """Return the order of webdataset's own shuffle."""
-    shuffle = pytest.importorskip("webdataset.filters", reason="no webdataset here")._shuffle
+    shuffle = pytest.importorskip("webdataset.filters", reason="webdataset is not installed")._shuffle
     return " ".join(shuffle(iter(words.split()), size, initial, seed=seed))
 
 

@@ -72,7 +72,7 @@ for line in sys.stdin:
     print(json.dumps([status, bash.wait()]), flush=True)
 """
 
-pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not tell the peak")
+pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not report the peak")
 
 Growth = Callable[..., int]
 

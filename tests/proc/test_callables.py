@@ -83,7 +83,7 @@ class Scale:
         self.factor = factor
 
     def times(self, sample: Sample) -> Sample:
-        """Scale the class."""
+        """Return the sample with its class times the factor."""
         return {**sample, "cls": str(int(sample["cls"]) * self.factor)}
 
     __call__ = times

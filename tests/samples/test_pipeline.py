@@ -51,7 +51,7 @@ def test_shuffle_vectors(size: int, initial: int, seed: int, expected: list[int]
 @given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 25), st.integers(0, 2**32))
 def test_shuffle_like_webdataset(count: int, size: int, initial: int, seed: int) -> None:
     """For any buffer the order equals webdataset's, and no sample is lost."""
-    shuffle = pytest.importorskip("webdataset.filters", reason="no webdataset here")._shuffle
+    shuffle = pytest.importorskip("webdataset.filters", reason="webdataset is not installed")._shuffle
     ours = order(buffer_shuffle(numbered(count), size, initial, seed))
     assert ours == list(shuffle(iter(range(count)), size, initial, seed=seed))
     assert sorted(ours) == list(range(count))
