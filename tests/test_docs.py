@@ -202,7 +202,7 @@ def test_pages_of_removed_commands_are_removed(docs: Any, copy: Path, capsys: py
     assert not (copy / "man/tarkit-gone.1").exists()
 
 
-def test_unknown_words_are_refused(docs: Any) -> None:
+def test_unknown_arguments_are_refused(docs: Any) -> None:
     """Unknown arguments are a usage error."""
     assert docs.main(["--chekc"]) == 2
 

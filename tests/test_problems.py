@@ -235,7 +235,7 @@ def test_printable() -> None:
     assert printable("a\nb\udcff") == r"a\x0ab\xff"
 
 
-def test_a_stream_that_ends_amid_a_copy(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_ends_during_a_copy(run: Run, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     """A problem that no policy has seen gets its hint as well."""
     monkeypatch.setattr(reader, "LARGE", 1 << 16)
     large = Path(archive({"a.bin": bytes(6 << 20)})).read_bytes()

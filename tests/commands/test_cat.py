@@ -88,7 +88,7 @@ def test_several_inputs(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_feed
-def test_an_archive_is_bytes_not_text(run: Run, archive: Archive, feed: Feed) -> None:
+def test_names_that_are_no_utf8(run: Run, archive: Archive, feed: Feed) -> None:
     """Names that are no UTF-8 are selected and copied unchanged."""
     members: dict[str, Content] = {"\udce9.jpg": b"1", "\udcff/\n.jpg": b"2", "é.jpg": b"3"}
     assert run("cat", feed(archive(members)), "--match", "\udcff|é").stdout == tar([*members.items()][1:])
@@ -414,7 +414,7 @@ def test_a_missing_field_is_an_error(options: str, run: Run, archive: Archive, f
     assert not Path("out.tar").exists()
 
 
-def test_many_warnings_are_three_and_one(run: Run, archive: Archive) -> None:
+def test_repeated_warnings_are_limited(run: Run, archive: Archive) -> None:
     """Three problems of each kind are printed; a fourth line says that more follow."""
     ran = run("cat", archive(MANY), "--require", "jpg", "--on-missing-field", "warn", "--report", "r.json")
     assert [line[-17:] for line in ran.lines[:3]] == ["' [missing-field]"] * 3

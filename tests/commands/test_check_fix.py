@@ -247,7 +247,7 @@ def test_bad_data(run: Run, archive: Archive) -> None:
     assert len(entries("clean2.tar")) == 6
 
 
-def test_global_header_that_names(run: Run, archive: Archive) -> None:
+def test_global_header_with_names(run: Run, archive: Archive) -> None:
     """Entries after a global PAX header with names or sizes cannot be copied without it."""
     data = tar(R[:2])[:2048] + tar(R[2:], PAX, pax_headers={"GNU.sparse.name": "x.y"})
     ran = run("check", archive(data), "--fix", "clean.tar", "--rejects", "left.tar", "--json", exit=1)

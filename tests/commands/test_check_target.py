@@ -88,7 +88,7 @@ def test_keys_of_energon(run: Run, archive: Archive) -> None:
     ]
 
 
-def test_many_that_a_reader_misreads(run: Run, archive: Archive) -> None:
+def test_many_problems_of_a_reader(run: Run, archive: Archive) -> None:
     """Three problems of one kind are printed, unless more are requested; all are counted."""
     name = archive([*rows(count=1)[1:], *rows("l", 9), ("l9.jpg", b""), ("l9.x", b"")])
     lines = run("check", name, "--target", "hf", exit=1).stdout.decode().splitlines()

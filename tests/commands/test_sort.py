@@ -498,7 +498,7 @@ def test_random(run: Run, archive: Archive, feed: Feed) -> None:
 
 
 @each_way
-def test_scattered_samples_are_not_torn(run: Run, archive: Archive, feed: Feed) -> None:
+def test_scattered_samples_cannot_be_selected(run: Run, archive: Archive, feed: Feed) -> None:
     """With options that count or draw samples, a scattered sample is an error, so that no part is selected alone."""
     word = feed(archive(rows("a.x b.x a.y")))
     for options in ("--slice 1:", "--sample 0.5 --seed 1"):

@@ -235,7 +235,7 @@ def samples_of(webdataset: Any, path: str) -> list[dict[str, Any]]:
     return [{k: v for k, v in sample.items() if k not in ("__url__", "__local_path__")} for sample in found]
 
 
-def test_webdataset_reads_what_we_write(webdataset: Any, run: Run) -> None:
+def test_webdataset_reads_what_tarkit_writes(webdataset: Any, run: Run) -> None:
     """webdataset finds the same keys and fields in archives by create, split and cat."""
     rows = ["a.jpg", "a.json", "a.seg.png", "d/b.jpg", "d/b.seg.png", "c.1/x.json", "c.1/x.tar.gz", "./e.txt"]
     recipe = "".join(f"{name}\ttext:{name}\n" for name in rows)
@@ -256,7 +256,7 @@ def test_webdataset_reads_what_we_write(webdataset: Any, run: Run) -> None:
     ]
 
 
-def test_we_read_what_webdataset_writes(webdataset: Any, run: Run) -> None:
+def test_tarkit_reads_what_webdataset_writes(webdataset: Any, run: Run) -> None:
     """A shard by TarWriter is copied and split unchanged, header for header (docs/formats/webdataset.md, TarWriter)."""
     with webdataset.TarWriter("in.tar", mtime=1234567890, encoder=False) as writer:
         for number in range(5):

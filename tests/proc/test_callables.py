@@ -439,7 +439,7 @@ def wrap_other(sample: Sample) -> Sample:
     return Other(sample)
 
 
-def test_pipes_of_others_are_not_kept_open() -> None:
+def test_pipes_of_other_processes_are_closed() -> None:
     """Each process closes the pipes of the others, so that all end at once when their input ends."""
     policy = Policy()
     started = time.monotonic()

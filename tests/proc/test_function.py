@@ -346,7 +346,7 @@ def test_a_call_that_takes_too_long(start: Start) -> None:
     assert written(outcomes) == [(name, data) for name, data in ABC.items() if name[0] != "b"]
 
 
-def test_what_the_function_prints(start: Start) -> None:
+def test_output_of_the_function(start: Start) -> None:
     """The output of the function is logged with its sample, separate from results; stdin is empty."""
     outcomes = start("talk").run(jobs(archive(ABC)))
     assert [said(outcome) for outcome in outcomes] == [f"out {key}\nerr {key}\nraw {key}\nno end" for key in "abc"]

@@ -463,7 +463,7 @@ def test_a_stream_that_fails(end: int, allowed: str | None, skipped: str | None,
 
 @each_row("kind", SOURCES)
 @each_row("problem_is", ["allow", "skip"])
-def test_global_headers_apply_behind_damage(kind: str, problem_is: str) -> None:
+def test_global_headers_apply_after_damage(kind: str, problem_is: str) -> None:
     """A global PAX header applies to entries after a damaged header as well."""
     entries = [with_field(member(f"{key}.x", bytes(700)), 124, b"%011o" % 0) for key in "abcde"]
     entries[1] = b"?" + entries[1][1:]

@@ -242,7 +242,7 @@ def test_a_closed_pipe_of_the_help(words: str, quick: None) -> None:
     assert (out, err) == ("141\n", "")
 
 
-def test_a_pipeline_fails_where_it_should(quick: None) -> None:
+def test_statuses_of_a_pipeline(quick: None) -> None:
     """Each status in a pipeline is that of its command."""
     Path("cut.tar").write_bytes(THREE[:2000])
     out, err = sh("tarkit cat cut.tar | tarkit split -c 1 -o 's-%d.tar'; echo ${PIPESTATUS[*]}")

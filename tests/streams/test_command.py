@@ -299,7 +299,7 @@ def test_no_command_outlives_the_process(signum: int, words: list[str], here: Pa
     assert left == (["out-0.tar"] if "split" in words else [])
 
 
-def test_an_error_ends_what_still_runs() -> None:
+def test_an_error_ends_running_commands() -> None:
     """A failure elsewhere does not wait for commands that are read ahead."""
     wait = "while ! test -s pid; do sleep 0.01; done; exit 3"
     Path("recipe").write_text(f"a.txt pipe:{wait}\nb.txt pipe:echo $$ > pid; sleep 60; true\nc.txt pipe:sleep 60\n")

@@ -41,7 +41,7 @@ def test_a_signal_while_a_program_starts(monkeypatch: pytest.MonkeyPatch) -> Non
         os.kill(program.pid, 0)
 
 
-def test_all_have_the_same_time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_are_ended_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that ignore TERM are killed together after one time limit, not one after the other."""
     monkeypatch.setattr(command, "PATIENCE", 1.0)
     programs = [

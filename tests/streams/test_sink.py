@@ -69,7 +69,7 @@ def test_a_file_appears_when_it_is_complete() -> None:
     assert Path("out.tar").read_bytes() == b"half and half" + b", pieces" * 2000 + b"234"
 
 
-def test_the_old_file_stays_until_then() -> None:
+def test_the_old_file_stays_until_the_output_is_complete() -> None:
     """The old file stays if writing fails, and readers of it are not disturbed by its replacement."""
     Path("out").write_bytes(b"old")
     with open("out", "rb") as reader:

@@ -273,7 +273,7 @@ def test_stream_that_is_cut() -> None:
             act(stream(DATA[:2000], 700))
 
 
-def test_what_was_released_is_gone() -> None:
+def test_released_bytes_are_not_readable() -> None:
     """A read of a released range is a bug, and raises instead of returning other bytes."""
     source = stream(DATA * 20)
     source.release(5_000_000)
@@ -534,7 +534,7 @@ def test_read_function() -> None:
         pass
 
 
-def test_closing_a_reader_closes_what_is_below() -> None:
+def test_closing_a_reader_closes_its_input() -> None:
     """The reader below is closed, unless the decoder's `close` returns False since its thread is still in a read."""
 
     class Inner:
