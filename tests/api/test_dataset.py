@@ -60,7 +60,7 @@ ORDERS: dict[str, tuple[Change, list[str]]] = {
 
 
 def opened(feed: Feed, name: str, **options: Any) -> tarkit.Dataset:
-    """A dataset over an archive that comes in this way; a pipe is that of a command, which can be started again."""
+    """Return a dataset over an archive from a feed; a pipe is that of a command, which can be started again."""
     return tarkit.open(f"pipe:cat {name}" if feed.kind == "pipe" else str(feed(name)), **options)
 
 
@@ -110,7 +110,7 @@ def test_epochs(archive: Archive, run: Run) -> None:
 
 
 def test_scattered_samples_come_together(archive: Archive) -> None:
-    """`sort` joins the parts; the sample that is read has all of them, large or small."""
+    """`sort` joins the parts of a sample, large or small."""
     for size in (1, 2 << 20):
         archive([("b.x", b"1" * size), ("a.x", b"2"), ("b.y", b"3" * size), ("a.y", b"4"), ("b.z", b"5")])
         for given in ("in.tar", "pipe:cat in.tar"):
@@ -124,7 +124,7 @@ def test_scattered_samples_come_together(archive: Archive) -> None:
 
 
 def test_parts_in_two_archives(archive: Archive) -> None:
-    """They are joined where that is allowed."""
+    """Parts in two archives are joined if that is allowed."""
     names = [archive({"a.x": b"1", "b.x": b"2"}, "1.tar"), archive({"b.y": b"3", "c.x": b"4"}, "2.tar")]
     with pytest.raises(tarkit.Problem, match="joined-sample"):
         list(tarkit.open(names).sort())
@@ -133,7 +133,7 @@ def test_parts_in_two_archives(archive: Archive) -> None:
 
 
 def test_steps_make_new_datasets(archive: Archive) -> None:
-    """The dataset that they are called on stays what it is, and several can share it."""
+    """A step leaves its dataset unchanged, so that several steps can share it."""
     data = tarkit.open(archive(MANY))
     a, numbered = data.match("^a/"), data.rekey("{index}")
 
@@ -146,7 +146,7 @@ def test_steps_make_new_datasets(archive: Archive) -> None:
 
 
 def zip_first(data: tarkit.Dataset) -> list[tarkit.Sample]:
-    """The first two samples of two iterators that take turns, which are then left."""
+    """Return the first two samples of two alternating iterators, which are then abandoned."""
     first, second = iter(data), iter(data)
     return [next(first), next(second), next(first), next(second)]
 
@@ -172,7 +172,7 @@ def test_head(archive: Archive) -> None:
 
 
 def test_keys_that_are_not_there(archive: Archive) -> None:
-    """Where none is found, and a file was named, a warning says what the key would be. Each run counts anew."""
+    """If no key is found and a file was named, a warning has the key of its sample. Each run counts separately."""
     told: list[str] = []
     data = tarkit.open(archive(MANY), on_problem=told.append)
     for _ in range(2):
@@ -183,7 +183,7 @@ def test_keys_that_are_not_there(archive: Archive) -> None:
 
 
 def test_missing_fields(archive: Archive) -> None:
-    """`select` and `require` name the field; on_missing decides."""
+    """The error of `select` and `require` names the field; on_missing determines the effect."""
     data = tarkit.open(archive({"a.x": b"1", "b.x": b"2", "b.y": b"3"}), on_problem=(told := []).append)
     for asked in (data.select("x y"), data.require("y")):
         with pytest.raises(tarkit.Problem) as error:
@@ -234,7 +234,7 @@ WRONG: dict[str, Callable[[tarkit.Dataset], object]] = {
 
 @each_row("call", WRONG)
 def test_wrong_arguments(call: str, archive: Archive) -> None:
-    """They are refused when the method is called, with the class for that, and nothing is written."""
+    """Wrong arguments are refused by the call, with a usage error, and nothing is written."""
     data = tarkit.open(archive(MANY))
     with pytest.raises(tarkit.Usage):
         WRONG[call](data)
@@ -242,13 +242,13 @@ def test_wrong_arguments(call: str, archive: Archive) -> None:
 
 
 def test_a_rekey_that_makes_no_key(archive: Archive) -> None:
-    """It is found when it happens."""
+    """An invalid new key is an error of the run."""
     with pytest.raises(tarkit.TarkitError, match="which is not a key"):
         list(tarkit.open(archive(MANY)).rekey("{key}.x"))
 
 
 def test_errors_of_a_step_leave_the_dataset_usable(archive: Archive) -> None:
-    """The next run begins anew."""
+    """The next run starts again from the beginning."""
     data = tarkit.open(archive({"a.json": b"{", "b.json": b"{}"}))
     with pytest.raises(tarkit.Problem) as error:
         data.where("json.x == 1").write("out.tar")
@@ -262,7 +262,7 @@ def test_errors_of_a_step_leave_the_dataset_usable(archive: Archive) -> None:
 
 @each_row("name", ["out.tar", "out.tar.gz", "out.tar.zst", "out.tar.xz", "out.zip"])
 def test_write_as_cat_does(name: str, archive: Archive, run: Run) -> None:
-    """The suffix compresses."""
+    """The suffix determines the compression."""
     archive(MANY)
     run("cat", "in.tar", "-o", name)
     expected = Path(name).read_bytes()
@@ -276,7 +276,7 @@ def test_write_as_cat_does(name: str, archive: Archive, run: Run) -> None:
 
 
 def test_write_to_other_outputs(archive: Archive) -> None:
-    """A command, a file object that stays open, a codec whatever the name."""
+    """An output may be a command or a file object, which stays open; a codec may be given for any name."""
     data = tarkit.open(archive(MANY))
     data.write("pipe:cat > out.tar")
     assert Path("out.tar").read_bytes() == tar(MANY)
@@ -294,7 +294,7 @@ def test_write_to_other_outputs(archive: Archive) -> None:
 
 
 def test_an_archive_is_not_written_over_itself(archive: Archive) -> None:
-    """Neither by its name nor by a link to it."""
+    """An output that is an input, by name or by a link, is refused."""
     data = tarkit.open(archive(MANY))
     os.symlink("in.tar", "link.tar")
     for name in ("in.tar", "link.tar", "./in.tar"):
@@ -306,7 +306,7 @@ def test_an_archive_is_not_written_over_itself(archive: Archive) -> None:
 
 
 def test_an_error_leaves_nothing(archive: Archive) -> None:
-    """No output, no temporary file; complete shards stay, as for the command."""
+    """There is no output and no temporary file; complete shards are kept, as by the command."""
     Path("tmp").mkdir()
     cut = tarkit.open(archive(tar(MANY)[:20000]), tmpdir="tmp")
     for write in (
@@ -326,7 +326,7 @@ def test_an_error_leaves_nothing(archive: Archive) -> None:
 
 
 def test_an_exception_from_outside_leaves_nothing(archive: Archive) -> None:
-    """Such as KeyboardInterrupt, which comes between two samples."""
+    """An exception between two samples, such as KeyboardInterrupt, leaves no file."""
 
     def interrupt(text: str) -> None:
         raise KeyboardInterrupt
@@ -352,7 +352,7 @@ SPLITS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 @each_row("split", SPLITS)
 def test_split_as_the_command_does(split: str, archive: Archive, run: Run) -> None:
-    """Names and bytes, and what is said of each shard."""
+    """Names, bytes and announcements of shards are those of the command."""
     archive(MANY)
     options, words = SPLITS[split]
     Path("cli").mkdir()
@@ -366,12 +366,12 @@ def test_split_as_the_command_does(split: str, archive: Archive, run: Run) -> No
 
 
 def contents(folder: str) -> dict[str, bytes]:
-    """Names and bytes of the files in a directory."""
+    """Return names and bytes of the files in a directory."""
     return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
 
 
 def test_shards_that_are_there(archive: Archive) -> None:
-    """An error, unless they are replaced or others go behind them; `post` runs for each."""
+    """Existing shards are an error, unless they are replaced or appended to; `post` runs for each shard."""
     data = tarkit.open(archive(MANY))
     Path("s").mkdir()
     data.split("s/%d.tar", count=3)
@@ -399,7 +399,7 @@ TABLES: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 @each_row("table", TABLES)
 def test_tables_as_the_command_writes_them(table: str, archive: Archive, run: Run) -> None:
-    """To a file and to a file object; the number of rows."""
+    """Tables are written to a file and to a file object; the result is the number of rows."""
     name = archive(MANY)
     options, words = TABLES[table]
     expected = run("tsv", name, *words).stdout
@@ -414,7 +414,7 @@ def test_tables_as_the_command_writes_them(table: str, archive: Archive, run: Ru
 
 
 def test_the_suffix_of_a_table(archive: Archive) -> None:
-    """It gives the format."""
+    """The suffix determines the format."""
     data = tarkit.open(archive(MANY)).slice(0, 2)
     assert data.table("t.csv", "cls") == data.table("t.jsonl.gz", "cls") == data.table("t.parquet", "cls") == 2
     assert Path("t.csv").read_text() == "__key__,cls\nb/3,3\nb/1,1\n"
@@ -424,7 +424,7 @@ def test_the_suffix_of_a_table(archive: Archive) -> None:
 
 @each_feed
 def test_extract_as_the_command_does(feed: Feed, archive: Archive, run: Run) -> None:
-    """The same files; what is there is not replaced unless asked for."""
+    """The files are those of the command; existing ones are replaced only with `force`."""
     name = archive(MANY)
     run("extract", name, "-C", "cli")
     data = opened(feed, name)
@@ -440,7 +440,7 @@ def test_extract_as_the_command_does(feed: Feed, archive: Archive, run: Run) -> 
 
 
 def test_extract_stays_inside(archive: Archive) -> None:
-    """A name that leads out is an error."""
+    """A name that leads out of the directory is an error."""
     with pytest.raises(tarkit.Problem) as error:
         tarkit.open(archive({"../a.x": b"1"}, "in.tar")).extract("out")
     assert error.value.name == "unsafe-name"

@@ -1,4 +1,4 @@
-"""docs/python.md: its blocks form one program, which prints what the text shows, and which mypy accepts."""
+"""docs/python.md: its blocks are one program, which prints the shown text and passes mypy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks() -> list[tuple[str, str]]:
-    """Language and text of each block."""
+    """Return language and text of each block."""
     return BLOCK.findall((ROOT / "docs/python.md").read_text(encoding="utf-8"))
 
 
@@ -35,7 +35,7 @@ def test_the_blocks_print_what_is_shown(here: Path, capfd: pytest.CaptureFixture
 
 
 def test_the_program_is_typed(tmp_path: Path) -> None:
-    """mypy --strict has nothing to say, and knows the types of what comes out."""
+    """mypy --strict reports no error, and infers the types of results."""
     pytest.importorskip("mypy")
     program = "".join(code for language, code in blocks() if language == "python")
     types = {
@@ -57,7 +57,7 @@ def test_the_program_is_typed(tmp_path: Path) -> None:
 
 
 def test_the_guide_names_what_is_there() -> None:
-    """Each public name of the package is in it, but for the types that functions return; and no other one."""
+    """The guide has each public name of the package, except types that only functions return, and no other name."""
     text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\btarkit\.([A-Za-z]\w*)", text))
     returned = {"Dataset", "Finding", "IndexedDataset", "Report", "Shard", "__version__"}

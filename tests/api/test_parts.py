@@ -31,7 +31,7 @@ SAMPLES = {f"{number % 7}/{number:03d}.cls": b"%d" % (number % 3) for number in 
     ],
 )
 def test_the_shards_of_the_command(options: dict[str, Any], words: str, run: Run, archive: Archive) -> None:
-    """Of the same names, in the order of the parts."""
+    """Names, bytes and order of the shards are those of the command."""
     name = archive(SAMPLES)
     run("split", name, "-c", "20", "-o", "cli-{part}-%d.tar", *words.split())
     shards = tarkit.open(name).split("api-{part}-%d.tar", count=20, **options)
@@ -84,13 +84,13 @@ def test_other_shards_of_the_command(options: dict[str, Any], words: str, run: R
 
 
 def test_names_without_the_part(archive: Archive) -> None:
-    """The name of the part comes before them."""
+    """The name of the part is a prefix."""
     shards = tarkit.open(archive(SAMPLES)).split("x-%d.tar", parts=2)
     assert [shard.name for shard in shards] == ["fold-0-x-0.tar", "fold-1-x-0.tar"]
 
 
 def test_a_part_without_samples(archive: Archive) -> None:
-    """A warning names it."""
+    """A warning names the part."""
     messages: list[str] = []
     data = tarkit.open(archive({"a.x": b""}), on_problem=messages.append)
     (shard,) = data.split("{part}-%d.tar", parts={"a": 0.5, "b": 0.5})
@@ -128,7 +128,7 @@ def test_a_part_without_samples(archive: Archive) -> None:
     ],
 )
 def test_what_does_not_go_together(options: dict[str, Any], message: str, archive: Archive) -> None:
-    """Is refused before anything is written."""
+    """It is refused before anything is written."""
     data = tarkit.open(archive(SAMPLES))
     with pytest.raises(tarkit.Usage) as error:
         data.split("{part}-%d.tar" if "parts" in options else "s-%d.tar", **options)
@@ -149,7 +149,7 @@ def test_samples_in_no_category(archive: Archive) -> None:
 
 
 def test_a_directory_that_is_not_there(archive: Archive) -> None:
-    """Is an error before the first part is written."""
+    """It is an error before the first part is written."""
     Path("train").mkdir()
     data = tarkit.open(archive(SAMPLES))
     with pytest.raises(tarkit.TarkitError, match="val: no such directory"):

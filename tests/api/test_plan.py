@@ -1,4 +1,4 @@
-"""tarkit.plan: what `tarkit shard` plans and writes, to the byte."""
+"""tarkit.plan: the plans and shards of `tarkit shard`, to the byte."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def fill() -> None:
 
 @each_row("options,words", ROWS)
 def test_the_shards_of_the_command(options: dict[str, Any], words: list[str], run: Run) -> None:
-    """All of them, to the byte; and the preview is what is written, and what --dry-run says."""
+    """Shards, preview and summary equal those of the command and its --dry-run."""
     fill()
     os.mkdir("cli")
     os.mkdir("api")
@@ -103,7 +103,7 @@ def test_the_shards_of_the_command(options: dict[str, Any], words: list[str], ru
 
 
 def test_every_row_but_few_writes(run: Run) -> None:
-    """Of the table above: so that it does not compare errors alone."""
+    """All rows of the table above but a few write shards, so that the test does not only compare errors."""
     fill()
     failed = [words for _, words in ROWS if run("shard", "tree", "--dry-run", *words, exit=None).status]
     assert len(failed) < len(ROWS) / 4, failed
@@ -111,7 +111,7 @@ def test_every_row_but_few_writes(run: Run) -> None:
 
 @pytest.mark.forks
 def test_write_options(run: Run) -> None:
-    """Times, compression and processes: as the command writes."""
+    """Times, compression and processes have the same results as the options of the command."""
     fill()
     for number, (options, words) in enumerate((
         ({"mtime": None}, ["--mtime", "source"]),
@@ -235,7 +235,7 @@ def test_files_beside_the_shards_are_not_packed(here: Path) -> None:
 
 
 def test_classes(here: Path) -> None:
-    """Their names by number, once the plan was used; the table and the list are not packed."""
+    """The names of classes are known after the plan was used; the table and the list are not packed."""
     fill()
     planned = tarkit.plan("tree", label_from_dir="cls", exclude=["classes", "table.csv"])
     assert planned.classes == []
@@ -256,7 +256,7 @@ def test_classes(here: Path) -> None:
 
 
 def test_the_tree_is_listed_anew(here: Path) -> None:
-    """A plan is what to do: what is there when it is used is packed."""
+    """Files that exist when the plan is used are packed."""
     fill()
     planned = tarkit.plan("tree", match="dog")
     (before,) = planned.preview()
@@ -266,7 +266,7 @@ def test_the_tree_is_listed_anew(here: Path) -> None:
 
 
 def test_shards_that_are_there(here: Path) -> None:
-    """An error before anything is listed; force replaces them, resume keeps those that are as planned."""
+    """Existing shards are an error before the listing; force replaces them, resume keeps those that are as planned."""
     fill()
     planned = tarkit.plan("tree", count=4)
     names = [shard.name for shard in planned.write("a-%d.tar")]
@@ -290,7 +290,7 @@ def test_shards_that_are_there(here: Path) -> None:
 
 @each_row("when", ["listed", "written"])
 def test_a_file_that_is_gone(when: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its sample is left out with a warning, or it is an error; whether it goes while the tree is listed, or later."""
+    """The sample of a removed file is dropped with a warning, or is an error, for a removal in the listing or later."""
     fill()
     sizes, pack = tree.Tree._sizes, plan.pack
 
@@ -328,7 +328,7 @@ def test_a_file_that_is_gone(when: str, here: Path, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_errors(options: dict[str, Any], kind: type[Exception], message: str, here: Path) -> None:
-    """They come before anything is written."""
+    """Errors are raised before anything is written."""
     fill()
     planned = tarkit.plan(**{"directory": "tree", **options})
     for use in (planned.preview, planned.write):
@@ -339,7 +339,7 @@ def test_errors(options: dict[str, Any], kind: type[Exception], message: str, he
 
 
 def test_errors_of_outputs(here: Path) -> None:
-    """A directory that is missing, stdout, and too few names."""
+    """A missing directory, stdout, and too few names are errors."""
     fill()
     with pytest.raises(FileNotFoundError, match=r"nix/a-0\.tar"):
         tarkit.plan("tree").write("nix/a-%d.tar")
@@ -383,7 +383,7 @@ def test_errors_of_outputs(here: Path) -> None:
     ],
 )
 def test_arguments_out_of_range(options: dict[str, Any], message: str, here: Path) -> None:
-    """Errors at once, where samples would be missing or packed otherwise."""
+    """Arguments out of range are errors of the call, since samples would be missing or packed differently."""
     with pytest.raises(tarkit.Usage) as caught:
         tarkit.plan(here, **options)
     assert message in str(caught.value)
