@@ -111,7 +111,7 @@ def test_packages_have_a_row(docs: Any) -> None:
     assert all(row.count("|") == 3 and len(row.split("|")[2]) > 10 for row in rows)
 
 
-TABLES = ("test_layers", "test_problems", "cli/test_app")
+TABLES = ("test_layers", "test_problems", "cli/test_app", "streams/test_codecs")
 
 
 @cache
