@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol, Self, cast, get_args
 
 from tarkit.api.output import object_name
 from tarkit.api.run import Run
-from tarkit.api.steps import Change, Choose, Flow, Reader, Step
+from tarkit.api.steps import Change, Choose, Flow, InputReader, Step
 from tarkit.errors import TarkitError, Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.dataset import DatasetReader
@@ -40,10 +40,10 @@ class Origin(Protocol):
         """Whether all samples of the archives are read, in order."""
 
     @property
-    def distinct(self) -> bool:
+    def keys_repeat(self) -> bool:
         """Whether a key may come back, so that keys have to be judged in the output."""
 
-    def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> Reader:
+    def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> InputReader:
         """Begin to read for a run.
 
         Args:
@@ -80,11 +80,11 @@ class Archives:
         return self.shard_slice is None and self.mode == "tar"
 
     @property
-    def distinct(self) -> bool:
+    def keys_repeat(self) -> bool:
         """Whether there are several."""
         return len(self.locations) > 1 and self.mode == "tar"
 
-    def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> Reader:
+    def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> InputReader:
         """Begin to read for a run; see `Origin`."""
         if self.mode != "tar":
             from tarkit.samples.text import TextReader
@@ -201,10 +201,10 @@ class FileReading:
 class Chain:
     """Samples of one or many archives, and the steps that are applied to them."""
 
-    def __init__(self, origin: Origin, start: Callable[[], Run], steps: tuple[Step, ...] = ()) -> None:
-        """Use `tarkit.open`. `start` begins a run over the dataset."""
+    def __init__(self, origin: Origin, new_run: Callable[[], Run], steps: tuple[Step, ...] = ()) -> None:
+        """Use `tarkit.open`. `new_run` begins a run over the dataset."""
         self._origin = origin
-        self.start = start
+        self.new_run = new_run
         self._steps = steps
 
     @property
@@ -215,12 +215,12 @@ class Chain:
     @property
     def inputs(self) -> list[Location]:
         """All files that are read: the archives, and those that steps read besides."""
-        return [*self.locations, *(location for step in self._steps for location in step.reads)]
+        return [*self.locations, *(location for step in self._steps for location in step.extra_inputs)]
 
     @property
-    def works(self) -> bool:
+    def runs_code(self) -> bool:
         """Whether a step runs code of the user."""
-        return any(step.works for step in self._steps)
+        return any(step.runs_code for step in self._steps)
 
     @property
     def unchanged(self) -> bool:
@@ -238,9 +238,9 @@ class Chain:
         return not self._origin.whole or any(isinstance(step, Choose) for step in self._steps)
 
     @property
-    def keeps_all(self) -> bool:
+    def passes_all(self) -> bool:
         """Whether about as many bytes come out as there are."""
-        return self._origin.whole and all(step.keeps_all for step in self._steps)
+        return self._origin.whole and all(step.passes_all for step in self._steps)
 
     def samples(
         self,
@@ -249,7 +249,7 @@ class Chain:
         moves: bool = True,
         directory: str | None = None,
         spool: bool = False,
-        inputs: Reader | None = None,
+        inputs: InputReader | None = None,
     ) -> tuple[Iterator[TarSample], Flow]:
         """Begin a run: return the samples after all steps, as ranges of bytes, and the state of the run.
 
@@ -265,29 +265,29 @@ class Chain:
             run,
             run.scratch(directory),
             gather=_gathers(steps),
-            stream=any(step.streams(origin.locations, run) for step in steps),
+            stream=any(step.reads_in_order(origin.locations, run) for step in steps),
             spool=spool or any(step.rereads for step in steps),
         )
         inputs.moves = moves
-        flow = Flow(run, inputs, distinct=origin.distinct)
+        flow = Flow(run, inputs, keys_repeat=origin.keys_repeat)
         samples = iter(inputs)
         first: tuple[int, Iterable[TarSample]] = 0, inputs
         with ExitStack() as stack:
             stack.push(flow)  # what the first steps have started ends with an error of a later one
             for number, step in enumerate(steps):
-                flow.again = partial(self._again, flow, first, number)
-                flow.whole = origin.whole and all(each.keeps_all for each in steps[:number])
+                flow.reread = partial(self._reread, flow, first, number)
+                flow.whole = origin.whole and all(each.passes_all for each in steps[:number])
                 samples = step(samples, flow)
-                if step.works and (spool or any(each.rereads for each in steps[number + 1 :])):
+                if step.runs_code and (spool or any(each.rereads for each in steps[number + 1 :])):
                     from tarkit.sorting.ranges import KeptSamples
 
                     first = number + 1, KeptSamples(samples, inputs.tmpdir)
                     samples = iter(first[1])
-            flow.again = partial(self._again, flow, first, len(steps))
+            flow.reread = partial(self._reread, flow, first, len(steps))
             stack.pop_all()
         return samples, flow
 
-    def _again(
+    def _reread(
         self, flow: Flow, first: tuple[int, Iterable[TarSample]], number: int, policy: Policy
     ) -> Iterator[TarSample]:
         """Return the samples in front of step `number`: those of `first`, through the steps from its number on."""
@@ -296,10 +296,10 @@ class Chain:
         if source is inputs:
             inputs.policy = policy
         try:
-            with Flow(Run(policy, inputs.tmpdir), inputs, distinct=self._origin.distinct) as inner:
+            with Flow(Run(policy, inputs.tmpdir), inputs, keys_repeat=self._origin.keys_repeat) as inner:
                 samples = iter(source)
                 for each in range(start, number):
-                    inner.again = partial(self._again, inner, first, each)
+                    inner.reread = partial(self._reread, inner, first, each)
                     samples = self._steps[each](samples, inner)
                 yield from samples
         finally:
@@ -315,12 +315,12 @@ class Chain:
 
     def then(self, step: Step) -> Self:
         """Add a step."""
-        return type(self)(self._origin, self.start, (*self._steps, step))
+        return type(self)(self._origin, self.new_run, (*self._steps, step))
 
     def only(self, places: Sequence[int]) -> Self:
         """Return the samples of the archives with these numbers, in this order."""
         assert isinstance(self._origin, Archives)
-        return type(self)(self._origin.only(places), self.start, self._steps)
+        return type(self)(self._origin.only(places), self.new_run, self._steps)
 
 
 def _gathers(steps: Sequence[Step]) -> bool:

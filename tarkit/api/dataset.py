@@ -28,8 +28,8 @@ from tarkit.api.chain import (
 )
 from tarkit.api.output import written_file
 from tarkit.api.run import Run
-from tarkit.api.sample import WHOLE, Sample, pass_by
-from tarkit.api.steps import Buffer
+from tarkit.api.sample import WHOLE, Sample, skip_content
+from tarkit.api.steps import BufferShuffle
 from tarkit.errors import Unsupported, Usage
 from tarkit.problems import Policy
 from tarkit.samples.fields import Fields, parse_fields
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 OnMissing = Literal["error", "warn", "skip", "keep"]
 SortType = Literal["auto", "str", "int", "float", "natural"]
-Generator = Literal["tarkit", "pcg"]
+ShuffleRng = Literal["tarkit", "pcg"]
 SizeRule = Literal["tar", "content"]
 FileTime = Literal["source", "now"]
 TableFormat = Literal["tsv", "csv", "jsonl", "json", "yaml", "parquet"]
@@ -158,7 +158,7 @@ def stats(
     return data.stats(by, classes=classes, world=world, workers=workers, processes=processes)
 
 
-def read(
+def for_run(
     run: Run,
     locations: Iterable[Location],
     shard_slice: Slice | None = None,
@@ -180,7 +180,7 @@ class Dataset(Chain):
     def __iter__(self) -> Iterator[Sample]:
         """Read the samples, in order. Entries that belong to no sample are skipped."""
         source: Source | None = None
-        samples, flow = self.samples(self.start(), moves=False)
+        samples, flow = self.samples(self.new_run(), moves=False)
         with flow:
             for sample in flow.counted(samples):
                 if sample.key is None:
@@ -196,7 +196,7 @@ class Dataset(Chain):
                 else:
                     yield Sample(sample, None)
                     if not source.seekable:
-                        pass_by(sample)
+                        skip_content(sample)
             flow.finish()
 
     def head(self, count: int = 1) -> list[Sample]:
@@ -350,7 +350,7 @@ class Dataset(Chain):
         at_least(LEAST, memory=memory)
         return self.then(Order(order_key(by, type, reverse, order_file), memory=memory, gathers=True))
 
-    def shuffle(self, seed: int, *, epoch: int = 0, rng: Generator = "tarkit", memory: int | None = None) -> Dataset:
+    def shuffle(self, seed: int, *, epoch: int = 0, rng: ShuffleRng = "tarkit", memory: int | None = None) -> Dataset:
         """Put all samples into a random order, the same for the same inputs, `seed` and `epoch`.
 
         With `rng="pcg"` it is the order of AIStore's dSort.
@@ -362,7 +362,7 @@ class Dataset(Chain):
         from tarkit.api.order import Order, Random
         from tarkit.sorting.memory import LEAST
 
-        one_of("rng", rng, Generator)
+        one_of("rng", rng, ShuffleRng)
         at_least(LEAST, memory=memory)
         whole(seed=seed, epoch=epoch)
         return self.then(Order(random=Random(seed, epoch, rng), memory=memory))
@@ -372,7 +372,7 @@ class Dataset(Chain):
         at_least(1, size=size)
         at_least(0, initial=initial)
         whole(seed=seed)
-        return self.then(Buffer(size, size if initial is None else initial, seed))
+        return self.then(BufferShuffle(size, size if initial is None else initial, seed))
 
     # ---- Change contents
 
@@ -501,7 +501,7 @@ class Dataset(Chain):
 
     def _process(self, work: SampleWork) -> Dataset:
         """Add a step that processes samples."""
-        if work.reads and not self.unchanged:
+        if work.extra_inputs and not self.unchanged:
             raise Usage("redo reads all samples of its inputs: it cannot follow other steps, mode or shard_slice")
         return self.then(work)
 
@@ -524,7 +524,7 @@ class Dataset(Chain):
         """
         from tarkit.api.order import find_disorder, order_key
 
-        return find_disorder(self, order_key(by, type, reverse, order_file), self.start())
+        return find_disorder(self, order_key(by, type, reverse, order_file), self.new_run())
 
     def fields(self) -> list[str]:
         """Return the names of all fields, in the order in which they come for the first time.
@@ -535,7 +535,7 @@ class Dataset(Chain):
         """
         from tarkit.api.table import find_fields
 
-        return find_fields(self, self.start())
+        return find_fields(self, self.new_run())
 
     def audit(self, by: str | None = None) -> Audit:
         """Measure how well mixed the samples are: how many neighbours are also neighbours by their keys.
@@ -552,7 +552,7 @@ class Dataset(Chain):
 
         if by is not None:
             text(by=by)
-        return audit_order(self, by, self.start())
+        return audit_order(self, by, self.new_run())
 
     def indexed(self) -> IndexedDataset:
         """Read all headers, for `len` and access by number and key.
@@ -571,7 +571,7 @@ class Dataset(Chain):
             raise Unsupported(
                 "samples are looked up in archives as they are", "write the dataset first, then open that"
             )
-        return IndexedDataset(self.locations, self.start())
+        return IndexedDataset(self.locations, self.new_run())
 
     def get(self, key: str) -> Sample:
         """Return the first sample with a key. An index next to a shard finds it, else the archives are read up to it.
@@ -603,7 +603,7 @@ class Dataset(Chain):
         """
         from tarkit.inspecting.item import names_of
 
-        samples, flow = self.samples(self.start(), moves=False)
+        samples, flow = self.samples(self.new_run(), moves=False)
         with flow:
             for sample in samples:
                 yield from names_of(sample)
@@ -639,7 +639,7 @@ class Dataset(Chain):
         from tarkit.api.output import Output
 
         at_least(0, count=count)
-        run, opened = self.start(), Output.named(output, series=None).for_text()
+        run, opened = self.new_run(), Output.named(output, series=None).for_text()
         if left := write_gallery(self, opened, run, by, classes, count):
             run.warn(f"{left} pictures and sounds left out, the page is too large: show fewer samples with count")
         return run.samples
@@ -661,7 +661,7 @@ class Dataset(Chain):
         at_least(1, world=world, workers=workers)
         at_least(0, processes=processes)
         how: dict[str, Any] = {"world": world, "workers": workers, "processes": processes or os.cpu_count() or 1}
-        return count_dataset(self, self.start(), by, classes, **how)
+        return count_dataset(self, self.new_run(), by, classes, **how)
 
     def check(
         self,
@@ -730,7 +730,7 @@ class Dataset(Chain):
 
         one_of("on_missing", on_missing, OnMissing)
         one_of("format", format, TableFormat)
-        run, opened = self.start(), Output.named(output, series=None).for_text()
+        run, opened = self.new_run(), Output.named(output, series=None).for_text()
         asked = None if columns is None else checked(parse_columns(" ".join(words(columns, "columns"))))
         form = format or format_of(opened.location.text)
         write_table(self, opened, run, asked, format=form, key=key, header=header, on_missing=on_missing)
@@ -769,7 +769,7 @@ class Dataset(Chain):
             time = mtime * 10**9
         else:
             one_of("mtime", mtime, FileTime)
-        return extract(self, os.fspath(directory), self.start(), force=force, time=time)
+        return extract(self, os.fspath(directory), self.new_run(), force=force, time=time)
 
     # ---- Write
 
@@ -807,7 +807,7 @@ class Dataset(Chain):
 
         if progress is not None:
             function(progress=progress)
-        run, opened = self.start(), Output.named(output, compress, fsync)
+        run, opened = self.new_run(), Output.named(output, compress, fsync)
         each = None if progress is None else lambda position: progress(run.samples, position)
         first, last = write_archive(self, opened, run, each)
         return Shard(opened.location.name, run.samples, run.bytes, 0, first, last, "")
@@ -870,7 +870,7 @@ class Dataset(Chain):
         limits, equal = (count, size, size_rule, max_shards), (shards, even, remainder)
         series = (parts, group, group_field, salt, stratify, MapOptions(map, **categories))
         how = (start, append, force, post, written_file(manifest), notation, compress, fsync)
-        return write_split(self, self.start(), SplitOptions(*(template, *limits, *equal, *series, *how))).done
+        return write_split(self, self.new_run(), SplitOptions(*(template, *limits, *equal, *series, *how))).done
 
 
 def _flat(given: Iterable[str | Iterable[str]], name: str) -> tuple[str, ...]:

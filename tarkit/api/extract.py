@@ -61,11 +61,11 @@ def extract(
             below = os.path.relpath(os.path.realpath(report), os.path.realpath(directory))
             extraction.reserved = os.fsencode(below)
         twice = all(map(_readable_twice, data.locations))
-        samples, flow = data.samples(run, moves=False, directory=temporary, spool=twice and data.works)
+        samples, flow = data.samples(run, moves=False, directory=temporary, spool=twice and data.runs_code)
         with flow:
             if twice:
                 extraction.policy = policy.silent()
-                for sample in flow.again(extraction.policy):
+                for sample in flow.reread(extraction.policy):
                     extraction.plan(sample)
                 if extraction.existing and not force:
                     raise _in_the_way(output, extraction)

@@ -142,7 +142,7 @@ def get(data: Chain, key: str) -> Sample:
     """Return the first sample with a key; see `Dataset.get`."""
     if not isinstance(key, str):
         raise TypeError(f"a key is a str, not {type(key).__name__}")
-    samples, flow, others = _find(data, key.encode("utf-8", "surrogateescape"), data.start(), moves=False)
+    samples, flow, others = _find(data, key.encode("utf-8", "surrogateescape"), data.new_run(), moves=False)
     with flow:
         sample = next(samples, None)
         if sample is None:
@@ -188,7 +188,7 @@ def write_found(data: Chain, output: Output, run: Run, key: bytes | None, fields
         else:
             raise _not_found(data, key, fields, lacking)
         run.samples = 1
-        for final in flow.finals:  # what the search left out is not counted
+        for final in flow.at_end:  # what the search left out is not counted
             final()
 
 

@@ -314,7 +314,7 @@ def first_samples(
             yield sample
             run.bytes += sample.content
         if run.samples == limit and not all_keys:  # reading ended early
-            flow.finals.clear()
+            flow.at_end.clear()
         flow.finish()
 
 

@@ -98,7 +98,7 @@ def parsed(method: str, options: WorkOptions) -> dict[str, Any]:
     if given.get("rejects") is not None:
         given["rejects"] = Output.named(given["rejects"], series=None)
     redo = given.pop("redo", None)
-    return {**given, "reads": () if redo is None else locate(redo)}
+    return {**given, "extra_inputs": () if redo is None else locate(redo)}
 
 
 @dataclass(kw_only=True)
@@ -110,7 +110,7 @@ class SampleWork(Step):
         on_error: what becomes of samples that fail; None: they end the run, unless there are rejects or a limit.
         max_errors: how many may fail, or which share: `"1%"`.
         rejects: takes the samples that fail, each with a record.
-        reads: the rejects of an earlier run, whose output is read: the work is done over them alone.
+        extra_inputs: the rejects of an earlier run, whose output is read: the work is done over them alone.
         word: spells options in messages as the user knows them.
 
     Raises:
@@ -125,11 +125,11 @@ class SampleWork(Step):
     on_error: OnError | None = None
     max_errors: int | str | None = None
     rejects: Output | None = None
-    reads: Sequence[Location] = ()
+    extra_inputs: Sequence[Location] = ()
     word: Callable[[str], str] = argument
     name = "map"
     counts = True
-    works = True
+    runs_code = True
 
     def __post_init__(self) -> None:
         at_least(0, processes=self.processes, retries=self.retries)
@@ -155,8 +155,8 @@ class SampleWork(Step):
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the results; leaving the `with` block of the flow ends the processes."""
         run, policy, tmpdir = flow.run, flow.run.policy, flow.inputs.tmpdir
-        flow.repeated = None  # keys change, and samples are read ahead
-        for location in self.reads:
+        flow.key_repeats = None  # keys change, and samples are read ahead
+        for location in self.extra_inputs:
             if location.kind == "path":
                 run.reserve(location.text, self.word("the input of --redo"), written=False)
         if self.rejects is not None and self.rejects.location.kind == "path":
@@ -166,20 +166,20 @@ class SampleWork(Step):
         runner = flow.stack.enter_context(self.runner(how, run, tmpdir))  # errors come before any output
         rejects = None
         if self.rejects is not None:
-            flow.places = True
-            sink = self.rejects.open([*flow.inputs.locations, *self.reads])
+            flow.counts_output = True
+            sink = self.rejects.open([*flow.inputs.locations, *self.extra_inputs])
             rejects = flow.stack.enter_context(EntryWriter(sink))
         failures = FailurePolicy(self._on_error, self._limit, rejects, run.warn, run.verbose, self.word)
         results = SampleRun(runner, policy, failures, run.relay, lambda: (flow.written, flow.last))
-        flow.passes = (lambda: results.passes) if self.reads else None
-        flow.finals.append(lambda: self._report(run, results))
+        flow.is_earlier = (lambda: results.passes) if self.extra_inputs else None
+        flow.at_end.append(lambda: self._report(run, results))
         jobs = number_jobs(samples, policy, tmpdir)
-        if self.reads:
-            again = DatasetReader(self.reads, policy, tmpdir=tmpdir)
+        if self.extra_inputs:
+            again = DatasetReader(self.extra_inputs, policy, tmpdir=tmpdir)
             jobs = prepare_jobs(merge_rejects(samples, iter(again), self.word), policy, tmpdir)
         if not run.shows_progress:
             return results(jobs)
-        total = total_size(flow.inputs.locations) if flow.whole and not self.reads else None
+        total = total_size(flow.inputs.locations) if flow.whole and not self.extra_inputs else None
 
         def watch(finished: Iterator[Finished]) -> Iterator[Finished]:
             return run.draw(finished, lambda: results.position, lambda: failures.done, total)

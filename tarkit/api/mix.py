@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict, Unpack
 from tarkit.api.chain import FileInput, at_least, function, one_of, refuse_twice, whole
 from tarkit.api.dataset import Dataset, open
 from tarkit.api.run import Run
-from tarkit.api.steps import Flow, Reader, Step
+from tarkit.api.steps import Flow, InputReader, Step
 from tarkit.errors import Usage
 from tarkit.mixing.mixer import Mix, Stock, Until, derived, locate
 from tarkit.mixing.spec import SUFFIXES, MixSpec, SourceSpec, parse_mapping, read_spec
@@ -201,7 +201,7 @@ class Mixture:
     fields: Fields = field(default_factory=Fields)
     reader: MixReader | None = None
     whole = False
-    distinct = True
+    keys_repeat = True
 
     @property
     def locations(self) -> tuple[Location, ...]:
@@ -210,7 +210,7 @@ class Mixture:
 
     def dataset(self, shuffle: int) -> Dataset:
         """Return the mix as a dataset, through a buffer of `shuffle` samples unless that is 0."""
-        data = Dataset(self, self.sources[0].data.start)
+        data = Dataset(self, self.sources[0].data.new_run)
         return data.buffer_shuffle(shuffle, derived(self.seed, "shuffle")) if shuffle else data
 
     def open(self, run: Run, tmpdir: str | None, *, gather: bool, stream: bool, spool: bool) -> MixReader:
@@ -271,7 +271,7 @@ class Laps:
         self._seen: Counter[int] = Counter()
         self._order = random.Random(derived(self.seed, "order"))
         self._buffer = random.Random(derived(self.seed, "buffer"))
-        self._kept: Reader | None = None
+        self._kept: InputReader | None = None
         again = self.reader.mixture.repeat or self._spec.nrepeats > 1
         self._keeps = again and self.source.reads_once
 

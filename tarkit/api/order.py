@@ -40,7 +40,7 @@ class Order(Step):
     random: Random | None = None
     memory: int | None = None
     gathers: bool = False
-    keeps_all = True
+    passes_all = True
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -52,14 +52,14 @@ class Order(Step):
         """Whether the samples are counted first."""
         return self.random is not None and self.random.rng == "pcg"
 
-    def streams(self, locations: Sequence[Location], run: Run) -> bool:
+    def reads_in_order(self, locations: Sequence[Location], run: Run) -> bool:
         """Return whether files exceed free memory: they are read in order, to avoid random access to the disk."""
         return not self.rereads and not in_place(locations, run.note)
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples in order."""
         run, key = flow.run, self.key
-        flow.passes = None
+        flow.is_earlier = None
         rank: Rank
         if key is not None:
             rank = key
@@ -74,11 +74,11 @@ class Order(Step):
             run.note,
             run.policy if self.gathers else None,
             None if key is None else lambda sample: key.absent(sample, run.policy),
-            distinct=key is None and flow.distinct,
+            distinct=key is None and flow.keys_repeat,
         )
-        flow.distinct = sorter.distinct  # what is sorted by a key and has one key is one sample
-        flow.repeated = lambda: sorter.repeated
-        flow.finals.append(lambda: self._report(run, sorter))
+        flow.keys_repeat = sorter.distinct  # what is sorted by a key and has one key is one sample
+        flow.key_repeats = lambda: sorter.repeated
+        flow.at_end.append(lambda: self._report(run, sorter))
         return iter(sorter)
 
     def _report(self, run: Run, sorter: Sorter) -> None:
@@ -107,7 +107,7 @@ class Random:
         if self.rng == "tarkit":
             keys = random_keys(self.seed, self.epoch)
         else:
-            total = sum(sample.key is not None for sample in flow.again(flow.run.policy.silent()))
+            total = sum(sample.key is not None for sample in flow.reread(flow.run.policy.silent()))
             flow.run.note(f"{total} samples for --rng pcg")
             keys = pcg_keys(total, self.seed + self.epoch)
         return lambda sample, ordinal: next(keys)

@@ -238,6 +238,6 @@ class _Passed(Held):
         raise Unsupported(what, "dict(sample) keeps its fields; they can be read until the next sample is requested")
 
 
-def pass_by(sample: TarSample) -> None:
+def skip_content(sample: TarSample) -> None:
     """Make reading a sample an error: the bytes of a stream are no longer held."""
     sample.source = cast(Source, _Passed(sample))

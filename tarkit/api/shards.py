@@ -373,7 +373,7 @@ def _write_equal(data: Chain, output: ShardsOutput, run: Run, chosen: SplitOptio
         samples = without_strays(apart(samples, flow), run.policy)
         if chosen.even == "count":
             return output.write_samples(_sized(run, output, samples, flow, shards, chosen), flow)
-        size = _closing_size(run, _again(flow), shards)
+        size = _closing_size(run, _reread(flow), shards)
         output.limits = replace(output.limits, size=size, rule="content")
         series = output.write_samples(samples, flow)
     if 0 < len(series.done) < shards and len(series.done) != output.limits.shards:
@@ -381,10 +381,10 @@ def _write_equal(data: Chain, output: ShardsOutput, run: Run, chosen: SplitOptio
     return series
 
 
-def _again(flow: Flow) -> Iterator[TarSample]:
+def _reread(flow: Flow) -> Iterator[TarSample]:
     """Read again the samples that are written, without warnings."""
     policy = flow.run.policy.silent()
-    return without_strays(neighbours(flow.again(policy), policy, flow.inputs.tmpdir, flow.distinct), policy)
+    return without_strays(neighbours(flow.reread(policy), policy, flow.inputs.tmpdir, flow.keys_repeat), policy)
 
 
 def _sized(
@@ -392,7 +392,7 @@ def _sized(
 ) -> Iterator[TarSample]:
     """Count the samples and set how many each shard gets; return the samples to write."""
     remainder = chosen.remainder
-    total = sum(1 for _ in _again(flow))
+    total = sum(1 for _ in _reread(flow))
     each, rest = divmod(total, shards)
     run.note(f"{total} samples for {shards} shards")
     if total == 0 or (each == 0 and remainder != "repeat"):
@@ -416,7 +416,7 @@ def _sized(
         run.tell(f"{again} samples come twice: --remainder repeat")
         run.facts["repeated"] = again
     output.sizes = repeat(each, shards)
-    return chain(samples, islice(chain.from_iterable(_again(flow) for _ in counting(1)), again))
+    return chain(samples, islice(chain.from_iterable(_reread(flow) for _ in counting(1)), again))
 
 
 def _closing_size(run: Run, samples: Iterator[TarSample], shards: int) -> int:

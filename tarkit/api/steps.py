@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tarkit.streams.sink import Sink
 
 
-class Reader(Protocol):
+class InputReader(Protocol):
     """The reader of the samples of a run: `tarkit.samples.dataset.DatasetReader`, or `tarkit.samples.text.TextReader`.
 
     Attributes:
@@ -48,41 +48,41 @@ class Flow:
     """The state of one run over a dataset: its inputs, and the final checks of its steps.
 
     Attributes:
-        distinct: whether keys may come back in the output, so that they have to be judged there.
-        repeated: says whether the key of the current sample comes back, where that is known.
-        passes: says whether the current sample is one of the output of an earlier run, which `redo` does not change.
+        keys_repeat: whether keys may come back in the output, so that they have to be judged there.
+        key_repeats: says whether the key of the current sample comes back, where that is known.
+        is_earlier: says whether the current sample is of the output of an earlier run, which `redo` keeps.
         whole: whether all samples of the inputs come to the current step, as they are.
-        again: iterates once more over the samples in front of the current step, by a policy of its own; for a step
+        reread: iterates once more over the samples in front of the current step, by a policy of its own; for a step
             that `rereads`, while it asks for no sample otherwise.
-        finals: called after the last sample; they raise TarkitError or report.
+        at_end: called after the last sample; they raise TarkitError or report.
         stack: the processes and outputs of steps; leaving a `with` block of the flow ends them, so that no process
             lives on with the traceback of an exception, and completes outputs.
-        places: whether a step needs `written` and `last`: the number of samples in the output so far, and the key of
-            the last of them.
+        counts_output: whether a step needs `written` and `last`: the number of samples in the output so far, and the
+            key of the last of them.
     """
 
     run: Run
-    inputs: Reader
-    distinct: bool
-    repeated: Callable[[], bool] | None = None
-    passes: Callable[[], bool] | None = None
+    inputs: InputReader
+    keys_repeat: bool
+    key_repeats: Callable[[], bool] | None = None
+    is_earlier: Callable[[], bool] | None = None
     whole: bool = False
-    again: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
-    finals: list[Callable[[], None]] = field(default_factory=list)
+    reread: Callable[[Policy], Iterator[TarSample]] = lambda policy: iter(())
+    at_end: list[Callable[[], None]] = field(default_factory=list)
     stack: ExitStack = field(default_factory=ExitStack)
-    places: bool = False
+    counts_output: bool = False
     written: int = 0
     last: bytes | None = None
 
     def finish(self) -> None:
         """Run the final checks of the steps, after the last sample; raises TarkitError."""
-        for final in self.finals:
-            final()
+        for check in self.at_end:
+            check()
         self.run.dropped += self.inputs.dropped
 
     def counted(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
         """Return the samples of the output; count them if a step needs their places."""
-        return self._count(samples) if self.places else samples
+        return self._count(samples) if self.counts_output else samples
 
     def _count(self, samples: Iterator[TarSample]) -> Iterator[TarSample]:
         for sample in samples:
@@ -118,16 +118,16 @@ class Step:
     rereads = False
     """Whether it reads the samples in front of it twice."""
 
-    works = False
+    runs_code = False
     """Whether it runs code of the user, so that its results are kept where they are read twice."""
 
-    keeps_all = False
+    passes_all = False
     """Whether it passes on all samples unchanged."""
 
-    reads: Sequence[Location] = ()
+    extra_inputs: Sequence[Location] = ()
     """The archives that it reads besides."""
 
-    def streams(self, locations: Sequence[Location], run: Run) -> bool:
+    def reads_in_order(self, locations: Sequence[Location], run: Run) -> bool:
         """Return whether files are to be read in order, as streams are."""
         return False
 
@@ -158,7 +158,7 @@ class Choose(Step):
         select = self.select
         if select.keys is not None and not self.shared:
             select = replace(select, keys=KeyList(select.keys.name, select.keys.wanted, select.keys.require_all))
-            flow.finals.append(lambda: report_keys(flow.run, select))
+            flow.at_end.append(lambda: report_keys(flow.run, select))
         return select(samples, flow.run.policy)
 
 
@@ -170,7 +170,7 @@ class ReportKeys(Step):
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples."""
-        flow.finals.append(lambda: report_keys(flow.run, self.select))
+        flow.at_end.append(lambda: report_keys(flow.run, self.select))
         return samples
 
 
@@ -192,14 +192,14 @@ class Change(Step):
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples with their new fields and keys."""
         if self.fields.rekey is not None:
-            if flow.passes is not None:
+            if flow.is_earlier is not None:
                 raise Usage("rekey cannot be used with redo, which finds the places of samples by their keys")
-            flow.distinct, flow.repeated = True, None
-        return self.fields(samples, flow.run.policy, flow.passes)
+            flow.keys_repeat, flow.key_repeats = True, None
+        return self.fields(samples, flow.run.policy, flow.is_earlier)
 
 
 @dataclass
-class Buffer(Step):
+class BufferShuffle(Step):
     """Shuffle through a buffer of `size` samples, from which the first is taken once there are `initial`."""
 
     size: int
@@ -207,11 +207,11 @@ class Buffer(Step):
     seed: int
     name = "buffer_shuffle"
     counts = True
-    keeps_all = True
+    passes_all = True
 
     def __call__(self, samples: Iterator[TarSample], flow: Flow) -> Iterator[TarSample]:
         """Return the samples, locally mixed."""
-        flow.passes = None
+        flow.is_earlier = None
         return buffer_shuffle(samples, self.size, self.initial, self.seed, flow.inputs.tmpdir)
 
 

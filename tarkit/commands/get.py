@@ -7,7 +7,7 @@ from shlex import quote
 
 import click
 
-from tarkit.api.dataset import read
+from tarkit.api.dataset import for_run
 from tarkit.api.indexed import write_found
 from tarkit.api.output import Output, named_output
 from tarkit.cli import options
@@ -97,7 +97,7 @@ def get(
         hint = f"the field of one sample is KEY.FIELD, without -f: tarkit get {quote(suggestion)} INPUT..."
         raise TarkitError(f"{error}; with -f all words are inputs", hint) from None
     run = current()
-    data = read(run, locations, shard_slice).choose(select)
+    data = for_run(run, locations, shard_slice).choose(select)
     try:
         write_found(data, output, run, key, [name.encode("utf-8", "surrogateescape") for name in fields])
     except MissingKey as error:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tarkit.api.archive import write_archive
-from tarkit.api.dataset import Dataset, read
+from tarkit.api.dataset import Dataset, for_run
 from tarkit.api.mix import Mixture, open_sources
 from tarkit.api.output import Output
 from tarkit.api.steps import Choose, ReportKeys
@@ -99,7 +99,7 @@ def mix(
     drawn = None if total is None else _number(total)
 
     def opened(locations: list[Location], interleave: int) -> Dataset:
-        return read(run, locations, shard_slice, interleave=interleave, prefetch=parallel - 1)
+        return for_run(run, locations, shard_slice, interleave=interleave, prefetch=parallel - 1)
 
     sources = open_sources(spec, opened, tell=run.tell)
     run.refuse([location for source in sources for location in source.data.locations])

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tarkit.api.archive import write_archive
-from tarkit.api.dataset import read
+from tarkit.api.dataset import for_run
 from tarkit.api.map import CallFunction, RunCommand, RunProgram, SampleWork
 from tarkit.api.output import Output, open_output
 from tarkit.cli import options
@@ -183,7 +183,7 @@ def proc(
     if redo is not None and fields.rekey is not None:
         raise Usage("--rekey cannot be used with --redo, which finds the places of samples by their keys")
     run = current()
-    write_archive(read(run, inputs, shard_slice, mode=mode).choose(select).then(step).change(fields), output, run)
+    write_archive(for_run(run, inputs, shard_slice, mode=mode).choose(select).then(step).change(fields), output, run)
     facts = run.facts
     run.extra = f", {facts['done']} done, {facts['left_out']} skipped, {facts['failed']} failed"
     run.extra += f", {facts['removed']} removed" if facts["removed"] else ""
@@ -209,7 +209,7 @@ def make_step(
     how: dict[str, Any] = {"processes": parallel, "ordered": not unordered, "retries": retries, "timeout": timeout}
     how |= {"mtime": mtime, "on_error": on_error, "max_errors": max_errors, "word": str}
     how["rejects"] = None if rejects is None else open_output(rejects, None)
-    how["reads"] = () if redo is None else expand_inputs((redo,))
+    how["extra_inputs"] = () if redo is None else expand_inputs((redo,))
     named = {"-c": "command", "-m": "multi", "--script": "script", "--map": "map_", "--worker": "worker"}
     asked = [word for word, name in named.items() if given[name] is not None]
     if len(asked) != 1:

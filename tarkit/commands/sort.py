@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tarkit.api.dataset import read
+from tarkit.api.dataset import for_run
 from tarkit.api.order import Order, Random, find_disorder
 from tarkit.cli import options
 from tarkit.cli.command import Command, choice, option
@@ -120,7 +120,7 @@ def sort(
     order: SortKey | OrderFile = SortKey(names or [f"__{by or 'key'}__"], type_, reverse)
     if order_file is not None:
         order = OrderFile(order_file)
-    data = read(run, inputs, shard_slice).choose(select)
+    data = for_run(run, inputs, shard_slice).choose(select)
     if check_only:
         found = find_disorder(data, order, run)
         if found is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tarkit.api.dataset import read
+from tarkit.api.dataset import for_run
 from tarkit.api.shards import MapOptions, SplitOptions, write_split
 from tarkit.cli import options
 from tarkit.cli.category_options import categories
@@ -147,7 +147,7 @@ def split(
         return division if name == "parts" else as_option(name, value)
 
     chosen = SplitOptions(**given, parts=parts if folds is None else folds, categories=categories, spell=spell)
-    write_split(read(run, inputs, shard_slice).choose(select), run, chosen, digest=chosen.manifest is not None)
+    write_split(for_run(run, inputs, shard_slice).choose(select), run, chosen, digest=chosen.manifest is not None)
     if unmatched := run.facts.get("unmatched"):
         run.extra = f", {unmatched} in no category"
     run.finish(_table(run))

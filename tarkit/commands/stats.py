@@ -6,7 +6,7 @@ import os
 
 import click
 
-from tarkit.api.dataset import read
+from tarkit.api.dataset import for_run
 from tarkit.api.inspect import Stats, count_dataset
 from tarkit.api.output import Output, text_output
 from tarkit.cli import options
@@ -85,7 +85,7 @@ def stats(
     run.reserve(classes, "the class names", written=False)
     run.refuse(inputs, html)
     run.reserve(html, "the page")
-    data = read(run, inputs, shard_slice).choose(select)
+    data = for_run(run, inputs, shard_slice).choose(select)
     found = count_dataset(data, run, by, classes, world=world, workers=workers, processes=parallel)
     output = text_output()
     if html is not None and html != "-":
