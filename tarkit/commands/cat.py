@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tarkit.api.archive import write_archive
-from tarkit.api.dataset import read
+from tarkit.api.dataset import for_run
 from tarkit.api.output import Output
 from tarkit.cli import options
 from tarkit.cli.command import Command, option
@@ -78,7 +78,7 @@ def cat(
     """
     run = current()
     select.count = count
-    data = read(run, inputs, shard_slice, interleave=mix, prefetch=parallel - 1).choose(select)
+    data = for_run(run, inputs, shard_slice, interleave=mix, prefetch=parallel - 1).choose(select)
     size = options.number_of_samples(shuffle, "--shuffle", "-s 1000")
     if size:
         seed = options.draw_seed(select.seed)

@@ -97,6 +97,7 @@ class WindowSource:
         want = self.ahead[self._level]
         view = self._view[:want] if n <= want else memoryview(bytearray(n))
         held = max(self._end - pos, 0) if at >= 0 else 0
+        self._end = 0  # an error while bytes move leaves none
         if held:
             view[:held] = self._seen[at:]
         got = held + self._read_into(view[held:], pos + held, n - held)
