@@ -247,6 +247,7 @@ class Chain:
         run: Run,
         *,
         moves: bool = True,
+        contents: bool = True,
         directory: str | None = None,
         spool: bool = False,
         inputs: InputReader | None = None,
@@ -256,6 +257,7 @@ class Chain:
         Args:
             run: where problems and counts go.
             moves: whether samples are copied to other archives, which breaks hard links between samples.
+            contents: whether all contents are read, or just headers and some values.
             directory: that of the output, for temporary files.
             spool: whether streams are kept in temporary files, so that the inputs can be read twice.
             inputs: those of a run with `spool`, to read them again.
@@ -268,7 +270,7 @@ class Chain:
             stream=any(step.reads_in_order(origin.locations, run) for step in steps),
             spool=spool or any(step.rereads for step in steps),
         )
-        inputs.moves = moves
+        inputs.moves, inputs.contents = moves, contents
         flow = Flow(run, inputs, keys_repeat=origin.keys_repeat)
         samples = iter(inputs)
         first: tuple[int, Iterable[TarSample]] = 0, inputs

@@ -35,7 +35,7 @@ from tarkit.problems import Policy
 from tarkit.samples.fields import Fields, parse_fields
 from tarkit.samples.select import KeyList, Select, Slice
 from tarkit.streams.location import Location
-from tarkit.streams.source import FileSource, Source
+from tarkit.streams.source import Source, WindowSource
 
 if TYPE_CHECKING:
     from tarkit.api.chain import Input
@@ -189,7 +189,7 @@ class Dataset(Chain):
                     sample.complete()
                 if sample.source is not source:
                     source = sample.source
-                    read = source.recent if isinstance(source, FileSource) else source.read
+                    read = source.recent if isinstance(source, WindowSource) else source.read
                 start, stop = sample.start, sample.stop
                 if stop - start <= WHOLE:
                     yield Sample(sample, read(start, stop))
@@ -603,7 +603,7 @@ class Dataset(Chain):
         """
         from tarkit.inspecting.item import names_of
 
-        samples, flow = self.samples(self.new_run(), moves=False)
+        samples, flow = self.samples(self.new_run(), moves=False, contents=False)
         with flow:
             for sample in samples:
                 yield from names_of(sample)

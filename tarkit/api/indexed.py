@@ -24,7 +24,7 @@ from tarkit.samples.reader import SampleReader
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.streams.location import Location
 from tarkit.streams.sink import open_sink
-from tarkit.streams.source import FileSource
+from tarkit.streams.source import FileSource, WindowSource
 from tarkit.tar import block, pax
 from tarkit.tar.reader import Entry
 from tarkit.tar.writer import EntryWriter
@@ -152,7 +152,7 @@ def get(data: Chain, key: str) -> Sample:
         source = sample.source
         held = sample.stop - sample.start <= WHOLE or not source.seekable
         content = source.read(sample.start, sample.stop) if held else None
-        if isinstance(source, FileSource):
+        if isinstance(source, WindowSource):
             source.unchanged()
         return Sample(sample, content)
 
@@ -199,7 +199,7 @@ def _find(
 
     An index next to a shard is used if it lists the key, else the shard is read.
     """
-    samples, flow = data.samples(run, moves=moves, directory=directory)
+    samples, flow = data.samples(run, moves=moves, contents=False, directory=directory)
     others: list[bytes] = []
     if key is not None and data.unchanged and isinstance(flow.inputs, DatasetReader):
         flow.inputs.look_up = partial(_by_index, run, key, moves)

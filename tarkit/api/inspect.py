@@ -243,7 +243,7 @@ def _count_apart(
 
 def _count_samples(counts: Counts, data: Chain, run: Run, by: str | None) -> None:
     """Count the samples after the steps, each for its archive."""
-    samples, flow = data.samples(run, moves=False)
+    samples, flow = data.samples(run, moves=False, contents=False)
     shards: dict[str, Census] = {}
 
     def begin(name: str) -> Census:
@@ -306,7 +306,7 @@ def first_samples(
         all_keys: whether keys that were not found before the limit are reported too.
         partial: whether samples before damage that ends the run are yielded.
     """
-    samples, flow = data.samples(run, moves=False, directory=directory)
+    samples, flow = data.samples(run, moves=False, contents=False, directory=directory)
     if isinstance(flow.inputs, DatasetReader):
         flow.inputs.partial = partial
     with flow:

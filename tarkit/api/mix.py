@@ -227,7 +227,7 @@ class MixReader:
         self.locations: Sequence[Location] = mixture.locations
         self.run = run
         self.policy: Policy = run.policy
-        self.moves = True
+        self.moves = self.contents = True
         self.tmpdir = tmpdir
         self.dropped = 0
         self.repeated = False
@@ -314,7 +314,12 @@ class Laps:
         if self._kept is None and places != list(range(len(data.locations))):
             data = data.only(places)
         samples, flow = data.samples(
-            run, moves=reader.moves, directory=reader.tmpdir, spool=self._keeps, inputs=self._kept
+            run,
+            moves=reader.moves,
+            contents=reader.contents,
+            directory=reader.tmpdir,
+            spool=self._keeps,
+            inputs=self._kept,
         )
         self._kept = flow.inputs if self._keeps else None
         if time > 1:

@@ -130,7 +130,7 @@ def order_key(
 
 def find_disorder(data: Chain, key: SortKey | OrderFile, run: Run) -> Disorder | None:
     """Return the first sample that is out of order."""
-    samples, flow = data.samples(run, moves=False)
+    samples, flow = data.samples(run, moves=False, contents=False)
 
     def counted() -> Iterator[TarSample]:
         for sample in samples:
@@ -147,7 +147,7 @@ def audit_order(data: Chain, by: str | None, run: Run) -> Audit:
     """Measure how well mixed samples are; `by` is the field of their classes."""
     from tarkit.sorting.audit import measure
 
-    samples, flow = data.samples(run, moves=False)
+    samples, flow = data.samples(run, moves=False, contents=False)
     with flow:
         found = measure(samples, None if by is None else _ranked(SortKey([by]), run))
         flow.finish()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tarkit.errors import Problem, Unsupported, show
 from tarkit.samples.sample import KEYLESS, TarSample
 from tarkit.streams.ranges import Held, HeldRange
-from tarkit.streams.source import FileSource, Source
+from tarkit.streams.source import Source, WindowSource
 from tarkit.tar import block
 from tarkit.tar.reader import Raw
 
@@ -200,7 +200,7 @@ class Sample(Mapping[str, bytes]):
             return self._data[raw[2] - sample.start : raw[2] - sample.start + raw[3]]
         source = sample.source
         content = source.read(raw[2], raw[2] + raw[3])
-        if isinstance(source, FileSource):
+        if isinstance(source, WindowSource):
             source.unchanged()
         return content
 
@@ -213,7 +213,7 @@ class Sample(Mapping[str, bytes]):
             held = HeldRange(source.name, sample.start, self._data)
             sample = TarSample(sample.key, held, sample.raw, sample.start, sample.stop)
         seen = describe_sample(sample)
-        if self._data is None and isinstance(source, FileSource):
+        if self._data is None and isinstance(source, WindowSource):
             source.unchanged()
         return seen
 

@@ -27,6 +27,7 @@ class InputReader(Protocol):
     Attributes:
         policy: what to do about problems; it may change between two passes.
         moves: whether samples will be written somewhere.
+        contents: whether all contents will be read.
         tmpdir: the directory of temporary files.
         dropped: how many samples the policy left out.
         zeros: the length of the end of the archive, where there is just one and all of it was read.
@@ -35,6 +36,7 @@ class InputReader(Protocol):
     locations: Sequence[Location]
     policy: Policy
     moves: bool
+    contents: bool
     tmpdir: str | None
     dropped: int
     zeros: int | None

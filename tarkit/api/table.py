@@ -114,7 +114,7 @@ def _seen(samples: Iterator[TarSample], run: Run) -> dict[bytes, None]:
 
 def _named(data: Chain, run: Run, directory: str | None = None) -> tuple[Iterator[TarSample], Flow]:
     """Return the samples that have keys, none of them twice."""
-    found, flow = data.samples(run, moves=False, directory=directory)
+    found, flow = data.samples(run, moves=False, contents=False, directory=directory)
     samples = (sample for sample in found if sample.key is not None)
     return unrepeated(samples, run.policy) if flow.keys_repeat else samples, flow
 

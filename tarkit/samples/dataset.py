@@ -160,6 +160,7 @@ class DatasetReader:
         moves: samples will be written elsewhere, so that hard links and global PAX headers are checked.
         gather: the parts of scattered samples are put together later, so that a key may occur again.
         stream: read files as streams.
+        contents: all contents will be read, so that objects of stores are read as streams, and not by ranges.
         shard_slice: (start, stop, step) of the samples of each input.
         mix: the number of inputs that are read in turn.
         ahead: the number of inputs that are opened in advance; streams are read in threads.
@@ -178,6 +179,7 @@ class DatasetReader:
     moves: bool = True
     gather: bool = False
     stream: bool = False
+    contents: bool = True
     shard_slice: tuple[int, int | None, int] | None = None
     mix: int = 1
     ahead: int = 0
@@ -216,7 +218,7 @@ class DatasetReader:
         finally:
             self.dropped += samples.dropped
             source.close()
-        if self.spool and isinstance(source, FileSource):
+        if self.spool and isinstance(source, WindowSource):
             source.unchanged()
         if len(self.locations) == 1 and self.shard_slice is None:
             self.zeros = samples.zeros
@@ -230,7 +232,8 @@ class DatasetReader:
         rest = iter(self.locations)
         while True:
             for location in islice(rest, self.ahead + 1 - len(waiting)):
-                source = open_source(location, ahead=self.ahead > 0, tmpdir=self.tmpdir, stream=self.stream)
+                stream = self.stream or (self.contents and location.kind == "url")
+                source = open_source(location, ahead=self.ahead > 0, tmpdir=self.tmpdir, stream=stream)
                 if self.ahead and isinstance(source, FileSource):
                     source.will_need()
                 waiting.append(source)

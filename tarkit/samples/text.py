@@ -45,6 +45,7 @@ class TextReader:
     shard_slice: Slice | None = None
     tmpdir: str | None = None
     moves: bool = True
+    contents: bool = True
     dropped: int = 0
     zeros: int | None = None
 
@@ -52,7 +53,7 @@ class TextReader:
         """Yield the samples."""
         number = 0
         for location in self.locations:
-            source = open_source(location)
+            source = open_source(location, stream=True)
             found = enumerate(_pieces(source, _ENDS[self.mode]), 1)
             for line, text in islice(found, *(self.shard_slice or (0, None, 1))):
                 if self.mode == "keys":

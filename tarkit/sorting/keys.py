@@ -17,7 +17,7 @@ from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample, key_of
 from tarkit.samples.values import MISFITS, Name, Number, View
 from tarkit.sorting import encoding
-from tarkit.streams.source import FileSource
+from tarkit.streams.source import WindowSource
 from tarkit.tables.recipe import without_bom, without_end
 
 Type = Literal["auto", "str", "int", "float", "natural"]
@@ -90,7 +90,7 @@ class SortKey:
                 if sparse or size > CONTENT_LIMIT:
                     return None
                 source = sample.source
-                read = source.recent if isinstance(source, FileSource) else source.read
+                read = source.recent if isinstance(source, WindowSource) else source.read
                 return _CODES[self.type](read(start, start + size))
         return None
 

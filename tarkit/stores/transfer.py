@@ -35,7 +35,7 @@ Tell = Callable[[str], None]
 Result = TypeVar("Result")
 
 
-class Task(Generic[Result]):
+class Request(Generic[Result]):
     """A call in a thread. A request blocks signals while it waits for its server; waiting for a task does not.
 
     The thread is a daemon, so that the program can end while a request still waits.
@@ -121,7 +121,7 @@ class RemoteObject:
         self._info: Info | None = None
         self._head = b""  # the first bytes, once they were requested as a range
         self._first: Transfer | None = Transfer(self, 0, first)
-        Task(self._first.start).result()
+        Request(self._first.start).result()
         assert self._info is not None
         self.info: Info = self._info
         if not self.info.ranges:
@@ -144,14 +144,14 @@ class RemoteObject:
         if first is not None:
             with closing(first):
                 self._head = (
-                    Task(first.rest).result()
+                    Request(first.rest).result()
                     if self.info.ranges and first.stop is not None and start < first.stop
                     else b""
                 )
         if stop <= max(start, len(self._head)):
             return self._head[start:stop]
         with closing(Transfer(self, start, stop)) as transfer:
-            return Task(transfer.rest).result()
+            return Request(transfer.rest).result()
 
     def stream(self, start: int = 0, stop: int | None = None) -> Stream:
         """Return a reader of bytes [start, stop), in order. The first request serves the first one of all."""
@@ -250,18 +250,18 @@ class Stream:
         self._remote = remote
         self._stop = remote.info.size if stop is None else stop
         self._whole = None if remote.info.ranges else first
-        self._flight: deque[tuple[Transfer, Task[bytes]]] = deque()
+        self._flight: deque[tuple[Transfer, Request[bytes]]] = deque()
         self._rest = memoryview(b"")
         self._size = FIRST
         self._next = self._stop
         if self._whole is None and first.stop is not None and self._stop is not None:
             self._next = first.stop = min(first.stop, self._stop)
-            self._flight.append((first, Task(first.rest)))
+            self._flight.append((first, Request(first.rest)))
 
     def read(self, n: int) -> bytes:
         """Return up to `n` bytes, b"" at the end."""
         if self._whole is not None:
-            return Task(partial(self._whole.read, n)).result()
+            return Request(partial(self._whole.read, n)).result()
         while not self._rest:
             self._request_more()
             if not self._flight:
@@ -289,7 +289,7 @@ class Stream:
             self._size = min(2 * self._size, LARGEST)
             start, self._next = self._next, min(self._next + self._size, self._stop)
             transfer = Transfer(self._remote, start, self._next)
-            self._flight.append((transfer, Task(transfer.rest)))
+            self._flight.append((transfer, Request(transfer.rest)))
 
     def __enter__(self) -> Self:
         return self

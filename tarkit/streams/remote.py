@@ -43,6 +43,9 @@ class RemoteSource(WindowSource):
                 start += len(data)
         self._whole(b"", start, stop)
 
+    def unchanged(self) -> None:
+        """Do nothing: each reply is of the version that was opened."""
+
     def close(self) -> None:
         """Close the connections and free the memory. Samples may still refer to the source, and read from it."""
         self._drop_stream()

@@ -117,6 +117,10 @@ class WindowSource:
         """Write bytes [start, stop) to `sink`."""
         raise NotImplementedError
 
+    def unchanged(self) -> None:
+        """Raise TarkitError if what was read is not what is there now."""
+        raise NotImplementedError
+
     def release(self, pos: int) -> None:
         """Do nothing: the bytes stay readable."""
 
