@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from tarkit.errors import TarkitError
 from tarkit.stores.connect import list_objects
 
 _SPECIAL = re.compile(r"[*?[]")
@@ -51,3 +56,48 @@ def _translate(pattern: str) -> str:
             parts.append(f"[{'^/' if negated else ''}{chars}]")
         at = found.end()
     return "".join(parts) + re.escape(pattern[at:])
+
+
+def in_child(work: Callable[[], list[str]]) -> list[str]:
+    """Return what a function returns, called in a forked process, so that this one gets no threads of a library.
+
+    A process with threads cannot be forked for the workers of `-p`. One that has threads calls the function itself.
+    """
+    if threading.active_count() > 1:
+        return work()
+    found, result = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _answer(work, result)
+    os.close(result)
+    with open(found, "rb") as pipe:
+        data = pipe.read()
+    os.waitpid(pid, 0)
+    if not data:
+        raise TarkitError("the process that lists objects ended early")
+    urls, error = pickle.loads(data)
+    if error is None:
+        names: list[str] = urls
+        return names
+    kind, facts, hint = error
+    failure: Exception = kind(*facts)
+    if isinstance(failure, TarkitError):
+        failure.hint = hint
+    raise failure
+
+
+def _answer(work: Callable[[], list[str]], result: int) -> None:
+    """Write the result, or the error, of a function to a pipe, and end the process."""
+    error: tuple[type[Exception], tuple[Any, ...], str | None] | None = None
+    urls: list[str] = []
+    try:
+        urls = work()
+    except OSError as failed:
+        error = (type(failed), (failed.errno, failed.strerror, failed.filename), None)
+    except TarkitError as failed:
+        error = (type(failed), (str(failed),), failed.hint)
+    except BaseException as failed:
+        error = (TarkitError, (f"{type(failed).__name__}: {failed}",), None)
+    with open(result, "wb") as pipe:
+        pickle.dump((urls, error), pipe)
+    os._exit(0)

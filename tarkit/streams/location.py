@@ -20,7 +20,7 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import BinaryIO, Literal, NamedTuple
@@ -339,12 +339,13 @@ def _urls(url: str) -> list[Location]:
         return [_url(url)]
     from tarkit.stores import listing
 
-    names: Iterable[str]
     if url.endswith("/"):
-        names = (each for each in listing.children(url) if each.lower().endswith(_INPUT_SUFFIXES))
+        listed = listing.in_child(lambda: list(listing.children(url)))
+        names = [each for each in listed if each.lower().endswith(_INPUT_SUFFIXES)]
         nothing, hint = "no archives in this directory", f"'{url}**/*.tar' also searches subdirectories"
     else:
-        names, nothing, hint = listing.matching(url), "matches no archive", "'**/*.tar' also searches subdirectories"
+        names = listing.in_child(lambda: list(listing.matching(url)))
+        nothing, hint = "matches no archive", "'**/*.tar' also searches subdirectories"
     found = [_url(each) for each in sorted(names, key=natural_key)]
     if not found:
         raise TarkitError(f"{schemes.public_name(url)}: {nothing}", hint)
