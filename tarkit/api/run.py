@@ -13,6 +13,7 @@ from tarkit.api.output import refuse_overwrite, status_of
 from tarkit.errors import Usage
 from tarkit.problems import Policy
 from tarkit.samples.sample import TarSample
+from tarkit.stores import connect, schemes
 from tarkit.streams.location import Location
 
 if TYPE_CHECKING:
@@ -114,7 +115,10 @@ class Run:
     def remove_others(self, paths: Sequence[str]) -> None:
         """Remove files that have names of a series but are not among its shards."""
         for path in paths:
-            os.unlink(path)
+            if schemes.scheme_of(path) in schemes.LISTED:
+                connect.delete_object(path)
+            else:
+                os.unlink(path)
 
 
 class TarkitWarning(UserWarning):

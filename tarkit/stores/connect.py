@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,6 +39,13 @@ def open_object(url: str, options: StoreOptions | None = None, first: int | None
 def create_object(url: str, fresh: bool = False, options: StoreOptions | None = None) -> Upload:
     """Begin to write an object; with `fresh` one that exists is an error."""
     return store_of(url, options or _options, writing=True).put(url, fresh)
+
+
+def delete_object(url: str, options: StoreOptions | None = None) -> None:
+    """Remove an object."""
+    from tarkit.stores.transfer import Request
+
+    Request(partial(store_of(url, options or _options, writing=True).delete, url)).result()
 
 
 def list_objects(url: str, options: StoreOptions | None = None) -> Iterator[Info]:

@@ -29,6 +29,11 @@ def matching(pattern: str) -> Iterator[str]:
             yield info.url
 
 
+def beginning(prefix: str) -> list[str]:
+    """Return the URLs of the objects whose URLs begin with `prefix`."""
+    return [info.url for info in list_objects(prefix)]
+
+
 def children(directory: str) -> Iterator[str]:
     """Yield the URLs of the objects directly in a directory, whose URL ends in a slash."""
     return matching(f"{_literal(directory)}*")

@@ -108,6 +108,14 @@ class ObjectStore:
         store, key = self._place(url)
         return ObjectUpload(url, store, key, fresh)
 
+    def delete(self, url: str) -> None:
+        """Remove an object."""
+        store, key = self._place(url)
+        try:
+            obstore.delete(store, key)
+        except Exception as error:
+            _fail(url, error, writing=True)
+
     def list(self, url: str, after: str | None = None) -> Iterator[Info]:
         """Yield the objects whose URL begins with `url`, in the order of their names as bytes, those behind `after`."""
         scheme, bucket, prefix = split_url(url)
