@@ -161,6 +161,15 @@ def common_options() -> list[click.Option]:
             help="Server of s3://, gs:// and az:// URLs.",
             more="Also AWS_ENDPOINT_URL.",
         ),
+        of_urls(
+            "--rewrite",
+            multiple=True,
+            metavar="FROM=TO",
+            help="Replace the start of names of inputs, such as s3://a/=/mnt/a/.",
+            more="FROM is a regular expression, TO may have its groups: \\1. Of several rules the first that changes a "
+            "name counts; those of the environment variables GOPEN_REWRITE and WDS_REWRITE (FROM=TO;FROM=TO) follow. "
+            "The name of an existing file is not replaced.",
+        ),
         of_urls("--anonymous", is_flag=True, help="Send no credentials, for public data."),
         of_urls(
             "--net-retries",
@@ -240,13 +249,14 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, with what the options say about URLs."""
-        from tarkit.stores import connect
+        from tarkit.stores import connect, rewrite
         from tarkit.stores.store import StoreOptions
 
         given = {name: ctx.meta[f"tarkit.{name}"] for name in URL_OPTIONS if f"tarkit.{name}" in ctx.meta}
         tell = (lambda line: None) if ctx.meta.get("tarkit.quiet") else say
         names = {"net_retries": "retries", "net_timeout": "timeout"}
         connect.configure(StoreOptions(**{names.get(name, name): value for name, value in given.items()}), tell)
+        rewrite.configure(ctx.meta.get("tarkit.rewrite", ()))
         return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

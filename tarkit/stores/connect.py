@@ -7,6 +7,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+from tarkit.stores.rewrite import by_ais
 from tarkit.stores.schemes import SCHEMES, public_name, scheme_of, unknown
 from tarkit.stores.store import ConnectionLost, Info, Store, StoreOptions, Upload
 
@@ -59,8 +60,9 @@ def list_objects(url: str, options: StoreOptions | None = None) -> Iterator[Info
 
 
 def store_of(url: str, options: StoreOptions, writing: bool = False) -> Store:
-    """Return the store of a URL. Raises Usage for an unknown scheme."""
-    module = SCHEMES.get(scheme_of(url) or "")
+    """Return the store of a URL; that of ais:// also for schemes of USE_AIS_FOR. Raises Usage for an unknown scheme."""
+    scheme = scheme_of(url) or ""
+    module = SCHEMES.get("ais" if by_ais(scheme) else scheme)
     if module is None:
         raise unknown(url, writing)
     return _store(module, options)
