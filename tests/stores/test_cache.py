@@ -15,6 +15,7 @@ from pathlib import Path
 import boto3
 import pytest
 
+import tarkit
 from tarkit.errors import TarkitError, Usage
 from tarkit.samples.dataset import open_source
 from tarkit.stores import connect, transfer
@@ -83,7 +84,7 @@ def shard(name: str = "a", size: int = 2 * MB) -> bytes:
     return archive([(f"{name}.bin", random.Random(name).randbytes(size)), (f"{name}.cls", b"1")])
 
 
-def tarkit(*words: str, **how: object) -> subprocess.Popen[bytes]:
+def started(*words: str, **how: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*TARKIT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)  # type: ignore[call-overload,no-any-return]
 
 
@@ -109,7 +110,7 @@ def test_an_object_is_fetched_once(
         served.requests = served.sent = 0
         assert content(url) == data
         assert served.requests == 1
-        assert "ranges" in how or served.sent == min(len(data), 1)
+        assert "ranges" in how or served.sent <= 1
         assert files(tmp_path / repr(how) / str(n)) == ["a.tar"]
 
 
@@ -414,7 +415,7 @@ def test_a_disk_that_is_too_small(server: HttpServer, configure: Configure, tmp_
 def test_processes_fetch_an_object_once(server: HttpServer, tmp_path: Path) -> None:
     data = shard(size=6 * MB)
     url = server.serve("/a.tar", data, change=lambda served, number: time.sleep(0.02))
-    running = [tarkit("cat", url, "--cache", str(tmp_path / "c"), "-o", "-") for _ in range(6)]
+    running = [started("cat", url, "--cache", str(tmp_path / "c"), "-o", "-") for _ in range(6)]
     for each in running:
         out, err = each.communicate(timeout=60)
         assert (each.returncode, err) == (0, b"")
@@ -427,10 +428,10 @@ def test_a_killed_process_blocks_nobody(server: HttpServer, tmp_path: Path) -> N
     data = shard(size=6 * MB)
     url = server.serve("/a.tar", data, stall=MB)
     words = ("cat", url, "--cache", str(tmp_path / "c"), "-o", "-")
-    first = tarkit(*words)
+    first = started(*words)
     folder = tmp_path / "c" / "tarkit"
     wait_until(lambda: any(path.name.endswith(PART) and path.stat().st_size for path in folder.glob("*")))
-    others = [tarkit(*words) for _ in range(3)]
+    others = [started(*words) for _ in range(3)]
     wait_until(lambda: server.objects["/a.tar"].requests >= 3)
     server.objects["/a.tar"].stall = None
     time.sleep(0.3)
@@ -449,7 +450,7 @@ def test_nothing_is_left_after_a_kill_at_any_time(server: HttpServer, configure:
     data = shard(size=6 * MB)
     url = server.serve("/a.tar", data, change=lambda served, number: time.sleep(0.1))
     for n in range(8):
-        process = tarkit("cat", url, "--cache", str(tmp_path), "-o", "-")
+        process = started("cat", url, "--cache", str(tmp_path), "-o", "-")
         with suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=0.2 + 0.1 * n)
         process.kill()
@@ -466,7 +467,7 @@ def test_nothing_is_left_after_a_kill_at_any_time(server: HttpServer, configure:
 def test_a_signal_removes_what_was_fetched(signum: int, server: HttpServer, tmp_path: Path) -> None:
     url = server.serve("/a.tar", shard(size=6 * MB), stall=MB)
     cache = tmp_path / str(signum)
-    process = tarkit("cat", url, "--cache", str(cache), "-o", "-")
+    process = started("cat", url, "--cache", str(cache), "-o", "-")
     wait_until(lambda: any(path.name.endswith(PART) and path.stat().st_size for path in (cache / "tarkit").glob("*")))
     process.send_signal(signum)
     process.communicate(timeout=20)
@@ -480,7 +481,7 @@ def test_processes_with_little_room(server: HttpServer, tmp_path: Path) -> None:
     urls = [server.serve(path, data) for path, data in datas.items()]
     largest = 0
     running = [
-        tarkit("cat", *random.Random(n).sample(urls, 8), "--cache", str(tmp_path), "--cache-size", "3.5MB", "-o", "-")
+        started("cat", *random.Random(n).sample(urls, 8), "--cache", str(tmp_path), "--cache-size", "3.5MB", "-o", "-")
         for n in range(4)
     ]
     outs: list[bytes] = []
@@ -505,6 +506,13 @@ def test_a_cached_input_is_a_file(server: HttpServer, configure: Configure, tmp_
     assert source.name == url
     source.close()
     assert not isinstance(open_source(location, stream=True), FileSource)
+
+
+def test_samples_of_a_cached_input_are_looked_up(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
+    configure(tmp_path)
+    url = server.serve("/a.tar", archive([(f"{n}.txt", b"%d" % n) for n in range(50)]))
+    samples = tarkit.open(url).indexed()
+    assert (samples["17"]["txt"], samples[49]["txt"], len(samples)) == (b"17", b"49", 50)
 
 
 @each_row(
@@ -547,7 +555,7 @@ def test_objects_in_a_bucket(configure: Configure, tmp_path: Path, monkeypatch: 
         cache = tmp_path / "c"
         for data in (shard("a"), shard("b")):
             client.put_object(Bucket="bucket", Key="d/a.tar", Body=data)
-            running = [tarkit("cat", "s3://bucket/d/a.tar", "--cache", str(cache), "-o", "-") for _ in range(3)]
+            running = [started("cat", "s3://bucket/d/a.tar", "--cache", str(cache), "-o", "-") for _ in range(3)]
             for each in running:
                 out, err = each.communicate(timeout=60)
                 assert (each.returncode, out == data, err) == (0, True, b"")

@@ -13,6 +13,7 @@ from tarkit.stores import connect, rewrite
 from tarkit.stores.schemes import SCHEMES
 from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import expand_each, expand_inputs
+from tarkit.tables.recipe import MalformedRow, parse_source
 from tests._tools import each_row
 
 Set = Callable[..., None]
@@ -167,6 +168,27 @@ def test_an_existing_path_has_precedence_over_rules(environment: Set, tmp_path: 
     listed = tmp_path / "list"
     listed.write_text(f"{tmp_path}/x-2.tar\n")
     assert [location.text for location in expand_inputs([], [str(listed)])] == ["s3://x-2.tar"]
+
+
+@each_row(
+    ("source", "kind", "value"),
+    [
+        (b"s3://b/\xff.jpg", "path", b"/d/\xff.jpg"),
+        (b"gs://b/x", "pipe", b"get b/x"),
+        (b"ais://b/x", "url", b"http://h/b/x"),
+        (b"az://b/x", "path", b"b/x"),
+        (b"http://h/x", "url", b"http://h/x"),
+        (b"file:s3://b/x", "path", b"s3://b/x"),
+        (b"/d/x", "path", b"/d/x"),
+        (b"text:s3://b/", "data", b"s3://b/"),
+    ],
+)
+def test_rules_apply_to_urls_in_recipes(source: bytes, kind: str, value: bytes, environment: Set) -> None:
+    environment(GOPEN_REWRITE="s3://b=/d;gs://=pipe:get ;ais://=http://h/;az://=file:;/d=http://no;text:=http://no")
+    assert parse_source(source, pipes_allowed=True) == (kind, value)
+    if kind == "pipe":
+        with pytest.raises(MalformedRow, match="not allowed"):
+            parse_source(source, pipes_allowed=False)
 
 
 def test_use_ais_for_sends_a_scheme_to_ais(environment: Set, monkeypatch: pytest.MonkeyPatch) -> None:
