@@ -396,6 +396,35 @@ def test_a_disk_that_becomes_full(
     assert content(server.url + "/a") == DATA  # what is there is used
 
 
+def test_a_disk_that_another_process_fills(server: HttpServer, tmp_path: Path) -> None:
+    """A file system of 8 MB, in a name space of its own, is filled while an object is fetched to it."""
+    data = shard(size=6 * MB)
+    url = server.serve("/a.tar", data, change=lambda served, number: time.sleep(0.2))
+    script = """
+        mount -t tmpfs -o size=8m none "$1" || exit 77
+        (until [ -s "$1"/tarkit/*.part ]; do sleep 0.01; done; cat /dev/zero > "$1/fill") > "$1.log" 2>&1 &
+        cache=$1; shift
+        "$@"; status=$?
+        wait; ls "$cache/tarkit" > "$cache.files"
+        exit $status
+    """
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    words = [*TARKIT, "cat", url, url, "--rekey", "{index}/{key}", "--cache", str(cache), "-o", "-"]
+    try:
+        done = subprocess.run(
+            ["unshare", "-rm", "sh", "-c", script, "-", str(cache), *words], capture_output=True, check=False
+        )
+    except FileNotFoundError:
+        pytest.skip("unshare is not here")
+    if done.returncode == 77 or done.stderr.startswith(b"unshare"):
+        pytest.skip("no file systems may be mounted here")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.decode() == f"tarkit: cache {cache}: No space left on device: objects are read without it\n"
+    assert len(done.stdout) > 2 * len(data) - 4096
+    assert Path(f"{cache}.files").read_text() == "lock\n"
+
+
 def test_a_disk_that_is_too_small(server: HttpServer, configure: Configure, tmp_path: Path) -> None:
     """Nothing is fetched that does not fit; the limit of the length of files stands for the end of the disk."""
     data = shard()
