@@ -15,6 +15,7 @@ from tarkit.stores.store import StoreOptions
 from tarkit.streams.location import expand_each, expand_inputs
 from tarkit.tables.recipe import MalformedRow, parse_source
 from tests._tools import each_row
+from tests.conftest import Archive, Run, keys
 
 Set = Callable[..., None]
 NAMES = (
@@ -189,6 +190,18 @@ def test_rules_apply_to_urls_in_recipes(source: bytes, kind: str, value: bytes, 
     if kind == "pipe":
         with pytest.raises(MalformedRow, match="not allowed"):
             parse_source(source, pipes_allowed=False)
+
+
+def test_the_option_of_commands(run: Run, archive: Archive) -> None:
+    """It can be given several times, and before the command; the commands that follow in a process do not have it."""
+    one, two = (Path(archive({f"{name}.txt": b"x"}, f"d/{name}.tar")).read_bytes() for name in "ab")
+    words = ["--rewrite", "s3://b/=d/", "--rewrite", "gs://(.)/(.*)=d/\\2", "s3://b/a.tar"]
+    assert run("cat", *words).stdout == one
+    assert run("--rewrite", "s3://b/a=d/b", "cat", "s3://b/a.tar").stdout == two
+    assert keys(run("cat", *words, "gs://x/b.tar").stdout) == "a b"
+    assert run("cat", "--rewrite", "x", "d/a.tar", exit=2).lines[0] == "tarkit: --rewrite 'x': the rule has no ="
+    assert run("cat", "d/a.tar::no.tar", exit=1).lines == ["tarkit: no.tar: No such file or directory"]
+    assert rewrite.rewritten(["s3://b/a.tar"]) == ["s3://b/a.tar"]
 
 
 def test_use_ais_for_sends_a_scheme_to_ais(environment: Set, monkeypatch: pytest.MonkeyPatch) -> None:
