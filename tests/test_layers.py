@@ -67,33 +67,34 @@ FOLDERS = {
     "media": "errors",
     "problems": "errors",
     "signals": "errors",
-    "stores": "errors",
     "streams.codecs": "errors",
-    "streams": "errors signals stores streams.codecs",
+    "sizes": "errors",
+    "stores": "errors sizes",
+    "streams": "errors signals streams.codecs stores",
     "spill": "streams",
     "tar": "errors streams",
     "tables": "errors stores streams tar",
     "zip": "errors streams.codecs streams tar",
     "parallel": "errors signals streams",
-    "samples": "errors media problems stores streams.codecs streams tar tables zip",
+    "samples": "errors media problems streams.codecs stores streams tar tables zip",
     "export": "errors problems tar tables samples",
     "extraction": "errors problems streams tar samples",
     "inspecting": "errors media problems streams tar samples",
-    "mixing": "errors stores streams",
+    "mixing": "errors streams",
     "indexing": "errors problems streams.codecs streams tar tables samples export",
     "proc": "errors media problems signals streams tar tables samples",
-    "shards": "errors problems stores streams tar tables samples",
+    "shards": "errors problems sizes stores streams tar tables samples",
     "checking": "errors problems streams spill tar tables samples shards",
     "sorting": "errors problems streams spill tar tables samples shards",
     "packing": "errors problems streams.codecs streams spill tar tables parallel samples export shards sorting",
     "views": "errors streams tables inspecting packing",
     "api": (
-        "errors media problems stores streams.codecs streams tar tables zip parallel samples export extraction "
+        "errors media problems streams.codecs stores streams tar tables zip parallel samples export extraction "
         "inspecting mixing indexing proc shards checking sorting packing views"
     ),
     "tarkit": "errors inspecting shards checking sorting api",
     "cli": (
-        "errors problems signals stores streams.codecs streams tar samples proc shards checking sorting packing "
+        "errors problems signals streams.codecs stores streams tar samples proc shards checking sorting packing "
         "views api tarkit"
     ),
     "__main__": "cli",

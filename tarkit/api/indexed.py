@@ -60,7 +60,7 @@ class IndexedDataset(Sequence[Sample]):
         self._starts = array("Q")
         self._numbers: dict[bytes, int] = {}
         for location in locations:
-            source = open_source(location) if location.kind in ("path", "stdin") else None
+            source = open_source(location) if location.kind in ("path", "stdin", "url") else None
             if not isinstance(source, FileSource):
                 if source is not None:
                     source.close()

@@ -19,8 +19,7 @@ from typing import Generic, Literal, TypeVar
 
 from tarkit.errors import TarkitError, show
 from tarkit.mixing.spec import NUMBER, SourceSpec
-from tarkit.stores import schemes
-from tarkit.streams.location import Location, expand_braces, expand_inputs
+from tarkit.streams.location import Location, expand_each, expand_inputs
 
 Item = TypeVar("Item")
 Until = Literal["first", "all", "never"]
@@ -172,13 +171,12 @@ def locate(spec: SourceSpec, tell: Callable[[str], None]) -> list[Location]:
             error.hint = _weight_hint(spec.words) or error.hint
             raise
     else:
-        names = [name for word in spec.words for name in _names(word)]
-        there = [name for name in names if name is not None]
-        if not there:
+        named = expand_each(spec.words)
+        found = [location for location in named if location.kind != "path" or os.path.lexists(location.text)]
+        if not found:
             raise TarkitError(f"{spec.name}: none of its files exists")
-        found = expand_inputs(there)
-        if len(there) < len(names):
-            tell(f"{spec.name}: {len(names) - len(there)} of {len(names)} are missing, and left out")
+        if len(found) < len(named):
+            tell(f"{spec.name}: {len(named) - len(found)} of {len(named)} are missing, and left out")
     return found
 
 
@@ -192,12 +190,3 @@ def _weight_hint(words: Sequence[str]) -> str | None:
         if name and "." not in weight and not word.startswith("pipe:"):
             return f"weights look like {show(f'{name}@3')}"
     return None
-
-
-def _names(word: str) -> Iterator[str | None]:
-    """Yield the expansions of the braces in a word, None for a missing file."""
-    if word == "-" or word.startswith(("file:", "pipe:")) or schemes.scheme_of(word) or os.path.lexists(word):
-        yield word
-        return
-    for name in expand_braces(word):
-        yield name if os.path.lexists(name) or any(letter in name for letter in "*?[") else None

@@ -55,10 +55,12 @@ def open_source(
         Unsupported: there is no decoder for its compression.
         Usage: stdin is a terminal, or the scheme of the URL is unknown.
     """
-    fd = 0
+    fd, path = 0, location.text if location.kind == "path" else None
     if location.kind == "pipe":
         return _stream(CommandReader(location.text), location, ahead, tmpdir)
-    if location.kind == "url":
+    if location.kind == "url" and (cached := connect.open_cached(location.text)) is not None:
+        fd, path = cached
+    elif location.kind == "url":
         return _open_url(location, ahead, tmpdir, stream)
     if location.file is not None:
         return _stream(ReadAdapter(location.file), location, ahead, tmpdir)
@@ -78,7 +80,7 @@ def open_source(
         if fd > 2:
             os.close(fd)
         raise
-    file = File(Descriptor(fd), location.name, location.text if location.kind == "path" else None)
+    file = File(Descriptor(fd), location.name, path)
     if plain:
         return FileSource(file, location.name, offset)
     # other processes that share stdin continue at its offset

@@ -1622,3 +1622,21 @@ def test_warnings_of_drop(options: list[str], warnings: list[str], run: Run, arc
     """A warning says that no field is left, or that a glob matches none."""
     ran = run("cat", archive(ABC), *options, "-o", "out.tar")
     assert ran.lines[: len(warnings)] == [f"tarkit: warning: {line}" for line in warnings]
+
+
+# ---- a specification of webdataset
+
+
+def test_a_specification_stands_for_its_shards(run: Run, archive: Archive) -> None:
+    """They come in random order, by the seed; other inputs keep their places, and a shard is not overwritten."""
+    pytest.importorskip("yaml")
+    for name in "abcdef":
+        archive({f"{name}.txt": name.encode()}, f"{name}.tar")
+    Path("spec.yaml").write_text("datasets: [{shards: '{b..f}.tar', choose: 4}]")
+    ran = run("cat", "a.tar", "spec.yaml", "--seed", "1")
+    assert keys(ran.stdout)[0] == "a"
+    assert len(set(keys(ran.stdout).split())) == 5
+    assert ran.stdout == run("cat", "a.tar", "spec.yaml", "--seed", "1").stdout
+    assert len({run("cat", "spec.yaml", "--seed", str(seed)).stdout for seed in range(8)}) > 4
+    assert "seed: " in run("cat", "spec.yaml").lines[0]
+    assert "input and output" in run("cat", "spec.yaml", "-o", "b.tar", "--seed", "1", exit=2).lines[0]

@@ -463,7 +463,10 @@ def test_missing(shards: str) -> None:
     said: list[str] = []
     spec = SourceSpec("s", ["{a..f}.tar", "none.tar", "*.tar"], allow_missing=True)
     assert [location.text for location in locate(spec, said.append)] == [*(f"{name}.tar" for name in "abcd")] * 2
-    assert said == ["s: 3 of 8 are missing, and left out"]
+    assert said == ["s: 3 of 11 are missing, and left out"]
+    spec.words = ["a.tar::none.tar::file:b.tar::file:{a,b}.tar"]
+    assert [location.text for location in locate(spec, said.append)] == ["a.tar", "b.tar"]
+    assert said[1:] == ["s: 2 of 4 are missing, and left out"]
     with pytest.raises(TarkitError, match=r"^s: none of its files exists$"):
         locate(SourceSpec("s", ["{x..z}.tar"], allow_missing=True), said.append)
     with pytest.raises(TarkitError, match=r"^e.tar: No such file or directory \(2 of the 6 names of"):
